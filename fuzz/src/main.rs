@@ -31,7 +31,9 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let Some(name) = options.target else {
-        TARGETS.iter().for_each(|target| println!("{}", target.name));
+        TARGETS
+            .iter()
+            .for_each(|target| println!("{}", target.name));
         return ExitCode::SUCCESS;
     };
     let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
@@ -50,16 +52,31 @@ fn main() -> ExitCode {
         }
     };
     let begun = Instant::now();
-    match run::run(target.run, &inputs, options.seed, options.from..options.from.saturating_add(count)) {
+    match run::run(
+        target.run,
+        &inputs,
+        options.seed,
+        options.from..options.from.saturating_add(count),
+    ) {
         Ok(()) => {
-            println!("{name}: {count} inputs in {:.1} s", begun.elapsed().as_secs_f64());
+            println!(
+                "{name}: {count} inputs in {:.1} s",
+                begun.elapsed().as_secs_f64()
+            );
             ExitCode::SUCCESS
         }
         Err(fault) => {
-            let at = fault.number.map_or("one of the corpus".to_owned(), |number| format!("number {number}"));
+            let at = fault
+                .number
+                .map_or("one of the corpus".to_owned(), |number| {
+                    format!("number {number}")
+                });
             eprintln!("{name}: input {at}: {}", fault.what);
             match std::fs::write(&options.fault, &fault.input) {
-                Ok(()) => eprintln!("again: vmtax-fuzz {name} --input {}", options.fault.display()),
+                Ok(()) => eprintln!(
+                    "again: vmtax-fuzz {name} --input {}",
+                    options.fault.display()
+                ),
                 Err(error) => eprintln!("Error: writing {}: {error}", options.fault.display()),
             }
             ExitCode::from(1)

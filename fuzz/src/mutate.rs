@@ -96,12 +96,19 @@ fn flip(data: &mut [u8], rng: &mut Rng) {
 
 /// Writes over what is there, as far as it goes.
 fn put(data: &mut [u8], at: usize, with: &[u8]) {
-    data.iter_mut().skip(at).zip(with).for_each(|(byte, new)| *byte = *new);
+    data.iter_mut()
+        .skip(at)
+        .zip(with)
+        .for_each(|(byte, new)| *byte = *new);
 }
 
 fn integer(rng: &mut Rng, width: usize) -> Vec<u8> {
     let bytes = INTERESTING[rng.usize(..INTERESTING.len())].to_le_bytes()[..width].to_vec();
-    if rng.bool() { bytes } else { bytes.into_iter().rev().collect() }
+    if rng.bool() {
+        bytes
+    } else {
+        bytes.into_iter().rev().collect()
+    }
 }
 
 /// A range within `len`, of so many bytes at most.
@@ -113,8 +120,17 @@ fn piece(len: usize, most: usize, rng: &mut Rng) -> Range<usize> {
 /// Puts another number in the place of one in a text.
 fn number(data: &mut Vec<u8>, rng: &mut Rng) {
     let begin = rng.usize(..=data.len());
-    let Some(first) = data[begin..].iter().position(u8::is_ascii_digit).map(|at| begin + at) else { return };
-    let digits = data[first..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let Some(first) = data[begin..]
+        .iter()
+        .position(u8::is_ascii_digit)
+        .map(|at| begin + at)
+    else {
+        return;
+    };
+    let digits = data[first..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     let value = INTERESTING[rng.usize(..INTERESTING.len())];
     let sign = if rng.bool() { "" } else { "-" };
     data.splice(first..first + digits, format!("{sign}{value}").into_bytes());

@@ -31,7 +31,12 @@ pub struct Fault {
 ///
 /// # Errors
 /// The first fault.
-pub fn run(target: fn(&[u8]), corpus: &[Vec<u8>], seed: u64, numbers: std::ops::Range<u64>) -> Result<(), Box<Fault>> {
+pub fn run(
+    target: fn(&[u8]),
+    corpus: &[Vec<u8>],
+    seed: u64,
+    numbers: std::ops::Range<u64>,
+) -> Result<(), Box<Fault>> {
     let (ends, end) = channel();
     let own = corpus.to_vec();
     let started = numbers.clone();
@@ -44,7 +49,11 @@ pub fn run(target: fn(&[u8]), corpus: &[Vec<u8>], seed: u64, numbers: std::ops::
         for (number, input) in all.chain(mutated) {
             if let Some(what) = fault(target, &input) {
                 // Nobody listens any more: it took too long.
-                let _ = ends.send(Fault { what, number, input });
+                let _ = ends.send(Fault {
+                    what,
+                    number,
+                    input,
+                });
                 return;
             }
             counted.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +66,11 @@ pub fn run(target: fn(&[u8]), corpus: &[Vec<u8>], seed: u64, numbers: std::ops::
             Ok(fault) => return Err(Box::new(fault)),
             Err(RecvTimeoutError::Disconnected) => {
                 let all = corpus.len() as u64 + (numbers.end - numbers.start);
-                assert_eq!(over.load(Ordering::Relaxed) as u64, all, "the thread ended without a word");
+                assert_eq!(
+                    over.load(Ordering::Relaxed) as u64,
+                    all,
+                    "the thread ended without a word"
+                );
                 return Ok(());
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -65,10 +78,18 @@ pub fn run(target: fn(&[u8]), corpus: &[Vec<u8>], seed: u64, numbers: std::ops::
                 if before.replace(done) != Some(done) {
                     continue;
                 }
-                let number = (done >= corpus.len()).then(|| numbers.start + (done - corpus.len()) as u64);
-                let input = number.map_or_else(|| corpus[done].clone(), |number| input(corpus, seed, number));
+                let number =
+                    (done >= corpus.len()).then(|| numbers.start + (done - corpus.len()) as u64);
+                let input = number.map_or_else(
+                    || corpus[done].clone(),
+                    |number| input(corpus, seed, number),
+                );
                 let what = format!("it did not end within {} s", END_LIMIT.as_secs());
-                return Err(Box::new(Fault { what, number, input }));
+                return Err(Box::new(Fault {
+                    what,
+                    number,
+                    input,
+                }));
             }
         }
     }
@@ -82,7 +103,9 @@ fn fault(target: fn(&[u8]), input: &[u8]) -> Option<String> {
     let peak = memory::peak();
     if let Err(panic) = ended {
         let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default();
+        let text = text
+            .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+            .unwrap_or_default();
         return Some(format!("it panicked: {text}"));
     }
     // The clock of CPU time is a system call. What took long may have waited for a CPU: its own time is measured once more.
@@ -122,7 +145,10 @@ mod tests {
         assert!(fault.what.contains("both"), "{fault:?}");
         let number = fault.number.unwrap();
         let corpus: Vec<Vec<u8>> = corpus.iter().map(|known| known.to_vec()).collect();
-        assert_eq!(*run(target, &corpus, 1, number..number + 1).unwrap_err(), *fault);
+        assert_eq!(
+            *run(target, &corpus, 1, number..number + 1).unwrap_err(),
+            *fault
+        );
     }
 
     #[test]
@@ -132,8 +158,15 @@ mod tests {
             drop(std::hint::black_box(Vec::<u8>::with_capacity(asked)));
         };
         let fault = found(target, &[b"\x01"], 10_000).unwrap_err();
-        assert!(fault.what.contains("MiB of memory") && fault.input[0] > 16, "{}", fault.what);
-        assert_eq!(found(|_| drop(Vec::<u8>::with_capacity(1 << 20)), &[b"a"], 100), Ok(()));
+        assert!(
+            fault.what.contains("MiB of memory") && fault.input[0] > 16,
+            "{}",
+            fault.what
+        );
+        assert_eq!(
+            found(|_| drop(Vec::<u8>::with_capacity(1 << 20)), &[b"a"], 100),
+            Ok(())
+        );
     }
 
     #[test]
@@ -143,6 +176,9 @@ mod tests {
             while clock_gettime(ClockId::ThreadCPUTime).tv_sec < end {}
         };
         let fault = found(target, &[b"a"], 0).unwrap_err();
-        assert!(fault.what.contains("s of CPU time") && fault.number.is_none(), "{fault:?}");
+        assert!(
+            fault.what.contains("s of CPU time") && fault.number.is_none(),
+            "{fault:?}"
+        );
     }
 }

@@ -12,7 +12,9 @@ const INPUTS: u64 = 3000;
 
 #[test]
 fn each_target_survives_mutated_inputs() {
-    let given = std::env::var("VMTAX_FUZZ_INPUTS").ok().map(|inputs| inputs.parse().unwrap());
+    let given = std::env::var("VMTAX_FUZZ_INPUTS")
+        .ok()
+        .map(|inputs| inputs.parse().unwrap());
     let inputs: u64 = given.unwrap_or(INPUTS);
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -23,13 +25,20 @@ fn each_target_survives_mutated_inputs() {
                     let corpus = corpus(target.name).unwrap();
                     assert!(!corpus.is_empty(), "{}: no corpus", target.name);
                     if let Err(fault) = run(target.run, &corpus, 0, 0..inputs) {
-                        let number = fault.number.map_or("of the corpus".to_owned(), |number| number.to_string());
-                        faults.lock().unwrap().push(format!("{}: input {number}: {}", target.name, fault.what));
+                        let number = fault
+                            .number
+                            .map_or("of the corpus".to_owned(), |number| number.to_string());
+                        faults
+                            .lock()
+                            .unwrap()
+                            .push(format!("{}: input {number}: {}", target.name, fault.what));
                     }
                     println!("{}: {:.1} s", target.name, begun.elapsed().as_secs_f64());
                 }
             };
-            std::thread::Builder::new().spawn_scoped(scope, work).unwrap();
+            std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .unwrap();
         }
     });
     let faults = faults.into_inner().unwrap();
@@ -43,7 +52,12 @@ fn each_target_survives_mutated_inputs() {
 #[test]
 fn each_corpus_has_a_target() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let names: BTreeSet<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
+    let folders = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: BTreeSet<String> = TARGETS
+        .iter()
+        .map(|target| target.name.to_owned())
+        .collect();
     assert_eq!(folders.collect::<BTreeSet<_>>(), names);
 }

@@ -80,7 +80,12 @@ pub(crate) fn found<'a, F: Evidence + 'a>(
     report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
     json: fn(&Recording, &F) -> Result<String, ReportError>,
 ) -> Box<dyn Analysis + 'a> {
-    Box::new(Found { recording, findings, report, json })
+    Box::new(Found {
+        recording,
+        findings,
+        report,
+        json,
+    })
 }
 
 /// A file that stands beside a report's page, in the recording's folder.

@@ -5,12 +5,27 @@ use vmtax_model::{AntipatternFindings, AntipatternRow, ClaimUnit, HostFacts};
 
 impl Evidence for AntipatternFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
-        let (Check::Antipattern { antipattern, machine, .. } | Check::Spared { antipattern, machine, .. }) = check
+        let (Check::Antipattern {
+            antipattern,
+            machine,
+            ..
+        }
+        | Check::Spared {
+            antipattern,
+            machine,
+            ..
+        }) = check
         else {
             return None;
         };
-        let rows = self.machines.iter().find(|m| m.machine == *machine).map(|m| &m.rows);
-        let Some(row) = rows.and_then(|rows| rows.iter().find(|row| row.antipattern == *antipattern)) else {
+        let rows = self
+            .machines
+            .iter()
+            .find(|m| m.machine == *machine)
+            .map(|m| &m.rows);
+        let Some(row) =
+            rows.and_then(|rows| rows.iter().find(|row| row.antipattern == *antipattern))
+        else {
             return Some(Tested::absent(*machine, host));
         };
         if row.emulated {

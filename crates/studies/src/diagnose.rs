@@ -43,7 +43,11 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
     let mut samples: VmSamples = recording.artifact(0, files::VM_COUNTERS)?;
     let folder = recording.trial_folder(0);
     let has = |name: &str| folder.join(name).exists();
-    for name in [files::MISSING_PROFILE, files::MISSING_REQUESTS, files::MISSING_END] {
+    for name in [
+        files::MISSING_PROFILE,
+        files::MISSING_REQUESTS,
+        files::MISSING_END,
+    ] {
         if has(name) {
             let NotObserved { missing, .. } = recording.artifact(0, name)?;
             samples.missing.push(missing);
@@ -60,7 +64,9 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
     if has(files::OBSERVED) {
         match Recorded::read(&folder) {
             Ok(recorded) => profile = Some(recorded.findings),
-            Err(why) => samples.missing.push(Missing::for_error("threads and VM exits", &why)),
+            Err(why) => samples
+                .missing
+                .push(Missing::for_error("threads and VM exits", &why)),
         }
     }
     let mut layers = None;
@@ -68,12 +74,19 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
         match vmtax_layers::vm(&folder, &recording.host) {
             Ok(found) if found.requests.is_empty() => samples.missing.extend(found.missing),
             Ok(found) => layers = Some(found),
-            Err(why) => samples.missing.push(Missing::for_error("requests by layer", &why)),
+            Err(why) => samples
+                .missing
+                .push(Missing::for_error("requests by layer", &why)),
         }
     }
     let found = vmtax_analysis::diagnosis(&samples, &recording.host, profile, layers);
-    let found = found.map(|found| VmDiagnosis { ended: has(files::MISSING_END), ..found });
-    found.ok_or_else(|| StudyError::Counters { folder: recording.folder.clone() })
+    let found = found.map(|found| VmDiagnosis {
+        ended: has(files::MISSING_END),
+        ..found
+    });
+    found.ok_or_else(|| StudyError::Counters {
+        folder: recording.folder.clone(),
+    })
 }
 
 /// No published result claims anything of a VM that runs already.

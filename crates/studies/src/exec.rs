@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use vmtax_host::find_program;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, MetricPattern, Net, Plan, Study, Variant,
-    WorkloadName, WorkloadSpec,
+    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, MetricPattern, Net, Plan, Study,
+    Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -121,7 +121,11 @@ impl StudyOptions for ExecOptions {
                 setup: self.setup.clone(),
                 prepare: self.prepare.clone(),
                 cleanup: self.cleanup.clone(),
-                write: self.write.iter().map(|folder| canonical(folder)).collect::<Result<_, _>>()?,
+                write: self
+                    .write
+                    .iter()
+                    .map(|folder| canonical(folder))
+                    .collect::<Result<_, _>>()?,
                 in_place: self.in_place,
                 ignore_failure: self.ignore_failure,
                 scratch_mib: self.scratch.or(self.layers.then_some(SCRATCH_MIB)),
@@ -131,12 +135,15 @@ impl StudyOptions for ExecOptions {
                 metrics: self.metrics.clone(),
                 ..CommandSpec::new(
                     words.clone(),
-                    std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?,
+                    std::env::current_dir()
+                        .map_err(|e| OptionsError::file("the working directory", e))?,
                 )
             })),
             ..Plan::new(&name(&words), rounds, machines, vec![workload])
         })?;
-        if self.terminal && (plan.rounds != 1 || !matches!(plan.machines[..], [machine] if machine.is_guest())) {
+        if self.terminal
+            && (plan.rounds != 1 || !matches!(plan.machines[..], [machine] if machine.is_guest()))
+        {
             return OptionsError::usage(
                 "-t is for one guest machine and one round: leave --rounds out, and name one guest with --machine",
             );
@@ -159,7 +166,9 @@ impl ExecOptions {
             return Ok(CommandSpec::shell(line));
         }
         if self.command.is_empty() {
-            return Ok(vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned())]);
+            return Ok(vec![
+                std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned()),
+            ]);
         }
         let text = |(i, word): (usize, &OsString)| match word.to_str() {
             Some(text) => Ok(text.to_owned()),
@@ -175,15 +184,31 @@ impl ExecOptions {
 fn canonical(folder: &Path) -> Result<PathBuf, OptionsError> {
     let failed = |e| OptionsError::file(format!("--write {}", folder.display()), e);
     let path = folder.canonicalize().map_err(failed)?;
-    if path.is_dir() { Ok(path) } else { Err(failed(io::ErrorKind::NotADirectory.into())) }
+    if path.is_dir() {
+        Ok(path)
+    } else {
+        Err(failed(io::ErrorKind::NotADirectory.into()))
+    }
 }
 
 /// What names the recording: `exec-make`.
 fn name(words: &[String]) -> String {
-    let program = words.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    let plain: String =
-        program.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
-    if plain.is_empty() { "exec".to_owned() } else { format!("exec-{plain}") }
+    let program = words
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .unwrap_or_default()
+        .to_string_lossy();
+    let plain: String = program
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .take(40)
+        .collect();
+    if plain.is_empty() {
+        "exec".to_owned()
+    } else {
+        format!("exec-{plain}")
+    }
 }
 
 /// How guests are given the host's root: as it was measured to be fastest of what is here (docs/exec.md), if nothing else
@@ -196,7 +221,10 @@ pub(crate) fn root_share(asked: Option<&str>) -> Result<Variant, OptionsError> {
         None if is_served() => "virtiofs,cache=always",
         None => "9p,msize=512000,cache=loose,multidevs=remap",
     };
-    Ok(Variant { name: String::new(), ..share_variant(method)? })
+    Ok(Variant {
+        name: String::new(),
+        ..share_variant(method)?
+    })
 }
 
 pub(crate) struct Exec<'a> {
@@ -209,10 +237,21 @@ pub(crate) struct Exec<'a> {
 impl<'a> Exec<'a> {
     pub(crate) fn of(recording: &'a Recording) -> Exec<'a> {
         let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
-        let observed = recording.plan.command().is_some_and(|command| command.layers);
-        let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-        let requests = observed.then(|| vmtax_layers::command(&recording.plan, &recording.host, trials));
-        Exec { recording, findings, requests }
+        let observed = recording
+            .plan
+            .command()
+            .is_some_and(|command| command.layers);
+        let trials = recording
+            .trials
+            .iter()
+            .map(|t| (t, recording.trial_folder(t.number)));
+        let requests =
+            observed.then(|| vmtax_layers::command(&recording.plan, &recording.host, trials));
+        Exec {
+            recording,
+            findings,
+            requests,
+        }
     }
 }
 
@@ -241,13 +280,24 @@ impl Analysis for Exec<'_> {
 
 impl Evidence for ExecFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
-        let Check::Printed { of, name, machine, at_least } = check else { return None };
-        let row = self.printed.iter().find(|row| row.of == *of && row.name == *name);
+        let Check::Printed {
+            of,
+            name,
+            machine,
+            at_least,
+        } = check
+        else {
+            return None;
+        };
+        let row = self
+            .printed
+            .iter()
+            .find(|row| row.of == *of && row.name == *name);
         let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == *machine));
         let overhead = column.and_then(|c| c.overhead.as_ref());
-        Some(
-            overhead
-                .map_or_else(|| Tested::absent(*machine, host), |overhead| Tested::at_least(overhead.ratio, *at_least)),
-        )
+        Some(overhead.map_or_else(
+            || Tested::absent(*machine, host),
+            |overhead| Tested::at_least(overhead.ratio, *at_least),
+        ))
     }
 }

@@ -51,15 +51,29 @@ impl StudyOptions for ExitsOptions {
         if let Some(plan) = self.running.plan(Study::VmExits) {
             return plan;
         }
-        let machines = self.common.measurement.machine.clone().unwrap_or_else(|| host.micro_guests().to_vec());
-        self.common.complete(Plan::new("exits", ROUNDS, machines, vec![vmtax_workload::exits(self.count)]))
+        let machines = self
+            .common
+            .measurement
+            .machine
+            .clone()
+            .unwrap_or_else(|| host.micro_guests().to_vec());
+        self.common.complete(Plan::new(
+            "exits",
+            ROUNDS,
+            machines,
+            vec![vmtax_workload::exits(self.count)],
+        ))
     }
 }
 
 /// What one VM exit costs in a recording, by cause.
 pub(crate) fn findings(recording: &Recording) -> ExitFindings {
     let manifest = &recording.manifest;
-    let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
+    let about = (
+        manifest.vmtax.as_str(),
+        manifest.command.as_slice(),
+        manifest.started.as_str(),
+    );
     vmtax_analysis::exits(&recording.plan, &recording.host, &recording.trials, about)
 }
 

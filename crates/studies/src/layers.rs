@@ -2,15 +2,16 @@
 
 use crate::analysis::StudyError;
 use crate::options::{
-    CommonOptions, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments, plan_file, variants, with_help,
+    CommonOptions, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments, plan_file,
+    variants, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_layers::LayersError;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine,
-    ObservedVm, Plan, Probes, Study, Verdict,
+    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn,
+    LayerFindings, Machine, ObservedVm, Plan, Probes, Study, Verdict,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -71,7 +72,13 @@ pub struct LayersOptions {
     what: Vec<String>,
     /// The guest's device to trace: disk (virtio-blk, block requests) or net (virtio-net, requests to an echo
     /// server on the host, and its responses)
-    #[arg(long, value_name = "DEVICE", value_enum, hide_possible_values = true, default_value = "disk")]
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        value_enum,
+        hide_possible_values = true,
+        default_value = "disk"
+    )]
     device: Device,
     /// Compare device configurations: KEY=VALUE,VALUE,...; if repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]
@@ -84,7 +91,12 @@ pub struct LayersOptions {
     #[command(flatten)]
     running: RunningVmOptions,
     /// Trace inside the guest, too: the path of vmtax in it, started through QEMU's guest agent
-    #[arg(long, value_name = "PATH", requires = "vm", help_heading = "Running VM")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "vm",
+        help_heading = "Running VM"
+    )]
     guest_vmtax: Option<String>,
 }
 
@@ -95,9 +107,17 @@ impl StudyOptions for LayersOptions {
             Device::Net => DeviceClass::Net,
         };
         if device == DeviceClass::Net && self.guest_vmtax.is_some() {
-            return OptionsError::usage("--guest-vmtax traces the guest's disks alone: leave it out with --device net");
+            return OptionsError::usage(
+                "--guest-vmtax traces the guest's disks alone: leave it out with --device net",
+            );
         }
-        let observed = |vm| Study::VmLayers(ObservedVm { guest_vmtax: self.guest_vmtax.clone(), device, ..vm });
+        let observed = |vm| {
+            Study::VmLayers(ObservedVm {
+                guest_vmtax: self.guest_vmtax.clone(),
+                device,
+                ..vm
+            })
+        };
         if let Some(plan) = self.running.plan(observed) {
             return plan;
         }
@@ -134,12 +154,20 @@ impl LayersOptions {
             Device::Disk => vmtax_workload::block_work(&work)?.depth == 1,
             Device::Net => {
                 let round_trips = vmtax_workload::round_trip_work(&work)?;
-                let is_usual = self.vary.is_empty() && self.set.is_empty() && rustix::process::geteuid().is_root();
+                let is_usual = self.vary.is_empty()
+                    && self.set.is_empty()
+                    && rustix::process::geteuid().is_root();
                 is_usual && !round_trips.is_tcp && round_trips.connections == 1
             }
         };
-        let micro = host.micro_guests()[..usize::from(has_micro)].iter().copied();
-        let machines: Vec<Machine> = [Machine::NATIVE].into_iter().chain(micro).chain([host.default_guest()]).collect();
+        let micro = host.micro_guests()[..usize::from(has_micro)]
+            .iter()
+            .copied();
+        let machines: Vec<Machine> = [Machine::NATIVE]
+            .into_iter()
+            .chain(micro)
+            .chain([host.default_guest()])
+            .collect();
         if self.device == Device::Net {
             return Ok(Plan {
                 study: Study::Layers,
@@ -150,7 +178,13 @@ impl LayersOptions {
         Ok(Plan {
             study: Study::Layers,
             // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
-            probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
+            probes: vec![
+                Probes::None,
+                Probes::Layers,
+                Probes::Calls,
+                Probes::Layers,
+                Probes::None,
+            ],
             ..Plan::new("layers", FEWEST_ROUNDS, machines, vec![work])
         })
     }
@@ -158,14 +192,20 @@ impl LayersOptions {
 
 /// Requests by layer, of the recording's observed trials.
 pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyError> {
-    let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-    vmtax_layers::findings(&recording.plan, &recording.host, trials).map_err(|error| match recording.damaged.first() {
-        // It was observed, but cannot be read.
-        Some(first) if matches!(error, LayersError::Unobserved) => {
-            StudyError::Damaged { folder: recording.folder.clone(), first: first.clone() }
-        }
-        _ => error.into(),
-    })
+    let trials = recording
+        .trials
+        .iter()
+        .map(|t| (t, recording.trial_folder(t.number)));
+    vmtax_layers::findings(&recording.plan, &recording.host, trials).map_err(
+        |error| match recording.damaged.first() {
+            // It was observed, but cannot be read.
+            Some(first) if matches!(error, LayersError::Unobserved) => StudyError::Damaged {
+                folder: recording.folder.clone(),
+                first: first.clone(),
+            },
+            _ => error.into(),
+        },
+    )
 }
 
 impl Evidence for LayerFindings {
@@ -176,13 +216,22 @@ impl Evidence for LayerFindings {
                     return Some(Tested::untestable("no guest was observed"));
                 };
                 if let Some(missing) = column.missing.first() {
-                    let why = format!("not every layer was seen: {}: {}", missing.what, missing.why);
+                    let why = format!(
+                        "not every layer was seen: {}: {}",
+                        missing.what, missing.why
+                    );
                     return Some(Tested::untestable(why));
                 }
-                Tested::within(share(column, layers), ClaimUnit::Percent, Some(*at_least), None)
+                Tested::within(
+                    share(column, layers),
+                    ClaimUnit::Percent,
+                    Some(*at_least),
+                    None,
+                )
             }
             Check::Faster { variant } => {
-                let Some(difference) = self.differences.iter().find(|d| d.variant == *variant) else {
+                let Some(difference) = self.differences.iter().find(|d| d.variant == *variant)
+                else {
                     return Some(Tested::no_value(variant));
                 };
                 let (verdict, why) = match difference.comparison.verdict {
@@ -193,7 +242,13 @@ impl Evidence for LayerFindings {
                 let measured = difference.comparison.ratio;
                 // A higher latency is the bound's other side.
                 let times = Tested::within(measured, ClaimUnit::Ratio, None, Some(1.0)).times;
-                Tested { measured: Some(measured), unit: ClaimUnit::Ratio, verdict, why: why.to_owned(), times }
+                Tested {
+                    measured: Some(measured),
+                    unit: ClaimUnit::Ratio,
+                    verdict,
+                    why: why.to_owned(),
+                    times,
+                }
             }
             _ => return None,
         })
@@ -203,16 +258,33 @@ impl Evidence for LayerFindings {
 /// The share that layers have of a request's time, percent. Its interval lies between the ends of those of the rows' means:
 /// these layers at their least beside the others at their most, and the other way round.
 fn share(column: &LayerColumn, layers: &[Layer]) -> Estimate {
-    let rows = |own: bool| column.rows.iter().filter(move |row| layers.contains(&row.layer) == own);
-    let sum = |own: bool, of: fn(&Interval) -> f64| {
-        rows(own).map(|row| row.mean.interval.as_ref().map(of)).sum::<Option<f64>>()
+    let rows = |own: bool| {
+        column
+            .rows
+            .iter()
+            .filter(move |row| layers.contains(&row.layer) == own)
     };
-    let percent = |own: f64, others: f64| 100.0 * own / (own + others + column.unexplained_ns.max(0.0));
+    let sum = |own: bool, of: fn(&Interval) -> f64| {
+        rows(own)
+            .map(|row| row.mean.interval.as_ref().map(of))
+            .sum::<Option<f64>>()
+    };
+    let percent =
+        |own: f64, others: f64| 100.0 * own / (own + others + column.unexplained_ns.max(0.0));
     let ends = || {
         let low = percent(sum(true, |i| i.low)?, sum(false, |i| i.high)?);
         let high = percent(sum(true, |i| i.high)?, sum(false, |i| i.low)?);
-        let coverage = rows(true).chain(rows(false)).filter_map(|row| Some(row.mean.interval?.coverage));
-        Some(Interval { low, high, coverage: coverage.reduce(f64::min)? })
+        let coverage = rows(true)
+            .chain(rows(false))
+            .filter_map(|row| Some(row.mean.interval?.coverage));
+        Some(Interval {
+            low,
+            high,
+            coverage: coverage.reduce(f64::min)?,
+        })
     };
-    Estimate { median: rows(true).map(|row| row.percent).sum(), interval: ends() }
+    Estimate {
+        median: rows(true).map(|row| row.percent).sum(),
+        interval: ends(),
+    }
 }

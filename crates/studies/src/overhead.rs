@@ -2,10 +2,14 @@
 
 use crate::analysis::Analysis;
 use crate::options::values::duration;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help};
+use crate::options::{
+    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help,
+};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
-use vmtax_model::{ClaimUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName};
+use vmtax_model::{
+    ClaimUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName,
+};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
 use vmtax_workload::{CheckedPlan, Preset};
@@ -37,7 +41,9 @@ pub struct OverheadOptions {
 fn help() -> String {
     let list = |fits: fn(Needs) -> bool| -> String {
         let named = WorkloadName::ALL.iter().filter(|name| fits(name.needs()));
-        named.map(|name| format!("  {name:<20}{}\n", vmtax_workload::descriptor(*name).about)).collect()
+        named
+            .map(|name| format!("  {name:<20}{}\n", vmtax_workload::descriptor(*name).about))
+            .collect()
     };
     format!(
         "Workloads that run by default:
@@ -58,7 +64,9 @@ impl StudyOptions for OverheadOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(_) if self.quick || self.full => {
-                return OptionsError::usage("a plan's file says itself how much is run: leave --quick and --full out");
+                return OptionsError::usage(
+                    "a plan's file says itself how much is run: leave --quick and --full out",
+                );
             }
             Some(mut plan) => {
                 set_duration(&mut plan.workloads, self.duration)?;
@@ -70,7 +78,8 @@ impl StudyOptions for OverheadOptions {
                     (_, true) => (Preset::Full, "full"),
                     _ => (Preset::Default, "default"),
                 };
-                let workloads = named_workloads(&self.what, preset, WorkloadName::usual(), self.duration)?;
+                let workloads =
+                    named_workloads(&self.what, preset, WorkloadName::usual(), self.duration)?;
                 Plan::new(name, preset.rounds(), host.default_machines(), workloads)
             }
         };
@@ -86,8 +95,12 @@ pub(crate) struct Overhead<'a> {
 
 impl<'a> Overhead<'a> {
     pub(crate) fn of(recording: &'a Recording) -> Overhead<'a> {
-        let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
-        Overhead { recording, findings }
+        let findings =
+            vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
+        Overhead {
+            recording,
+            findings,
+        }
     }
 }
 
@@ -112,14 +125,22 @@ impl Analysis for Overhead<'_> {
 impl Evidence for Findings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
         Some(match check {
-            Check::Overhead { metric, machine, at_least } => {
+            Check::Overhead {
+                metric,
+                machine,
+                at_least,
+            } => {
                 let overhead = column(self, *metric, *machine).and_then(|c| c.overhead.as_ref());
                 overhead.map_or_else(
                     || Tested::absent(*machine, host),
                     |overhead| Tested::at_least(overhead.ratio, *at_least),
                 )
             }
-            Check::Value { metric, machine, at_most } => {
+            Check::Value {
+                metric,
+                machine,
+                at_most,
+            } => {
                 let spread = column(self, *metric, *machine).and_then(|c| c.spread.as_ref());
                 let value = spread.map(|spread| vmtax_analysis::estimate(spread.values.clone()));
                 value.map_or_else(
@@ -133,5 +154,11 @@ impl Evidence for Findings {
 }
 
 fn column(findings: &Findings, metric: Metric, machine: Machine) -> Option<&MachineColumn> {
-    findings.rows.iter().find(|r| r.metric == metric)?.machines.iter().find(|c| c.machine == machine)
+    findings
+        .rows
+        .iter()
+        .find(|r| r.metric == metric)?
+        .machines
+        .iter()
+        .find(|c| c.machine == machine)
 }

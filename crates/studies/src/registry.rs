@@ -10,7 +10,9 @@ use crate::{diagnose, exits, import, layers, reproduce, tune, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, DeviceClass, ReproductionFindings, Study};
+use vmtax_model::{
+    CheckFindings, ClaimVerdict, CompareFindings, DeviceClass, ReproductionFindings, Study,
+};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -22,35 +24,92 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
         Study::Overhead => Box::new(Overhead::of(recording)),
-        Study::Layers => found(recording, layers::findings(recording)?, page::layers::report, page::json),
+        Study::Layers => found(
+            recording,
+            layers::findings(recording)?,
+            page::layers::report,
+            page::json,
+        ),
         Study::Exec(_) => Box::new(Exec::of(recording)),
         Study::Compare(_) => Box::new(Comparison::of(recording)?),
-        Study::Scale(_) => found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::json),
+        Study::Scale(_) => found(
+            recording,
+            vmtax_analysis::growth(plan, trials),
+            page::growth::report,
+            page::json,
+        ),
         Study::Profile(_) => Box::new(Profile::of(recording)?),
-        Study::Share => found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::json),
-        Study::Exits => {
-            found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::findings_json(f))
-        }
+        Study::Share => found(
+            recording,
+            vmtax_analysis::shares(plan, trials),
+            page::shares::report,
+            page::json,
+        ),
+        Study::Exits => found(
+            recording,
+            exits::findings(recording),
+            |_, f| page::exits::report(f),
+            |_, f| page::findings_json(f),
+        ),
         Study::GuestAntipatterns => {
             let findings = vmtax_analysis::antipatterns(plan, host, trials);
             found(recording, findings, page::antipatterns::report, page::json)
         }
-        Study::Diagnose(_) => found(recording, diagnose::findings(recording)?, page::vm_diagnosis::report, page::json),
-        Study::Tune(spec) => found(recording, tune::findings(recording, spec)?, page::tune::report, page::json),
+        Study::Diagnose(_) => found(
+            recording,
+            diagnose::findings(recording)?,
+            page::vm_diagnosis::report,
+            page::json,
+        ),
+        Study::Tune(spec) => found(
+            recording,
+            tune::findings(recording, spec)?,
+            page::tune::report,
+            page::json,
+        ),
         Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
-        Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
-        Study::Import(_) => found(recording, import::findings(recording)?, page::import::report, page::json),
-        Study::VmLayers(vm) if vm.device == DeviceClass::Net => {
-            found(recording, vm::layers(recording)?, page::vm_packets::report, page::json)
-        }
-        Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
+        Study::VmExits(_) => found(
+            recording,
+            vm::exits(recording)?,
+            page::vm_exits::report,
+            page::json,
+        ),
+        Study::Import(_) => found(
+            recording,
+            import::findings(recording)?,
+            page::import::report,
+            page::json,
+        ),
+        Study::VmLayers(vm) if vm.device == DeviceClass::Net => found(
+            recording,
+            vm::layers(recording)?,
+            page::vm_packets::report,
+            page::json,
+        ),
+        Study::VmLayers(_) => found(
+            recording,
+            vm::layers(recording)?,
+            page::vm_layers::report,
+            page::json,
+        ),
     };
     // A published result that this version does not know has no verdict.
-    let case = recording.plan.reproduces.as_deref().and_then(|name| reproduce::find(name).ok());
-    let rounds = trials.iter().map(|trial| trial.round).collect::<BTreeSet<_>>().len() as u32;
+    let case = recording
+        .plan
+        .reproduces
+        .as_deref()
+        .and_then(|name| reproduce::find(name).ok());
+    let rounds = trials
+        .iter()
+        .map(|trial| trial.round)
+        .collect::<BTreeSet<_>>()
+        .len() as u32;
     let judged = |case| reproduce::judge(&case, host, rounds, analysis.evidence());
     let reproduction = case.map(|case| (judged(case), recording));
-    Ok(Answer { analysis, reproduction })
+    Ok(Answer {
+        analysis,
+        reproduction,
+    })
 }
 
 /// Whole rounds after which the claims of a published result may be judged before its plan has ended. An interval of 95 %
@@ -64,22 +123,35 @@ pub fn is_decided(folder: &Path, rounds: u32) -> bool {
         return false;
     }
     // An analysis that fails decides nothing.
-    let Ok(recording) = vmtax_recording::open(folder) else { return false };
+    let Ok(recording) = vmtax_recording::open(folder) else {
+        return false;
+    };
     let answer = analyze(&recording);
-    answer.ok().and_then(|answer| answer.reproduction).is_some_and(|(case, _)| {
-        case.rows.iter().all(|row| row.verdict != ClaimVerdict::Inconclusive || row.rounds_needed.is_none())
-    })
+    answer
+        .ok()
+        .and_then(|answer| answer.reproduction)
+        .is_some_and(|(case, _)| {
+            case.rows
+                .iter()
+                .all(|row| row.verdict != ClaimVerdict::Inconclusive || row.rounds_needed.is_none())
+        })
 }
 
 impl From<CompareFindings> for Answer<'_> {
     fn from(findings: CompareFindings) -> Self {
-        Answer { analysis: Box::new(Recordings(findings)), reproduction: None }
+        Answer {
+            analysis: Box::new(Recordings(findings)),
+            reproduction: None,
+        }
     }
 }
 
 impl From<CheckFindings> for Answer<'_> {
     fn from(findings: CheckFindings) -> Self {
-        Answer { analysis: Box::new(Baseline(findings)), reproduction: None }
+        Answer {
+            analysis: Box::new(Baseline(findings)),
+            reproduction: None,
+        }
     }
 }
 
@@ -102,9 +174,15 @@ impl Answer<'_> {
     /// For a terminal; with all details, or the most important.
     pub fn terminal(&self, details: bool, style: Style) -> String {
         // Where no trial can be read there are no tables: the report says why.
-        match if details { self.analysis.details().filter(|all| !all.trim().is_empty()) } else { None } {
+        match if details {
+            self.analysis.details().filter(|all| !all.trim().is_empty())
+        } else {
+            None
+        } {
             // The verdict on a published result stands in the report alone.
-            Some(all) if self.is_reproduction() => self.report().terminal(style, false) + "\n" + &all,
+            Some(all) if self.is_reproduction() => {
+                self.report().terminal(style, false) + "\n" + &all
+            }
             Some(all) => all,
             None => self.report().terminal(style, details),
         }
@@ -143,7 +221,9 @@ impl Answer<'_> {
     /// Whether a claim of the published result is not reproduced, or a metric is worse than it may be.
     pub fn is_contradicted(&self) -> bool {
         let reproduction = self.reproduction.as_ref();
-        reproduction.map_or(self.analysis.is_contradicted(), |(case, _)| case.verdict == ClaimVerdict::NotReproduced)
+        reproduction.map_or(self.analysis.is_contradicted(), |(case, _)| {
+            case.verdict == ClaimVerdict::NotReproduced
+        })
     }
 
     /// The status that the measured command gave; `None` where it has none.
@@ -167,7 +247,9 @@ mod tests {
         };
         let orders = 0..1_u32 << EARLY.end();
         let all = orders.len();
-        let wrong = orders.filter(|order| EARLY.clone().any(|rounds| is_wrong(*order, rounds))).count();
+        let wrong = orders
+            .filter(|order| EARLY.clone().any(|rounds| is_wrong(*order, rounds)))
+            .count();
         assert!((wrong as f64) < 0.04 * all as f64, "{wrong} of {all}");
     }
 }

@@ -1,14 +1,16 @@
 //! How a cost grows with a size.
 
 use crate::options::values::seconds;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, variants};
+use crate::options::{
+    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, variants,
+};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, Grows, Growth, GrowthFindings, HostFacts, Law, Metric, NoLaw,
-    Plan, SizeRange, StepCost, Study, parse_size,
+    ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, Grows, Growth, GrowthFindings, HostFacts,
+    Law, Metric, NoLaw, Plan, SizeRange, StepCost, Study, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -71,7 +73,9 @@ impl StudyOptions for ScaleOptions {
             plan.study = Study::Scale(range(&option, sizes, self.steps)?);
         }
         let Study::Scale(sizes) = &mut plan.study else {
-            return OptionsError::usage("nothing grows: give --range FROM..TO, or a plan with a [range]");
+            return OptionsError::usage(
+                "nothing grows: give --range FROM..TO, or a plan with a [range]",
+            );
         };
         sizes.budget_s = self.budget.or(sizes.budget_s);
         sizes.one_boot |= self.one_boot;
@@ -86,7 +90,9 @@ impl ScaleOptions {
     /// What grows comes first; its workload runs, and those that are named.
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
         let Some((option, words)) = self.what.split_first() else {
-            return OptionsError::usage("name what grows first: `vmtax scale disk.depth --range 1..32`");
+            return OptionsError::usage(
+                "name what grows first: `vmtax scale disk.depth --range 1..32`",
+            );
         };
         let range = SizeRange::of(option, Vec::new());
         let mut words = words.to_vec();
@@ -97,14 +103,29 @@ impl ScaleOptions {
                 words.insert(0, name.to_string());
             }
             Grows::Guest(_) if words.iter().all(|word| word.contains('=')) => {
-                let what = format!("name what runs while {option} grows: `vmtax scale {option} threads`");
+                let what =
+                    format!("name what runs while {option} grows: `vmtax scale {option} threads`");
                 return OptionsError::usage(what);
             }
-            Grows::Guest(size) if !size.is_hosts_too() => machines.retain(|machine| machine.is_linux_guest()),
+            Grows::Guest(size) if !size.is_hosts_too() => {
+                machines.retain(|machine| machine.is_linux_guest())
+            }
             Grows::Guest(_) => {}
         }
-        let plan = Plan::new("scale", FEWEST_ROUNDS, machines, named_workloads(&words, Preset::Quick, [], None)?);
-        Ok(if self.range.is_some() { Plan { study: Study::Scale(range), ..plan } } else { plan })
+        let plan = Plan::new(
+            "scale",
+            FEWEST_ROUNDS,
+            machines,
+            named_workloads(&words, Preset::Quick, [], None)?,
+        );
+        Ok(if self.range.is_some() {
+            Plan {
+                study: Study::Scale(range),
+                ..plan
+            }
+        } else {
+            plan
+        })
     }
 }
 
@@ -112,12 +133,15 @@ impl ScaleOptions {
 fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, OptionsError> {
     let size = |word: &str| {
         parse_size(word.trim()).filter(|n| *n > 0).ok_or_else(|| {
-            OptionsError::Usage(format!("--range {text}: '{word}' is no size above 0: write 1..32, 4K..64M or 1,2,3"))
+            OptionsError::Usage(format!(
+                "--range {text}: '{word}' is no size above 0: write 1..32, 4K..64M or 1,2,3"
+            ))
         })
     };
     let Some((from, to)) = text.split_once("..") else {
         if steps.is_some() {
-            let what = format!("--range {text} names every step: leave --steps out, or write FROM..TO");
+            let what =
+                format!("--range {text} names every step: leave --steps out, or write FROM..TO");
             return OptionsError::usage(what);
         }
         let steps = text.split(',').map(size).collect::<Result<_, _>>()?;
@@ -125,33 +149,61 @@ fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, Op
     };
     let (from, to) = (size(from)?, size(to)?);
     if from >= to {
-        return OptionsError::usage(format!("--range {text} does not rise: write the smaller size first"));
+        return OptionsError::usage(format!(
+            "--range {text} does not rise: write the smaller size first"
+        ));
     }
     // Doublings where they fit: they stay whole, and multiples of what the range begins with.
     let doublings = (to / from).ilog2() as usize;
     let doubles = to == from << doublings && (2..=10).contains(&doublings);
-    Ok(SizeRange::geometric(option, from, to, steps.unwrap_or(if doubles { doublings + 1 } else { STEPS })))
+    Ok(SizeRange::geometric(
+        option,
+        from,
+        to,
+        steps.unwrap_or(if doubles { doublings + 1 } else { STEPS }),
+    ))
 }
 
 impl Evidence for GrowthFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
-        let of = |metric: &Metric, name: &str| growth(self, *metric, name).ok_or_else(|| Tested::no_value(name));
+        let of = |metric: &Metric, name: &str| {
+            growth(self, *metric, name).ok_or_else(|| Tested::no_value(name))
+        };
         let tested = match check {
-            Check::Law { metric, variant, law, against } => of(metric, variant).and_then(|growth| {
+            Check::Law {
+                metric,
+                variant,
+                law,
+                against,
+            } => of(metric, variant).and_then(|growth| {
                 let against = against.as_ref().map(|name| of(metric, name)).transpose()?;
                 Ok(match law {
                     Law::Constant => no_growth(growth, against),
                     law => by_exponent(growth, *law),
                 })
             }),
-            Check::OneMore { metric, variant, against, at_least } => of(metric, variant).and_then(|growth| {
+            Check::OneMore {
+                metric,
+                variant,
+                against,
+                at_least,
+            } => of(metric, variant).and_then(|growth| {
                 let against = of(metric, against)?;
                 Ok(one_more_than(growth, against, *at_least))
             }),
-            Check::At { metric, variant, against, size, at_least } => {
+            Check::At {
+                metric,
+                variant,
+                against,
+                size,
+                at_least,
+            } => {
                 let costs = |name: &str| at_size(self, *metric, name, *size);
-                let none = format!("nothing was measured at {size} on both: the range ended below, or it failed");
-                let pair = paired(&costs(against), &costs(variant)).ok_or_else(|| Tested::untestable(none));
+                let none = format!(
+                    "nothing was measured at {size} on both: the range ended below, or it failed"
+                );
+                let pair = paired(&costs(against), &costs(variant))
+                    .ok_or_else(|| Tested::untestable(none));
                 pair.map(|pair| Tested::at_least(pair.ratio, *at_least))
             }
             _ => return None,
@@ -178,16 +230,28 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
     });
     match (growth.law, difference) {
         (_, Some(tested)) if tested.verdict != ClaimVerdict::Inconclusive => tested,
-        (Some(Law::Constant), _) if growth.or.is_empty() => {
-            tested(ClaimVerdict::Reproduced, "it changes by less than 5 % over the whole range, as claimed")
-        }
+        (Some(Law::Constant), _) if growth.or.is_empty() => tested(
+            ClaimVerdict::Reproduced,
+            "it changes by less than 5 % over the whole range, as claimed",
+        ),
         (_, Some(tested)) => tested,
-        _ if growth.grows => tested(ClaimVerdict::NotReproduced, "it grows, where no growth is claimed"),
+        _ if growth.grows => tested(
+            ClaimVerdict::NotReproduced,
+            "it grows, where no growth is claimed",
+        ),
         (law, None) => {
             let figure = growth.change.filter(|_| law.is_some());
-            let bound = figure.map(|figure| Tested::within(figure, ClaimUnit::Ratio, None, Some(NO_GROWTH)));
-            let why = format!("no growth is shown; claimed: at most ×{NO_GROWTH} from the first step to the last");
-            Tested::inconclusive(growth.change, ClaimUnit::Ratio, why, bound.and_then(|bound| bound.times))
+            let bound = figure
+                .map(|figure| Tested::within(figure, ClaimUnit::Ratio, None, Some(NO_GROWTH)));
+            let why = format!(
+                "no growth is shown; claimed: at most ×{NO_GROWTH} from the first step to the last"
+            );
+            Tested::inconclusive(
+                growth.change,
+                ClaimUnit::Ratio,
+                why,
+                bound.and_then(|bound| bound.times),
+            )
         }
     }
 }
@@ -195,7 +259,13 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
 /// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and exclude those that a
 /// measurement can distinguish from it. Of O(n) and O(n log n) it distinguishes neither.
 fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
-    let sizes = || growth.steps.iter().filter(|step| step.ns.is_some()).map(|step| step.size as f64);
+    let sizes = || {
+        growth
+            .steps
+            .iter()
+            .filter(|step| step.ns.is_some())
+            .map(|step| step.size as f64)
+    };
     let (Some(bottom), Some(top)) = (sizes().reduce(f64::min), sizes().reduce(f64::max)) else {
         return Tested::no_value(&growth.variant);
     };
@@ -207,27 +277,50 @@ fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
     };
     let least = slower.exponent(bottom, top) + APART;
     let most = faster.map(|law| law.exponent(bottom, top) - APART);
-    let figure = growth.exponent.map(|i| Estimate { median: f64::midpoint(i.low, i.high), interval: Some(i) });
+    let figure = growth.exponent.map(|i| Estimate {
+        median: f64::midpoint(i.low, i.high),
+        interval: Some(i),
+    });
     let is_steeper = growth.exponent.is_some_and(|i| i.low > own);
-    let is_allowed = growth.exponent.is_some_and(|i| i.low <= own && own <= i.high);
-    let others = [Some(slower), faster].into_iter().flatten().map(|law| format!(" and not that of {}", law.notation()));
-    let names = format!("claimed: the exponent of {}{}", claimed.notation(), others.collect::<String>());
-    let tested =
-        |verdict, why: String| Tested { measured: figure, unit: ClaimUnit::Exponent, verdict, why, times: None };
+    let is_allowed = growth
+        .exponent
+        .is_some_and(|i| i.low <= own && own <= i.high);
+    let others = [Some(slower), faster]
+        .into_iter()
+        .flatten()
+        .map(|law| format!(" and not that of {}", law.notation()));
+    let names = format!(
+        "claimed: the exponent of {}{}",
+        claimed.notation(),
+        others.collect::<String>()
+    );
+    let tested = |verdict, why: String| Tested {
+        measured: figure,
+        unit: ClaimUnit::Exponent,
+        verdict,
+        why,
+        times: None,
+    };
     match figure {
-        Some(figure) if is_allowed => {
-            Tested { why: names, ..Tested::within(figure, ClaimUnit::Exponent, Some(least), most) }
-        }
+        Some(figure) if is_allowed => Tested {
+            why: names,
+            ..Tested::within(figure, ClaimUnit::Exponent, Some(least), most)
+        },
         // A cache may be exceeded by more than the exponents allow for.
         Some(_) if is_steeper && growth.no_law == Some(NoLaw::CostSteps) => {
-            let why = format!("{names}; one item costs more from some size on, as where a cache is exceeded");
+            let why = format!(
+                "{names}; one item costs more from some size on, as where a cache is exceeded"
+            );
             Tested::inconclusive(figure, ClaimUnit::Exponent, why, None)
         }
         Some(_) => tested(ClaimVerdict::NotReproduced, names),
         None if growth.law == Some(Law::Constant) && growth.or.is_empty() => Tested {
             measured: growth.change,
             unit: ClaimUnit::Ratio,
-            ..tested(ClaimVerdict::NotReproduced, format!("it changes by less than 5 %; {names}"))
+            ..tested(
+                ClaimVerdict::NotReproduced,
+                format!("it changes by less than 5 %; {names}"),
+            )
         },
         None => {
             let times = growth.law.map(|_| 2.0);
@@ -249,7 +342,11 @@ fn one_more_than(growth: &Growth, against: &Growth, at_least: f64) -> Tested {
         if all.is_empty() {
             String::new()
         } else {
-            format!("{:.2} ns with {}", vmtax_analysis::estimate(all).median, growth.variant)
+            format!(
+                "{:.2} ns with {}",
+                vmtax_analysis::estimate(all).median,
+                growth.variant
+            )
         }
     };
     let why = format!(
@@ -257,38 +354,79 @@ fn one_more_than(growth: &Growth, against: &Growth, at_least: f64) -> Tested {
         figure(growth),
         figure(against)
     );
-    above_zero(&one_more_by_round(growth), &one_more_by_round(against), 1.0, at_least, why)
+    above_zero(
+        &one_more_by_round(growth),
+        &one_more_by_round(against),
+        1.0,
+        at_least,
+        why,
+    )
 }
 
 /// One cost less another of the same rounds, each times a factor, is claimed to be above 0.
-fn above_zero(this: &BTreeMap<u32, f64>, that: &BTreeMap<u32, f64>, times: f64, other: f64, why: String) -> Tested {
-    let both = this.iter().filter_map(|(round, ns)| Some(times * ns - other * that.get(round)?));
+fn above_zero(
+    this: &BTreeMap<u32, f64>,
+    that: &BTreeMap<u32, f64>,
+    times: f64,
+    other: f64,
+    why: String,
+) -> Tested {
+    let both = this
+        .iter()
+        .filter_map(|(round, ns)| Some(times * ns - other * that.get(round)?));
     let differences: Vec<f64> = both.collect();
     if differences.is_empty() {
         return Tested::untestable("no round has both sizes with both variants");
     }
     let figure = vmtax_analysis::estimate(differences);
-    Tested { why, ..Tested::within(figure, ClaimUnit::Nanoseconds, Some(0.0), None) }
+    Tested {
+        why,
+        ..Tested::within(figure, ClaimUnit::Nanoseconds, Some(0.0), None)
+    }
 }
 
 /// What one more costs on average from the first step with values to the last, by round.
 fn one_more_by_round(growth: &Growth) -> BTreeMap<u32, f64> {
-    let steps: Vec<&StepCost> = growth.steps.iter().filter(|step| step.ns.is_some()).collect();
-    let [first, .., last] = steps.as_slice() else { return BTreeMap::new() };
-    let at = |step: &StepCost, round: u32| step.rounds.iter().find(|cost| cost.round == round).map(|cost| cost.ns);
+    let steps: Vec<&StepCost> = growth
+        .steps
+        .iter()
+        .filter(|step| step.ns.is_some())
+        .collect();
+    let [first, .., last] = steps.as_slice() else {
+        return BTreeMap::new();
+    };
+    let at = |step: &StepCost, round: u32| {
+        step.rounds
+            .iter()
+            .find(|cost| cost.round == round)
+            .map(|cost| cost.ns)
+    };
     let more = (last.size - first.size) as f64;
-    let rounds = last.rounds.iter().filter_map(|top| Some((top.round, (top.ns - at(first, top.round)?) / more)));
+    let rounds = last
+        .rounds
+        .iter()
+        .filter_map(|top| Some((top.round, (top.ns - at(first, top.round)?) / more)));
     rounds.collect()
 }
 
 fn growth<'a>(findings: &'a GrowthFindings, metric: Metric, variant: &str) -> Option<&'a Growth> {
-    findings.growths.iter().find(|g| g.metric == metric && g.variant == variant)
+    findings
+        .growths
+        .iter()
+        .find(|g| g.metric == metric && g.variant == variant)
 }
 
-fn at_size(findings: &GrowthFindings, metric: Metric, variant: &str, size: u64) -> BTreeMap<u32, f64> {
+fn at_size(
+    findings: &GrowthFindings,
+    metric: Metric,
+    variant: &str,
+    size: u64,
+) -> BTreeMap<u32, f64> {
     let steps = growth(findings, metric, variant).map_or(&[][..], |g| g.steps.as_slice());
     let step = steps.iter().find(|r| r.size == size);
-    step.map_or(BTreeMap::new(), |r| r.rounds.iter().map(|c| (c.round, c.ns)).collect())
+    step.map_or(BTreeMap::new(), |r| {
+        r.rounds.iter().map(|c| (c.round, c.ns)).collect()
+    })
 }
 
 #[cfg(test)]
@@ -297,9 +435,16 @@ mod tests {
 
     #[test]
     fn ranges_as_people_write_them() {
-        let steps = |text: &str, n| range("disk.depth", text, n).map(|l| l.steps).map_err(|e| e.to_string());
+        let steps = |text: &str, n| {
+            range("disk.depth", text, n)
+                .map(|l| l.steps)
+                .map_err(|e| e.to_string())
+        };
         assert_eq!(steps("1..32", None).unwrap(), [1, 2, 4, 8, 16, 32]);
-        assert_eq!(steps("4K..64K", None).unwrap(), [4096, 8192, 16384, 32768, 65536]);
+        assert_eq!(
+            steps("4K..64K", None).unwrap(),
+            [4096, 8192, 16384, 32768, 65536]
+        );
         assert_eq!(steps("1,3,9", None).unwrap(), [1, 3, 9]);
         assert_eq!(steps("1000..278000", None).unwrap().len(), 8);
         assert_eq!(steps("1..1000", Some(4)).unwrap(), [1, 10, 100, 1000]);

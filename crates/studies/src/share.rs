@@ -7,8 +7,8 @@ use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, HostFacts, Machine, Missing, Plan, Share, ShareFindings, Study, Tree, Variant,
-    WorkloadName, WorkloadSpec,
+    ClaimUnit, ClaimVerdict, HostFacts, Machine, Missing, Plan, Share, ShareFindings, Study, Tree,
+    Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::MachineError;
 use vmtax_workload::CheckedPlan;
@@ -25,14 +25,23 @@ const METHODS: &[&str] = &[
     "disk",
     "erofs",
 ];
-const QUICK_METHODS: &[&str] = &["9p", "9p,msize=512000,cache=loose", "virtiofs", "nfs4", "disk", "erofs"];
+const QUICK_METHODS: &[&str] = &[
+    "9p",
+    "9p,msize=512000,cache=loose",
+    "virtiofs",
+    "nfs4",
+    "disk",
+    "erofs",
+];
 
 /// The options of `vmtax share`.
 #[derive(Debug, Args)]
 #[command(
     mut_arg(
         "machine",
-        with_help("The guest: kvm or tcg; native is always measured [default: kvm if usable, else tcg]")
+        with_help(
+            "The guest: kvm or tcg; native is always measured [default: kvm if usable, else tcg]"
+        )
     ),
     after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=512000,cache=loose or \
 virtiofs,cache=always or 9p,qemu=5.2. Mount options are verified in the guest. See docs/shares.md.
@@ -67,9 +76,16 @@ impl StudyOptions for ShareOptions {
         let usual = if self.quick { QUICK_METHODS } else { METHODS };
         let named: Vec<&str> = self.methods.iter().map(String::as_str).collect();
         let methods = if named.is_empty() { usual } else { &named };
-        let (files, bytes) = if self.quick { (200, 16 << 20) } else { (2000, 64 << 20) };
+        let (files, bytes) = if self.quick {
+            (200, 16 << 20)
+        } else {
+            (2000, 64 << 20)
+        };
         let files = self.files.unwrap_or(files);
-        let bytes = self.bytes.unwrap_or(bytes).max(files.saturating_mul(Tree::SMALL));
+        let bytes = self
+            .bytes
+            .unwrap_or(bytes)
+            .max(files.saturating_mul(Tree::SMALL));
         let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
         if self.tree.is_none() {
             if !self.quick {
@@ -82,13 +98,23 @@ impl StudyOptions for ShareOptions {
         let machines = self.common.measurement.with_native();
         let machines = machines.unwrap_or_else(|| vec![Machine::NATIVE, host.default_guest()]);
         if machines.len() != 2 {
-            return OptionsError::usage("share measures on one guest: name one with --machine, as in --machine tcg");
+            return OptionsError::usage(
+                "share measures on one guest: name one with --machine, as in --machine tcg",
+            );
         }
-        let variants = methods.iter().map(|method| share_variant(method)).collect::<Result<Vec<_>, _>>()?;
-        let (variants, not_measured) = available(variants, !named.is_empty(), &vmtax_vm::check_share)?;
+        let variants = methods
+            .iter()
+            .map(|method| share_variant(method))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (variants, not_measured) =
+            available(variants, !named.is_empty(), &vmtax_vm::check_share)?;
         self.common.complete(Plan {
             study: Study::Share,
-            tree: Some(Tree { files, bytes, path: self.tree.clone() }),
+            tree: Some(Tree {
+                files,
+                bytes,
+                path: self.tree.clone(),
+            }),
             variants,
             not_measured,
             ..Plan::new("share", FEWEST_ROUNDS, machines, workloads)
@@ -108,40 +134,77 @@ fn available(
             Ok(()) => measured.push(variant),
             Err(error) if named => {
                 let name = &variant.name;
-                return OptionsError::usage(format!("{name} cannot be measured on this host: {error}"));
+                return OptionsError::usage(format!(
+                    "{name} cannot be measured on this host: {error}"
+                ));
             }
             Err(error) => not_measured.push(Missing::for_error(&variant.name, &error)),
         }
     }
     if let (true, Some(first)) = (measured.is_empty(), not_measured.first()) {
         let Missing { why, fix, .. } = first;
-        return OptionsError::usage(format!("this host can have none of the share methods; {why}: {fix}"));
+        return OptionsError::usage(format!(
+            "this host can have none of the share methods; {why}: {fix}"
+        ));
     }
     Ok((measured, not_measured))
 }
 
 impl Evidence for ShareFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
-        let (Check::Way { variant, .. } | Check::Kept { variant, .. }) = check else { return None };
-        let is_column = |c: &vmtax_model::ShareColumn| c.machine.is_guest() && c.variant == *variant;
-        let Some(at) = self.columns.iter().position(is_column) else { return Some(Tested::no_value(variant)) };
+        let (Check::Way { variant, .. } | Check::Kept { variant, .. }) = check else {
+            return None;
+        };
+        let is_column =
+            |c: &vmtax_model::ShareColumn| c.machine.is_guest() && c.variant == *variant;
+        let Some(at) = self.columns.iter().position(is_column) else {
+            return Some(Tested::no_value(variant));
+        };
         let column = &self.columns[at];
         // Why this method, or the one that all are compared with, gave nothing.
-        let failed = column.failed.clone().or_else(|| self.columns.get(self.base)?.failed.clone());
-        let untestable = |why: &str| Tested::untestable(failed.unwrap_or_else(|| format!("{why} with {variant}")));
+        let failed = column
+            .failed
+            .clone()
+            .or_else(|| self.columns.get(self.base)?.failed.clone());
+        let untestable = |why: &str| {
+            Tested::untestable(failed.unwrap_or_else(|| format!("{why} with {variant}")))
+        };
         Some(match check {
-            Check::Way { metric, at_least, at_most, .. } => {
-                let cell = self.rows.iter().find(|r| r.metric == *metric).and_then(|r| r.cells.get(at));
+            Check::Way {
+                metric,
+                at_least,
+                at_most,
+                ..
+            } => {
+                let cell = self
+                    .rows
+                    .iter()
+                    .find(|r| r.metric == *metric)
+                    .and_then(|r| r.cells.get(at));
                 match cell.and_then(|c| c.against.as_ref()) {
-                    Some(overhead) => Tested::within(overhead.ratio, ClaimUnit::Ratio, *at_least, *at_most),
+                    Some(overhead) => {
+                        Tested::within(overhead.ratio, ClaimUnit::Ratio, *at_least, *at_most)
+                    }
                     None => untestable("no trial gave a value"),
                 }
             }
-            Check::Kept { property, keeping, .. } => match column.kept.iter().find(|k| k.what == *property) {
+            Check::Kept {
+                property, keeping, ..
+            } => match column.kept.iter().find(|k| k.what == *property) {
                 Some(kept) => {
                     let same = kept.keeping == *keeping;
-                    let verdict = if same { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
-                    Tested { measured: None, unit: ClaimUnit::Ratio, verdict, why: kept.detail.clone(), times: None }
+                    let verdict = if same {
+                        ClaimVerdict::Reproduced
+                    } else {
+                        ClaimVerdict::NotReproduced
+                    };
+                    Tested {
+                        measured: None,
+                        unit: ClaimUnit::Ratio,
+                        verdict,
+                        why: kept.detail.clone(),
+                        times: None,
+                    }
                 }
                 None => untestable("it was not tried"),
             },
@@ -161,16 +224,27 @@ mod tests {
         }
     }
 
-    fn of(names: &[&str], named: bool, lacks: &[&str]) -> Result<(Vec<String>, Vec<Missing>), String> {
-        let variants = names.iter().map(|name| share_variant(name).unwrap()).collect();
+    fn of(
+        names: &[&str],
+        named: bool,
+        lacks: &[&str],
+    ) -> Result<(Vec<String>, Vec<Missing>), String> {
+        let variants = names
+            .iter()
+            .map(|name| share_variant(name).unwrap())
+            .collect();
         let check = |share: &Share| match lacks.contains(&share.method.to_string().as_str()) {
-            true => {
-                Err(MachineError::NoShare(format!("share={} needs a, which is not installed: `apt b`", share.method)))
-            }
+            true => Err(MachineError::NoShare(format!(
+                "share={} needs a, which is not installed: `apt b`",
+                share.method
+            ))),
             false => Ok(()),
         };
         let found = available(variants, named, &check).map_err(|error| error.to_string())?;
-        Ok((found.0.into_iter().map(|variant| variant.name).collect(), found.1))
+        Ok((
+            found.0.into_iter().map(|variant| variant.name).collect(),
+            found.1,
+        ))
     }
 
     #[test]
@@ -178,13 +252,26 @@ mod tests {
         let (measured, missing) = of(&["9p", "nfs4", "erofs"], false, &["nfs4", "erofs"]).unwrap();
         assert_eq!((measured, missing.len()), (vec!["9p".to_owned()], 2));
         let Missing { what, why, fix } = &missing[0];
-        assert_eq!((&**what, &**why, &**fix), ("nfs4", "share=nfs4 needs a, which is not installed", "`apt b`"));
+        assert_eq!(
+            (&**what, &**why, &**fix),
+            (
+                "nfs4",
+                "share=nfs4 needs a, which is not installed",
+                "`apt b`"
+            )
+        );
         assert_eq!(
             of(&["9p", "nfs4"], true, &["nfs4"]).unwrap_err(),
             "nfs4 cannot be measured on this host: share=nfs4 needs a, which is not installed: `apt b`"
         );
-        assert_eq!(of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0, ["9p", "nfs4"]);
+        assert_eq!(
+            of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0,
+            ["9p", "nfs4"]
+        );
         let none = of(&["nfs4"], false, &["nfs4"]).unwrap_err();
-        assert!(none.contains("none of the share methods; share=nfs4 needs a"), "{none}");
+        assert!(
+            none.contains("none of the share methods; share=nfs4 needs a"),
+            "{none}"
+        );
     }
 }

@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_model::{
-    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study, TuneFindings,
-    TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
+    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study,
+    TuneFindings, TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -66,7 +66,12 @@ pub struct TuneOptions {
     apply: bool,
     /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in again), guest-reboot, restart (of the
     /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live for a running VM, else all except host]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
     allow: Vec<Allowed>,
     /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes), requests (IOPS of the disks), throughput
     /// (of the disks), run (CPU time that the vCPUs get: more is better) or exits (VM exits per second) [default: the metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
@@ -116,7 +121,13 @@ impl Allowed {
 }
 
 fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
-    let names = || LiveMetric::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let names = || {
+        LiveMetric::ALL
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     LiveMetric::named(text).ok_or_else(|| {
         OptionsError::Usage(format!(
             "--metric '{}' is none of a running VM: choose from {}",
@@ -130,11 +141,24 @@ fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
 impl StudyOptions for TuneOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let allowed: Vec<ChangeCost> = match self.allow.as_slice() {
-            [] => vec![ChangeCost::Live, ChangeCost::Replug, ChangeCost::GuestReboot, ChangeCost::VmRestart],
+            [] => vec![
+                ChangeCost::Live,
+                ChangeCost::Replug,
+                ChangeCost::GuestReboot,
+                ChangeCost::VmRestart,
+            ],
             named => named.iter().map(|allowed| allowed.cost()).collect(),
         };
         let (duration, slice, metric) = (self.duration, self.slice, self.metric.as_deref());
-        self.guest.plan(host, &Measuring { duration, slice, metric, allowed: &allowed })
+        self.guest.plan(
+            host,
+            &Measuring {
+                duration,
+                slice,
+                metric,
+                allowed: &allowed,
+            },
+        )
     }
 
     fn traces_tuned(&self) -> bool {
@@ -149,17 +173,26 @@ impl TuneOptions {
     /// [`OptionsError`] for a name that stands for no VM, or for several, and options of a running VM without one.
     pub fn diagnosis(&self) -> Result<Option<CheckedPlan>, OptionsError> {
         if self.vm.is_none() && (self.apply || self.metric_command.is_some()) {
-            return OptionsError::usage("--apply and --metric-command are of a running VM: name it with --vm");
+            return OptionsError::usage(
+                "--apply and --metric-command are of a running VM: name it with --vm",
+            );
         }
         if self.vm.is_some() {
             self.metric.as_deref().map(live_metric).transpose()?;
-            if self.allow.iter().any(|allowed| !matches!(allowed, Allowed::Live | Allowed::Host)) {
+            if self
+                .allow
+                .iter()
+                .any(|allowed| !matches!(allowed, Allowed::Live | Allowed::Host))
+            {
                 return OptionsError::usage(
                     "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
                 );
             }
         }
-        self.vm.as_ref().map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose)).transpose()
+        self.vm
+            .as_ref()
+            .map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose))
+            .transpose()
     }
 
     /// The plan of the tuning of a running VM that a diagnosis leads to.
@@ -169,7 +202,10 @@ impl TuneOptions {
     pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
         let milliseconds = |seconds: f64| ((seconds * 1e3).round() as u64).max(1);
         let command = self.metric_command.clone();
-        let command = command.map(|line| TuneMetric::Command { line, higher_is_better: self.higher_is_better });
+        let command = command.map(|line| TuneMetric::Command {
+            line,
+            higher_is_better: self.higher_is_better,
+        });
         let mut spec = TuneSpec {
             pid: found.vm.pid,
             started: Some(found.started).filter(|started| *started > 0),
@@ -177,13 +213,21 @@ impl TuneOptions {
             apply: self.apply,
             time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
             block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)),
-            metric: command.or(self.metric.as_deref().map(live_metric).transpose()?.map(TuneMetric::Vm)),
+            metric: command.or(self
+                .metric
+                .as_deref()
+                .map(live_metric)
+                .transpose()?
+                .map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),
         };
         self.sort(found, &mut spec);
         let plan = Plan::new(&format!("tune-{}", spec.pid), 1, Vec::new(), Vec::new());
-        Ok(CheckedPlan::new(Plan { study: Study::Tune(Box::new(spec)), ..plan })?)
+        Ok(CheckedPlan::new(Plan {
+            study: Study::Tune(Box::new(spec)),
+            ..plan
+        })?)
     }
 
     /// The remedies of the causes: those that are tried, and the others with the reason.
@@ -191,14 +235,20 @@ impl TuneOptions {
         for cause in &found.causes {
             let mut tried = None;
             if let Some(change) = &cause.change {
-                let is_known = spec.candidates.iter().any(|known| known.change.settings == change.settings);
+                let is_known = spec
+                    .candidates
+                    .iter()
+                    .any(|known| known.change.settings == change.settings);
                 let is_host = change.cost == ChangeCost::HostSetting;
                 let by_command = matches!(spec.metric, Some(TuneMetric::Command { .. }));
                 let why = if change.metric.is_none() && !by_command {
-                    Some("the VM's own figures do not show whether it helps: `--metric-command CMD` tries it")
+                    Some(
+                        "the VM's own figures do not show whether it helps: `--metric-command CMD` tries it",
+                    )
                 } else if is_host && !self.allow.contains(&Allowed::Host) {
                     Some("it changes the host for all its VMs: `--allow live,host` tries it")
-                } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live) {
+                } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live)
+                {
                     Some("--allow does not name live")
                 } else if cause.gain > 0.0 && cause.gain < MIN_CEILING {
                     Some("it can save less than 2 % of the time")
@@ -207,7 +257,10 @@ impl TuneOptions {
                 };
                 tried = Some(change.cost);
                 match why {
-                    Some(why) => spec.not_tried.push(not_tried(change.action.clone(), String::new(), why)),
+                    Some(why) => {
+                        spec.not_tried
+                            .push(not_tried(change.action.clone(), String::new(), why))
+                    }
                     None if is_known => {}
                     None => spec.candidates.push(Candidate {
                         rule: cause.rule.clone(),
@@ -217,21 +270,32 @@ impl TuneOptions {
                     }),
                 }
             }
-            let others = cause.remedies.iter().filter(|remedy| remedy.place != SettingPlace::Vmtax);
+            let others = cause
+                .remedies
+                .iter()
+                .filter(|remedy| remedy.place != SettingPlace::Vmtax);
             // The change is the first remedy of its kind.
             let mut others: Vec<&Remedy> = others.collect();
-            if let Some(first) = tried.and_then(|cost| others.iter().position(|remedy| remedy.cost == Some(cost))) {
+            if let Some(first) =
+                tried.and_then(|cost| others.iter().position(|remedy| remedy.cost == Some(cost)))
+            {
                 others.remove(first);
             }
             spec.not_tried.extend(
-                others.into_iter().map(|remedy| not_tried(remedy.action.clone(), remedy.line.clone(), why(remedy))),
+                others.into_iter().map(|remedy| {
+                    not_tried(remedy.action.clone(), remedy.line.clone(), why(remedy))
+                }),
             );
         }
     }
 }
 
 fn not_tried(action: String, line: String, why: &str) -> NotTried {
-    NotTried { action, line, why: why.to_owned() }
+    NotTried {
+        action,
+        line,
+        why: why.to_owned(),
+    }
 }
 
 /// Why a remedy is not tried on a running VM.
@@ -258,7 +322,10 @@ pub fn diagnosed(recording: &Recording) -> Result<VmDiagnosis, StudyError> {
 /// What the measurements say.
 pub(crate) fn findings(recording: &Recording, spec: &TuneSpec) -> Result<TuneFindings, StudyError> {
     let path = recording.trial_folder(0).join(files::TUNE);
-    let unread = |why: String| StudyError::Measurements { path: path.clone(), why };
+    let unread = |why: String| StudyError::Measurements {
+        path: path.clone(),
+        why,
+    };
     let file = File::open(&path).map_err(|e| unread(e.to_string()))?;
     let mut records: Vec<TuneRecord> = Vec::new();
     for line in BufReader::new(file.take(MAX_BYTES)).lines() {
@@ -270,14 +337,19 @@ pub(crate) fn findings(recording: &Recording, spec: &TuneSpec) -> Result<TuneFin
             Err(e) => return Err(unread(e.to_string())),
         }
     }
-    let has_candidates = |numbers: &[usize]| numbers.iter().all(|number| *number < spec.candidates.len());
+    let has_candidates =
+        |numbers: &[usize]| numbers.iter().all(|number| *number < spec.candidates.len());
     let is_sound = records.iter().all(|record| match record {
-        TuneRecord::Pair { plan, .. } => has_candidates(&plan.changed) && has_candidates(&plan.base),
+        TuneRecord::Pair { plan, .. } => {
+            has_candidates(&plan.changed) && has_candidates(&plan.base)
+        }
         TuneRecord::Kept { candidates } => has_candidates(candidates),
         TuneRecord::Refused { candidate, .. } => has_candidates(&[*candidate]),
         _ => true,
     });
-    let found = is_sound.then(|| vmtax_analysis::tune(spec, &records)).flatten();
+    let found = is_sound
+        .then(|| vmtax_analysis::tune(spec, &records))
+        .flatten();
     found.ok_or_else(|| unread("it is not of this plan".to_owned()))
 }
 

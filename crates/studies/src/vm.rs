@@ -7,7 +7,10 @@ use vmtax_recording::Recording;
 
 /// The requests of the VM, as its host traced them.
 pub(crate) fn layers(recording: &Recording) -> Result<VmLayers, StudyError> {
-    Ok(vmtax_layers::vm(&recording.trial_folder(0), &recording.host)?)
+    Ok(vmtax_layers::vm(
+        &recording.trial_folder(0),
+        &recording.host,
+    )?)
 }
 
 /// The exits of the VM.

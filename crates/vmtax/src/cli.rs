@@ -7,7 +7,9 @@ mod qemus;
 mod study;
 mod top;
 
-pub use agent::{AgentCommand, AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
+pub use agent::{
+    AgentCommand, AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs,
+};
 pub use import::ImportTracesArgs;
 pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
@@ -20,8 +22,8 @@ use std::path::PathBuf;
 use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
 use vmtax_studies::{
-    CompareOptions, DiagnoseOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions, ScaleOptions,
-    ShareOptions, TuneOptions,
+    CompareOptions, DiagnoseOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions,
+    ScaleOptions, ShareOptions, TuneOptions,
 };
 
 /// Measure the overhead of QEMU/KVM guests against their host, find the layer that causes it, profile running VMs.
@@ -50,10 +52,16 @@ reason), 130 interrupted.";
 /// Commands by what a person wants.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
-    ("Running VMs", &["vms", "top", "diagnose", "tune", "undo", "profile"]),
+    (
+        "Running VMs",
+        &["vms", "top", "diagnose", "tune", "undo", "profile"],
+    ),
     ("Measure overhead", &["run", "exec", "exits"]),
     ("Find the cause", &["layers", "import"]),
-    ("Compare", &["compare", "share", "scale", "reproduce", "history", "fleet"]),
+    (
+        "Compare",
+        &["compare", "share", "scale", "reproduce", "history", "fleet"],
+    ),
     ("Reports", &["report", "list", "export"]),
     ("Guests", &["get", "build", "agent"]),
     ("Shell", &["completions", "man"]),
@@ -62,12 +70,20 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Help of all commands, in groups, which clap has for options alone.
 fn help_template() -> String {
     let commands = Command::augment_subcommands(clap::Command::new("vmtax"));
-    let about = |name: &str| commands.find_subcommand(name)?.get_about().map(ToString::to_string);
+    let about = |name: &str| {
+        commands
+            .find_subcommand(name)?
+            .get_about()
+            .map(ToString::to_string)
+    };
     let line = |name: &&str| format!("  {name:<12} {}\n", about(name).unwrap_or_default());
-    let group =
-        |(title, names): &(&str, &[&str])| format!("{title}:\n{}\n", names.iter().map(line).collect::<String>());
+    let group = |(title, names): &(&str, &[&str])| {
+        format!("{title}:\n{}\n", names.iter().map(line).collect::<String>())
+    };
     let groups: String = GROUPS.iter().map(group).collect();
-    format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}\n")
+    format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}\n"
+    )
 }
 
 #[derive(Debug, Subcommand)]
@@ -262,7 +278,12 @@ pub struct FleetArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: PathBuf,
     /// Facts that hosts of a class have in common, comma separated
-    #[arg(long, value_name = "FACTS", value_delimiter = ',', default_value = "host_cpu_model_name")]
+    #[arg(
+        long,
+        value_name = "FACTS",
+        value_delimiter = ',',
+        default_value = "host_cpu_model_name"
+    )]
     pub class: Vec<String>,
     /// The smallest difference that matters, %
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = min_effect)]
@@ -280,8 +301,15 @@ pub struct FleetArgs {
 
 /// A percentage from 0 to 100.
 fn min_effect(text: &str) -> Result<f64, String> {
-    let value: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("'{text}' is no number"))?;
-    if (0.0..=100.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not between 0 and 100")) }
+    let value: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| format!("'{text}' is no number"))?;
+    if (0.0..=100.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("{text} is not between 0 and 100"))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -350,8 +378,18 @@ pub struct ListArgs {
 
 /// The formats of a report, by their names in `vmtax_report`, and those that depend on the study.
 fn formats() -> Vec<PossibleValue> {
-    let named = |name| if name == "markdown" { PossibleValue::new("md").alias(name) } else { PossibleValue::new(name) };
-    ["text", "json"].into_iter().chain(vmtax_report::FORMATS.iter().map(|(name, _)| *name)).map(named).collect()
+    let named = |name| {
+        if name == "markdown" {
+            PossibleValue::new("md").alias(name)
+        } else {
+            PossibleValue::new(name)
+        }
+    };
+    ["text", "json"]
+        .into_iter()
+        .chain(vmtax_report::FORMATS.iter().map(|(name, _)| *name))
+        .map(named)
+        .collect()
 }
 
 #[cfg(test)]
@@ -363,21 +401,48 @@ mod tests {
     fn the_definition_is_sound_and_everything_has_help() {
         fn check(command: &clap::Command) {
             for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{}: {}", command.get_name(), argument.get_id());
+                assert!(
+                    argument.get_help().is_some(),
+                    "{}: {}",
+                    command.get_name(),
+                    argument.get_id()
+                );
             }
-            let shown = |c: &clap::Command| !c.is_hide_set() && c.get_subcommands().next().is_none();
+            let shown =
+                |c: &clap::Command| !c.is_hide_set() && c.get_subcommands().next().is_none();
             if shown(command) {
-                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.contains("Examples:"), "{} has no examples", command.get_name());
+                let help = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(
+                    help.contains("Examples:"),
+                    "{} has no examples",
+                    command.get_name()
+                );
             }
             command.get_subcommands().for_each(check);
         }
         Cli::command().debug_assert();
-        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            assert!(grouped.contains(&command.get_name()), "{} is in no group", command.get_name());
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
+            assert!(
+                grouped.contains(&command.get_name()),
+                "{} is in no group",
+                command.get_name()
+            );
         }
-        assert!(grouped.iter().all(|name| Cli::command().find_subcommand(name).is_some()));
+        assert!(
+            grouped
+                .iter()
+                .all(|name| Cli::command().find_subcommand(name).is_some())
+        );
         check(&Cli::command());
     }
 }

@@ -107,20 +107,29 @@ pub enum Fault {
 
 impl Fault {
     pub fn file(what: impl Into<String>, source: io::Error) -> Fault {
-        Fault::File { what: what.into(), source }
+        Fault::File {
+            what: what.into(),
+            source,
+        }
     }
 
     /// The failure of a command, which a recording has.
     pub fn command_failed(failure: CommandFailure, folder: PathBuf) -> Fault {
         let CommandFailure { machine, status } = failure;
-        Fault::CommandFailed { machine, status, folder }
+        Fault::CommandFailed {
+            machine,
+            status,
+            folder,
+        }
     }
 
     /// The status the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Fault::Interrupted { .. } => ExitCode::from(130),
-            Fault::CommandFailed { status, .. } => ExitCode::from(u8::try_from(*status).unwrap_or(FAILED)),
+            Fault::CommandFailed { status, .. } => {
+                ExitCode::from(u8::try_from(*status).unwrap_or(FAILED))
+            }
             _ => ExitCode::from(2),
         }
     }

@@ -16,7 +16,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == "/init") {
+    if std::process::id() == 1
+        && std::env::args_os()
+            .next()
+            .is_some_and(|name| name == "/init")
+    {
         vmtax_agent::init();
     }
     let Rewritten { args, lines } = match rewrite(std::env::args_os().collect()) {
@@ -46,7 +50,10 @@ fn parse(args: Vec<OsString>) -> Cli {
         let is_internal = |name: &String| INTERNAL.contains(&name.as_str());
         match error.remove(ContextKind::SuggestedSubcommand) {
             Some(ContextValue::Strings(names)) if !names.iter().any(is_internal) => {
-                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+                error.insert(
+                    ContextKind::SuggestedSubcommand,
+                    ContextValue::Strings(names),
+                );
             }
             _ => {}
         }

@@ -13,11 +13,18 @@ struct OldSpelling {
 }
 
 const fn option(old: &'static str, new: &'static str) -> OldSpelling {
-    OldSpelling { old, new, command: None }
+    OldSpelling {
+        old,
+        new,
+        command: None,
+    }
 }
 
 const fn word(command: &'static str, old: &'static str, new: &'static str) -> OldSpelling {
-    OldSpelling { command: Some(command), ..option(old, new) }
+    OldSpelling {
+        command: Some(command),
+        ..option(old, new)
+    }
 }
 
 const OLD_SPELLINGS: &[OldSpelling] = &[
@@ -58,20 +65,40 @@ pub struct Rewritten {
 /// # Errors
 /// A message for `--runs N`, which other tools take as a number of repetitions.
 pub fn rewrite(args: Vec<OsString>) -> Result<Rewritten, String> {
-    let command = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default().to_owned();
-    let mut rewritten = Rewritten { args, lines: Vec::new() };
+    let command = args
+        .get(1)
+        .and_then(|arg| arg.to_str())
+        .unwrap_or_default()
+        .to_owned();
+    let mut rewritten = Rewritten {
+        args,
+        lines: Vec::new(),
+    };
     if INTERNAL.contains(&command.as_str()) {
         return Ok(rewritten);
     }
-    let end = rewritten.args.iter().position(|arg| arg == "--").unwrap_or(rewritten.args.len());
+    let end = rewritten
+        .args
+        .iter()
+        .position(|arg| arg == "--")
+        .unwrap_or(rewritten.args.len());
     for at in 1..end {
-        let Some(arg) = rewritten.args[at].to_str() else { continue };
-        let (name, value) = arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value)));
+        let Some(arg) = rewritten.args[at].to_str() else {
+            continue;
+        };
+        let (name, value) = arg
+            .split_once('=')
+            .map_or((arg, None), |(name, value)| (name, Some(value)));
         let is_here = |s: &&OldSpelling| s.old == name && s.command.is_none_or(|c| c == command);
-        let Some(OldSpelling { old, new, .. }) = OLD_SPELLINGS.iter().find(is_here) else { continue };
+        let Some(OldSpelling { old, new, .. }) = OLD_SPELLINGS.iter().find(is_here) else {
+            continue;
+        };
         if *old == "--runs" {
-            let folder = value.or_else(|| rewritten.args.get(at + 1).and_then(|next| next.to_str()));
-            if let Some(count) = folder.filter(|f| !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit())) {
+            let folder =
+                value.or_else(|| rewritten.args.get(at + 1).and_then(|next| next.to_str()));
+            if let Some(count) =
+                folder.filter(|f| !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit()))
+            {
                 return Err(format!(
                     "--runs was a folder and is now --dir: write --rounds {count} to repeat, --dir {count} for a folder"
                 ));
@@ -95,18 +122,41 @@ mod tests {
 
     fn rewritten(line: &str) -> Result<(String, Vec<String>), String> {
         let Rewritten { args, lines } = rewrite(line.split(' ').map(OsString::from).collect())?;
-        let args: Vec<String> = args.into_iter().map(|arg| arg.into_string().unwrap()).collect();
+        let args: Vec<String> = args
+            .into_iter()
+            .map(|arg| arg.into_string().unwrap())
+            .collect();
         Ok((args.join(" "), lines))
     }
 
     #[test]
     fn former_spellings_are_rewritten_with_a_line_each() {
-        let (args, lines) = rewritten("vmtax run --machines native --runs=x --runs y --quick -- --machines").unwrap();
-        assert_eq!(args, "vmtax run --machine native --dir=x --dir y --quick -- --machines");
-        assert_eq!(lines, ["vmtax: --machines is now --machine", "vmtax: --runs is now --dir"]);
-        assert_eq!(rewritten("vmtax case list").unwrap().0, "vmtax reproduce list");
-        assert_eq!(rewritten("vmtax compare usual aio=native").unwrap().0, "vmtax compare default aio=native");
-        assert_eq!(rewritten("vmtax run usual").unwrap(), ("vmtax run usual".to_owned(), Vec::new()));
+        let (args, lines) =
+            rewritten("vmtax run --machines native --runs=x --runs y --quick -- --machines")
+                .unwrap();
+        assert_eq!(
+            args,
+            "vmtax run --machine native --dir=x --dir y --quick -- --machines"
+        );
+        assert_eq!(
+            lines,
+            [
+                "vmtax: --machines is now --machine",
+                "vmtax: --runs is now --dir"
+            ]
+        );
+        assert_eq!(
+            rewritten("vmtax case list").unwrap().0,
+            "vmtax reproduce list"
+        );
+        assert_eq!(
+            rewritten("vmtax compare usual aio=native").unwrap().0,
+            "vmtax compare default aio=native"
+        );
+        assert_eq!(
+            rewritten("vmtax run usual").unwrap(),
+            ("vmtax run usual".to_owned(), Vec::new())
+        );
         let internal = "vmtax watchdog --runs 10";
         assert_eq!(rewritten(internal).unwrap().0, internal);
     }
@@ -114,7 +164,10 @@ mod tests {
     #[test]
     fn runs_with_a_number_is_refused() {
         for line in ["vmtax run --runs 10", "vmtax run --runs=10 cpu"] {
-            assert!(rewritten(line).unwrap_err().contains("write --rounds 10"), "{line}");
+            assert!(
+                rewritten(line).unwrap_err().contains("write --rounds 10"),
+                "{line}"
+            );
         }
         assert!(rewritten("vmtax list --runs 10x").is_ok());
     }
@@ -123,15 +176,28 @@ mod tests {
     #[test]
     fn what_is_written_now_exists_and_what_was_written_does_not() {
         fn collect(command: &clap::Command) -> Vec<String> {
-            let own = command.get_arguments().filter_map(|a| Some(format!("--{}", a.get_long()?)));
+            let own = command
+                .get_arguments()
+                .filter_map(|a| Some(format!("--{}", a.get_long()?)));
             let mut names: Vec<String> = own.chain([command.get_name().to_owned()]).collect();
             names.extend(command.get_subcommands().flat_map(collect));
             names
         }
         let names = collect(&Cli::command());
-        for spelling in OLD_SPELLINGS.iter().filter(|s| s.command.is_none_or(|c| c == s.old)) {
-            assert!(names.iter().any(|name| name == spelling.new), "{}", spelling.new);
-            assert!(!names.iter().any(|name| name == spelling.old), "{}", spelling.old);
+        for spelling in OLD_SPELLINGS
+            .iter()
+            .filter(|s| s.command.is_none_or(|c| c == s.old))
+        {
+            assert!(
+                names.iter().any(|name| name == spelling.new),
+                "{}",
+                spelling.new
+            );
+            assert!(
+                !names.iter().any(|name| name == spelling.old),
+                "{}",
+                spelling.old
+            );
         }
     }
 }

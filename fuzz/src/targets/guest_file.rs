@@ -26,7 +26,11 @@ fn read(stream: &[u8]) {
     let recording = vmtax_recording::open(&golden()).expect("a sound recording");
     let trial = recording.trial_folder(0);
     let before = names(&trial);
-    let read = read_guest_file(Path::new("guest.trace"), stream, &mut recording.trial_files(0));
+    let read = read_guest_file(
+        Path::new("guest.trace"),
+        stream,
+        &mut recording.trial_files(0),
+    );
     let folder = trial.join(files::GUEST);
     if let Ok(trace) = Folder::open(&folder) {
         if let Ok(events) = trace.events() {
@@ -34,7 +38,11 @@ fn read(stream: &[u8]) {
         }
     }
     let _ = fs::remove_dir_all(&folder);
-    assert_eq!(names(&trial), before, "a file outside of the guest's folder");
+    assert_eq!(
+        names(&trial),
+        before,
+        "a file outside of the guest's folder"
+    );
     match read {
         Ok(guest) => assert!(guest.check().is_ok()),
         Err(error) => assert!(!error.to_string().is_empty()),
@@ -43,7 +51,9 @@ fn read(stream: &[u8]) {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder").flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     names
 }

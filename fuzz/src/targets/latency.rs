@@ -9,7 +9,9 @@ use vmtax_model::Latency;
 pub fn run(data: &[u8]) {
     let _ = Latency::from_text(&STANDARD.encode(data));
     // A fuzzer hardly ever guesses a deflate stream: the counts, and what is around them as it should be.
-    let Ok(latency) = Latency::from_text(&STANDARD.encode(v2(data))) else { return };
+    let Ok(latency) = Latency::from_text(&STANDARD.encode(v2(data))) else {
+        return;
+    };
 
     let again = Latency::from_text(&latency.to_text().expect("what was read can be written"));
     assert_eq!(again.as_ref(), Ok(&latency));

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 pub fn run(data: &[u8]) {
-    let Ok(answer) = serde_json::from_slice::<Value>(data) else { return };
+    let Ok(answer) = serde_json::from_slice::<Value>(data) else {
+        return;
+    };
     let one = vmtax_vm::read_answers(&answer, &answer, &answer);
     assert!(vmtax_vm::read_agent_answers(&answer, &answer) <= 256);
     assert!(vmtax_vm::read_guest_disks(&answer).len() <= 16);

@@ -9,9 +9,23 @@ pub fn run(bytes: &[u8]) {
     let facts = InsideFacts {
         schema: SCHEMA,
         threads: Vec::new(),
-        pings: vec![Ping { at: 1, low: -5, high: 5, exchanges: 1 }],
+        pings: vec![Ping {
+            at: 1,
+            low: -5,
+            high: 5,
+            exchanges: 1,
+        }],
         kvm_offset: None,
-        beats: [ClockReading { ticks: 1, monotonic_ns: 1 }, ClockReading { ticks: 9, monotonic_ns: 5 }],
+        beats: [
+            ClockReading {
+                ticks: 1,
+                monotonic_ns: 1,
+            },
+            ClockReading {
+                ticks: 9,
+                monotonic_ns: 5,
+            },
+        ],
         missing: Vec::new(),
     };
     if let Ok(clock) = Clock::new(guest.beats, &facts) {

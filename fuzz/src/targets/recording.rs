@@ -10,21 +10,30 @@ macro_rules! golden {
     };
 }
 
-const FILES: [(&str, &[u8]); 5] =
-    golden!["run.json", "plan.toml", "host.json", "trials/0000/trial.json", "trials/0000/ops.hlog"];
+const FILES: [(&str, &[u8]); 5] = golden![
+    "run.json",
+    "plan.toml",
+    "host.json",
+    "trials/0000/trial.json",
+    "trials/0000/ops.hlog"
+];
 
 /// The folder of a sound recording. Made once: a folder for each input would cost more than reading it.
 pub fn golden() -> PathBuf {
     let folder = scratch::folder().join("recording");
     if !folder.exists() {
         fs::create_dir_all(folder.join("trials/0000")).expect("a temporary folder");
-        FILES.iter().for_each(|(file, sound)| scratch::write(&folder.join(file), sound));
+        FILES
+            .iter()
+            .for_each(|(file, sound)| scratch::write(&folder.join(file), sound));
     }
     folder
 }
 
 pub fn run(data: &[u8]) {
-    let Some((which, content)) = data.split_first() else { return };
+    let Some((which, content)) = data.split_first() else {
+        return;
+    };
     let (file, sound) = FILES[usize::from(*which) % FILES.len()];
     let folder = golden();
     scratch::write(&folder.join(file), content);

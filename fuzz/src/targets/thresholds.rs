@@ -4,7 +4,13 @@ use vmtax_model::{Metric, Thresholds};
 
 pub fn run(bytes: &[u8]) {
     let text = &String::from_utf8_lossy(bytes);
-    let Ok(thresholds) = Thresholds::from_toml(text) else { return };
+    let Ok(thresholds) = Thresholds::from_toml(text) else {
+        return;
+    };
     assert!((0.5..1.0).contains(&thresholds.confidence));
-    assert!(Metric::ALL.iter().all(|metric| (0.0..=100.0).contains(&thresholds.of(*metric))));
+    assert!(
+        Metric::ALL
+            .iter()
+            .all(|metric| (0.0..=100.0).contains(&thresholds.of(*metric)))
+    );
 }

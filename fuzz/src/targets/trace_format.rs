@@ -17,15 +17,28 @@ pub fn run(data: &[u8]) {
 
     // With the fields that every event has, which a fuzzer would have to guess.
     let mut formats = Formats::default();
-    if formats.add("fuzz", &format!("name: x\nID: 7\nformat:\n{COMMON}\n{text}")).is_err() {
+    if formats
+        .add(
+            "fuzz",
+            &format!("name: x\nID: 7\nformat:\n{COMMON}\n{text}"),
+        )
+        .is_err()
+    {
         return;
     }
     for (_, format) in formats.iter() {
         for (name, field) in &format.fields {
             assert!(!name.is_empty());
-            let _ = (field.unsigned(record), field.signed(record), field.text(record), field.bytes(record));
+            let _ = (
+                field.unsigned(record),
+                field.signed(record),
+                field.text(record),
+                field.bytes(record),
+            );
             for index in [0, 1, 7, u32::MAX] {
-                let _ = field.element(index).and_then(|element| element.signed(record));
+                let _ = field
+                    .element(index)
+                    .and_then(|element| element.signed(record));
             }
         }
     }

@@ -3,8 +3,10 @@
 use std::sync::OnceLock;
 use vmtax_trace::{Entry, Events, Formats, Input, PageLayout};
 
-const SWITCH: &str = include_str!("../../../crates/base/trace/tests/data/host/formats/sched.sched_switch");
-const EXEC: &str = include_str!("../../../crates/base/trace/tests/data/host/formats/sched.sched_process_exec");
+const SWITCH: &str =
+    include_str!("../../../crates/base/trace/tests/data/host/formats/sched.sched_switch");
+const EXEC: &str =
+    include_str!("../../../crates/base/trace/tests/data/host/formats/sched.sched_process_exec");
 const HEADER: &str = include_str!("../../../crates/base/trace/tests/data/host/header_page");
 
 static FORMATS: OnceLock<Formats> = OnceLock::new();
@@ -17,7 +19,9 @@ pub fn run(data: &[u8]) {
         }
         formats
     });
-    let Some((kind, bytes)) = data.split_first() else { return };
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
     // Short pages are filled sooner; 32-bit kernels have another header.
     let size = [48, 240, 4080][usize::from(kind & 3) % 3];
     let mut header = HEADER.replace("4080", &size.to_string());
@@ -29,8 +33,14 @@ pub fn run(data: &[u8]) {
     let layout = PageLayout::parse(&header).expect("a page");
 
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    let input = |cpu, pages| Input { path: "fuzz".into(), cpu, layout, pages: Box::new(pages) };
-    let mut events = Events::pages(formats, vec![input(0, first), input(1, second)]).expect("memory");
+    let input = |cpu, pages| Input {
+        path: "fuzz".into(),
+        cpu,
+        layout,
+        pages: Box::new(pages),
+    };
+    let mut events =
+        Events::pages(formats, vec![input(0, first), input(1, second)]).expect("memory");
     let (mut given, mut lost, mut last, mut back) = (0, 0, [0; 2], 0);
     while let Some(entry) = events.next().expect("memory") {
         let (input, ticks) = match entry {
@@ -50,6 +60,12 @@ pub fn run(data: &[u8]) {
         last[input as usize] = ticks;
     }
     let counts = events.counts();
-    assert_eq!((counts.events, counts.losses, counts.backwards), (given, lost, back));
-    assert!(given + counts.unknown + counts.short <= bytes.len() as u64 / 4, "more events than words");
+    assert_eq!(
+        (counts.events, counts.losses, counts.backwards),
+        (given, lost, back)
+    );
+    assert!(
+        given + counts.unknown + counts.short <= bytes.len() as u64 / 4,
+        "more events than words"
+    );
 }

@@ -13,14 +13,21 @@ pub fn run(data: &[u8]) {
         read(qemu, events);
     }
     // A fuzzer hardly ever guesses the magic number, or a name.
-    let mut file: Vec<u8> = [u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4].into_iter().flat_map(u64::to_le_bytes).collect();
+    let mut file: Vec<u8> = [u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4]
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect();
     for (number, name) in [(0_u64, "bdrv_open_common"), (1, "virtio_queue_notify")] {
         file.extend([0, number].into_iter().flat_map(u64::to_le_bytes));
         file.extend((name.len() as u32).to_le_bytes());
         file.extend(name.as_bytes());
     }
     file.extend(data);
-    read(qemu, qemu.simple_from(file.as_slice(), "fuzz".as_ref()).expect("a sound head"));
+    read(
+        qemu,
+        qemu.simple_from(file.as_slice(), "fuzz".as_ref())
+            .expect("a sound head"),
+    );
 
     read(qemu, qemu.log_from(data, "fuzz".as_ref()));
     let line = [b"1@2.000003:bdrv_open_common ".as_slice(), data].concat();
@@ -45,5 +52,8 @@ fn read(qemu: &QemuEvents, mut events: Events<'_>) {
             }
         }
     }
-    assert_eq!((events.counts().events, events.counts().losses), (given, lost));
+    assert_eq!(
+        (events.counts().events, events.counts().losses),
+        (given, lost)
+    );
 }

@@ -3,5 +3,9 @@
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let set = vmtax_vm::read_twin(&text);
-    assert!(set <= text.len() + 8, "{set} settings of {} bytes", text.len());
+    assert!(
+        set <= text.len() + 8,
+        "{set} settings of {} bytes",
+        text.len()
+    );
 }

@@ -16,9 +16,14 @@ pub fn run(data: &[u8]) {
     }
 
     // As a payload: a fuzzer hardly ever guesses a checksum.
-    let Ok(Ok(reply)) = serde_json::from_slice(data).map(Reply::checked) else { return };
+    let Ok(Ok(reply)) = serde_json::from_slice(data).map(Reply::checked) else {
+        return;
+    };
     let mut decoder = Decoder::new();
     decoder.push(&encode(&reply).expect("what was read can be written"));
-    let again = decoder.frame::<Reply>().expect("a whole frame").expect("a sound frame");
+    let again = decoder
+        .frame::<Reply>()
+        .expect("a whole frame")
+        .expect("a sound frame");
     assert_eq!(again, Frame::Message(reply));
 }

@@ -3,8 +3,8 @@
 use crate::{estimate, paired};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, HostFacts, KvmClass, Machine,
-    MachineAntipatterns, Plan, TrialRecord, TrialResult,
+    Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, HostFacts,
+    KvmClass, Machine, MachineAntipatterns, Plan, TrialRecord, TrialResult,
 };
 
 const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the median interval divided by its number of \
@@ -14,35 +14,58 @@ const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the
 /// What the trials of `antipatterns` say.
 pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> AntipatternFindings {
     let mut warnings = Vec::new();
-    trials.iter().flat_map(|t| &t.warnings).for_each(|warning| crate::add_warning(&mut warnings, warning));
+    trials
+        .iter()
+        .flat_map(|t| &t.warnings)
+        .for_each(|warning| crate::add_warning(&mut warnings, warning));
     AntipatternFindings {
         schema: vmtax_model::REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         method: METHOD.to_owned(),
-        machines: plan.machines.iter().map(|&m| machine(m, host, trials)).collect(),
+        machines: plan
+            .machines
+            .iter()
+            .map(|&m| machine(m, host, trials))
+            .collect(),
         warnings,
     }
 }
 
 fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> MachineAntipatterns {
-    let results = trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some((t.round, t.result()?)));
+    let results = trials
+        .iter()
+        .filter(|t| t.machine == machine)
+        .filter_map(|t| Some((t.round, t.result()?)));
     let results: Vec<(u32, &TrialResult)> = results.collect();
     let emulates = machine == Machine::MICRO_KVM && host.kvm.class == KvmClass::EmulatesKernels;
     MachineAntipatterns {
         machine,
-        rows: Antipattern::ALL.into_iter().map(|antipattern| row(antipattern, emulates, &results)).collect(),
+        rows: Antipattern::ALL
+            .into_iter()
+            .map(|antipattern| row(antipattern, emulates, &results))
+            .collect(),
     }
 }
 
-fn row(antipattern: Antipattern, emulates: bool, results: &[(u32, &TrialResult)]) -> AntipatternRow {
-    let [(before, of_before), (after, of_after)] = [false, true].map(|fixed| form(antipattern, fixed, results));
+fn row(
+    antipattern: Antipattern,
+    emulates: bool,
+    results: &[(u32, &TrialResult)],
+) -> AntipatternRow {
+    let [(before, of_before), (after, of_after)] =
+        [false, true].map(|fixed| form(antipattern, fixed, results));
     let noted = |fixed: bool| {
         let name = format!("{}: ", antipattern.label(fixed));
-        results.iter().flat_map(|(_, result)| &result.notes).find_map(|note| note.strip_prefix(&name))
+        results
+            .iter()
+            .flat_map(|(_, result)| &result.notes)
+            .find_map(|note| note.strip_prefix(&name))
     };
     let why = match (&before, &after) {
         (Some(_), Some(_)) => "",
-        _ => noted(false).or(noted(true)).unwrap_or("no trial gave a value"),
+        _ => noted(false)
+            .or(noted(true))
+            .unwrap_or("no trial gave a value"),
     };
     AntipatternRow {
         antipattern,
@@ -50,7 +73,8 @@ fn row(antipattern: Antipattern, emulates: bool, results: &[(u32, &TrialResult)]
         exits_saved: exits_saved(antipattern, results),
         before,
         after,
-        emulated: emulates && (antipattern.in_kernel_mode(false) || antipattern.in_kernel_mode(true)),
+        emulated: emulates
+            && (antipattern.in_kernel_mode(false) || antipattern.in_kernel_mode(true)),
         why: why.to_owned(),
     }
 }
@@ -58,10 +82,15 @@ fn row(antipattern: Antipattern, emulates: bool, results: &[(u32, &TrialResult)]
 /// By how many exits an antipattern has more than its fix, in each round.
 fn exits_saved(antipattern: Antipattern, results: &[(u32, &TrialResult)]) -> Option<Estimate> {
     let exits = |result: &TrialResult, fixed: bool| {
-        let own = result.exits.iter().find(|exits| exits.operation == antipattern.label(fixed));
+        let own = result
+            .exits
+            .iter()
+            .find(|exits| exits.operation == antipattern.label(fixed));
         own.map(|exits| exits.each)
     };
-    let saved = results.iter().filter_map(|(_, result)| Some(exits(result, false)? - exits(result, true)?));
+    let saved = results
+        .iter()
+        .filter_map(|(_, result)| Some(exits(result, false)? - exits(result, true)?));
     let saved: Vec<f64> = saved.collect();
     (!saved.is_empty()).then(|| estimate(saved))
 }
@@ -75,14 +104,25 @@ fn form(
     let name = antipattern.label(fixed);
     let (mut n, mut rounds) = (0, BTreeMap::new());
     for (round, result) in results {
-        let Some(operation) = result.operations.iter().find(|o| o.name == name && o.latency.count() > 0) else {
+        let Some(operation) = result
+            .operations
+            .iter()
+            .find(|o| o.name == name && o.latency.count() > 0)
+        else {
             continue;
         };
         n += operation.latency.count();
-        rounds.insert(*round, operation.latency.quantile(0.5) as f64 / f64::from(antipattern.batch()));
+        rounds.insert(
+            *round,
+            operation.latency.quantile(0.5) as f64 / f64::from(antipattern.batch()),
+        );
     }
-    let exits: Vec<f64> =
-        results.iter().flat_map(|(_, result)| &result.exits).filter(|e| e.operation == name).map(|e| e.each).collect();
+    let exits: Vec<f64> = results
+        .iter()
+        .flat_map(|(_, result)| &result.exits)
+        .filter(|e| e.operation == name)
+        .map(|e| e.each)
+        .collect();
     let ns = estimate(rounds.values().copied().collect());
     let exits = (!exits.is_empty()).then(|| estimate(exits).median);
     ((n > 0).then_some(AntipatternForm { ns, exits, n }), rounds)

@@ -23,8 +23,14 @@ enum Noise {
     OneSided,
 }
 
-const KINDS: [Noise; 6] =
-    [Noise::Quiet, Noise::Skewed, Noise::HeavyTailed, Noise::Disturbed, Noise::Uneven, Noise::OneSided];
+const KINDS: [Noise; 6] = [
+    Noise::Quiet,
+    Noise::Skewed,
+    Noise::HeavyTailed,
+    Noise::Disturbed,
+    Noise::Uneven,
+    Noise::OneSided,
+];
 
 /// A draw of the standard normal distribution (Box and Muller).
 pub(crate) fn normal(r: &mut fastrand::Rng) -> f64 {
@@ -72,7 +78,10 @@ fn bootstrap(sorted: &[f64], statistic: Statistic, r: &mut fastrand::Rng) -> (f6
     const RESAMPLES: usize = 400;
     let mut found: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let mut again: Vec<f64> = sorted.iter().map(|_| sorted[r.usize(..sorted.len())]).collect();
+            let mut again: Vec<f64> = sorted
+                .iter()
+                .map(|_| sorted[r.usize(..sorted.len())])
+                .collect();
             again.sort_unstable_by(f64::total_cmp);
             statistic(&again)
         })
@@ -97,9 +106,15 @@ fn coverage_holds_for_any_noise_at_any_n() {
     let mut r = fastrand::Rng::with_seed(1);
     for n in [6, 7, 9, 12, 20] {
         for noise in KINDS {
-            let holds =
-                |sorted: Vec<f64>| median_interval(&sorted).is_some_and(|i| i.low <= PLANTED && PLANTED <= i.high);
-            let coverage = share((0..RUNS).filter(|_| holds(ratios(noise, n, &mut r))).count(), RUNS);
+            let holds = |sorted: Vec<f64>| {
+                median_interval(&sorted).is_some_and(|i| i.low <= PLANTED && PLANTED <= i.high)
+            };
+            let coverage = share(
+                (0..RUNS)
+                    .filter(|_| holds(ratios(noise, n, &mut r)))
+                    .count(),
+                RUNS,
+            );
             println!("n = {n:2}  {noise:11?}  {:.1} %", coverage * 100.0);
             assert!(coverage >= 0.95 - error, "{noise:?} at {n}: {coverage}");
         }
@@ -126,8 +141,14 @@ fn coverage_of_a_plain_bootstrap_does_not_hold_at_six() {
             low <= truth && truth <= high
         };
         let coverage = share((0..RUNS).filter(|_| holds(&mut r)).count(), RUNS);
-        println!("bootstrap of the {name}  n = 6  {noise:11?}  {:.1} %", coverage * 100.0);
-        assert!(coverage < bound, "{name}, {noise:?}: {coverage}: the bootstrap would do after all");
+        println!(
+            "bootstrap of the {name}  n = 6  {noise:11?}  {:.1} %",
+            coverage * 100.0
+        );
+        assert!(
+            coverage < bound,
+            "{name}, {noise:?}: {coverage}: the bootstrap would do after all"
+        );
     }
 }
 
@@ -141,13 +162,18 @@ fn coverage_of_signed_ranks_needs_symmetry() {
     let mut coverage = |noise: Noise| {
         let holds = |r: &mut fastrand::Rng| {
             let logs: Vec<f64> = ratios(noise, 20, r).iter().map(|x| x.ln()).collect();
-            let mut means: Vec<f64> =
-                (0..20).flat_map(|i| (i..20).map(move |j| (i, j))).map(|(i, j)| (logs[i] + logs[j]) / 2.0).collect();
+            let mut means: Vec<f64> = (0..20)
+                .flat_map(|i| (i..20).map(move |j| (i, j)))
+                .map(|(i, j)| (logs[i] + logs[j]) / 2.0)
+                .collect();
             means.sort_unstable_by(f64::total_cmp);
             means[52] <= PLANTED.ln() && PLANTED.ln() <= means[means.len() - 53]
         };
         let coverage = share((0..RUNS).filter(|_| holds(&mut r)).count(), RUNS);
-        println!("signed ranks  n = 20  {noise:11?}  {:.1} %", coverage * 100.0);
+        println!(
+            "signed ranks  n = 20  {noise:11?}  {:.1} %",
+            coverage * 100.0
+        );
         coverage
     };
     assert!(coverage(Noise::Skewed) >= bound);
@@ -156,7 +182,9 @@ fn coverage_of_signed_ranks_needs_symmetry() {
 
 fn verdict(native: &[f64], machine: &[f64]) -> Verdict {
     let rounds = |v: &[f64]| (0..).zip(v.iter().copied()).collect::<BTreeMap<u32, f64>>();
-    overhead(Some(Better::Lower), &rounds(native), &rounds(machine)).unwrap().verdict
+    overhead(Some(Better::Lower), &rounds(native), &rounds(machine))
+        .unwrap()
+        .verdict
 }
 
 #[test]
@@ -172,7 +200,10 @@ fn coverage_means_that_a_machine_against_itself_is_seldom_called_different() {
             };
             let false_calls = share((0..RUNS).filter(|_| called(&mut r)).count(), RUNS);
             println!("A/A  n = {n:2}  {noise:11?}  {:.1} %", false_calls * 100.0);
-            assert!(false_calls <= 0.05 + error, "{noise:?} at {n}: {false_calls}");
+            assert!(
+                false_calls <= 0.05 + error,
+                "{noise:?} at {n}: {false_calls}"
+            );
         }
     }
 }
@@ -186,17 +217,33 @@ fn coverage_under_drift_needs_interleaved_rounds() {
     for n in [6_usize, 12] {
         let (mut interleaved, mut in_blocks) = (0, 0);
         for _ in 0..RUNS {
-            let mut at =
-                |position: usize| (1.0 + 0.1 * position as f64 / (2 * n - 1) as f64) * (0.02 * normal(&mut r)).exp();
+            let mut at = |position: usize| {
+                (1.0 + 0.1 * position as f64 / (2 * n - 1) as f64) * (0.02 * normal(&mut r)).exp()
+            };
             let times: Vec<f64> = (0..2 * n).map(&mut at).collect();
             in_blocks += usize::from(verdict(&times[..n], &times[n..]) != Verdict::Inconclusive);
-            let (native, machine): (Vec<f64>, Vec<f64>) =
-                times.chunks(2).map(|turns| if r.bool() { (turns[0], turns[1]) } else { (turns[1], turns[0]) }).unzip();
+            let (native, machine): (Vec<f64>, Vec<f64>) = times
+                .chunks(2)
+                .map(|turns| {
+                    if r.bool() {
+                        (turns[0], turns[1])
+                    } else {
+                        (turns[1], turns[0])
+                    }
+                })
+                .unzip();
             interleaved += usize::from(verdict(&native, &machine) != Verdict::Inconclusive);
         }
         let (interleaved, in_blocks) = (share(interleaved, RUNS), share(in_blocks, RUNS));
-        println!("drift  n = {n:2}  interleaved {:.1} %  in blocks {:.1} %", interleaved * 100.0, in_blocks * 100.0);
-        assert!(interleaved <= 0.05 + 4.0 * (0.05_f64 * 0.95 / RUNS as f64).sqrt(), "{interleaved}");
+        println!(
+            "drift  n = {n:2}  interleaved {:.1} %  in blocks {:.1} %",
+            interleaved * 100.0,
+            in_blocks * 100.0
+        );
+        assert!(
+            interleaved <= 0.05 + 4.0 * (0.05_f64 * 0.95 / RUNS as f64).sqrt(),
+            "{interleaved}"
+        );
         assert!(in_blocks > 0.5, "{in_blocks}");
     }
 }

@@ -1,7 +1,9 @@
 //! Why a running VM is slow: what each observer found, as one list of causes.
 
 use crate::rates;
-use vmtax_model::{Advice, HostFacts, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples};
+use vmtax_model::{
+    Advice, HostFacts, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples,
+};
 use vmtax_rules::Evidence;
 
 /// Waits for a host CPU while other observers ran, which take CPU time themselves: the counters know better.
@@ -39,13 +41,24 @@ pub fn diagnosis(
     let mut causes = vmtax_rules::evaluate(&evidence);
     let settings = vmtax_rules::settings(&evidence);
     let states = states.iter().flat_map(|states| &states.advice);
-    let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
+    let exits = profile
+        .iter()
+        .filter_map(|profile| profile.exits.as_ref())
+        .flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
     let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
     // Exits whose time is not known are listed with the profile.
     let exits = exits.filter(|advice| advice.gain > 0.0);
-    causes.extend(states.chain(exits).filter(|advice| !is_known(advice)).cloned());
-    let is_traced = profile.as_ref().and_then(|profile| profile.exits.as_ref()).is_some_and(|e| !e.reasons.is_empty());
+    causes.extend(
+        states
+            .chain(exits)
+            .filter(|advice| !is_known(advice))
+            .cloned(),
+    );
+    let is_traced = profile
+        .as_ref()
+        .and_then(|profile| profile.exits.as_ref())
+        .is_some_and(|e| !e.reasons.is_empty());
     if is_traced {
         read_clock(&mut causes, &rates);
     }
@@ -54,16 +67,38 @@ pub fn diagnosis(
     vmtax_rules::sort(&mut causes);
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
-    let missing: Vec<Missing> = samples.missing.iter().chain(of_profile).chain(of_layers).cloned().collect();
+    let missing: Vec<Missing> = samples
+        .missing
+        .iter()
+        .chain(of_profile)
+        .chain(of_layers)
+        .cloned()
+        .collect();
     let (vm, started) = (samples.vm.clone(), samples.after.started);
-    Some(VmDiagnosis { vm, started, causes, settings, rates, profile, layers, ended: false, missing })
+    Some(VmDiagnosis {
+        vm,
+        started,
+        causes,
+        settings,
+        rates,
+        profile,
+        layers,
+        ended: false,
+        missing,
+    })
 }
 
 /// Where VM exits are traced they say how often a slow clock is read: of the two causes theirs stays, with the change of the other.
 fn read_clock(causes: &mut Vec<Advice>, rates: &VmRates) {
-    let Some(at) = causes.iter().position(|cause| cause.rule == SLOW_CLOCK) else { return };
+    let Some(at) = causes.iter().position(|cause| cause.rule == SLOW_CLOCK) else {
+        return;
+    };
     let slow = causes.remove(at);
-    let rule = rates.settings.guest.as_ref().and_then(|guest| vmtax_rules::clock_read_rule(&guest.clock_source));
+    let rule = rates
+        .settings
+        .guest
+        .as_ref()
+        .and_then(|guest| vmtax_rules::clock_read_rule(&guest.clock_source));
     if let Some(read) = causes.iter_mut().find(|cause| Some(&*cause.rule) == rule) {
         read.change = slow.change;
     }
@@ -75,18 +110,30 @@ mod tests {
     use crate::rates::tests::facts;
     use std::collections::BTreeMap;
     use vmtax_model::{
-        DevicesFrom, ExitCount, ExitReason, GuestExits, KvmClass, Role, StateFindings, ThreadCounters, VmCounters,
-        testing,
+        DevicesFrom, ExitCount, ExitReason, GuestExits, KvmClass, Role, StateFindings,
+        ThreadCounters, VmCounters, testing,
     };
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
         let at = |at_ns, cpu_ns, wait_ns| VmCounters {
             at_ns,
-            threads: vec![ThreadCounters { tid: 7, role: Role::Vcpu(0), cpu_ns, wait_ns, turns: 0 }],
+            threads: vec![ThreadCounters {
+                tid: 7,
+                role: Role::Vcpu(0),
+                cpu_ns,
+                wait_ns,
+                turns: 0,
+            }],
             ..VmCounters::default()
         };
         let (before, after) = (at(1, 0, 0), at(1_000_000_001, cpu_ns, wait_ns));
-        VmSamples { schema: 2, vm: facts(1), before, after, missing: Vec::new() }
+        VmSamples {
+            schema: 2,
+            vm: facts(1),
+            before,
+            after,
+            missing: Vec::new(),
+        }
     }
 
     fn exits() -> GuestExits {
@@ -104,12 +151,27 @@ mod tests {
     }
 
     fn profile(advice: &[(&str, f64)]) -> ProfileFindings {
-        let advice =
-            advice.iter().map(|(rule, gain)| Advice { rule: (*rule).to_owned(), gain: *gain, ..Advice::default() });
-        let exits =
-            GuestExits { advice: vec![Advice { rule: "pm-timer-clock".to_owned(), ..Advice::default() }], ..exits() };
-        let states = StateFindings { advice: advice.collect(), ..StateFindings::default() };
-        ProfileFindings { states: Some(states), exits: Some(exits), ..ProfileFindings::default() }
+        let advice = advice.iter().map(|(rule, gain)| Advice {
+            rule: (*rule).to_owned(),
+            gain: *gain,
+            ..Advice::default()
+        });
+        let exits = GuestExits {
+            advice: vec![Advice {
+                rule: "pm-timer-clock".to_owned(),
+                ..Advice::default()
+            }],
+            ..exits()
+        };
+        let states = StateFindings {
+            advice: advice.collect(),
+            ..StateFindings::default()
+        };
+        ProfileFindings {
+            states: Some(states),
+            exits: Some(exits),
+            ..ProfileFindings::default()
+        }
     }
 
     fn diagnosed(
@@ -121,7 +183,12 @@ mod tests {
     }
 
     fn rules(found: Option<VmDiagnosis>) -> Vec<String> {
-        found.unwrap().causes.into_iter().map(|cause| cause.rule).collect()
+        found
+            .unwrap()
+            .causes
+            .into_iter()
+            .map(|cause| cause.rule)
+            .collect()
     }
 
     #[test]
@@ -133,33 +200,71 @@ mod tests {
             clock_sources: vec!["tsc".to_owned(), "acpi_pm".to_owned()],
             ..vmtax_model::GuestSettings::default()
         });
-        assert_eq!(rules(diagnosed(&slow, None, None)), ["vm-guest-clock"], "exits were not traced");
+        assert_eq!(
+            rules(diagnosed(&slow, None, None)),
+            ["vm-guest-clock"],
+            "exits were not traced"
+        );
         let traced = |rule: &str, gain| {
             let reason = ExitReason::new("io".to_owned(), ExitCount::default());
-            let advice = Advice { rule: rule.to_owned(), gain, ..Advice::default() };
-            let exits = GuestExits { reasons: vec![reason], advice: vec![advice], ..exits() };
-            Some(ProfileFindings { exits: Some(exits), ..ProfileFindings::default() })
+            let advice = Advice {
+                rule: rule.to_owned(),
+                gain,
+                ..Advice::default()
+            };
+            let exits = GuestExits {
+                reasons: vec![reason],
+                advice: vec![advice],
+                ..exits()
+            };
+            Some(ProfileFindings {
+                exits: Some(exits),
+                ..ProfileFindings::default()
+            })
         };
         let found = diagnosed(&slow, traced("pm-timer-clock", 0.3), None).unwrap();
         let change = found.causes[0].change.as_ref().unwrap();
-        assert_eq!((found.causes.len(), &*found.causes[0].rule), (1, "pm-timer-clock"));
+        assert_eq!(
+            (found.causes.len(), &*found.causes[0].rule),
+            (1, "pm-timer-clock")
+        );
         assert_eq!(change.settings[0].value, "tsc");
         let other = diagnosed(&slow, traced("hpet-clock", 0.3), None).unwrap();
-        assert_eq!((other.causes.len(), &other.causes[0].change), (1, &None), "the guest reads another clock");
+        assert_eq!(
+            (other.causes.len(), &other.causes[0].change),
+            (1, &None),
+            "the guest reads another clock"
+        );
     }
 
     #[test]
     fn causes_are_in_the_order_of_their_time_and_one_is_said_once() {
-        let of_profile = || Some(profile(&[("vcpu-run-queue-wait", 0.6), ("vcpu-big-lock", 0.2), ("eoi", 0.01)]));
+        let of_profile = || {
+            Some(profile(&[
+                ("vcpu-run-queue-wait", 0.6),
+                ("vcpu-big-lock", 0.2),
+                ("eoi", 0.01),
+            ]))
+        };
         let found = diagnosed(&samples(400_000_000, 150_000_000), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock", "vm-run-queue-wait"]);
         let found = diagnosed(&samples(400_000_000, 0), of_profile(), None);
-        assert_eq!(rules(found), ["vcpu-big-lock"], "nothing waited while nothing else observed");
+        assert_eq!(
+            rules(found),
+            ["vcpu-big-lock"],
+            "nothing waited while nothing else observed"
+        );
         let mut blind = samples(0, 0);
         blind.before.threads.clear();
         blind.after.threads.clear();
-        assert_eq!(rules(diagnosed(&blind, of_profile(), None)), ["vcpu-run-queue-wait", "vcpu-big-lock"]);
-        assert_eq!(rules(diagnosed(&samples(400_000_000, 0), None, None)), [""; 0]);
+        assert_eq!(
+            rules(diagnosed(&blind, of_profile(), None)),
+            ["vcpu-run-queue-wait", "vcpu-big-lock"]
+        );
+        assert_eq!(
+            rules(diagnosed(&samples(400_000_000, 0), None, None)),
+            [""; 0]
+        );
         let mut of_two = samples(1, 1);
         of_two.after.started = 9;
         assert_eq!(diagnosed(&of_two, None, None), None);

@@ -3,26 +3,38 @@
 use crate::{findings, overhead};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan, Printed, PrintedRow,
-    Statuses, TrialRecord,
+    Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan,
+    Printed, PrintedRow, Statuses, TrialRecord,
 };
 use vmtax_rules::Evidence;
 
 /// What the trials of a plan's command say.
 pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindings {
     // Where it was only sampled, the look is in the figures.
-    let trials: &[TrialRecord] = &trials.iter().filter(|t| t.round < plan.rounds).cloned().collect::<Vec<_>>();
+    let trials: &[TrialRecord] = &trials
+        .iter()
+        .filter(|t| t.round < plan.rounds)
+        .cloned()
+        .collect::<Vec<_>>();
     let mut notes: Vec<String> = Vec::new();
-    for (machine, note) in trials.iter().flat_map(|t| said(t).into_iter().map(move |note| (t.machine, note))) {
+    for (machine, note) in trials
+        .iter()
+        .flat_map(|t| said(t).into_iter().map(move |note| (t.machine, note)))
+    {
         let note = format!("{machine}: {note}");
         if !notes.contains(&note) {
             notes.push(note);
         }
     }
     let guests = plan.machines.iter().filter(|m| m.is_guest());
-    let breakdowns: Vec<Breakdown> = guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect();
+    let breakdowns: Vec<Breakdown> = guests
+        .filter_map(|machine| breakdown(*machine, plan, trials))
+        .collect();
     let mut overheads = findings(plan, host, trials);
-    overheads.advice.extend(vmtax_rules::advice(&Evidence { breakdowns: &breakdowns, ..Evidence::default() }));
+    overheads.advice.extend(vmtax_rules::advice(&Evidence {
+        breakdowns: &breakdowns,
+        ..Evidence::default()
+    }));
     ExecFindings {
         overheads,
         printed: printed(plan, trials),
@@ -38,7 +50,9 @@ fn said(trial: &TrialRecord) -> Vec<String> {
     let left = trial.execution.as_ref().map_or(0, |e| e.left);
     if left > 0 {
         let processes = if left == 1 { "a process" } else { "processes" };
-        all.push(format!("the command left {processes} running: ended with it"));
+        all.push(format!(
+            "the command left {processes} running: ended with it"
+        ));
     }
     all
 }
@@ -46,8 +60,14 @@ fn said(trial: &TrialRecord) -> Vec<String> {
 /// What the command printed of itself, in the order in which it was first found.
 fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     let all = || {
-        let done = trials.iter().filter(|t| t.round < plan.rounds && t.result().is_some());
-        done.flat_map(|t| t.execution.iter().flat_map(move |e| e.printed.iter().map(move |p| (t, p))))
+        let done = trials
+            .iter()
+            .filter(|t| t.round < plan.rounds && t.result().is_some());
+        done.flat_map(|t| {
+            t.execution
+                .iter()
+                .flat_map(move |e| e.printed.iter().map(move |p| (t, p)))
+        })
     };
     let mut kinds: Vec<&Printed> = Vec::new();
     for (_, printed) in all().filter(|(_, printed)| printed.value.is_finite()) {
@@ -61,7 +81,10 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     };
     let column = |kind: &Printed, machine: Machine| {
         let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));
-        let overhead = machine.is_guest().then(|| overhead::overhead(kind.better, &native, &values)).flatten();
+        let overhead = machine
+            .is_guest()
+            .then(|| overhead::overhead(kind.better, &native, &values))
+            .flatten();
         MachineColumn {
             machine,
             spread: overhead::spread(values.into_values().collect(), None),
@@ -74,14 +97,22 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
         name: kind.name.clone(),
         unit: kind.unit,
         better: kind.better,
-        machines: plan.machines.iter().map(|machine| column(kind, *machine)).collect(),
+        machines: plan
+            .machines
+            .iter()
+            .map(|machine| column(kind, *machine))
+            .collect(),
     };
     kinds.into_iter().map(row).collect()
 }
 
 fn statuses(machine: Machine, trials: &[TrialRecord]) -> Statuses {
     let mut statuses = Vec::new();
-    for status in trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some(t.execution.as_ref()?.status)) {
+    for status in trials
+        .iter()
+        .filter(|t| t.machine == machine)
+        .filter_map(|t| Some(t.execution.as_ref()?.status))
+    {
         if !statuses.contains(&status) {
             statuses.push(status);
         }
@@ -98,12 +129,18 @@ struct Parts {
 /// A guest's parts beside native's, from the rounds that have what it takes. Means, since these add up.
 fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Breakdown> {
     let cpus = f64::from(plan.guest.cpus);
-    let of = |machine, round| trials.iter().find(move |t: &&TrialRecord| t.machine == machine && t.round == round);
+    let of = |machine, round| {
+        trials
+            .iter()
+            .find(move |t: &&TrialRecord| t.machine == machine && t.round == round)
+    };
     let has_native = plan.machines.contains(&Machine::NATIVE);
     let rounds: BTreeSet<u32> = trials.iter().map(|t| t.round).collect();
     let mut pairs = Vec::new();
     for round in rounds {
-        let Some(guest) = of(machine, round).and_then(|trial| guest(trial, cpus)) else { continue };
+        let Some(guest) = of(machine, round).and_then(|trial| guest(trial, cpus)) else {
+            continue;
+        };
         let native = of(Machine::NATIVE, round).and_then(|trial| native(trial, cpus));
         if native.is_some() || !has_native {
             pairs.push((guest, native));
@@ -111,9 +148,13 @@ fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Br
     }
     let count = pairs.len() as f64;
     let (first, _) = pairs.first()?;
-    let mean = |value: &dyn Fn(&Parts) -> f64| pairs.iter().map(|(g, _)| value(g)).sum::<f64>() / count;
+    let mean =
+        |value: &dyn Fn(&Parts) -> f64| pairs.iter().map(|(g, _)| value(g)).sum::<f64>() / count;
     let native_mean = |value: &dyn Fn(&Parts) -> Option<f64>| {
-        let values: Option<Vec<f64>> = pairs.iter().map(|(_, n)| n.as_ref().and_then(value)).collect();
+        let values: Option<Vec<f64>> = pairs
+            .iter()
+            .map(|(_, n)| n.as_ref().and_then(value))
+            .collect();
         values.map(|values| values.iter().sum::<f64>() / count)
     };
     let rows: Vec<PartRow> = first
@@ -139,7 +180,10 @@ fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Br
 
 impl Parts {
     fn of(&self, part: Part) -> Option<f64> {
-        self.parts.iter().find(|(p, _)| *p == part).map(|(_, seconds)| *seconds)
+        self.parts
+            .iter()
+            .find(|(p, _)| *p == part)
+            .map(|(_, seconds)| *seconds)
     }
 }
 
@@ -148,7 +192,11 @@ fn native(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     let result = trial.result()?;
     let (wall, user, kernel) = times(result)?;
     let total = wall * cpus;
-    let parts = vec![(Part::User, user), (Part::Kernel, kernel), (Part::Waiting, total - user - kernel)];
+    let parts = vec![
+        (Part::User, user),
+        (Part::Kernel, kernel),
+        (Part::Waiting, total - user - kernel),
+    ];
     Some(Parts { total, parts })
 }
 
@@ -160,9 +208,17 @@ fn guest(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     let busy = execution.busy_s.unwrap_or(user + kernel).max(user + kernel);
     // A guest that is not told what was stolen counts it as time that its tasks ran; of all that was wanted, this ran.
     let wanted = host.guest + host.ready;
-    let ran = if wanted > 0.0 { host.guest / wanted } else { 1.0 };
+    let ran = if wanted > 0.0 {
+        host.guest / wanted
+    } else {
+        1.0
+    };
     let told = execution.stolen_s.unwrap_or(0.0) > 0.0;
-    let (user, kernel) = if told { (user, kernel) } else { (user * ran, kernel * ran) };
+    let (user, kernel) = if told {
+        (user, kernel)
+    } else {
+        (user * ran, kernel * ran)
+    };
     let other = (busy * ran - user - kernel).max(0.0);
     let beyond = (host.guest - user - kernel - other).max(0.0);
     let blocked = (execution.window_s? * cpus - host.guest - host.ready).max(0.0);
@@ -178,9 +234,16 @@ fn guest(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     ];
     parts.extend(host.server.map(|_| (Part::ShareServer, server)));
     parts.push((Part::Waiting, blocked - qemu - server));
-    Some(Parts { total: wall * cpus, parts })
+    Some(Parts {
+        total: wall * cpus,
+        parts,
+    })
 }
 
 fn times(result: &vmtax_model::TrialResult) -> Option<(f64, f64, f64)> {
-    Some((result.value(Metric::ExecWall)?, result.value(Metric::ExecUser)?, result.value(Metric::ExecSystem)?))
+    Some((
+        result.value(Metric::ExecWall)?,
+        result.value(Metric::ExecUser)?,
+        result.value(Metric::ExecSystem)?,
+    ))
 }

@@ -1,8 +1,9 @@
 //! What a VM exit of each kind costs: all rounds' exits of a kind as one distribution.
 
 use vmtax_model::{
-    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, HostFacts, INTERRUPT_CONTROLLER, KERNEL_MODE,
-    KvmClass, Latency, Machine, MachineExits, NO_DEVICE, Plan, Summary, TrialRecord,
+    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, HostFacts,
+    INTERRUPT_CONTROLLER, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, NO_DEVICE, Plan,
+    Summary, TrialRecord,
 };
 
 const METHOD: &str = "rdtsc before and after each exit, by the micro-guest; exits of a kind are pooled over all rounds. Each row \
@@ -13,7 +14,12 @@ const NO_EXIT: &str = "no exit";
 const HALT: &str = "from timer expiry to the first instruction after";
 
 /// What the trials of `exits` say. `about` is version, command line and begin of the recording.
-pub fn exits(plan: &Plan, host: &HostFacts, trials: &[TrialRecord], about: (&str, &[String], &str)) -> ExitFindings {
+pub fn exits(
+    plan: &Plan,
+    host: &HostFacts,
+    trials: &[TrialRecord],
+    about: (&str, &[String], &str),
+) -> ExitFindings {
     let (vmtax, command, started) = about;
     ExitFindings {
         schema: vmtax_model::REPORT_SCHEMA,
@@ -23,14 +29,21 @@ pub fn exits(plan: &Plan, host: &HostFacts, trials: &[TrialRecord], about: (&str
         cpu: host.cpu.model.clone(),
         kernel: host.kernel.clone(),
         kvm: kvm(host.kvm.class).to_owned(),
-        machines: plan.machines.iter().filter_map(|&m| machine(m, host, trials)).collect(),
+        machines: plan
+            .machines
+            .iter()
+            .filter_map(|&m| machine(m, host, trials))
+            .collect(),
         method: METHOD.to_owned(),
-        warnings: trials.iter().flat_map(|t| t.warnings.clone()).fold(Vec::new(), |mut all, w| {
-            if !all.contains(&w) {
-                all.push(w);
-            }
-            all
-        }),
+        warnings: trials
+            .iter()
+            .flat_map(|t| t.warnings.clone())
+            .fold(Vec::new(), |mut all, w| {
+                if !all.contains(&w) {
+                    all.push(w);
+                }
+                all
+            }),
         advice: Vec::new(),
     }
 }
@@ -45,8 +58,11 @@ const fn kvm(class: KvmClass) -> &'static str {
 
 fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option<MachineExits> {
     let mut all: Vec<(String, Latency)> = Vec::new();
-    for operation in
-        trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::result).flat_map(|r| &r.operations)
+    for operation in trials
+        .iter()
+        .filter(|t| t.machine == machine)
+        .filter_map(TrialRecord::result)
+        .flat_map(|r| &r.operations)
     {
         match all.iter_mut().find(|(name, _)| *name == operation.name) {
             Some((_, latency)) => latency.add(&operation.latency),
@@ -54,20 +70,37 @@ fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option
         }
     }
     let emulates = machine == Machine::MICRO_KVM && host.kvm.class == KvmClass::EmulatesKernels;
-    let mut kinds = all.iter().map(|(name, latency)| kind(machine, name, latency, emulates));
+    let mut kinds = all
+        .iter()
+        .map(|(name, latency)| kind(machine, name, latency, emulates));
     let stamp = kinds.next()?;
     let mut kinds: Vec<ExitKind> = kinds.collect();
     if machine.accelerator() == Some(Accelerator::Kvm) {
         mark_those_without_exit(&mut kinds);
     }
-    let qemu = host.qemu.first().map_or_else(String::new, |q| format!("QEMU {}", q.version));
-    Some(MachineExits { machine, qemu, stamp, kinds, missing: Vec::new() })
+    let qemu = host
+        .qemu
+        .first()
+        .map_or_else(String::new, |q| format!("QEMU {}", q.version));
+    Some(MachineExits {
+        machine,
+        qemu,
+        stamp,
+        kinds,
+        missing: Vec::new(),
+    })
 }
 
 /// Marks what takes less than a tenth of a CPUID, which exits on every CPU: it made no exit.
 fn mark_those_without_exit(kinds: &mut [ExitKind]) {
-    let cpuid = kinds.iter().find(|kind| kind.label == "cpuid").map_or(0.0, |kind| kind.time.p50_ns);
-    for kind in kinds.iter_mut().filter(|kind| !kind.label.starts_with(NO_EXIT)) {
+    let cpuid = kinds
+        .iter()
+        .find(|kind| kind.label == "cpuid")
+        .map_or(0.0, |kind| kind.time.p50_ns);
+    for kind in kinds
+        .iter_mut()
+        .filter(|kind| !kind.label.starts_with(NO_EXIT))
+    {
         kind.without_exit = kind.time.p50_ns < 0.1 * cpuid;
     }
 }
@@ -82,9 +115,13 @@ const ENDS: [(&str, &str, &str); 3] = [
 /// A recorded operation's name as reports have it.
 fn label(machine: Machine, name: &str) -> String {
     let is_kvm = machine.accelerator() == Some(Accelerator::Kvm);
-    let named = ENDS
-        .iter()
-        .find_map(|(end, kvm, tcg)| Some(format!("{}{}", name.strip_suffix(end)?, if is_kvm { kvm } else { tcg })));
+    let named = ENDS.iter().find_map(|(end, kvm, tcg)| {
+        Some(format!(
+            "{}{}",
+            name.strip_suffix(end)?,
+            if is_kvm { kvm } else { tcg }
+        ))
+    });
     named.unwrap_or_else(|| name.to_owned())
 }
 
@@ -95,7 +132,11 @@ fn kind(machine: Machine, name: &str, latency: &Latency, emulates: bool) -> Exit
         time: Summary::of(latency).unwrap_or_default(),
         emulated,
         without_exit: false,
-        note: if name.starts_with("hlt") { HALT.to_owned() } else { String::new() },
+        note: if name.starts_with("hlt") {
+            HALT.to_owned()
+        } else {
+            String::new()
+        },
     }
 }
 
@@ -113,7 +154,13 @@ mod tests {
         let plain = kind(cpuid, true);
         assert!(!plain.emulated && plain.note.is_empty());
         assert_eq!(
-            (plain.time.n, plain.time.min_ns, plain.time.p50_ns, plain.time.p99_ns, plain.time.max_ns),
+            (
+                plain.time.n,
+                plain.time.min_ns,
+                plain.time.p50_ns,
+                plain.time.p99_ns,
+                plain.time.max_ns
+            ),
             (100, 10.0, 500.0, 990.0, 1000.0)
         );
     }
@@ -134,14 +181,27 @@ mod tests {
             of("interrupt injection", 11),
         ];
         mark_those_without_exit(&mut kinds);
-        assert_eq!(kinds.map(|kind| kind.without_exit), [false, false, true, false, true]);
+        assert_eq!(
+            kinds.map(|kind| kind.without_exit),
+            [false, false, true, false, true]
+        );
     }
 
     #[test]
     fn a_label_says_who_handles_an_exit_where_there_is_one() {
-        let labels = |name| [Machine::MICRO_KVM, Machine::MICRO_TCG].map(|machine| label(machine, name));
-        assert_eq!(labels("port read, user space"), ["port read, handled in QEMU", "port read, no device"]);
-        assert_eq!(labels("MMIO read, kernel"), ["MMIO read, handled in KVM", "MMIO read, interrupt controller"]);
+        let labels =
+            |name| [Machine::MICRO_KVM, Machine::MICRO_TCG].map(|machine| label(machine, name));
+        assert_eq!(
+            labels("port read, user space"),
+            ["port read, handled in QEMU", "port read, no device"]
+        );
+        assert_eq!(
+            labels("MMIO read, kernel"),
+            [
+                "MMIO read, handled in KVM",
+                "MMIO read, interrupt controller"
+            ]
+        );
         assert_eq!(labels("rdmsr, kernel mode"), ["rdmsr, guest CPL 0"; 2]);
         assert_eq!(labels("cpuid"), ["cpuid"; 2]);
     }

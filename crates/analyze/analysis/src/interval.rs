@@ -16,14 +16,22 @@ pub(crate) fn median_interval(sorted: &[f64]) -> Option<Interval> {
 /// The same for another coverage than 95 %.
 pub(crate) fn interval_at(sorted: &[f64], wanted: f64) -> Option<Interval> {
     let (k, coverage) = rank(sorted.len(), wanted)?;
-    Some(Interval { low: sorted[k - 1], high: sorted[sorted.len() - k], coverage })
+    Some(Interval {
+        low: sorted[k - 1],
+        high: sorted[sorted.len() - k],
+        coverage,
+    })
 }
 
 /// The largest k for which the k-th smallest to the k-th largest of n hold the median so much of the time at least, and
 /// how often they do.
 fn rank(n: usize, wanted: f64) -> Option<(usize, f64)> {
-    let coverages = (1..=n / 2).zip(tails(n as u32)).map(|(k, missed)| (k, 1.0 - missed));
-    coverages.take_while(|(_, coverage)| *coverage >= wanted).last()
+    let coverages = (1..=n / 2)
+        .zip(tails(n as u32))
+        .map(|(k, missed)| (k, 1.0 - missed));
+    coverages
+        .take_while(|(_, coverage)| *coverage >= wanted)
+        .last()
 }
 
 /// The chances that a fair coin shows one side at most 0, 1, ... times in `n`, either side: up to below half of `n`.
@@ -45,7 +53,9 @@ mod tests {
     /// By counting: of the 2^n ways in which n values can fall below or above the median, those with at least k on
     /// either side.
     fn counted(n: u32, k: u32) -> f64 {
-        let holds = (0..1_u32 << n).filter(|way| way.count_ones() >= k && n - way.count_ones() >= k).count();
+        let holds = (0..1_u32 << n)
+            .filter(|way| way.count_ones() >= k && n - way.count_ones() >= k)
+            .count();
         holds as f64 / f64::from(1_u32 << n)
     }
 
@@ -53,10 +63,19 @@ mod tests {
     fn coverage_is_exact_and_the_narrowest_that_is_enough() {
         for n in 1..=20 {
             match rank(n as usize, WANTED) {
-                None => assert!(n < vmtax_model::FEWEST_ROUNDS && counted(n, 1) < WANTED, "{n}"),
+                None => assert!(
+                    n < vmtax_model::FEWEST_ROUNDS && counted(n, 1) < WANTED,
+                    "{n}"
+                ),
                 Some((k, coverage)) => {
-                    assert!((coverage - counted(n, k as u32)).abs() < 1e-12, "{n}: {coverage}");
-                    assert!(coverage >= WANTED && counted(n, k as u32 + 1) < WANTED, "{n}");
+                    assert!(
+                        (coverage - counted(n, k as u32)).abs() < 1e-12,
+                        "{n}: {coverage}"
+                    );
+                    assert!(
+                        coverage >= WANTED && counted(n, k as u32 + 1) < WANTED,
+                        "{n}"
+                    );
                 }
             }
         }

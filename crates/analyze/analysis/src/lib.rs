@@ -23,7 +23,9 @@ mod tune_guest;
 mod warnings;
 
 pub use antipatterns::antipatterns;
-pub use compare::{MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordings, from_the_past, is_look};
+pub use compare::{
+    MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordings, from_the_past, is_look,
+};
 pub use diagnosis::diagnosis;
 pub use exec::exec;
 pub use exits::exits;
@@ -39,34 +41,48 @@ pub use warnings::add as add_warning;
 
 use trials::Trials;
 use vmtax_model::{
-    FEWEST_ROUNDS, Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan, REPORT_SCHEMA,
-    TrialRecord,
+    FEWEST_ROUNDS, Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan,
+    REPORT_SCHEMA, TrialRecord,
 };
 use vmtax_rules::Evidence;
 
 /// What the trials of a plan say. Trials that the plan does not mean are passed over.
 pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findings {
     let done = Trials::new(plan, trials);
-    let rows: Vec<OverheadRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, plan, &done, trials)).collect();
+    let rows: Vec<OverheadRow> = Metric::ALL
+        .iter()
+        .filter_map(|metric| row(*metric, plan, &done, trials))
+        .collect();
     let warnings = warnings::warnings(plan, host, trials, &done, &rows);
     let mut findings = Findings {
         schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         rounds_complete: done.rounds_complete(),
         method: method(&rows),
-        kernels: plan.machines.iter().filter_map(|m| Some((*m, done.kernel(*m)?.clone()))).collect(),
+        kernels: plan
+            .machines
+            .iter()
+            .filter_map(|m| Some((*m, done.kernel(*m)?.clone())))
+            .collect(),
         advice: Vec::new(),
         rows,
         warnings,
     };
-    let evidence = Evidence { plan: Some(plan), host: Some(host), overhead: Some(&findings), ..Evidence::default() };
+    let evidence = Evidence {
+        plan: Some(plan),
+        host: Some(host),
+        overhead: Some(&findings),
+        ..Evidence::default()
+    };
     findings.advice = vmtax_rules::advice(&evidence);
     findings
 }
 
 /// The latencies behind a metric on a machine, all rounds together; `None` where there are none.
 pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: Machine) -> Option<Latency> {
-    let of_machine = trials.iter().filter(|t| t.machine == machine && t.workload.name == metric.workload());
+    let of_machine = trials
+        .iter()
+        .filter(|t| t.machine == machine && t.workload.name == metric.workload());
     trials::latency(of_machine.filter_map(TrialRecord::result), metric)
 }
 
@@ -88,19 +104,28 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
             unsupported: done.unsupported(machine, metric),
         });
     }
-    let says_something = machines.iter().any(|m| m.spread.is_some() || m.unsupported.is_some());
+    let says_something = machines
+        .iter()
+        .any(|m| m.spread.is_some() || m.unsupported.is_some());
     says_something.then_some(OverheadRow { metric, machines })
 }
 
 /// How the intervals are made and what they promise, for people.
 fn method(rows: &[OverheadRow]) -> String {
-    let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
-    let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
+    let overheads = || {
+        rows.iter()
+            .flat_map(|r| &r.machines)
+            .filter_map(|m| m.overhead.as_ref())
+    };
+    let intervals: Vec<_> = overheads()
+        .filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage)))
+        .collect();
     let how = "Each overhead is the median of the rounds' ratios guest ÷ native (for rates: native ÷ guest)";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
-    let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
+    let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds)
+    else {
         return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
     let expected = (1.0 - coverage) * intervals.len() as f64;

@@ -73,7 +73,9 @@ impl Series {
     pub fn can_help(&self) -> bool {
         let mut logs = self.logs.clone();
         logs.resize(logs.len().max(MAX_PAIRS as usize), -1.0);
-        ANALYSES.interval(&logs).is_some_and(|interval| interval.high < 0.0)
+        ANALYSES
+            .interval(&logs)
+            .is_some_and(|interval| interval.high < 0.0)
     }
 
     /// With the change against without; `None` without a pair.
@@ -84,11 +86,28 @@ impl Series {
         }
         let analyses = InterimAnalyses::new(MAX_PAIRS, n);
         let interval = analyses.interval(&self.logs);
-        let interval = interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp(), coverage: i.coverage });
-        let ratio = Estimate { median: self.median().exp(), interval };
+        let interval = interval.map(|i| Interval {
+            low: i.low.exp(),
+            high: i.high.exp(),
+            coverage: i.coverage,
+        });
+        let ratio = Estimate {
+            median: self.median().exp(),
+            interval,
+        };
         let p = analyses.p(&self.logs);
-        let verdict = if interval.is_none() { Verdict::TooFewRounds } else { decide(&ratio, p, MIN_EFFECT) };
-        Some(Comparison { ratio, difference: None, rounds: n, p: Some(p), verdict })
+        let verdict = if interval.is_none() {
+            Verdict::TooFewRounds
+        } else {
+            decide(&ratio, p, MIN_EFFECT)
+        };
+        Some(Comparison {
+            ratio,
+            difference: None,
+            rounds: n,
+            p: Some(p),
+            verdict,
+        })
     }
 
     /// The median of the log ratios.

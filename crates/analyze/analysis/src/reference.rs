@@ -8,12 +8,16 @@ pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
     let mut phrases: Vec<String> = Vec::new();
     for planned in &plan.workloads {
         // The agent says every option as it took effect; the plan only those that differ from the defaults.
-        let took_effect = done.of_workload(planned.name).next().map_or(planned, |r| &r.workload);
+        let took_effect = done
+            .of_workload(planned.name)
+            .next()
+            .map_or(planned, |r| &r.workload);
         let reference = planned.name.reference().iter();
         let options: Vec<String> = reference
             .filter_map(|(option, reference)| {
                 let used = took_effect.options.get(*option)?;
-                (amount(used)? < amount(reference)?).then(|| format!("{option}={used} (--full: {reference})"))
+                (amount(used)? < amount(reference)?)
+                    .then(|| format!("{option}={used} (--full: {reference})"))
             })
             .collect();
         if !options.is_empty() {
@@ -25,7 +29,9 @@ pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
 
 /// A number, with an optional suffix for powers of 1024.
 fn amount(text: &str) -> Option<f64> {
-    parse_size(text).map(|bytes| bytes as f64).or_else(|| text.parse().ok())
+    parse_size(text)
+        .map(|bytes| bytes as f64)
+        .or_else(|| text.parse().ok())
 }
 
 #[cfg(test)]
@@ -46,7 +52,9 @@ mod tests {
     fn every_option_of_the_reference_is_one_of_its_workload() {
         for &workload in WorkloadName::ALL {
             let reference = workload.reference().iter();
-            let spec = reference.fold(WorkloadSpec::new(workload), |spec, (option, value)| spec.with(option, value));
+            let spec = reference.fold(WorkloadSpec::new(workload), |spec, (option, value)| {
+                spec.with(option, value)
+            });
             vmtax_workload::check(&spec).unwrap();
         }
     }

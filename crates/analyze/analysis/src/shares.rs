@@ -5,8 +5,9 @@ use crate::{trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, REPORT_SCHEMA, ShareCell, ShareColumn, ShareFindings,
-    ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
+    Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, REPORT_SCHEMA, ShareCell,
+    ShareColumn, ShareFindings, ShareRow, ShareScore, TrialRecord, TrialResult, Warning,
+    WorkloadName,
 };
 use vmtax_rules::Evidence;
 
@@ -15,19 +16,44 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
     let ways = plan.columns();
     let of: Vec<Vec<&TrialRecord>> = ways.iter().map(|way| of_way(plan, trials, way)).collect();
     // The host, which has the tree itself, is what all guests would like to be, and not what they replace.
-    let base = ways.iter().position(|(machine, _)| machine.is_guest()).unwrap_or(0);
-    let columns: Vec<ShareColumn> = ways.iter().zip(&of).map(|(way, trials)| column(plan, way, trials)).collect();
-    let rows: Vec<ShareRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, base, &of)).collect();
-    let scores = plan.workloads.iter().filter_map(|w| score(w.name, base, &rows, &of)).collect();
+    let base = ways
+        .iter()
+        .position(|(machine, _)| machine.is_guest())
+        .unwrap_or(0);
+    let columns: Vec<ShareColumn> = ways
+        .iter()
+        .zip(&of)
+        .map(|(way, trials)| column(plan, way, trials))
+        .collect();
+    let rows: Vec<ShareRow> = Metric::ALL
+        .iter()
+        .filter_map(|metric| row(*metric, base, &of))
+        .collect();
+    let scores = plan
+        .workloads
+        .iter()
+        .filter_map(|w| score(w.name, base, &rows, &of))
+        .collect();
     let mut warnings = Vec::new();
-    trials.iter().flat_map(|t| &t.warnings).for_each(|w| warnings::add(&mut warnings, w));
+    trials
+        .iter()
+        .flat_map(|t| &t.warnings)
+        .for_each(|w| warnings::add(&mut warnings, w));
     for &machine in &plan.machines {
-        missing(plan, machine, trials).iter().for_each(|w| warnings::add(&mut warnings, w));
+        missing(plan, machine, trials)
+            .iter()
+            .for_each(|w| warnings::add(&mut warnings, w));
     }
     let measured = columns.iter().filter(|c| c.failed.is_none());
     let rounds = measured.map(|c| c.rounds).min().unwrap_or(0);
     if rounds < FEWEST_ROUNDS {
-        warnings::add(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
+        warnings::add(
+            &mut warnings,
+            &Warning::TooFewRounds {
+                rounds,
+                needed: FEWEST_ROUNDS,
+            },
+        );
     }
     let mut findings = ShareFindings {
         schema: REPORT_SCHEMA,
@@ -40,7 +66,11 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
         warnings,
         advice: Vec::new(),
     };
-    let evidence = Evidence { plan: Some(plan), shares: Some(&findings), ..Evidence::default() };
+    let evidence = Evidence {
+        plan: Some(plan),
+        shares: Some(&findings),
+        ..Evidence::default()
+    };
     findings.advice = vmtax_rules::advice(&evidence);
     findings
 }
@@ -52,7 +82,11 @@ const METHOD: &str = "Each share method has a fresh guest in each round, in rand
 
 fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&'a TrialRecord> {
     let meant = |t: &&TrialRecord| {
-        let variant = if way.0.is_guest() { t.variant == way.1 } else { true };
+        let variant = if way.0.is_guest() {
+            t.variant == way.1
+        } else {
+            true
+        };
         // What probes made longer is no figure of the share.
         t.probes == Probes::None
             && t.machine == way.0
@@ -64,16 +98,24 @@ fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&
 }
 
 fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn {
-    let done: BTreeSet<(u32, WorkloadName)> =
-        trials.iter().filter(|t| t.result().is_some()).map(|t| (t.round, t.workload.name)).collect();
-    let whole = |round: &u32| plan.workloads.iter().all(|w| done.contains(&(*round, w.name)));
+    let done: BTreeSet<(u32, WorkloadName)> = trials
+        .iter()
+        .filter(|t| t.result().is_some())
+        .map(|t| (t.round, t.workload.name))
+        .collect();
+    let whole = |round: &u32| {
+        plan.workloads
+            .iter()
+            .all(|w| done.contains(&(*round, w.name)))
+    };
     let cpu_seconds = |w: WorkloadName| {
         let seconds: Vec<CpuSeconds> = trials
             .iter()
             .filter(|t| t.workload.name == w && t.result().is_some())
             .filter_map(|t| t.cpu_seconds)
             .collect();
-        let median = |of: &dyn Fn(&CpuSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
+        let median =
+            |of: &dyn Fn(&CpuSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
         let has_server = seconds.iter().any(|s| s.server.is_some());
         (!seconds.is_empty()).then(|| {
             let server = has_server.then(|| median(&|s| s.server.unwrap_or(0.0)));
@@ -90,13 +132,21 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
     };
     // A way of which some trials have results was measured; those without are counted among the warnings.
     let none = done.is_empty();
-    let failed = trials.iter().filter(|_| none).find_map(|t| t.failure()).map(str::to_owned);
+    let failed = trials
+        .iter()
+        .filter(|_| none)
+        .find_map(|t| t.failure())
+        .map(str::to_owned);
     ShareColumn {
         machine: way.0,
         variant: way.1.to_owned(),
         rounds: (0..plan.rounds).filter(whole).count() as u32,
         facts: trials.iter().find_map(|t| t.share.clone()),
-        cpu_seconds: plan.workloads.iter().filter_map(|w| cpu_seconds(w.name)).collect(),
+        cpu_seconds: plan
+            .workloads
+            .iter()
+            .filter_map(|w| cpu_seconds(w.name))
+            .collect(),
         kept: trials
             .iter()
             .filter_map(|t| t.result())
@@ -109,11 +159,31 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
 
 /// The trials of a machine that have no result, where there are any.
 fn missing(plan: &Plan, machine: Machine, trials: &[TrialRecord]) -> Option<Warning> {
-    let reasons: Vec<&str> = trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::failure).collect();
-    let ways = if machine.is_guest() { plan.variants.len() } else { 1 };
-    let planned = plan.rounds.saturating_mul((plan.workloads.len() * ways) as u32);
-    let reason = reasons.first()?.lines().next().unwrap_or_default().to_owned();
-    Some(Warning::TrialsMissing { machine, missing: reasons.len() as u32, planned, reason })
+    let reasons: Vec<&str> = trials
+        .iter()
+        .filter(|t| t.machine == machine)
+        .filter_map(TrialRecord::failure)
+        .collect();
+    let ways = if machine.is_guest() {
+        plan.variants.len()
+    } else {
+        1
+    };
+    let planned = plan
+        .rounds
+        .saturating_mul((plan.workloads.len() * ways) as u32);
+    let reason = reasons
+        .first()?
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    Some(Warning::TrialsMissing {
+        machine,
+        missing: reasons.len() as u32,
+        planned,
+        reason,
+    })
 }
 
 fn values(trials: &[&TrialRecord], metric: Metric) -> BTreeMap<u32, f64> {
@@ -121,8 +191,14 @@ fn values(trials: &[&TrialRecord], metric: Metric) -> BTreeMap<u32, f64> {
 }
 
 /// A workload's results, with their rounds.
-fn results<'a>(trials: &'a [&TrialRecord], workload: WorkloadName) -> impl Iterator<Item = (u32, &'a TrialResult)> {
-    trials.iter().filter(move |t| t.workload.name == workload).filter_map(|t| Some((t.round, t.result()?)))
+fn results<'a>(
+    trials: &'a [&TrialRecord],
+    workload: WorkloadName,
+) -> impl Iterator<Item = (u32, &'a TrialResult)> {
+    trials
+        .iter()
+        .filter(move |t| t.workload.name == workload)
+        .filter_map(|t| Some((t.round, t.result()?)))
 }
 
 fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow> {
@@ -141,18 +217,31 @@ fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow
                 against: if i == base {
                     None
                 } else {
-                    all.get(base).and_then(|base| overhead(Some(metric.better()), base, values))
+                    all.get(base)
+                        .and_then(|base| overhead(Some(metric.better()), base, values))
                 },
                 unsupported: trials::unsupported(results(), metric),
             }
         })
         .collect();
-    cells.iter().any(|c| c.spread.is_some()).then_some(ShareRow { metric, cells })
+    cells
+        .iter()
+        .any(|c| c.spread.is_some())
+        .then_some(ShareRow { metric, cells })
 }
 
 /// A workload's metrics in one figure for each column; `None` for one that has a single metric, or none.
-fn score(workload: WorkloadName, base: usize, rows: &[ShareRow], of: &[Vec<&TrialRecord>]) -> Option<ShareScore> {
-    let metrics: Vec<Metric> = rows.iter().map(|r| r.metric).filter(|m| m.workload() == workload).collect();
+fn score(
+    workload: WorkloadName,
+    base: usize,
+    rows: &[ShareRow],
+    of: &[Vec<&TrialRecord>],
+) -> Option<ShareScore> {
+    let metrics: Vec<Metric> = rows
+        .iter()
+        .map(|r| r.metric)
+        .filter(|m| m.workload() == workload)
+        .collect();
     if metrics.len() < 2 {
         return None;
     }
@@ -164,7 +253,9 @@ fn score(workload: WorkloadName, base: usize, rows: &[ShareRow], of: &[Vec<&Tria
         for &metric in &metrics {
             let (base, own) = (values(base, metric), values(trials, metric));
             for (round, value) in own {
-                let Some(base) = base.get(&round) else { continue };
+                let Some(base) = base.get(&round) else {
+                    continue;
+                };
                 let ratio = match metric.better() {
                     Better::Higher => base / value,
                     Better::Lower => value / base,
@@ -176,8 +267,13 @@ fn score(workload: WorkloadName, base: usize, rows: &[ShareRow], of: &[Vec<&Tria
         }
         // A round that lacks a metric would be a mean of something else.
         let whole = logs.values().filter(|l| l.len() == metrics.len());
-        let means: Vec<f64> = whole.map(|l| (l.iter().sum::<f64>() / l.len() as f64).exp()).collect();
+        let means: Vec<f64> = whole
+            .map(|l| (l.iter().sum::<f64>() / l.len() as f64).exp())
+            .collect();
         (!means.is_empty()).then(|| estimate(means))
     };
-    Some(ShareScore { workload, cells: of.iter().map(of_column).collect() })
+    Some(ShareScore {
+        workload,
+        cells: of.iter().map(of_column).collect(),
+    })
 }

@@ -26,12 +26,18 @@ pub struct RecordedEvents {
 impl RecordedEvents {
     /// Both together.
     pub fn and(self, other: RecordedEvents) -> RecordedEvents {
-        RecordedEvents { count: self.count.saturating_add(other.count), ticks: self.ticks.saturating_add(other.ticks) }
+        RecordedEvents {
+            count: self.count.saturating_add(other.count),
+            ticks: self.ticks.saturating_add(other.ticks),
+        }
     }
 
     /// No longer than this.
     pub(crate) fn within(self, ticks: u64) -> RecordedEvents {
-        RecordedEvents { ticks: self.ticks.min(u32::try_from(ticks).unwrap_or(u32::MAX)), ..self }
+        RecordedEvents {
+            ticks: self.ticks.min(u32::try_from(ticks).unwrap_or(u32::MAX)),
+            ..self
+        }
     }
 }
 
@@ -95,7 +101,9 @@ impl JoinedRequest {
 
     /// The checkpoints that it passed, in order, the workload's own among them.
     pub fn checkpoints(&self) -> impl Iterator<Item = (Checkpoint, u64)> + '_ {
-        Checkpoint::ALL.into_iter().filter_map(|s| Some((s, self.at(s)?)))
+        Checkpoint::ALL
+            .into_iter()
+            .filter_map(|s| Some((s, self.at(s)?)))
     }
 
     /// When it began, host ticks, by the workload's own stamp; of a command's, when the guest's block layer took it in.
@@ -115,10 +123,15 @@ impl JoinedRequest {
 
     /// Where its segments begin, host ticks: the first moment that a tracer saw.
     pub fn first(&self) -> u64 {
-        let Some((checkpoint, at)) = self.checkpoints().find(|(s, _)| *s != Checkpoint::Begin) else { return 0 };
+        let Some((checkpoint, at)) = self.checkpoints().find(|(s, _)| *s != Checkpoint::Begin)
+        else {
+            return 0;
+        };
         // Of a command's request a tracer saw the begin, too, and a segment leads from there.
-        let from_begin =
-            self.segments.first().is_some_and(|segment| segment.to == checkpoint && checkpoint != Checkpoint::End);
+        let from_begin = self
+            .segments
+            .first()
+            .is_some_and(|segment| segment.to == checkpoint && checkpoint != Checkpoint::End);
         if from_begin { self.begin() } else { at }
     }
 

@@ -7,17 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_layers::{JoinedTrial, LayersError, VmTrial, join, join_vm};
 use vmtax_model::{
-    Checkpoint, Machine, ObservedGuest, Probes, Series, State, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
+    Checkpoint, Machine, ObservedGuest, Probes, Series, State, TraceFacts, TrialRecord,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_trace::{Entry, Folder};
 
 fn recorded(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/recorded")
+        .join(name)
 }
 
 fn record(machine: Machine) -> TrialRecord {
     let workload = WorkloadSpec::new(WorkloadName::Disk).with("block-size", "4K");
-    TrialRecord { probes: Probes::Layers, ..vmtax_model::testing::trial(machine, workload) }
+    TrialRecord {
+        probes: Probes::Layers,
+        ..vmtax_model::testing::trial(machine, workload)
+    }
 }
 
 fn joined(name: &str, machine: Machine) -> JoinedTrial {
@@ -39,14 +45,19 @@ fn closes(trial: &JoinedTrial) {
 fn have(trial: &JoinedTrial, checkpoints: &[Checkpoint]) {
     for request in &trial.requests {
         for checkpoint in checkpoints {
-            assert!(request.at(*checkpoint).is_some(), "{checkpoint:?} of {}", request.key);
+            assert!(
+                request.at(*checkpoint).is_some(),
+                "{checkpoint:?} of {}",
+                request.key
+            );
         }
     }
 }
 
 /// The device's time, found in another way: by the sectors that the trace itself names.
 fn device_ticks(folder: &Path) -> HashMap<u64, u64> {
-    let facts: TraceFacts = serde_json::from_slice(&fs::read(folder.join("trace.json")).unwrap()).unwrap();
+    let facts: TraceFacts =
+        serde_json::from_slice(&fs::read(folder.join("trace.json")).unwrap()).unwrap();
     let trace = Folder::open(&folder.join("host-trace")).unwrap();
     let id = |name| trace.formats().event("block", name).unwrap();
     let (issue, complete) = (id("block_rq_issue"), id("block_rq_complete"));
@@ -58,12 +69,22 @@ fn device_ticks(folder: &Path) -> HashMap<u64, u64> {
         if event.id != issue && event.id != complete {
             continue;
         }
-        let place = trace.formats().field(event.id, "sector").unwrap().unsigned(event.data).unwrap() * 512;
+        let place = trace
+            .formats()
+            .field(event.id, "sector")
+            .unwrap()
+            .unsigned(event.data)
+            .unwrap()
+            * 512;
         if event.id == issue {
             issued.insert(place, event.ticks);
         } else if let (Some(at), Some(extent)) = (
             issued.remove(&place),
-            facts.host_disk.extents.iter().find(|e| (e.device..e.device + e.length).contains(&place)),
+            facts
+                .host_disk
+                .extents
+                .iter()
+                .find(|e| (e.device..e.device + e.length).contains(&place)),
         ) {
             took.insert(place - extent.device + extent.file, event.ticks - at);
         }
@@ -91,19 +112,35 @@ fn a_linux_guest() {
     );
     have(
         &trial,
-        &[Checkpoint::GuestNotify, Checkpoint::GuestInterrupt, Checkpoint::GuestComplete, Checkpoint::GuestReturn],
+        &[
+            Checkpoint::GuestNotify,
+            Checkpoint::GuestInterrupt,
+            Checkpoint::GuestComplete,
+            Checkpoint::GuestReturn,
+        ],
     );
     let device = device_ticks(&recorded("tcg"));
     for request in &trial.requests {
-        let took = request.at(Checkpoint::HostComplete).unwrap() - request.at(Checkpoint::HostIssue).unwrap();
+        let took = request.at(Checkpoint::HostComplete).unwrap()
+            - request.at(Checkpoint::HostIssue).unwrap();
         assert_eq!(device.get(&request.key), Some(&took), "{}", request.key);
         // The main loop takes the request from the ring, and nobody else works for it until the disk does.
         assert_eq!(trial.name(request.who(Checkpoint::QemuPop)), "main loop");
-        assert_eq!(trial.name(request.who(Checkpoint::HostComplete)), "host kernel");
+        assert_eq!(
+            trial.name(request.who(Checkpoint::HostComplete)),
+            "host kernel"
+        );
     }
-    let unexplained: u64 = trial.requests.iter().map(|r| r.total() - (r.last() - r.first())).sum();
+    let unexplained: u64 = trial
+        .requests
+        .iter()
+        .map(|r| r.total() - (r.last() - r.first()))
+        .sum();
     let total: u64 = trial.requests.iter().map(|r| r.total()).sum();
-    assert!((unexplained as f64) < 0.05 * total as f64, "{unexplained} of {total}");
+    assert!(
+        (unexplained as f64) < 0.05 * total as f64,
+        "{unexplained} of {total}"
+    );
 }
 
 /// A host with few of its system calls recorded, and idle between them, whose kernel does not trace every switch.
@@ -111,22 +148,49 @@ fn a_linux_guest() {
 fn a_linux_guest_by_few_system_calls() {
     let trial = joined("tcg-few-calls", Machine::TCG);
     assert_eq!((trial.matched.operations, trial.matched.joined), (40, 40));
-    assert_eq!((trial.clock.violations, trial.matched.lost_events, trial.missing.len()), (0, 0, 0));
+    assert_eq!(
+        (
+            trial.clock.violations,
+            trial.matched.lost_events,
+            trial.missing.len()
+        ),
+        (0, 0, 0)
+    );
     have(
         &trial,
-        &[Checkpoint::QemuWake, Checkpoint::QemuPop, Checkpoint::HostCall, Checkpoint::HostIssue, Checkpoint::QemuReap],
+        &[
+            Checkpoint::QemuWake,
+            Checkpoint::QemuPop,
+            Checkpoint::HostCall,
+            Checkpoint::HostIssue,
+            Checkpoint::QemuReap,
+        ],
     );
     let time = |to: Checkpoint, states: &[State]| -> u64 {
-        let segments =
-            trial.requests.iter().flat_map(|r| &r.segments).filter(|p| p.to == to && states.contains(&p.state));
+        let segments = trial
+            .requests
+            .iter()
+            .flat_map(|r| &r.segments)
+            .filter(|p| p.to == to && states.contains(&p.state));
         segments.map(|p| p.ticks).sum()
     };
     // What QEMU's probes saw, its thread did on a CPU: nothing of that waits for one.
-    for to in [Checkpoint::QemuPop, Checkpoint::QemuSubmit, Checkpoint::QemuPush, Checkpoint::QemuNotify] {
-        let (runs, not) = (time(to, &[State::Running]), time(to, &[State::Runnable, State::CpuWakeUp, State::Waiting]));
+    for to in [
+        Checkpoint::QemuPop,
+        Checkpoint::QemuSubmit,
+        Checkpoint::QemuPush,
+        Checkpoint::QemuNotify,
+    ] {
+        let (runs, not) = (
+            time(to, &[State::Running]),
+            time(to, &[State::Runnable, State::CpuWakeUp, State::Waiting]),
+        );
         assert!(runs > not, "{to:?}: {runs} on a CPU, {not} not");
     }
-    assert!(time(Checkpoint::QemuWake, &[State::CpuWakeUp]) > 0 && time(Checkpoint::QemuReap, &[State::CpuWakeUp]) > 0);
+    assert!(
+        time(Checkpoint::QemuWake, &[State::CpuWakeUp]) > 0
+            && time(Checkpoint::QemuReap, &[State::CpuWakeUp]) > 0
+    );
 }
 
 #[test]
@@ -136,21 +200,39 @@ fn what_is_gone_or_cannot_be_read_is_said() {
         damage(folder.path());
         join(folder.path(), &record(Machine::TCG)).unwrap().missing
     };
-    let says = |missing: &[vmtax_model::Missing], what: &str| missing.iter().any(|m| m.what.contains(what));
-    assert!(says(&missing(&|p| fs::remove_dir_all(p.join("guest-trace")).unwrap()), "guest's kernel"));
-    assert!(says(&missing(&|p| fs::remove_file(p.join("host-trace/header_page")).unwrap()), "host's kernel"));
+    let says = |missing: &[vmtax_model::Missing], what: &str| {
+        missing.iter().any(|m| m.what.contains(what))
+    };
+    assert!(says(
+        &missing(&|p| fs::remove_dir_all(p.join("guest-trace")).unwrap()),
+        "guest's kernel"
+    ));
+    assert!(says(
+        &missing(&|p| fs::remove_file(p.join("host-trace/header_page")).unwrap()),
+        "host's kernel"
+    ));
     let without_sector = missing(&|p| {
         let path = p.join("guest-trace/formats/block.block_rq_issue");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace(" sector;", " place;")).unwrap();
     });
-    assert!(says(&without_sector, "block:block_rq_issue"), "{without_sector:?}");
+    assert!(
+        says(&without_sector, "block:block_rq_issue"),
+        "{without_sector:?}"
+    );
     let nested = missing(&|p| {
         let path = p.join("host-trace/stats");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replacen("commit overrun: 0", "commit overrun: 7", 1)).unwrap();
+        fs::write(
+            &path,
+            text.replacen("commit overrun: 0", "commit overrun: 7", 1),
+        )
+        .unwrap();
     });
-    assert!(nested.iter().any(|m| m.why.starts_with("7 events")), "{nested:?}");
+    assert!(
+        nested.iter().any(|m| m.why.starts_with("7 events")),
+        "{nested:?}"
+    );
 }
 
 #[test]
@@ -169,13 +251,19 @@ fn eight_requests_at_once() {
     );
     let device = device_ticks(&recorded("tcg-depth-8"));
     for request in &trial.requests {
-        let took = request.at(Checkpoint::HostComplete).unwrap() - request.at(Checkpoint::HostIssue).unwrap();
+        let took = request.at(Checkpoint::HostComplete).unwrap()
+            - request.at(Checkpoint::HostIssue).unwrap();
         assert_eq!(device.get(&request.key), Some(&took), "{}", request.key);
         // Who was not notified of it, found it in the ring.
         let in_ring = request.segments.iter().any(|p| p.state == State::InRing);
         assert_eq!(in_ring, request.at(Checkpoint::GuestNotify).is_none());
     }
-    assert!(trial.requests.iter().any(|r| r.at(Checkpoint::GuestNotify).is_none()));
+    assert!(
+        trial
+            .requests
+            .iter()
+            .any(|r| r.at(Checkpoint::GuestNotify).is_none())
+    );
 }
 
 #[test]
@@ -185,7 +273,13 @@ fn the_micro_guest() {
     assert!(trial.clock.bound_ns < 100.0, "{:?}", trial.clock);
     have(
         &trial,
-        &[Checkpoint::QemuPop, Checkpoint::HostIssue, Checkpoint::QemuPush, Checkpoint::QemuNotify, Checkpoint::Inject],
+        &[
+            Checkpoint::QemuPop,
+            Checkpoint::HostIssue,
+            Checkpoint::QemuPush,
+            Checkpoint::QemuNotify,
+            Checkpoint::Inject,
+        ],
     );
     for request in &trial.requests {
         assert_eq!(request.at(Checkpoint::GuestIssue), None);
@@ -193,7 +287,10 @@ fn the_micro_guest() {
     }
     // A device that just begins looks into the ring by itself, before it is told.
     for request in &trial.requests[1..] {
-        assert!(request.at(Checkpoint::KvmNotify).is_some() && request.at(Checkpoint::QemuWake).is_some());
+        assert!(
+            request.at(Checkpoint::KvmNotify).is_some()
+                && request.at(Checkpoint::QemuWake).is_some()
+        );
         assert_eq!(trial.name(request.who(Checkpoint::KvmNotify)), "vCPU 0");
     }
 }
@@ -204,7 +301,11 @@ fn copy(name: &str) -> tempfile::TempDir {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().flatten() {
             let to = to.join(entry.file_name());
-            if entry.path().is_dir() { all(&entry.path(), &to) } else { _ = fs::copy(entry.path(), to).unwrap() }
+            if entry.path().is_dir() {
+                all(&entry.path(), &to)
+            } else {
+                _ = fs::copy(entry.path(), to).unwrap()
+            }
         }
     }
     let folder = tempfile::tempdir().unwrap();
@@ -221,12 +322,27 @@ fn what_is_damaged_is_named() {
     };
     let put = |path: &Path, name: &str, bytes: &[u8]| fs::write(path.join(name), bytes).unwrap();
     let missing = error(&|p| fs::remove_file(p.join("ops.series")).unwrap());
-    assert!(matches!(&missing, LayersError::Read { path, .. } if path.ends_with("ops.series")), "{missing}");
-    assert!(matches!(error(&|p| put(p, "ops.series", b"x")), LayersError::Series { .. }));
-    assert!(matches!(error(&|p| put(p, "trace.json", b"{}")), LayersError::Facts { .. }));
-    assert!(matches!(error(&|p| put(p, "host-trace/header_page", b"\t")), LayersError::Trace(_)));
+    assert!(
+        matches!(&missing, LayersError::Read { path, .. } if path.ends_with("ops.series")),
+        "{missing}"
+    );
+    assert!(matches!(
+        error(&|p| put(p, "ops.series", b"x")),
+        LayersError::Series { .. }
+    ));
+    assert!(matches!(
+        error(&|p| put(p, "trace.json", b"{}")),
+        LayersError::Facts { .. }
+    ));
+    assert!(matches!(
+        error(&|p| put(p, "host-trace/header_page", b"\t")),
+        LayersError::Trace(_)
+    ));
     let clock = error(&|p| put(p, "host-trace/clock", b"local\n"));
-    assert!(clock.to_string().contains("'local'") && clock.to_string().contains("x86-tsc"), "{clock}");
+    assert!(
+        clock.to_string().contains("'local'") && clock.to_string().contains("x86-tsc"),
+        "{clock}"
+    );
 }
 
 #[test]
@@ -253,13 +369,28 @@ fn a_wrong_page_and_a_full_buffer_are_losses() {
     bytes[middle + 8..middle + 16].fill(0xff);
     fs::write(&path, bytes).unwrap();
     let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
-    assert!(trial.matched.lost_events > 0 && trial.matched.joined < 40, "{:?}", trial.matched);
+    assert!(
+        trial.matched.lost_events > 0 && trial.matched.joined < 40,
+        "{:?}",
+        trial.matched
+    );
     // Whatever lay on that page was lost, and nothing else is wrong.
-    assert!(trial.matched.rejected.iter().all(|(reason, _)| reason.contains("lost")), "{:?}", trial.matched);
+    assert!(
+        trial
+            .matched
+            .rejected
+            .iter()
+            .all(|(reason, _)| reason.contains("lost")),
+        "{:?}",
+        trial.matched
+    );
 
     let folder = copy("tcg");
     let path = folder.path().join("host-trace/stats");
-    let stats = fs::read_to_string(&path).unwrap().replacen("dropped events: 0", "dropped events: 5", 1);
+    let stats =
+        fs::read_to_string(&path)
+            .unwrap()
+            .replacen("dropped events: 0", "dropped events: 5", 1);
     fs::write(&path, stats).unwrap();
     let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     assert_eq!(trial.matched.lost_events, 5);
@@ -275,7 +406,10 @@ fn causes_and_effects_bound_the_clocks_too() {
     fs::write(&path, serde_json::to_vec(&facts).unwrap()).unwrap();
     let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     assert_eq!((trial.matched.joined, trial.clock.violations), (40, 0));
-    assert_eq!(trial.clock.source, "estimated from the order of events of a request");
+    assert_eq!(
+        trial.clock.source,
+        "estimated from the order of events of a request"
+    );
     assert!(trial.clock.bound_ns < 60_000.0, "{:?}", trial.clock);
 }
 
@@ -291,7 +425,12 @@ fn a_wrong_offset_joins_nothing() {
     }
     fs::write(&path, series.to_bytes()).unwrap();
     let trial = join(folder.path(), &record(Machine::MICRO_KVM)).unwrap();
-    assert_eq!((trial.matched.joined, trial.clock.violations), (0, 12), "{:?}", trial.matched);
+    assert_eq!(
+        (trial.matched.joined, trial.clock.violations),
+        (0, 12),
+        "{:?}",
+        trial.matched
+    );
 }
 
 /// A KVM guest that somebody else started, traced by its host and, for longer, by `vmtax agent observe` in it: its disk answers
@@ -300,10 +439,37 @@ fn a_wrong_offset_joins_nothing() {
 fn a_running_vm_and_its_guest() {
     let folder = recorded("observed");
     let trials = join_vm(&folder).unwrap();
-    let [VmTrial { device: disk, joined, .. }] = trials.as_slice() else { panic!("{}", trials.len()) };
-    assert_eq!((disk.as_str(), joined.matched.operations, joined.matched.joined), ("late0 (vda)", 16, 16));
-    assert_eq!((joined.clock.bound_ns, joined.clock.violations, joined.matched.lost_events), (0.0, 0, 0));
-    assert!(joined.clock.source.contains("reads as it is"), "{:?}", joined.clock);
+    let [
+        VmTrial {
+            device: disk,
+            joined,
+            ..
+        },
+    ] = trials.as_slice()
+    else {
+        panic!("{}", trials.len())
+    };
+    assert_eq!(
+        (
+            disk.as_str(),
+            joined.matched.operations,
+            joined.matched.joined
+        ),
+        ("late0 (vda)", 16, 16)
+    );
+    assert_eq!(
+        (
+            joined.clock.bound_ns,
+            joined.clock.violations,
+            joined.matched.lost_events
+        ),
+        (0.0, 0, 0)
+    );
+    assert!(
+        joined.clock.source.contains("reads as it is"),
+        "{:?}",
+        joined.clock
+    );
     closes(joined);
     have(
         joined,
@@ -317,14 +483,24 @@ fn a_running_vm_and_its_guest() {
             Checkpoint::GuestComplete,
         ],
     );
-    assert!(joined.requests.iter().all(|request| joined.ns(request.total()) > 20e6));
+    assert!(
+        joined
+            .requests
+            .iter()
+            .all(|request| joined.ns(request.total()) > 20e6)
+    );
     // Without the guest's trace the host's part is the same requests, each shorter.
     let host = copy("observed");
     fs::remove_file(host.path().join("guest-facts.json")).unwrap();
     let alone = &join_vm(host.path()).unwrap()[0];
     assert_eq!(alone.device, "late0");
     let mean = |trial: &JoinedTrial| {
-        trial.requests.iter().map(|request| request.total()).sum::<u64>() / trial.requests.len() as u64
+        trial
+            .requests
+            .iter()
+            .map(|request| request.total())
+            .sum::<u64>()
+            / trial.requests.len() as u64
     };
     assert!(alone.joined.matched.joined >= 16 && mean(&alone.joined) < mean(joined));
 }
@@ -347,11 +523,21 @@ fn a_guests_clock_is_found_by_its_requests() {
     fs::write(&facts, serde_json::to_vec(&guest).unwrap()).unwrap();
     let joined = &join_vm(folder.path()).unwrap()[0].joined;
     assert_eq!((joined.matched.joined, joined.clock.violations), (16, 0));
-    assert_eq!(joined.clock.source, "estimated from the order of events of a request");
-    assert!((1.0..200_000.0).contains(&joined.clock.bound_ns), "{:?}", joined.clock);
+    assert_eq!(
+        joined.clock.source,
+        "estimated from the order of events of a request"
+    );
+    assert!(
+        (1.0..200_000.0).contains(&joined.clock.bound_ns),
+        "{:?}",
+        joined.clock
+    );
 
     guest.disks[0].disk.device += 16;
     fs::write(&facts, serde_json::to_vec(&guest).unwrap()).unwrap();
     let error = join_vm(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("had a request") && error.contains("agent observe"), "{error}");
+    assert!(
+        error.contains("had a request") && error.contains("agent observe"),
+        "{error}"
+    );
 }

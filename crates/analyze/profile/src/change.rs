@@ -45,7 +45,9 @@ fn inside(profile: &Profile) -> HashMap<&str, u64> {
     let mut counts = HashMap::new();
     for sample in &profile.samples {
         if let Some(&leaf) = profile.stacks[sample.stack].last() {
-            *counts.entry(profile.functions[leaf].name.as_str()).or_default() += sample.weight;
+            *counts
+                .entry(profile.functions[leaf].name.as_str())
+                .or_default() += sample.weight;
         }
     }
     counts
@@ -62,14 +64,20 @@ mod tests {
         let of = |text: &str| unfold(text, Path::new("x")).unwrap();
         let before = of("t;main;look_up 400\nt;main;other 300\nt;main 300\n");
         let after = of("t;main;other 230\nt;main 260\nt;main;new 10\n");
-        let ProfileChanges { compared, changed: found } = changes(&before, &after);
+        let ProfileChanges {
+            compared,
+            changed: found,
+        } = changes(&before, &after);
         assert_eq!(compared, 4);
         let names: Vec<&str> = found.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["look_up", "main", "other", "new"]);
         assert_eq!((found[0].before.share, found[0].after.samples), (0.4, 0));
         assert_eq!(changes(&before, &before).changed, []);
         // 5 against 8 of a hundred say nothing.
-        assert_eq!(changes(&of("t;a 95\nt;b 5\n"), &of("t;a 92\nt;b 8\n")).changed, []);
+        assert_eq!(
+            changes(&of("t;a 95\nt;b 5\n"), &of("t;a 92\nt;b 8\n")).changed,
+            []
+        );
     }
 
     #[test]
@@ -80,14 +88,28 @@ mod tests {
             let lines: String = (0..others).map(other).collect();
             unfold(&(lines + &format!("t;own {own}\n")), Path::new("x")).unwrap()
         };
-        let named = |others| changes(&with(40, others), &with(85, others)).changed.iter().any(|c| c.name == "own");
+        let named = |others| {
+            changes(&with(40, others), &with(85, others))
+                .changed
+                .iter()
+                .any(|c| c.name == "own")
+        };
         assert!(named(2) && !named(200));
     }
 
     #[test]
     fn deviations_are_those_of_tables() {
-        for (outside, known) in [(0.05, 1.95996), (0.01, 2.57583), (1e-4, 3.89059), (1e-6, 4.89164)] {
-            assert!((deviations(outside) - known).abs() < 5e-4, "{outside}: {}", deviations(outside));
+        for (outside, known) in [
+            (0.05, 1.95996),
+            (0.01, 2.57583),
+            (1e-4, 3.89059),
+            (1e-6, 4.89164),
+        ] {
+            assert!(
+                (deviations(outside) - known).abs() < 5e-4,
+                "{outside}: {}",
+                deviations(outside)
+            );
         }
     }
 }

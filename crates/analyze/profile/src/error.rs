@@ -12,7 +12,9 @@ pub enum ProfileError {
     #[error(transparent)]
     Recording(TraceError),
     /// A perf.data in a form that only perf reads.
-    #[error("{0}; or fold the output of `perf script` (stackcollapse-perf.pl, inferno-collapse-perf) and import that")]
+    #[error(
+        "{0}; or fold the output of `perf script` (stackcollapse-perf.pl, inferno-collapse-perf) and import that"
+    )]
     PerfAlone(TraceError),
     /// Neither perf.data nor folded stacks.
     #[error(
@@ -29,7 +31,9 @@ pub enum ProfileError {
         why: String,
     },
     /// No thread to name the kernel's functions in.
-    #[error("failed to start a thread ({0}): allow more with `ulimit -u`, or the cgroup's pids.max")]
+    #[error(
+        "failed to start a thread ({0}): allow more with `ulimit -u`, or the cgroup's pids.max"
+    )]
     Thread(io::Error),
     /// The given unstripped build cannot be used.
     #[error(transparent)]

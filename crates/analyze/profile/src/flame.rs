@@ -43,7 +43,11 @@ fn colours(profile: &Profile) -> PaletteMap {
             CodeOrigin::Unknown => (190, 190, 190),
         };
         // The same function has the same colour in every flame graph.
-        let own = function.name.bytes().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 20;
+        let own = function
+            .name
+            .bytes()
+            .fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte))
+            % 20;
         map.insert(fold::frame(function), Color::new(r - own, g - own, b - own));
     }
     map
@@ -54,11 +58,19 @@ fn colours(profile: &Profile) -> PaletteMap {
 ///
 /// # Errors
 /// [`ProfileError::Drawing`] when there is nothing to draw.
-pub fn draw_difference(before: &Profile, after: &Profile, title: &str) -> Result<String, ProfileError> {
+pub fn draw_difference(
+    before: &Profile,
+    after: &Profile,
+    title: &str,
+) -> Result<String, ProfileError> {
     let mut both = Vec::new();
-    let options = differential::Options { normalize: true, ..differential::Options::default() };
+    let options = differential::Options {
+        normalize: true,
+        ..differential::Options::default()
+    };
     let lines = |profile| Cursor::new(fold::fold(profile).join("\n"));
-    differential::from_readers(options, lines(before), lines(after), &mut both).map_err(ProfileError::Drawing)?;
+    differential::from_readers(options, lines(before), lines(after), &mut both)
+        .map_err(ProfileError::Drawing)?;
     let both = String::from_utf8_lossy(&both).into_owned();
     let mut lines: Vec<&str> = both.lines().collect();
     lines.sort_unstable();
@@ -80,7 +92,10 @@ const STYLE: &str = "\
 /// Narrower frames have no label, characters: two letters and two dots say nothing.
 const SHORTEST_LABEL: u32 = 6;
 
-fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) -> Result<String, ProfileError> {
+fn picture<'a>(
+    options: &mut Options<'_>,
+    lines: impl Iterator<Item = &'a str>,
+) -> Result<String, ProfileError> {
     // A comment in the SVG: its script is inferno's, whose licence has to be passed on with it.
     LICENCE.clone_into(&mut options.notes);
     options.text_truncate_direction = TextTruncateDirection::Right;
@@ -89,8 +104,14 @@ fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) 
     from_lines(options, lines, &mut svg).map_err(ProfileError::Drawing)?;
     let svg = String::from_utf8_lossy(&svg)
         .replacen("</style>", STYLE, 1)
-        .replace("w < 2 * known_font_width", &format!("w < {SHORTEST_LABEL} * known_font_width"))
-        .replace("w < 2 * fontsize * fontwidth", &format!("w < {SHORTEST_LABEL} * fontsize * fontwidth"));
+        .replace(
+            "w < 2 * known_font_width",
+            &format!("w < {SHORTEST_LABEL} * known_font_width"),
+        )
+        .replace(
+            "w < 2 * fontsize * fontwidth",
+            &format!("w < {SHORTEST_LABEL} * fontsize * fontwidth"),
+        );
     // The library knows many only.
     Ok(svg.replace(" (1 samples, ", " (1 sample, "))
 }
@@ -102,9 +123,16 @@ mod tests {
 
     #[test]
     fn names_are_in_the_picture_and_cannot_leave_it() {
-        let profile = fold::unfold("qemu;main;<script>&\" 3\nqemu;main;kernel_[k] 1\n", Path::new("x")).unwrap();
+        let profile = fold::unfold(
+            "qemu;main;<script>&\" 3\nqemu;main;kernel_[k] 1\n",
+            Path::new("x"),
+        )
+        .unwrap();
         let svg = draw(&profile, "title", "subtitle").unwrap();
-        assert!(svg.contains("&lt;script&gt;") && svg.contains("(3 samples, 75.00%"), "{svg}");
+        assert!(
+            svg.contains("&lt;script&gt;") && svg.contains("(3 samples, 75.00%"),
+            "{svg}"
+        );
         assert!(svg.contains("(1 sample, 25.00%"), "{svg}");
         assert!(svg.contains("CDDL-1.0"), "{svg}");
         assert!(!svg.contains("<script>&"));
@@ -112,6 +140,9 @@ mod tests {
         let after = fold::unfold("qemu;main;other 3\n", Path::new("x")).unwrap();
         let svg = draw_difference(&profile, &after, "difference").unwrap();
         assert!(svg.contains("other"), "{svg}");
-        assert!(matches!(draw(&Profile::default(), "", ""), Err(ProfileError::Drawing(_))));
+        assert!(matches!(
+            draw(&Profile::default(), "", ""),
+            Err(ProfileError::Drawing(_))
+        ));
     }
 }

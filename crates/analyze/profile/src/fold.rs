@@ -26,19 +26,27 @@ pub fn fold(profile: &Profile) -> Vec<String> {
         }
         *lines.entry(line).or_default() += count;
     }
-    lines.into_iter().map(|(line, count)| format!("{line} {count}")).collect()
+    lines
+        .into_iter()
+        .map(|(line, count)| format!("{line} {count}"))
+        .collect()
 }
 
 /// A function as a frame of a line.
 pub(crate) fn frame(function: &Function) -> String {
-    let mark = MARKS.iter().find(|(origin, _)| *origin == function.origin).map_or("", |(_, mark)| mark);
+    let mark = MARKS
+        .iter()
+        .find(|(origin, _)| *origin == function.origin)
+        .map_or("", |(_, mark)| mark);
     clean(&function.name) + mark
 }
 
 /// A name without what ends a frame or a line, and what XML cannot hold.
 pub(crate) fn clean(name: &str) -> String {
     let is_bad = |c: char| c == ';' || c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
-    name.chars().map(|c| if is_bad(c) { ',' } else { c }).collect()
+    name.chars()
+        .map(|c| if is_bad(c) { ',' } else { c })
+        .collect()
 }
 
 /// Parses folded stacks of any tool. The outermost frame counts as the thread.
@@ -50,10 +58,17 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
     let mut functions: HashMap<String, usize> = HashMap::new();
     let mut threads: HashMap<String, usize> = HashMap::new();
     let mut total = 0u64;
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
         let damaged = || ProfileError::Damaged {
             file: file.to_owned(),
-            why: format!("line {} is not a folded stack: expected `thread;function;function count`", number + 1),
+            why: format!(
+                "line {} is not a folded stack: expected `thread;function;function count`",
+                number + 1
+            ),
         };
         let (frames, count) = line.trim_end().rsplit_once(' ').ok_or_else(damaged)?;
         let weight: u64 = count.parse().map_err(|_| damaged())?;
@@ -61,7 +76,10 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
         let mut frames = frames.split(';');
         let name = frames.next().unwrap_or_default();
         let thread = *threads.entry(name.to_owned()).or_insert_with(|| {
-            profile.threads.push(Thread { tid: 0, name: name.to_owned() });
+            profile.threads.push(Thread {
+                tid: 0,
+                name: name.to_owned(),
+            });
             profile.threads.len() - 1
         });
         let stack = frames.map(|frame| {
@@ -71,19 +89,32 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
             })
         });
         profile.stacks.push(stack.collect());
-        profile.samples.push(Sample { thread, stack: profile.stacks.len() - 1, time: 0, weight, cpu: 0 });
+        profile.samples.push(Sample {
+            thread,
+            stack: profile.stacks.len() - 1,
+            time: 0,
+            weight,
+            cpu: 0,
+        });
     }
     Ok(profile)
 }
 
 fn function(frame: &str) -> Function {
-    let marked = MARKS.iter().find_map(|(origin, mark)| Some((frame.strip_suffix(mark)?, *origin)));
+    let marked = MARKS
+        .iter()
+        .find_map(|(origin, mark)| Some((frame.strip_suffix(mark)?, *origin)));
     let (name, origin) = marked.unwrap_or((frame, CodeOrigin::Program));
     // `file:nearest+0x10`, `file:nearest-0x10` and `file:0x10`, as names.rs makes them.
-    let named = !name
-        .split_once(':')
-        .is_some_and(|(_, place)| ["+0x", "-0x"].iter().any(|sign| place.contains(sign)) || place.starts_with("0x"));
-    Function { name: name.to_owned(), module: String::new(), origin, named }
+    let named = !name.split_once(':').is_some_and(|(_, place)| {
+        ["+0x", "-0x"].iter().any(|sign| place.contains(sign)) || place.starts_with("0x")
+    });
+    Function {
+        name: name.to_owned(),
+        module: String::new(),
+        origin,
+        named,
+    }
 }
 
 #[cfg(test)]
@@ -99,11 +130,18 @@ mod tests {
         let origins: Vec<CodeOrigin> = profile.functions.iter().map(|f| f.origin).collect();
         assert_eq!(
             origins[..4],
-            [CodeOrigin::Program, CodeOrigin::Translated, CodeOrigin::Program, CodeOrigin::Kernel]
+            [
+                CodeOrigin::Program,
+                CodeOrigin::Translated,
+                CodeOrigin::Program,
+                CodeOrigin::Kernel
+            ]
         );
         assert!(!profile.functions.last().unwrap().named);
         assert_eq!(fold(&profile).join("\n") + "\n", text);
-        let error = unfold("a;b 1\nnonsense\n", Path::new("x.folded")).unwrap_err().to_string();
+        let error = unfold("a;b 1\nnonsense\n", Path::new("x.folded"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("x.folded: line 2"), "{error}");
     }
 

@@ -37,20 +37,33 @@ pub struct Imported {
 ///
 /// # Errors
 /// [`ProfileError`] when the file is neither, is damaged, lacks the process, or `symbols` is another program.
-pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>, force: bool) -> Result<Imported, ProfileError> {
-    let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
+pub fn import(
+    path: &Path,
+    pid: Option<i32>,
+    symbols: Option<&Path>,
+    force: bool,
+) -> Result<Imported, ProfileError> {
+    let wrong = |why: String| ProfileError::Damaged {
+        file: path.to_owned(),
+        why,
+    };
     let failed = |e: std::io::Error| wrong(format!("{e}: give a perf.data file or folded stacks"));
     let kind = fs::metadata(path).map_err(failed)?;
     if !kind.is_file() && !kind.is_dir() {
         // It is read more than once.
-        return Err(wrong("it is a pipe or a device: write the data to a file and import that".to_owned()));
+        return Err(wrong(
+            "it is a pipe or a device: write the data to a file and import that".to_owned(),
+        ));
     }
     if !force && is_foreign(kind.uid()) {
         let why = "it belongs to another user, who chose the files that it names: give --force to import it as root";
         return Err(wrong(why.to_owned()));
     }
     let mut head = [0; 8];
-    let is_perf = File::open(path).map_err(failed)?.read_exact(&mut head).is_ok();
+    let is_perf = File::open(path)
+        .map_err(failed)?
+        .read_exact(&mut head)
+        .is_ok();
     if is_perf && [b"PERFILE2", b"2ELIFREP"].contains(&&head) {
         return perf_data(path, pid, symbols);
     }
@@ -61,13 +74,23 @@ pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>, force: bool
         return Err(ProfileError::NoRecording(path.to_owned()));
     }
     let profile = fold::unfold(&text, path)?;
-    let found = OnCpu { profile, ..OnCpu::default() };
-    Ok(Imported { found, pid: 0, program: String::new(), missing: Vec::new() })
+    let found = OnCpu {
+        profile,
+        ..OnCpu::default()
+    };
+    Ok(Imported {
+        found,
+        pid: 0,
+        program: String::new(),
+        missing: Vec::new(),
+    })
 }
 
 /// Whether a file of that user is neither root's nor the caller's, where the caller is root, or has become it.
 fn is_foreign(owner: u32) -> bool {
-    let caller = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    let caller = std::env::var("SUDO_UID")
+        .ok()
+        .and_then(|uid| uid.parse().ok());
     geteuid().is_root() && owner != 0 && Some(owner) != caller
 }
 
@@ -97,10 +120,17 @@ struct PerfContent {
     lost: u64,
 }
 
-fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
+fn perf_data(
+    path: &Path,
+    pid: Option<i32>,
+    symbols: Option<&Path>,
+) -> Result<Imported, ProfileError> {
     let mut content = PerfContent::default();
     let file = PerfRecords::open(path, |event, head| content.take(event, &head))?;
-    let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
+    let wrong = |why: String| ProfileError::Damaged {
+        file: path.to_owned(),
+        why,
+    };
     if !matches!(file.arch.as_str(), "x86_64" | "") {
         return Err(wrong(format!(
             "it was recorded on {}, and only x86_64 can be unwound: import folded stacks instead",
@@ -108,11 +138,25 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
         )));
     }
     let of_process = |pid: i32| content.samples.iter().filter(move |((p, _), _)| *p == pid);
-    let most =
-        || content.samples.iter().max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event)).map(|(key, _)| key.0);
-    let pid = pid.or_else(most).ok_or_else(|| wrong("it has no samples: record longer".to_owned()))?;
-    let event = of_process(pid).max_by_key(|((_, event), n)| (**n, *event)).map(|((_, event), _)| *event);
-    let event = event.ok_or_else(|| wrong(format!("it has no sample of process {pid}: {}", content.others(0))))?;
+    let most = || {
+        content
+            .samples
+            .iter()
+            .max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event))
+            .map(|(key, _)| key.0)
+    };
+    let pid = pid
+        .or_else(most)
+        .ok_or_else(|| wrong("it has no samples: record longer".to_owned()))?;
+    let event = of_process(pid)
+        .max_by_key(|((_, event), n)| (**n, *event))
+        .map(|((_, event), _)| *event);
+    let event = event.ok_or_else(|| {
+        wrong(format!(
+            "it has no sample of process {pid}: {}",
+            content.others(0)
+        ))
+    })?;
 
     let described = file.events.get(event).cloned();
     let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
@@ -122,24 +166,43 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     // A hundred thousand names take a while, which the records need not wait for.
     let kernel = thread::scope(|scope| {
         let naming = || Kernel::recorded(file.kernel.as_deref(), content.kernel);
-        let kernel = Builder::new().spawn_scoped(scope, naming).map_err(ProfileError::Thread)?;
+        let kernel = Builder::new()
+            .spawn_scoped(scope, naming)
+            .map_err(ProfileError::Thread)?;
         file.each(|of, record| match record.parse() {
             Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut sampled),
             Err(_) => damaged += 1,
         })?;
         // A panic of the thread is a bug.
-        Ok::<_, ProfileError>(kernel.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        Ok::<_, ProfileError>(
+            kernel
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
     })?;
-    let build = symbols.map(|path| stacks::build(path, &space)).transpose()?;
+    let build = symbols
+        .map(|path| stacks::build(path, &space))
+        .transpose()?;
 
     let mut missing = Vec::new();
     let mut lacking = |what: &str, why: String, fix: &str| {
-        missing.push(Missing { what: what.to_owned(), why, fix: fix.to_owned() });
+        missing.push(Missing {
+            what: what.to_owned(),
+            why,
+            fix: fix.to_owned(),
+        });
     };
     if content.samples.keys().any(|(p, _)| *p != pid) {
-        lacking("other processes", content.others(pid), "choose a process with --pid");
+        lacking(
+            "other processes",
+            content.others(pid),
+            "choose a process with --pid",
+        );
     }
-    let other_events: u64 = of_process(pid).filter(|((_, e), _)| *e != event).map(|(_, n)| n).sum();
+    let other_events: u64 = of_process(pid)
+        .filter(|((_, e), _)| *e != event)
+        .map(|(_, n)| n)
+        .sum();
     if other_events > 0 {
         lacking(
             "other events",
@@ -147,42 +210,77 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
             "record each event in a file of its own",
         );
     }
-    let in_kernel = sampled.stacks.iter().flatten().any(|place| place.owner == CodeOwner::Kernel);
+    let in_kernel = sampled
+        .stacks
+        .iter()
+        .flatten()
+        .any(|place| place.owner == CodeOwner::Kernel);
     if in_kernel && !kernel.is_named() {
         let why = "the recording is from another kernel or an earlier boot, or /proc/kallsyms is restricted";
-        lacking("kernel symbols", why.to_owned(), "import it as root on the host it was recorded on");
+        lacking(
+            "kernel symbols",
+            why.to_owned(),
+            "import it as root on the host it was recorded on",
+        );
     }
     if damaged > 0 {
-        lacking("damaged records", format!("{damaged} records are invalid"), "record again");
+        lacking(
+            "damaged records",
+            format!("{damaged} records are invalid"),
+            "record again",
+        );
     }
     let names = Names::of(&space, &kernel, build);
     let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
-    let program = if program.is_empty() { content.names.remove(&pid).unwrap_or_default().1 } else { program };
-    let event = described.as_ref().map_or(String::new(), |event| event.name.clone());
+    let program = if program.is_empty() {
+        content.names.remove(&pid).unwrap_or_default().1
+    } else {
+        program
+    };
+    let event = described
+        .as_ref()
+        .map_or(String::new(), |event| event.name.clone());
     let found = OnCpu {
         profile: names.profile(&sampled, |_| None),
         trigger: event,
         kernel: in_kernel,
         unwound: sampled.unwound,
         lost: sampled.lost.max(content.lost),
-        seconds: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0))).as_secs_f64(),
-        hz: described.and_then(|event| event.hz).map_or(0, |hz| u32::try_from(hz).unwrap_or(0)),
+        seconds: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0)))
+            .as_secs_f64(),
+        hz: described
+            .and_then(|event| event.hz)
+            .map_or(0, |hz| u32::try_from(hz).unwrap_or(0)),
         unnamed: names.unnamed(),
         ..OnCpu::default()
     };
-    Ok(Imported { found, pid, program, missing })
+    Ok(Imported {
+        found,
+        pid,
+        program,
+        missing,
+    })
 }
 
 impl PerfContent {
     fn take(&mut self, event: usize, record: &RawEventRecord<'_>) {
         if record.record_type == RecordType::LOST_SAMPLES {
-            let lost = record.data.as_slice().first_chunk().map_or(0, |lost| u64::from_le_bytes(*lost));
+            let lost = record
+                .data
+                .as_slice()
+                .first_chunk()
+                .map_or(0, |lost| u64::from_le_bytes(*lost));
             self.lost = self.lost.saturating_add(lost);
             return;
         }
         if record.record_type == RecordType::SAMPLE {
-            let Ok(sample) = record.common_data() else { return };
-            *self.samples.entry((sample.pid.unwrap_or(0), event)).or_default() += 1;
+            let Ok(sample) = record.common_data() else {
+                return;
+            };
+            *self
+                .samples
+                .entry((sample.pid.unwrap_or(0), event))
+                .or_default() += 1;
             let time = sample.timestamp.unwrap_or(0);
             self.first = Some(self.first.map_or(time, |first| first.min(time)));
             self.last = self.last.max(time);
@@ -190,13 +288,17 @@ impl PerfContent {
         }
         let time = record.timestamp().unwrap_or(0);
         match record.parse() {
-            Ok(EventRecord::Fork(fork)) if fork.pid != fork.ppid && record.misc & PERF_RECORD_MISC_COMM_EXEC == 0 => {
+            Ok(EventRecord::Fork(fork))
+                if fork.pid != fork.ppid && record.misc & PERF_RECORD_MISC_COMM_EXEC == 0 =>
+            {
                 learn(&mut self.parents, fork.pid, time, fork.ppid);
             }
             Ok(EventRecord::Comm(comm)) if comm.pid == comm.tid => {
                 learn(&mut self.names, comm.pid, time, text(&comm.name));
             }
-            Ok(EventRecord::Mmap(map)) if map.pid == -1 && text(&map.path).starts_with("[kernel.kallsyms]") => {
+            Ok(EventRecord::Mmap(map))
+                if map.pid == -1 && text(&map.path).starts_with("[kernel.kallsyms]") =>
+            {
                 self.kernel = self.kernel.or(Some(map.address));
             }
             _ => {}
@@ -223,9 +325,16 @@ impl PerfContent {
         }
         let mut all: Vec<(i32, u64)> = by_process.into_iter().collect();
         all.sort_by_key(|(pid, n)| (std::cmp::Reverse(*n), *pid));
-        let name = |pid: &i32| self.names.get(pid).map_or("a process", |(_, name)| name.as_str());
-        let mut counts: Vec<String> =
-            all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
+        let name = |pid: &i32| {
+            self.names
+                .get(pid)
+                .map_or("a process", |(_, name)| name.as_str())
+        };
+        let mut counts: Vec<String> = all
+            .iter()
+            .take(5)
+            .map(|(pid, n)| format!("{} ({pid}): {n}", name(pid)))
+            .collect();
         if all.len() > counts.len() {
             counts.push(format!("and {} more", all.len() - counts.len()));
         }
@@ -234,10 +343,20 @@ impl PerfContent {
 }
 
 /// Adds a record of the process or of its ancestors; `line` are those, oldest last, and shrinks as they fork.
-fn follow(record: &EventRecord<'_>, wanted: bool, line: &mut Vec<i32>, space: &mut Space, sampled: &mut SampledStacks) {
-    let (Some(&pid), Some(&now)) = (line.first(), line.last()) else { return };
+fn follow(
+    record: &EventRecord<'_>,
+    wanted: bool,
+    line: &mut Vec<i32>,
+    space: &mut Space,
+    sampled: &mut SampledStacks,
+) {
+    let (Some(&pid), Some(&now)) = (line.first(), line.last()) else {
+        return;
+    };
     match record {
-        EventRecord::Fork(fork) if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) => {
+        EventRecord::Fork(fork)
+            if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) =>
+        {
             line.pop();
         }
         EventRecord::Mmap2(map) if map.pid == now => stacks::take(record, space, sampled),
@@ -249,7 +368,9 @@ fn follow(record: &EventRecord<'_>, wanted: bool, line: &mut Vec<i32>, space: &m
                 stacks::take(record, space, sampled);
             }
         }
-        EventRecord::Sample(sample) if wanted && sample.pid == Some(pid) => stacks::take(record, space, sampled),
+        EventRecord::Sample(sample) if wanted && sample.pid == Some(pid) => {
+            stacks::take(record, space, sampled)
+        }
         EventRecord::Lost(_) => stacks::take(record, space, sampled),
         _ => {}
     }

@@ -115,17 +115,30 @@ impl Texts {
 /// # Errors
 /// What the compressor says.
 pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> {
-    let mut texts = Texts { all: vec![String::new()], numbers: HashMap::from([(String::new(), 0)]) };
-    let mut kind = |kind: &str, unit: &str| ValueType { kind: texts.number(kind), unit: texts.number(unit) };
+    let mut texts = Texts {
+        all: vec![String::new()],
+        numbers: HashMap::from([(String::new(), 0)]),
+    };
+    let mut kind = |kind: &str, unit: &str| ValueType {
+        kind: texts.number(kind),
+        unit: texts.number(unit),
+    };
     let (samples, cpu) = (kind("samples", "count"), kind("cpu", "nanoseconds"));
     let period = 1_000_000_000_i64.checked_div(hz.into()).unwrap_or(0);
     let thread = texts.number("thread");
 
-    let mut modules: Vec<&str> = profile.functions.iter().map(|function| function.module.as_str()).collect();
+    let mut modules: Vec<&str> = profile
+        .functions
+        .iter()
+        .map(|function| function.module.as_str())
+        .collect();
     modules.sort_unstable();
     modules.dedup();
     // Readers take the first for the program.
-    let program = profile.functions.iter().find(|function| function.origin == CodeOrigin::Program);
+    let program = profile
+        .functions
+        .iter()
+        .find(|function| function.origin == CodeOrigin::Program);
     modules.sort_by_key(|module| program.is_none_or(|program| program.module != *module));
     let mapping = |(number, module): (usize, &&str)| Mapping {
         id: number as u64 + 1,
@@ -138,20 +151,48 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
         let id = number as u64 + 1;
         let module = modules.iter().position(|module| *module == function.module);
         let mapping_id = module.map_or(0, |number| number as u64 + 1);
-        locations.push(Location { id, mapping_id, line: vec![Line { function_id: id }] });
+        locations.push(Location {
+            id,
+            mapping_id,
+            line: vec![Line { function_id: id }],
+        });
         let name = texts.number(&function.name);
-        functions.push(Function { id, name, system_name: name, filename: texts.number(&function.module) });
+        functions.push(Function {
+            id,
+            name,
+            system_name: name,
+            filename: texts.number(&function.module),
+        });
     }
     let sample = |((number, stack), count): ((usize, usize), u64)| {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let location_id = profile.stacks[stack].iter().rev().map(|&function| function as u64 + 1).collect();
-        let label = vec![Label { key: thread, text: texts.number(&profile.threads[number].name) }];
-        let value = if period > 0 { vec![count, count.saturating_mul(period)] } else { vec![count] };
-        Sample { location_id, value, label }
+        let location_id = profile.stacks[stack]
+            .iter()
+            .rev()
+            .map(|&function| function as u64 + 1)
+            .collect();
+        let label = vec![Label {
+            key: thread,
+            text: texts.number(&profile.threads[number].name),
+        }];
+        let value = if period > 0 {
+            vec![count, count.saturating_mul(period)]
+        } else {
+            vec![count]
+        };
+        Sample {
+            location_id,
+            value,
+            label,
+        }
     };
     let sample = profile.counts().into_iter().map(sample).collect();
     let proto = Proto {
-        sample_type: if period > 0 { vec![samples, cpu.clone()] } else { vec![samples] },
+        sample_type: if period > 0 {
+            vec![samples, cpu.clone()]
+        } else {
+            vec![samples]
+        },
         sample,
         mapping: mappings,
         location: locations,
@@ -175,10 +216,16 @@ mod tests {
 
     #[test]
     fn stacks_come_back_with_their_time() {
-        let profile = unfold("burner;main;fifty 3\nburner;main 1\nother;main;kernel_[k] 2\n", Path::new("x")).unwrap();
+        let profile = unfold(
+            "burner;main;fifty 3\nburner;main 1\nother;main;kernel_[k] 2\n",
+            Path::new("x"),
+        )
+        .unwrap();
         let gz = bytes(&profile, 100, Duration::from_secs(1)).unwrap();
         let mut raw = Vec::new();
-        flate2::read::GzDecoder::new(&gz[..]).read_to_end(&mut raw).unwrap();
+        flate2::read::GzDecoder::new(&gz[..])
+            .read_to_end(&mut raw)
+            .unwrap();
         let proto = Proto::decode(&raw[..]).unwrap();
         let text = |number: i64| proto.string_table[number as usize].as_str();
         assert_eq!(text(0), "");
@@ -187,15 +234,36 @@ mod tests {
         for sample in &proto.sample {
             // The innermost comes first.
             let stack: Vec<String> = sample.location_id.iter().rev().map(name).collect();
-            lines.push(format!("{};{} {:?}", text(sample.label[0].text), stack.join(";"), sample.value));
+            lines.push(format!(
+                "{};{} {:?}",
+                text(sample.label[0].text),
+                stack.join(";"),
+                sample.value
+            ));
         }
         lines.sort();
-        let expected =
-            ["burner;main [1, 10000000]", "burner;main;fifty [3, 30000000]", "other;main;kernel [2, 20000000]"];
+        let expected = [
+            "burner;main [1, 10000000]",
+            "burner;main;fifty [3, 30000000]",
+            "other;main;kernel [2, 20000000]",
+        ];
         assert_eq!(lines, expected);
-        assert_eq!((proto.period, proto.duration_nanos), (10_000_000, 1_000_000_000));
-        assert!(proto.location.iter().all(|l| proto.mapping.iter().any(|m| m.id == l.mapping_id)));
+        assert_eq!(
+            (proto.period, proto.duration_nanos),
+            (10_000_000, 1_000_000_000)
+        );
+        assert!(
+            proto
+                .location
+                .iter()
+                .all(|l| proto.mapping.iter().any(|m| m.id == l.mapping_id))
+        );
         // Of folded stacks nobody knows the rate.
-        assert_eq!(bytes(&profile, 0, Duration::ZERO).map(|b| b.is_empty()).ok(), Some(false));
+        assert_eq!(
+            bytes(&profile, 0, Duration::ZERO)
+                .map(|b| b.is_empty())
+                .ok(),
+            Some(false)
+        );
     }
 }

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use vmtax_model::samples::{CodeSamples, CpuUses, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
+use vmtax_model::samples::{
+    CodeSamples, CpuUses, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock,
+};
 use vmtax_model::{
-    CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, RunState, VmExits,
-    WaitFor, files,
+    CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource,
+    RunState, VmExits, WaitFor, files,
 };
 
 /// Largest file that is read, bytes; vmtax writes far smaller ones.
@@ -38,48 +40,94 @@ impl Recorded {
     /// # Errors
     /// [`ProfileError`] with the file that is missing or damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let ProfileFacts { pid, program, file, vm, state, process_stop, mut missing } =
-            needed(folder, files::OBSERVED)?;
+        let ProfileFacts {
+            pid,
+            program,
+            file,
+            vm,
+            state,
+            process_stop,
+            mut missing,
+        } = needed(folder, files::OBSERVED)?;
         let mut on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
-        on_cpu.profile.check().map_err(|why| damaged(folder, files::ON_CPU, &why))?;
+        on_cpu
+            .profile
+            .check()
+            .map_err(|why| damaged(folder, files::ON_CPU, &why))?;
         let mut wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
         wall.as_ref()
             .map_or(Ok(()), |wall| wall.profile.check())
             .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
         let mut facts: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
         if let Some(vm) = &vm {
-            let roles: BTreeMap<i32, String> = vm.threads.iter().map(|t| (t.tid, t.role.label())).collect();
-            let threads = on_cpu.profile.threads.iter_mut().chain(wall.iter_mut().flat_map(|w| &mut w.profile.threads));
+            let roles: BTreeMap<i32, String> =
+                vm.threads.iter().map(|t| (t.tid, t.role.label())).collect();
+            let threads = on_cpu
+                .profile
+                .threads
+                .iter_mut()
+                .chain(wall.iter_mut().flat_map(|w| &mut w.profile.threads));
             let named = threads.map(|thread| (thread.tid, &mut thread.name));
-            let traced = facts.iter_mut().flat_map(|facts| &mut facts.names).map(|(tid, name)| (*tid, name));
-            named
-                .chain(traced)
-                .for_each(|(tid, name)| roles.get(&tid).into_iter().for_each(|role| name.clone_from(role)));
+            let traced = facts
+                .iter_mut()
+                .flat_map(|facts| &mut facts.names)
+                .map(|(tid, name)| (*tid, name));
+            named.chain(traced).for_each(|(tid, name)| {
+                roles
+                    .get(&tid)
+                    .into_iter()
+                    .for_each(|role| name.clone_from(role))
+            });
             missing.extend((vm.roles_from == RoleSource::CpuTime).then(guessed_roles));
         }
-        let schedule = facts.map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts)).transpose()?;
+        let schedule = facts
+            .map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts))
+            .transpose()?;
 
         let mut findings = summary::of(&on_cpu, pid, &program);
         findings.file = file;
         findings.wall = wall.as_ref().map(waits::of);
         findings.schedule = schedule.map(|schedule| schedule::of(&schedule, wall.as_ref()));
         // Wall-clock samples begin when the scheduler's events end.
-        let traced_s = findings.schedule.as_ref().map_or(0.0, |schedule| schedule.seconds);
-        let by_wall = findings.wall.as_ref().map(|wall| (wall, (findings.seconds - traced_s).max(0.0)));
+        let traced_s = findings
+            .schedule
+            .as_ref()
+            .map_or(0.0, |schedule| schedule.seconds);
+        let by_wall = findings
+            .wall
+            .as_ref()
+            .map(|wall| (wall, (findings.seconds - traced_s).max(0.0)));
         let uses: Option<CpuUses> = read(folder, files::CPU_USE)?;
-        findings.states = states::of(by_wall, findings.schedule.as_ref(), vm.as_ref(), uses.as_ref());
+        findings.states = states::of(
+            by_wall,
+            findings.schedule.as_ref(),
+            vm.as_ref(),
+            uses.as_ref(),
+        );
         if matches!(state, Some(RunState::Stopped(_))) {
             // The vCPU of a guest that is paused waits as that of one that is halted does.
-            let threads = findings.states.iter_mut().flat_map(|states| &mut states.threads);
-            let waits = threads.flat_map(|thread| &mut thread.waits).filter(|wait| wait.reason == WaitFor::Guest);
+            let threads = findings
+                .states
+                .iter_mut()
+                .flat_map(|states| &mut states.threads);
+            let waits = threads
+                .flat_map(|thread| &mut thread.waits)
+                .filter(|wait| wait.reason == WaitFor::Guest);
             waits.for_each(|wait| wait.reason = WaitFor::Resume);
         }
         (findings.state, findings.process_stop) = (state, process_stop);
-        findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?.and_then(|samples| code::findings(&samples));
+        findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?
+            .and_then(|samples| code::findings(&samples));
         let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
         findings.exits = exits.and_then(|counts| exits_of(&counts, pid, false, &mut missing));
         findings.missing = missing;
-        let mut recorded = Recorded { on_cpu, wall, guest: None, joined: None, findings };
+        let mut recorded = Recorded {
+            on_cpu,
+            wall,
+            guest: None,
+            joined: None,
+            findings,
+        };
         // Without the guest's files, QEMU's profile is still valid.
         if let Err(why) = recorded.add_inside(folder) {
             recorded.findings.missing.push(Missing {
@@ -93,9 +141,13 @@ impl Recorded {
 
     /// Adds what was observed inside the guest, if anything was.
     fn add_inside(&mut self, folder: &Path) -> Result<(), ProfileError> {
-        let Some(facts) = read::<InsideFacts>(folder, files::INSIDE)? else { return Ok(()) };
+        let Some(facts) = read::<InsideFacts>(folder, files::INSIDE)? else {
+            return Ok(());
+        };
         let profile = bytes(folder, files::GUEST_PROFILE)?.map(|bytes| inside::parse(&bytes));
-        let profile = profile.transpose().map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
+        let profile = profile
+            .transpose()
+            .map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
         let calls: Option<CallCounts> = read(folder, files::GUEST_CALLS)?;
         self.findings.missing.extend(facts.missing.iter().cloned());
         let mut findings: Option<GuestFindings> = None;
@@ -104,7 +156,12 @@ impl Recorded {
             match Clock::new(guest.beats, &facts) {
                 Ok(clock) => {
                     by_host_clock(&mut guest, &clock);
-                    joined = Some(join(&self.on_cpu.profile, &guest.profile, guest.hz, &facts.threads));
+                    joined = Some(join(
+                        &self.on_cpu.profile,
+                        &guest.profile,
+                        guest.hz,
+                        &facts.threads,
+                    ));
                 }
                 Err(why) => self.findings.missing.push(Missing {
                     what: "guest stacks joined with QEMU's".to_owned(),
@@ -138,7 +195,13 @@ fn guessed_roles() -> Missing {
 /// # Errors
 /// [`ProfileError`] with the file that is missing or damaged.
 pub fn vm_exits(folder: &Path) -> Result<VmExits, ProfileError> {
-    let ProfileFacts { pid, vm, file, mut missing, .. } = needed(folder, files::OBSERVED)?;
+    let ProfileFacts {
+        pid,
+        vm,
+        file,
+        mut missing,
+        ..
+    } = needed(folder, files::OBSERVED)?;
     let counts: ExitCounts = needed(folder, files::EXITS)?;
     let vm = vm.ok_or_else(|| damaged(folder, files::OBSERVED, "it names no VM"))?;
     let exits = exits_of(&counts, pid, file.is_some(), &mut missing);
@@ -147,11 +210,19 @@ pub fn vm_exits(folder: &Path) -> Result<VmExits, ProfileError> {
 }
 
 /// `None` where neither tracepoints nor counters told anything.
-fn exits_of(counts: &ExitCounts, pid: i32, is_imported: bool, missing: &mut Vec<Missing>) -> Option<GuestExits> {
+fn exits_of(
+    counts: &ExitCounts,
+    pid: i32,
+    is_imported: bool,
+    missing: &mut Vec<Missing>,
+) -> Option<GuestExits> {
     if counts.traced.is_none() && counts.counters.is_empty() {
         return None;
     }
-    let devices = counts.memory_tree.as_deref().and_then(Devices::of_memory_tree);
+    let devices = counts
+        .memory_tree
+        .as_deref()
+        .and_then(Devices::of_memory_tree);
     if devices.is_none() && counts.traced.is_some() {
         let why = match is_imported {
             true => "a trace has no memory tree of QEMU, so device names are guessed from a PC's standard address map"
@@ -166,12 +237,19 @@ fn exits_of(counts: &ExitCounts, pid: i32, is_imported: bool, missing: &mut Vec<
             fix: counts.monitor_advice.clone(),
         });
     }
-    Some(exits::summary(counts, &devices.unwrap_or_else(Devices::usual)))
+    Some(exits::summary(
+        counts,
+        &devices.unwrap_or_else(Devices::usual),
+    ))
 }
 
-pub(crate) fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, ProfileError> {
+pub(crate) fn read<T: DeserializeOwned>(
+    folder: &Path,
+    name: &str,
+) -> Result<Option<T>, ProfileError> {
     let read = bytes(folder, name)?.map(|bytes| serde_json::from_slice(&bytes));
-    read.transpose().map_err(|e| damaged(folder, name, &e.to_string()))
+    read.transpose()
+        .map_err(|e| damaged(folder, name, &e.to_string()))
 }
 
 fn needed<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, ProfileError> {
@@ -181,7 +259,8 @@ fn needed<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, ProfileEr
 /// A file of the trial; `None` where it has none.
 pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
     let mut bytes = Vec::new();
-    match File::open(folder.join(name)).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)) {
+    match File::open(folder.join(name)).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes))
+    {
         Ok(_) => Ok(Some(bytes)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(damaged(folder, name, &e.to_string())),
@@ -189,5 +268,8 @@ pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Profil
 }
 
 pub(crate) fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
-    ProfileError::Damaged { file: folder.join(name), why: format!("{why}: record the profile again") }
+    ProfileError::Damaged {
+        file: folder.join(name),
+        why: format!("{why}: record the profile again"),
+    }
 }

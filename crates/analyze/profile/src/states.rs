@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vmtax_model::samples::CpuUses;
 use vmtax_model::{
-    BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait, ThreadStates, ThreadTimes,
-    ThreadWaits, VmFacts, WaitFor, WallFindings,
+    BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait,
+    ThreadStates, ThreadTimes, ThreadWaits, VmFacts, WaitFor, WallFindings,
 };
 use vmtax_rules::Evidence;
 
@@ -21,39 +21,79 @@ pub(crate) fn of(
     vm: Option<&VmFacts>,
     uses: Option<&CpuUses>,
 ) -> Option<StateFindings> {
-    let roles: BTreeMap<i32, &Role> =
-        vm.into_iter().flat_map(|vm| &vm.threads).map(|QemuThread { tid, role }| (*tid, role)).collect();
+    let roles: BTreeMap<i32, &Role> = vm
+        .into_iter()
+        .flat_map(|vm| &vm.threads)
+        .map(|QemuThread { tid, role }| (*tid, role))
+        .collect();
     let role = |tid: i32| roles.get(&tid).map(|role| (*role).clone());
-    let counted = wall.filter(|(wall, _)| wall.threads.iter().any(|thread| thread.on_cpu.is_some()));
-    let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (schedule, counted, wall) {
+    let counted =
+        wall.filter(|(wall, _)| wall.threads.iter().any(|thread| thread.on_cpu.is_some()));
+    let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (schedule, counted, wall)
+    {
         (Some(schedule), ..) => {
-            let seen = |tid| wall.and_then(|(wall, _)| wall.threads.iter().find(|thread| thread.tid == tid));
-            let of = |thread: &ThreadTimes| traced(schedule, thread, seen(thread.tid), role(thread.tid));
+            let seen = |tid| {
+                wall.and_then(|(wall, _)| wall.threads.iter().find(|thread| thread.tid == tid))
+            };
+            let of =
+                |thread: &ThreadTimes| traced(schedule, thread, seen(thread.tid), role(thread.tid));
             let events: Vec<ThreadStates> = schedule.threads.iter().map(of).collect();
             match counted {
                 Some((wall, seconds)) => {
-                    let counters = wall.threads.iter().map(|thread| sampled(thread, role(thread.tid))).collect();
+                    let counters = wall
+                        .threads
+                        .iter()
+                        .map(|thread| sampled(thread, role(thread.tid)))
+                        .collect();
                     let threads = one_after_the_other(events, schedule.seconds, counters, seconds);
-                    (StateSource::SchedulerEventsThenCounters, schedule.seconds + seconds, threads)
+                    (
+                        StateSource::SchedulerEventsThenCounters,
+                        schedule.seconds + seconds,
+                        threads,
+                    )
                 }
                 None => (StateSource::SchedulerEvents, schedule.seconds, events),
             }
         }
-        (None, Some((wall, seconds)), _) => {
-            (StateSource::SchedulerCounters, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
-        }
-        (None, None, Some((wall, seconds))) => {
-            (StateSource::Samples, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
-        }
+        (None, Some((wall, seconds)), _) => (
+            StateSource::SchedulerCounters,
+            seconds,
+            wall.threads
+                .iter()
+                .map(|t| sampled(t, role(t.tid)))
+                .collect(),
+        ),
+        (None, None, Some((wall, seconds))) => (
+            StateSource::Samples,
+            seconds,
+            wall.threads
+                .iter()
+                .map(|t| sampled(t, role(t.tid)))
+                .collect(),
+        ),
         (None, None, None) => return None,
     };
     threads.iter_mut().for_each(whole);
     threads.sort_by_key(|thread| (Reverse(per_million(busy(thread))), thread.tid));
-    let vcpus = roles.iter().filter(|(_, role)| matches!(role, Role::Vcpu(_))).map(|(tid, _)| *tid);
+    let vcpus = roles
+        .iter()
+        .filter(|(_, role)| matches!(role, Role::Vcpu(_)))
+        .map(|(tid, _)| *tid);
     let contention = uses.and_then(|uses| contention::of(uses, &vcpus.collect::<Vec<i32>>()));
-    let evidence = Evidence { threads: &threads, facts: vm, contention: contention.as_ref(), ..Evidence::default() };
+    let evidence = Evidence {
+        threads: &threads,
+        facts: vm,
+        contention: contention.as_ref(),
+        ..Evidence::default()
+    };
     let advice = vmtax_rules::advice(&evidence);
-    Some(StateFindings { seconds, source, threads, contention, advice })
+    Some(StateFindings {
+        seconds,
+        source,
+        threads,
+        contention,
+        advice,
+    })
 }
 
 /// The states of each thread over two periods, of lengths in s. One that is known in one of them alone began or ended meanwhile.
@@ -72,21 +112,30 @@ fn one_after_the_other(
         let part = second_s / (first_s + second_s).max(f64::MIN_POSITIVE);
         whole(thread);
         whole(&mut later);
-        thread.waits.iter_mut().for_each(|wait| wait.fraction *= 1.0 - part);
+        thread
+            .waits
+            .iter_mut()
+            .for_each(|wait| wait.fraction *= 1.0 - part);
         thread.running += part * (later.running - thread.running);
-        thread.runnable =
-            thread.runnable.zip(later.runnable).map(|(at_first, then)| at_first + part * (then - at_first));
+        thread.runnable = thread
+            .runnable
+            .zip(later.runnable)
+            .map(|(at_first, then)| at_first + part * (then - at_first));
         for wait in later.waits {
             // Events name no functions of the program: such a wait is the same as one in which samples saw some.
             let is_same = |w: &&mut StateWait| {
-                (w.reason, &w.call) == (wait.reason, &wait.call) && (w.below == wait.below || w.below.is_empty())
+                (w.reason, &w.call) == (wait.reason, &wait.call)
+                    && (w.below == wait.below || w.below.is_empty())
             };
             match thread.waits.iter_mut().find(is_same) {
                 Some(same) => {
                     same.fraction += part * wait.fraction;
                     same.below = wait.below;
                 }
-                None => thread.waits.push(StateWait { fraction: part * wait.fraction, ..wait }),
+                None => thread.waits.push(StateWait {
+                    fraction: part * wait.fraction,
+                    ..wait
+                }),
             }
         }
     }
@@ -127,7 +176,10 @@ fn traced(
     role: Option<Role>,
 ) -> ThreadStates {
     let wait = |on: &BlockedOn| {
-        let futex = schedule.futexes.iter().find(|futex| on.futex.as_ref() == Some(&futex.address));
+        let futex = schedule
+            .futexes
+            .iter()
+            .find(|futex| on.futex.as_ref() == Some(&futex.address));
         let reason = match futex {
             Some(futex) => futex.what.unwrap_or(WaitFor::Other),
             None => by_call(&on.call),
@@ -144,12 +196,17 @@ fn traced(
     let mut waits: Vec<StateWait> = Vec::new();
     for on in &thread.on {
         let is_known = !on.call.is_empty() || on.futex.is_some() || all <= 0.0;
-        let named = if is_known { vec![wait(on)] } else { seen.clone() };
+        let named = if is_known {
+            vec![wait(on)]
+        } else {
+            seen.clone()
+        };
         let part = if is_known { 1.0 } else { on.share / all };
         for wait in named {
             let fraction = wait.fraction * part;
-            let same =
-                waits.iter_mut().find(|w| (w.reason, &w.call, &w.below) == (wait.reason, &wait.call, &wait.below));
+            let same = waits
+                .iter_mut()
+                .find(|w| (w.reason, &w.call, &w.below) == (wait.reason, &wait.call, &wait.below));
             match same {
                 Some(same) => same.fraction += fraction,
                 None => waits.push(StateWait { fraction, ..wait }),
@@ -185,13 +242,26 @@ fn whole(thread: &mut ThreadStates) {
     let sum = busy(thread) + thread.waits.iter().map(|wait| wait.fraction).sum::<f64>();
     if sum > 1.0 {
         thread.running /= sum;
-        thread.runnable.iter_mut().for_each(|fraction| *fraction /= sum);
-        thread.waits.iter_mut().for_each(|wait| wait.fraction /= sum);
+        thread
+            .runnable
+            .iter_mut()
+            .for_each(|fraction| *fraction /= sum);
+        thread
+            .waits
+            .iter_mut()
+            .for_each(|wait| wait.fraction /= sum);
     } else if sum < 1.0 {
-        let rest = StateWait { reason: WaitFor::Other, call: String::new(), below: String::new(), fraction: 1.0 - sum };
+        let rest = StateWait {
+            reason: WaitFor::Other,
+            call: String::new(),
+            below: String::new(),
+            fraction: 1.0 - sum,
+        };
         thread.waits.push(rest);
     }
-    thread.waits.sort_by_key(|wait| Reverse(per_million(wait.fraction)));
+    thread
+        .waits
+        .sort_by_key(|wait| Reverse(per_million(wait.fraction)));
 }
 
 #[cfg(test)]
@@ -201,22 +271,44 @@ mod tests {
 
     fn vm() -> VmFacts {
         let folder = "/sys/fs/cgroup/machine.slice/vm.scope/libvirt/vcpu0".into();
-        let group = ThreadGroup { tid: 11, folder, cpus: Some("0-3".to_owned()), is_shared: false };
+        let group = ThreadGroup {
+            tid: 11,
+            folder,
+            cpus: Some("0-3".to_owned()),
+            is_shared: false,
+        };
         VmFacts {
             vcpus: 1,
             thread_groups: vec![group],
-            threads: vec![QemuThread { tid: 10, role: Role::Main }, QemuThread { tid: 11, role: Role::Vcpu(0) }],
+            threads: vec![
+                QemuThread {
+                    tid: 10,
+                    role: Role::Main,
+                },
+                QemuThread {
+                    tid: 11,
+                    role: Role::Vcpu(0),
+                },
+            ],
             ..VmFacts::unknown(10)
         }
     }
 
     fn share(share: f64) -> SampleShare {
-        SampleShare { share, ..SampleShare::default() }
+        SampleShare {
+            share,
+            ..SampleShare::default()
+        }
     }
 
     /// 8 s in which vCPU 0 ran and was runnable so long, as far as the scheduler says, and waited the rest.
     fn wall(counted: Option<(f64, f64)>) -> WallFindings {
-        let waited = WaitShare { reason: WaitFor::Work, call: "futex".into(), below: "f".into(), share: share(0.1) };
+        let waited = WaitShare {
+            reason: WaitFor::Work,
+            call: "futex".into(),
+            below: "f".into(),
+            share: share(0.1),
+        };
         let thread = |tid, waits| ThreadWaits {
             tid,
             name: String::new(),
@@ -229,7 +321,13 @@ mod tests {
         WallFindings {
             moments: 10,
             samples: 20,
-            pauses: vmtax_model::Pauses { count: 0, unstopped: 0, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 },
+            pauses: vmtax_model::Pauses {
+                count: 0,
+                unstopped: 0,
+                p50_ns: 0.0,
+                p99_ns: 0.0,
+                max_ns: 0.0,
+            },
             stops_ended: None,
             unwound: share(1.0),
             threads: vec![thread(10, Vec::new()), thread(11, vec![waited])],
@@ -237,7 +335,12 @@ mod tests {
     }
 
     fn schedule() -> ScheduleFindings {
-        let on = BlockedOn { call: "ioctl".into(), futex: None, count: 3, share: 0.5 };
+        let on = BlockedOn {
+            call: "ioctl".into(),
+            futex: None,
+            count: 3,
+            share: 0.5,
+        };
         let thread = ThreadTimes {
             tid: 11,
             name: String::new(),
@@ -247,14 +350,24 @@ mod tests {
             on: vec![on],
             calls: vec![],
         };
-        ScheduleFindings { seconds: 1.0, lost: 0, threads: vec![thread], futexes: vec![] }
+        ScheduleFindings {
+            seconds: 1.0,
+            lost: 0,
+            threads: vec![thread],
+            futexes: vec![],
+        }
     }
 
     #[test]
     fn fractions_of_each_thread_add_up_to_one() {
         let vm = vm();
         for found in [
-            of(Some((&wall(Some((0.3, 0.6))), 8.0)), Some(&schedule()), Some(&vm), None),
+            of(
+                Some((&wall(Some((0.3, 0.6))), 8.0)),
+                Some(&schedule()),
+                Some(&vm),
+                None,
+            ),
             of(Some((&wall(Some((0.5, 0.6))), 8.0)), None, Some(&vm), None),
             of(Some((&wall(None), 8.0)), None, None, None),
             of(None, Some(&schedule()), Some(&vm), None),
@@ -271,27 +384,67 @@ mod tests {
     fn times_are_the_schedulers_and_a_vcpu_waits_for_its_guest() {
         let (vm, counted) = (vm(), wall(Some((0.3, 0.6))));
         let found = of(Some((&counted, 8.0)), None, Some(&vm), None).unwrap();
-        assert_eq!((found.source, found.seconds), (StateSource::SchedulerCounters, 8.0));
-        let vcpu = found.threads.iter().find(|thread| thread.role == Some(Role::Vcpu(0))).unwrap();
-        assert_eq!((vcpu.running, vcpu.runnable, vcpu.waits[0].reason), (0.3, Some(0.6), WaitFor::Guest));
-        let rule: Vec<&str> = found.advice.iter().map(|advice| advice.rule.as_str()).collect();
+        assert_eq!(
+            (found.source, found.seconds),
+            (StateSource::SchedulerCounters, 8.0)
+        );
+        let vcpu = found
+            .threads
+            .iter()
+            .find(|thread| thread.role == Some(Role::Vcpu(0)))
+            .unwrap();
+        assert_eq!(
+            (vcpu.running, vcpu.runnable, vcpu.waits[0].reason),
+            (0.3, Some(0.6), WaitFor::Guest)
+        );
+        let rule: Vec<&str> = found
+            .advice
+            .iter()
+            .map(|advice| advice.rule.as_str())
+            .collect();
         assert_eq!(rule, ["vcpu-run-queue-wait"]);
-        assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("libvirt/vcpu0/cpuset.cpus")));
+        assert!(
+            found.advice[0]
+                .remedies
+                .iter()
+                .any(|remedy| remedy.line.contains("libvirt/vcpu0/cpuset.cpus"))
+        );
         let found = of(Some((&wall(None), 8.0)), Some(&schedule()), Some(&vm), None).unwrap();
-        assert_eq!((found.source, found.threads[0].waits[0].reason), (StateSource::SchedulerEvents, WaitFor::Guest));
+        assert_eq!(
+            (found.source, found.threads[0].waits[0].reason),
+            (StateSource::SchedulerEvents, WaitFor::Guest)
+        );
     }
 
     /// A VM that is suspended after the events, or was until then, is not what its first second says.
     #[test]
     fn each_period_counts_for_as_long_as_it_was() {
         let vm = vm();
-        let found = of(Some((&wall(Some((0.0, 0.04))), 9.0)), Some(&schedule()), Some(&vm), None).unwrap();
-        assert_eq!((found.source, found.seconds), (StateSource::SchedulerEventsThenCounters, 10.0));
-        let vcpu = found.threads.iter().find(|thread| thread.tid == 11).unwrap();
+        let found = of(
+            Some((&wall(Some((0.0, 0.04))), 9.0)),
+            Some(&schedule()),
+            Some(&vm),
+            None,
+        )
+        .unwrap();
+        assert_eq!(
+            (found.source, found.seconds),
+            (StateSource::SchedulerEventsThenCounters, 10.0)
+        );
+        let vcpu = found
+            .threads
+            .iter()
+            .find(|thread| thread.tid == 11)
+            .unwrap();
         assert!((vcpu.running - 0.03).abs() < 1e-9, "{vcpu:?}");
         assert!((vcpu.runnable.unwrap() - 0.056).abs() < 1e-9, "{vcpu:?}");
         // Half of the first second, a tenth of the rest by samples; who was in no sample waits for something unknown.
-        let guest: f64 = vcpu.waits.iter().filter(|wait| wait.reason == WaitFor::Guest).map(|w| w.fraction).sum();
+        let guest: f64 = vcpu
+            .waits
+            .iter()
+            .filter(|wait| wait.reason == WaitFor::Guest)
+            .map(|w| w.fraction)
+            .sum();
         assert!((guest - (0.05 + 0.09)).abs() < 1e-9, "{vcpu:?}");
     }
 
@@ -300,19 +453,30 @@ mod tests {
     fn one_moment_does_not_hide_that_a_thread_was_runnable() {
         let mut one = wall(Some((0.0, 0.0)));
         one.moments = 1;
-        one.threads.iter_mut().for_each(|thread| thread.waits.clear());
+        one.threads
+            .iter_mut()
+            .for_each(|thread| thread.waits.clear());
         let mut schedule = schedule();
         schedule.threads[0].runs = 0.09;
         schedule.threads[0].ready = 0.41;
         let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm()), None).unwrap();
-        assert!((found.seconds - 1.01).abs() < 1e-9 && (found.threads[0].runnable.unwrap() - 0.41).abs() < 0.01);
+        assert!(
+            (found.seconds - 1.01).abs() < 1e-9
+                && (found.threads[0].runnable.unwrap() - 0.41).abs() < 0.01
+        );
     }
 
     /// A stripped QEMU has no stack that names the condition at which its pool waits.
     #[test]
     fn a_thread_of_the_pool_waits_for_work() {
-        let worker = QemuThread { tid: 11, role: Role::Worker };
-        let vm = VmFacts { threads: vec![worker], ..VmFacts::unknown(10) };
+        let worker = QemuThread {
+            tid: 11,
+            role: Role::Worker,
+        };
+        let vm = VmFacts {
+            threads: vec![worker],
+            ..VmFacts::unknown(10)
+        };
         let mut schedule = schedule();
         let on = |call: &str, futex: Option<&str>| BlockedOn {
             call: call.into(),
@@ -332,13 +496,34 @@ mod tests {
     fn a_wait_that_began_before_the_events_is_named_by_samples() {
         let mut schedule = schedule();
         schedule.threads[0].on = vec![
-            BlockedOn { call: String::new(), futex: None, count: 1, share: 0.4 },
-            BlockedOn { call: "futex".into(), futex: None, count: 1, share: 0.1 },
+            BlockedOn {
+                call: String::new(),
+                futex: None,
+                count: 1,
+                share: 0.4,
+            },
+            BlockedOn {
+                call: "futex".into(),
+                futex: None,
+                count: 1,
+                share: 0.1,
+            },
         ];
         let found = of(Some((&wall(None), 8.0)), Some(&schedule), None, None).unwrap();
-        let waits: Vec<_> = found.threads[0].waits.iter().map(|w| (w.reason, w.below.as_str(), w.fraction)).collect();
-        assert_eq!(waits, [(WaitFor::Work, "f", 0.4), (by_call("futex"), "", 0.1)]);
+        let waits: Vec<_> = found.threads[0]
+            .waits
+            .iter()
+            .map(|w| (w.reason, w.below.as_str(), w.fraction))
+            .collect();
+        assert_eq!(
+            waits,
+            [(WaitFor::Work, "f", 0.4), (by_call("futex"), "", 0.1)]
+        );
         let found = of(None, Some(&schedule), None, None).unwrap();
-        assert_eq!(found.threads[0].waits[0].reason, WaitFor::Other, "nothing names it");
+        assert_eq!(
+            found.threads[0].waits[0].reason,
+            WaitFor::Other,
+            "nothing names it"
+        );
     }
 }

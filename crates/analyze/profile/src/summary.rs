@@ -34,7 +34,14 @@ pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
         own_cpu: found.own_s / seconds.max(f64::EPSILON),
         threads: threads(&found.profile, f64::from(found.hz) * seconds),
         functions: functions(&found.profile),
-        unnamed: found.unnamed.iter().map(|(file, why)| UnnamedFile { file: file.clone(), why: why.clone() }).collect(),
+        unnamed: found
+            .unnamed
+            .iter()
+            .map(|(file, why)| UnnamedFile {
+                file: file.clone(),
+                why: why.clone(),
+            })
+            .collect(),
         tcg: tcg::parts(&found.profile),
         states: None,
         wall: None,
@@ -54,13 +61,20 @@ pub(crate) fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
     for sample in &profile.samples {
         let count = &mut counts[sample.thread];
         count.0 += sample.weight;
-        match profile.stacks[sample.stack].last().map(|&leaf| profile.functions[leaf].origin) {
+        match profile.stacks[sample.stack]
+            .last()
+            .map(|&leaf| profile.functions[leaf].origin)
+        {
             Some(CodeOrigin::Kernel | CodeOrigin::GuestKernel) => count.1 += sample.weight,
             Some(CodeOrigin::Translated) => count.2 += sample.weight,
             _ => {}
         }
     }
-    let each = profile.threads.iter().zip(counts).filter(|(_, count)| count.0 > 0);
+    let each = profile
+        .threads
+        .iter()
+        .zip(counts)
+        .filter(|(_, count)| count.0 > 0);
     let mut threads: Vec<ThreadShare> = each
         .map(|(thread, (samples, kernel, translated))| ThreadShare {
             tid: thread.tid,
@@ -107,7 +121,12 @@ pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
         })
         .collect();
     functions.sort_by(|a, b| {
-        let key = |f: &FunctionShare| (std::cmp::Reverse(f.inside.samples), std::cmp::Reverse(f.total.samples));
+        let key = |f: &FunctionShare| {
+            (
+                std::cmp::Reverse(f.inside.samples),
+                std::cmp::Reverse(f.total.samples),
+            )
+        };
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
     functions.truncate(MAX_FUNCTIONS);
@@ -134,12 +153,23 @@ mod tests {
 
     #[test]
     fn a_function_that_calls_itself_counts_once() {
-        let profile = unfold("t;f;f;g 3\nt;f 1\nu;[translated code]_[j] 4\n", Path::new("x")).unwrap();
+        let profile = unfold(
+            "t;f;f;g 3\nt;f 1\nu;[translated code]_[j] 4\n",
+            Path::new("x"),
+        )
+        .unwrap();
         let found = functions(&profile);
         let of = |name: &str| found.iter().find(|f| f.name == name).unwrap();
         assert_eq!((of("f").inside.samples, of("f").total.samples), (1, 4));
         assert_eq!((of("g").inside.samples, of("g").total.samples), (3, 3));
         let threads = threads(&profile, 8.0);
-        assert_eq!((threads[1].name.as_str(), threads[1].translated, threads[1].cpu), ("u", 4, Some(0.5)));
+        assert_eq!(
+            (
+                threads[1].name.as_str(),
+                threads[1].translated,
+                threads[1].cpu
+            ),
+            ("u", 4, Some(0.5))
+        );
     }
 }

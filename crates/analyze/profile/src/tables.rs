@@ -60,34 +60,56 @@ pub fn observed_rows(folder: &Path) -> Result<ObservedRows, ProfileError> {
     let facts: Option<ProfileFacts> = read(folder, files::OBSERVED)?;
     let vm = facts.and_then(|facts| facts.vm);
     let counts: Option<ExitCounts> = read(folder, files::EXITS)?;
-    let roles: BTreeMap<i32, String> =
-        vm.iter().flat_map(|vm| &vm.threads).map(|thread| (thread.tid, thread.role.label())).collect();
+    let roles: BTreeMap<i32, String> = vm
+        .iter()
+        .flat_map(|vm| &vm.threads)
+        .map(|thread| (thread.tid, thread.role.label()))
+        .collect();
     let mut stacks = Vec::new();
     if let Some(on_cpu) = read::<OnCpu>(folder, files::ON_CPU)? {
-        on_cpu.profile.check().map_err(|why| damaged(folder, files::ON_CPU, &why))?;
+        on_cpu
+            .profile
+            .check()
+            .map_err(|why| damaged(folder, files::ON_CPU, &why))?;
         stacks.extend(sampled(&on_cpu.profile, Sampling::OnCpu, &roles));
     }
     if let Some(wall) = read::<WallClock>(folder, files::WALL_CLOCK)? {
-        wall.profile.check().map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
+        wall.profile
+            .check()
+            .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
         stacks.extend(sampled(&wall.profile, Sampling::WallClock, &roles));
     }
     // Threads of the guest have numbers of their own.
     if read::<InsideFacts>(folder, files::INSIDE)?.is_some() {
         if let Some(bytes) = bytes(folder, files::GUEST_PROFILE)? {
-            let guest = inside::parse(&bytes).map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
+            let guest =
+                inside::parse(&bytes).map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
             stacks.extend(sampled(&guest.profile, Sampling::Guest, &BTreeMap::new()));
         }
     }
     let (mut seconds, mut exits) = (0.0, Vec::new());
     if let Some(counts) = counts {
-        let devices = counts.memory_tree.as_deref().and_then(Devices::of_memory_tree).unwrap_or_else(Devices::usual);
+        let devices = counts
+            .memory_tree
+            .as_deref()
+            .and_then(Devices::of_memory_tree)
+            .unwrap_or_else(Devices::usual);
         (seconds, exits) = (counts.seconds, named(&counts, &devices));
     }
-    Ok(ObservedRows { vm, seconds, exits, stacks })
+    Ok(ObservedRows {
+        vm,
+        seconds,
+        exits,
+        stacks,
+    })
 }
 
 /// The stacks of a profile, each once for threads of a name.
-fn sampled(profile: &Profile, sampling: Sampling, roles: &BTreeMap<i32, String>) -> Vec<SampledStack> {
+fn sampled(
+    profile: &Profile,
+    sampling: Sampling,
+    roles: &BTreeMap<i32, String>,
+) -> Vec<SampledStack> {
     let mut counts: BTreeMap<(String, usize), u64> = BTreeMap::new();
     for ((thread, stack), count) in profile.counts() {
         let thread = &profile.threads[thread];
@@ -97,13 +119,19 @@ fn sampled(profile: &Profile, sampling: Sampling, roles: &BTreeMap<i32, String>)
     let frames: Vec<String> = profile.functions.iter().map(frame).collect();
     let stack = |((thread, stack), count): ((String, usize), u64)| {
         let functions = &profile.stacks[stack];
-        let innermost = functions.last().map(|function| &profile.functions[*function]);
+        let innermost = functions
+            .last()
+            .map(|function| &profile.functions[*function]);
         SampledStack {
             sampling,
             thread,
             function: innermost.map_or_else(String::new, |function| clean(&function.name)),
             origin: innermost.map_or(CodeOrigin::Unknown, |function| function.origin),
-            stack: functions.iter().map(|function| frames[*function].as_str()).collect::<Vec<_>>().join(";"),
+            stack: functions
+                .iter()
+                .map(|function| frames[*function].as_str())
+                .collect::<Vec<_>>()
+                .join(";"),
             count,
         }
     };
@@ -121,7 +149,11 @@ mod tests {
     fn exits_have_devices_and_stacks_of_threads_of_a_name_are_one() {
         let folder = tempfile::tempdir().unwrap();
         assert!(observed_rows(folder.path()).unwrap().exits.is_empty());
-        let access = Access { space: AddressSpace::Port, address: 0x3f8, write: true };
+        let access = Access {
+            space: AddressSpace::Port,
+            address: 0x3f8,
+            write: true,
+        };
         let row = ExitRow {
             tid: 7,
             reason: "IO_INSTRUCTION".to_owned(),
@@ -131,20 +163,57 @@ mod tests {
             timed: 1,
             ticks: 500,
         };
-        let traced = TracedExits { rows: vec![row], mhz: 1000.0, ..TracedExits::default() };
-        let counts = ExitCounts { seconds: 2.0, traced: Some(traced), ..ExitCounts::default() };
-        let function =
-            |name: &str, origin| Function { name: name.to_owned(), module: String::new(), origin, named: true };
-        let sample = |thread| Sample { thread, stack: 0, time: 0, weight: 2, cpu: 0 };
+        let traced = TracedExits {
+            rows: vec![row],
+            mhz: 1000.0,
+            ..TracedExits::default()
+        };
+        let counts = ExitCounts {
+            seconds: 2.0,
+            traced: Some(traced),
+            ..ExitCounts::default()
+        };
+        let function = |name: &str, origin| Function {
+            name: name.to_owned(),
+            module: String::new(),
+            origin,
+            named: true,
+        };
+        let sample = |thread| Sample {
+            thread,
+            stack: 0,
+            time: 0,
+            weight: 2,
+            cpu: 0,
+        };
         let profile = Profile {
-            functions: vec![function("main", CodeOrigin::Program), function("do;io", CodeOrigin::Kernel)],
+            functions: vec![
+                function("main", CodeOrigin::Program),
+                function("do;io", CodeOrigin::Kernel),
+            ],
             stacks: vec![vec![0, 1]],
-            threads: [1, 2].map(|tid| Thread { tid, name: "worker".to_owned() }).into(),
+            threads: [1, 2]
+                .map(|tid| Thread {
+                    tid,
+                    name: "worker".to_owned(),
+                })
+                .into(),
             samples: vec![sample(0), sample(1)],
         };
-        let on_cpu = OnCpu { profile, ..OnCpu::default() };
-        fs::write(folder.path().join(files::EXITS), serde_json::to_vec(&counts).unwrap()).unwrap();
-        fs::write(folder.path().join(files::ON_CPU), serde_json::to_vec(&on_cpu).unwrap()).unwrap();
+        let on_cpu = OnCpu {
+            profile,
+            ..OnCpu::default()
+        };
+        fs::write(
+            folder.path().join(files::EXITS),
+            serde_json::to_vec(&counts).unwrap(),
+        )
+        .unwrap();
+        fs::write(
+            folder.path().join(files::ON_CPU),
+            serde_json::to_vec(&on_cpu).unwrap(),
+        )
+        .unwrap();
         let found = observed_rows(folder.path()).unwrap();
         let exits = NamedExits {
             vcpu: None,
@@ -168,6 +237,11 @@ mod tests {
         };
         assert_eq!(found.stacks, [stack]);
         fs::write(folder.path().join(files::EXITS), "{").unwrap();
-        assert!(observed_rows(folder.path()).unwrap_err().to_string().contains(files::EXITS));
+        assert!(
+            observed_rows(folder.path())
+                .unwrap_err()
+                .to_string()
+                .contains(files::EXITS)
+        );
     }
 }

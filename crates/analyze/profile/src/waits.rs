@@ -29,18 +29,31 @@ const WORK: [&str; 7] = [
     "qemu_event_wait",
 ];
 /// What takes the big QEMU lock (BQL): up to 8.1, and after.
-const BIG_LOCK: [&str; 3] = ["qemu_mutex_lock_iothread_impl", "bql_lock_impl", "qemu_mutex_lock_iothread"];
+const BIG_LOCK: [&str; 3] = [
+    "qemu_mutex_lock_iothread_impl",
+    "bql_lock_impl",
+    "qemu_mutex_lock_iothread",
+];
 
 /// What wall-clock samples say.
 pub fn of(found: &WallClock) -> WallFindings {
     let at = |share: f64| {
         let last = found.pauses_ns.len().saturating_sub(1);
-        found.pauses_ns.get((last as f64 * share) as usize).copied().unwrap_or_default() as f64
+        found
+            .pauses_ns
+            .get((last as f64 * share) as usize)
+            .copied()
+            .unwrap_or_default() as f64
     };
     let mut threads = threads(&found.profile);
     for thread in &mut threads {
-        let times = found.times.get(&thread.tid).filter(|times| times.watched_ns > 0);
-        let part = |of, all| Duration::from_nanos(of).as_secs_f64() / Duration::from_nanos(all).as_secs_f64();
+        let times = found
+            .times
+            .get(&thread.tid)
+            .filter(|times| times.watched_ns > 0);
+        let part = |of, all| {
+            Duration::from_nanos(of).as_secs_f64() / Duration::from_nanos(all).as_secs_f64()
+        };
         thread.on_cpu = times.map(|times| part(times.ran_ns, times.watched_ns));
         thread.ready = times.map(|times| part(times.runnable_ns, times.watched_ns));
         as_counted(thread);
@@ -63,7 +76,12 @@ pub fn of(found: &WallClock) -> WallFindings {
 
 /// How much of its time a thread ran or was runnable: as the scheduler counted it, or else as sampled.
 fn ran(thread: &ThreadWaits) -> f64 {
-    thread.on_cpu.zip(thread.ready).map_or(thread.runs.share, |(on_cpu, ready)| (on_cpu + ready).clamp(0.0, 1.0))
+    thread
+        .on_cpu
+        .zip(thread.ready)
+        .map_or(thread.runs.share, |(on_cpu, ready)| {
+            (on_cpu + ready).clamp(0.0, 1.0)
+        })
 }
 
 /// Gives its waits what the scheduler left of the time: samples tell what a thread waits for, but less well for how long. They
@@ -74,7 +92,10 @@ fn as_counted(thread: &mut ThreadWaits) {
         return;
     }
     let factor = (1.0 - ran(thread)) / seen;
-    for SampleShare { share, low, high, .. } in thread.waits.iter_mut().map(|wait| &mut wait.share) {
+    for SampleShare {
+        share, low, high, ..
+    } in thread.waits.iter_mut().map(|wait| &mut wait.share)
+    {
         for value in [share, low, high] {
             *value = (*value * factor).min(1.0);
         }
@@ -84,7 +105,11 @@ fn as_counted(thread: &mut ThreadWaits) {
 /// Each thread's time, by what it waits for.
 fn threads(profile: &Profile) -> Vec<ThreadWaits> {
     let mut seen: Vec<(u64, BTreeMap<Key, u64>)> = vec![Default::default(); profile.threads.len()];
-    let keys: Vec<Option<Key>> = profile.stacks.iter().map(|stack| wait(profile, stack)).collect();
+    let keys: Vec<Option<Key>> = profile
+        .stacks
+        .iter()
+        .map(|stack| wait(profile, stack))
+        .collect();
     for sample in &profile.samples {
         let (total, waits) = &mut seen[sample.thread];
         *total += sample.weight;
@@ -95,7 +120,12 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
     let of = |(thread, (total, waits)): (&Thread, (u64, BTreeMap<Key, u64>))| {
         let waited: u64 = waits.values().sum();
         let mut waits: Vec<WaitShare> = (waits.into_iter())
-            .map(|((reason, call, below), n)| WaitShare { reason, call, below, share: share(n, total) })
+            .map(|((reason, call, below), n)| WaitShare {
+                reason,
+                call,
+                below,
+                share: share(n, total),
+            })
             .collect();
         waits.sort_by_key(|wait| std::cmp::Reverse(wait.share.samples));
         ThreadWaits {
@@ -108,7 +138,13 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
             waits,
         }
     };
-    let mut threads: Vec<ThreadWaits> = profile.threads.iter().zip(seen).map(of).filter(|t| t.seen > 0).collect();
+    let mut threads: Vec<ThreadWaits> = profile
+        .threads
+        .iter()
+        .zip(seen)
+        .map(of)
+        .filter(|t| t.seen > 0)
+        .collect();
     threads.sort_by(|a, b| (b.runs.share.total_cmp(&a.runs.share)).then(a.tid.cmp(&b.tid)));
     threads
 }
@@ -125,13 +161,22 @@ type Key = (WaitFor, String, String);
 /// What a stack waits for; nothing when it runs.
 fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     let functions = || stack.iter().rev().map(|&number| &profile.functions[number]);
-    functions().next().filter(|leaf| leaf.origin == CodeOrigin::Kernel)?;
-    let kernel: Vec<&str> =
-        functions().take_while(|f| f.origin == CodeOrigin::Kernel).map(|f| f.name.as_str()).collect();
+    functions()
+        .next()
+        .filter(|leaf| leaf.origin == CodeOrigin::Kernel)?;
+    let kernel: Vec<&str> = functions()
+        .take_while(|f| f.origin == CodeOrigin::Kernel)
+        .map(|f| f.name.as_str())
+        .collect();
     // The system call is the outermost kernel frame; outside of calls, the function it waits in identifies the wait.
     let call = kernel.last().copied().unwrap_or_default().to_owned();
-    let below = functions().find(|f| f.origin == CodeOrigin::Program).map_or(String::new(), |f| f.name.clone());
-    let user: Vec<&str> = functions().filter(|f| f.origin != CodeOrigin::Kernel).map(|f| bare(&f.name)).collect();
+    let below = functions()
+        .find(|f| f.origin == CodeOrigin::Program)
+        .map_or(String::new(), |f| f.name.clone());
+    let user: Vec<&str> = functions()
+        .filter(|f| f.origin != CodeOrigin::Kernel)
+        .map(|f| bare(&f.name))
+        .collect();
     let reason = match call.as_str() {
         "futex" if user.iter().any(|name| BIG_LOCK.contains(name)) => WaitFor::BigLock,
         "futex" => futex(&user),
@@ -144,12 +189,12 @@ fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
 /// What a system call waits for, as far as its name says.
 pub(crate) fn by_call(call: &str) -> WaitFor {
     match call {
-        "poll" | "ppoll" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "select" | "pselect6" | "accept"
-        | "accept4" | "rt_sigtimedwait" => WaitFor::Events,
+        "poll" | "ppoll" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "select"
+        | "pselect6" | "accept" | "accept4" | "rt_sigtimedwait" => WaitFor::Events,
         "nanosleep" | "clock_nanosleep" | "pause" => WaitFor::Sleep,
-        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "write" | "pwrite64" | "writev" | "pwritev" | "fsync"
-        | "fdatasync" | "io_getevents" | "io_uring_enter" | "recvmsg" | "recvfrom" | "sendmsg" | "openat"
-        | "newfstatat" | "getdents64" => WaitFor::Io,
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "write" | "pwrite64" | "writev"
+        | "pwritev" | "fsync" | "fdatasync" | "io_getevents" | "io_uring_enter" | "recvmsg"
+        | "recvfrom" | "sendmsg" | "openat" | "newfstatat" | "getdents64" => WaitFor::Io,
         _ => WaitFor::Other,
     }
 }
@@ -157,14 +202,20 @@ pub(crate) fn by_call(call: &str) -> WaitFor {
 /// A name without what a C library adds to its own: `__GI___lll_lock_wait`.
 fn bare(name: &str) -> &str {
     let name = name.trim_start_matches('_');
-    name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_')
+    name.strip_prefix("GI_")
+        .unwrap_or(name)
+        .trim_start_matches('_')
 }
 
 /// A futex is a lock or a condition, as the innermost of its library's functions tells.
 fn futex(user: &[&str]) -> WaitFor {
     let reason = user.iter().find_map(|name| {
         let is = |list: &[&str]| list.iter().any(|known| name.starts_with(known));
-        if is(&LOCKS) { Some(WaitFor::Lock) } else { is(&WORK).then_some(WaitFor::Work) }
+        if is(&LOCKS) {
+            Some(WaitFor::Lock)
+        } else {
+            is(&WORK).then_some(WaitFor::Work)
+        }
     });
     reason.unwrap_or(WaitFor::Other)
 }
@@ -185,18 +236,28 @@ mod tests {
         let a = of("a");
         assert_eq!((a.seen, a.runs.samples), (10, 2));
         assert_eq!(
-            a.waits.iter().map(|w| (w.reason, w.share.samples)).collect::<Vec<_>>(),
+            a.waits
+                .iter()
+                .map(|w| (w.reason, w.share.samples))
+                .collect::<Vec<_>>(),
             [(WaitFor::Work, 6), (WaitFor::Lock, 2)]
         );
         assert_eq!(of("d").waits[0].reason, WaitFor::Lock);
         assert_eq!(of("b").waits[0].reason, WaitFor::BigLock);
         let c = &of("c").waits[0];
-        assert_eq!((c.reason, c.call.as_str(), c.below.as_str()), (WaitFor::Events, "ppoll", "os_host_main_loop_wait"));
+        assert_eq!(
+            (c.reason, c.call.as_str(), c.below.as_str()),
+            (WaitFor::Events, "ppoll", "os_host_main_loop_wait")
+        );
         // The scheduler's counters take precedence over the fractions of samples.
         let mut counted = a.clone();
         (counted.on_cpu, counted.ready) = (Some(0.5), Some(0.1));
         as_counted(&mut counted);
-        let shares: Vec<f64> = counted.waits.iter().map(|w| (w.share.share * 1000.0).round()).collect();
+        let shares: Vec<f64> = counted
+            .waits
+            .iter()
+            .map(|w| (w.share.share * 1000.0).round())
+            .collect();
         assert_eq!(shares, [300.0, 100.0]);
     }
 }

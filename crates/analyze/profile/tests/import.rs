@@ -60,7 +60,10 @@ fn root_imports_the_file_of_another_user_only_when_told_to() {
     let file = recorded.file(&recorded.data);
     std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
     let refused = import(&file, None, None, false).unwrap_err().to_string();
-    assert!(refused.contains("belongs to another user") && refused.contains("--force"), "{refused}");
+    assert!(
+        refused.contains("belongs to another user") && refused.contains("--force"),
+        "{refused}"
+    );
     assert_eq!(import(&file, None, None, true).unwrap().program, "tiny");
     std::os::unix::fs::chown(&file, Some(0), None).unwrap();
     assert!(import(&file, None, None, false).is_ok());
@@ -68,13 +71,29 @@ fn root_imports_the_file_of_another_user_only_when_told_to() {
 
 #[test]
 fn a_recording_is_unwound_and_named() {
-    let Imported { found, program, missing, pid } = Recorded::of(PROGRAM).import().unwrap();
-    assert_eq!((program.as_str(), found.hz, found.trigger.as_str(), missing), ("tiny", 250, "cpu-clock:u", vec![]));
+    let Imported {
+        found,
+        program,
+        missing,
+        pid,
+    } = Recorded::of(PROGRAM).import().unwrap();
+    assert_eq!(
+        (program.as_str(), found.hz, found.trigger.as_str(), missing),
+        ("tiny", 250, "cpu-clock:u", vec![])
+    );
     let unwound = found.unwound;
-    assert_eq!((found.profile.total(), unwound.outside, unwound.to_root), (31, 31, 31));
+    assert_eq!(
+        (found.profile.total(), unwound.outside, unwound.to_root),
+        (31, 31, 31)
+    );
     let folded = fold::fold(&found.profile);
     assert_eq!(folded.len(), 3, "{folded:#?}");
-    assert!(folded.iter().all(|line| line.contains(";_start;run;") && line.contains(";spin ")), "{folded:#?}");
+    assert!(
+        folded
+            .iter()
+            .all(|line| line.contains(";_start;run;") && line.contains(";spin ")),
+        "{folded:#?}"
+    );
     assert!(folded[0].contains(";fifty;spin 16"), "{folded:#?}");
     assert!((0.1..0.5).contains(&found.seconds) && pid > 0);
 }
@@ -84,8 +103,15 @@ fn another_build_or_process_is_rejected() {
     let recorded = Recorded::of(PROGRAM);
     let unchanged = import(&recorded.file(RECORDED), None, None, true).unwrap();
     let of = |imported: &Imported, path: &[u8]| {
-        let found = imported.found.unnamed.iter().find(|(file, _)| file.as_bytes() == path);
-        found.unwrap_or_else(|| panic!("{:?}", imported.found.unnamed)).1.clone()
+        let found = imported
+            .found
+            .unnamed
+            .iter()
+            .find(|(file, _)| file.as_bytes() == path);
+        found
+            .unwrap_or_else(|| panic!("{:?}", imported.found.unnamed))
+            .1
+            .clone()
     };
     assert!(of(&unchanged, PATH).contains("No such file"));
     assert_eq!(unchanged.found.profile.total(), 31);
@@ -96,11 +122,23 @@ fn another_build_or_process_is_rejected() {
     std::fs::rename(recorded.folder.path().join("other"), &path).unwrap();
     let other = recorded.import().unwrap();
     assert!(of(&other, path.as_os_str().as_encoded_bytes()).contains("another build"));
-    let error = import(&recorded.file(&recorded.data), Some(1), None, true).unwrap_err().to_string();
-    assert!(error.contains("no sample of process 1") && error.contains("): 31"), "{error}");
-    let error = import(Path::new("/nonexistent/perf.data"), None, None, true).unwrap_err().to_string();
-    assert!(error.contains("/nonexistent/perf.data") && error.contains("perf.data file"), "{error}");
-    let error = import(&recorded.file(b"PERFILE2 and no more"), None, None, true).unwrap_err().to_string();
+    let error = import(&recorded.file(&recorded.data), Some(1), None, true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no sample of process 1") && error.contains("): 31"),
+        "{error}"
+    );
+    let error = import(Path::new("/nonexistent/perf.data"), None, None, true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("/nonexistent/perf.data") && error.contains("perf.data file"),
+        "{error}"
+    );
+    let error = import(&recorded.file(b"PERFILE2 and no more"), None, None, true)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("perf.data"), "{error}");
 }
 
@@ -113,7 +151,9 @@ fn a_build_id_that_is_too_long_is_an_error() {
     let mapping = (0..bytes.len() - 72).find(is_mapping).unwrap();
     bytes[mapping + 5] |= 0x40;
     bytes[mapping + 40] = 21;
-    let error = import(&recorded.file(&bytes), None, None, true).unwrap_err().to_string();
+    let error = import(&recorded.file(&bytes), None, None, true)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("build-id"), "{error}");
 }
 
@@ -122,7 +162,8 @@ fn invalid_records_are_counted() {
     let recorded = Recorded::of(PROGRAM);
     let mut bytes = recorded.data.clone();
     // Of PERF_RECORD_SAMPLE (9) the flags lie at 4, and at 48 how many addresses the kernel followed.
-    let is_sample = |at: &usize| bytes[*at..at + 6] == [9, 0, 0, 0, 2, 0] && bytes[at + 48..at + 56] == [0; 8];
+    let is_sample =
+        |at: &usize| bytes[*at..at + 6] == [9, 0, 0, 0, 2, 0] && bytes[at + 48..at + 56] == [0; 8];
     let samples: Vec<usize> = (0..bytes.len() - 56).filter(is_sample).collect();
     assert_eq!(samples.len(), 31);
     for at in &samples[..2] {
@@ -130,7 +171,10 @@ fn invalid_records_are_counted() {
     }
     let Imported { found, missing, .. } = import(&recorded.file(&bytes), None, None, true).unwrap();
     assert_eq!(found.profile.total(), 29);
-    assert!(missing.len() == 1 && missing[0].why == "2 records are invalid", "{missing:?}");
+    assert!(
+        missing.len() == 1 && missing[0].why == "2 records are invalid",
+        "{missing:?}"
+    );
 }
 
 proptest! {

@@ -13,30 +13,60 @@ pub fn why_run_queue_wait(contention: Option<&CpuContention>) -> String {
     let (causes, is_certain) = contention.causes();
     let has = |cause| causes.contains(&cause);
     let cpus = cpu_list::parse(&contention.cpus).map_or(0, |cpus| cpus.len());
-    let host = format!("host CPU{} {}", if cpus == 1 { "" } else { "s" }, contention.cpus);
+    let host = format!(
+        "host CPU{} {}",
+        if cpus == 1 { "" } else { "s" },
+        contention.cpus
+    );
     let range = |[least, most]: [f64; 2]| {
         let [least, most] = [least, most].map(|cpu| percent(cpu / cpus.max(1) as f64));
-        if least == most { most } else { format!("{} to {most}", least.trim_end_matches("\u{a0}%")) }
+        if least == most {
+            most
+        } else {
+            format!("{} to {most}", least.trim_end_matches("\u{a0}%"))
+        }
     };
-    let used = format!("of their time: VM {}, other tasks {}", range(contention.own), range(contention.other));
-    let throttled = contention.throttled.map_or(0.0, |throttled| throttled / contention.waited.max(f64::EPSILON));
+    let used = format!(
+        "of their time: VM {}, other tasks {}",
+        range(contention.own),
+        range(contention.other)
+    );
+    let throttled = contention.throttled.map_or(0.0, |throttled| {
+        throttled / contention.waited.max(f64::EPSILON)
+    });
     let throttled = format!("throttled for {} of this wait", percent(throttled.min(1.0)));
-    let (own, other) = (has(RunQueueCause::OwnThreads), has(RunQueueCause::OtherLoad));
+    let (own, other) = (
+        has(RunQueueCause::OwnThreads),
+        has(RunQueueCause::OtherLoad),
+    );
     if !is_certain {
         let own = own.then_some("the VM's own threads");
         let other = other.then_some("other load");
         let quota = has(RunQueueCause::Quota).then_some("a CPU quota");
         let causes: Vec<&str> = [own, other, quota].into_iter().flatten().collect();
-        return format!(". Possible causes on {host} ({used}): {}", causes.join(", "));
+        return format!(
+            ". Possible causes on {host} ({used}): {}",
+            causes.join(", ")
+        );
     }
     let competing = match (own, other) {
-        (true, true) => Some(format!("the VM's own threads and other load compete for {host} ({used})")),
+        (true, true) => Some(format!(
+            "the VM's own threads and other load compete for {host} ({used})"
+        )),
         (true, false) => Some(format!("the VM's own threads compete for {host} ({used})")),
         (false, true) => Some(format!("other load uses {host} as well ({used})")),
         (false, false) => None,
     };
-    let quota = has(RunQueueCause::Quota).then(|| format!("the VM's CPU quota is used up ({throttled})"));
-    format!(": {}", competing.into_iter().chain(quota).collect::<Vec<_>>().join(", and "))
+    let quota =
+        has(RunQueueCause::Quota).then(|| format!("the VM's CPU quota is used up ({throttled})"));
+    format!(
+        ": {}",
+        competing
+            .into_iter()
+            .chain(quota)
+            .collect::<Vec<_>>()
+            .join(", and ")
+    )
 }
 
 #[cfg(test)]
@@ -44,7 +74,15 @@ mod tests {
     use super::*;
 
     fn why(own: [f64; 2], other: [f64; 2], throttled: Option<f64>) -> String {
-        let found = CpuContention { cpus: "0-1".to_owned(), threads: 1, waited: 0.8, ran: 0.8, own, other, throttled };
+        let found = CpuContention {
+            cpus: "0-1".to_owned(),
+            threads: 1,
+            waited: 0.8,
+            ran: 0.8,
+            own,
+            other,
+            throttled,
+        };
         why_run_queue_wait(Some(&found)).replace('\u{a0}', " ")
     }
 

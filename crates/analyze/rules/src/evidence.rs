@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts, LayerColumn, Machine,
-    Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmFacts, VmRates, Warning,
+    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts,
+    LayerColumn, Machine, Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings,
+    ThreadStates, VmFacts, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -114,7 +115,11 @@ impl Register {
 
 impl Exits<'_> {
     fn sum(&self, register: Register, kind: usize) -> u64 {
-        self.registers.iter().filter(|(r, _)| *r == register).map(|(_, counts)| counts[kind]).sum()
+        self.registers
+            .iter()
+            .filter(|(r, _)| *r == register)
+            .map(|(_, counts)| counts[kind])
+            .sum()
     }
 
     pub(crate) fn reads(&self, register: Register) -> u64 {
@@ -189,13 +194,25 @@ pub enum CodePattern {
 impl<'a> Evidence<'a> {
     /// Guests of the plan.
     pub(crate) fn guests(&self) -> impl Iterator<Item = Machine> + use<'a> {
-        self.plan.into_iter().flat_map(|plan| plan.machines.iter().copied()).filter(|machine| machine.is_guest())
+        self.plan
+            .into_iter()
+            .flat_map(|plan| plan.machines.iter().copied())
+            .filter(|machine| machine.is_guest())
     }
 
     /// Every overhead of every machine.
-    pub(crate) fn overheads(&self) -> impl Iterator<Item = (Metric, Machine, &'a Comparison)> + use<'a> {
-        let rows = self.overhead.into_iter().flat_map(|findings| &findings.rows);
-        rows.flat_map(|row| row.machines.iter().filter_map(|c| Some((row.metric, c.machine, c.overhead.as_ref()?))))
+    pub(crate) fn overheads(
+        &self,
+    ) -> impl Iterator<Item = (Metric, Machine, &'a Comparison)> + use<'a> {
+        let rows = self
+            .overhead
+            .into_iter()
+            .flat_map(|findings| &findings.rows);
+        rows.flat_map(|row| {
+            row.machines
+                .iter()
+                .filter_map(|c| Some((row.metric, c.machine, c.overhead.as_ref()?)))
+        })
     }
 
     /// The machine and variant that the report's answer is about.
@@ -205,13 +222,23 @@ impl<'a> Evidence<'a> {
 
     /// The same where it is of a disk, for what only a disk has.
     pub(crate) fn main_disk_column(&self) -> Option<&'a LayerColumn> {
-        let is_disk = |column: &&LayerColumn| column.rows.iter().all(|row| row.to.is_on_path_with(Checkpoint::QemuPop));
+        let is_disk = |column: &&LayerColumn| {
+            column
+                .rows
+                .iter()
+                .all(|row| row.to.is_on_path_with(Checkpoint::QemuPop))
+        };
         self.main_column().filter(is_disk)
     }
 
     /// Whether a trial on this machine has a result.
     pub(crate) fn measured(&self, machine: Machine) -> bool {
-        self.overhead.is_some_and(|findings| findings.kernels.iter().any(|(measured, _)| *measured == machine))
+        self.overhead.is_some_and(|findings| {
+            findings
+                .kernels
+                .iter()
+                .any(|(measured, _)| *measured == machine)
+        })
     }
 }
 
@@ -225,7 +252,12 @@ pub(crate) fn title(column: &LayerColumn) -> String {
 
 /// The rows of a request that match, together, as a part of its mean time, 0 to 1; `None` where that is too little for advice.
 pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Option<f64> {
-    let ns: f64 = column.rows.iter().filter(|row| matches(row)).map(|row| row.time.mean_ns).sum();
+    let ns: f64 = column
+        .rows
+        .iter()
+        .filter(|row| matches(row))
+        .map(|row| row.time.mean_ns)
+        .sum();
     let share = ns / column.traced.mean_ns;
     (share >= MIN_SHARE).then_some(share)
 }
@@ -233,6 +265,13 @@ pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Opti
 /// Whether QEMU serves the disk in an iothread.
 pub(crate) fn has_iothread(column: &LayerColumn) -> bool {
     // Of a running VM the threads that its requests pass are known, and no system calls.
-    let passed = column.lifecycle.iter().any(|step| step.thread.starts_with("iothread "));
-    passed || column.calls.iter().any(|calls| matches!(calls.role, Role::Iothread(_)))
+    let passed = column
+        .lifecycle
+        .iter()
+        .any(|step| step.thread.starts_with("iothread "));
+    passed
+        || column
+            .calls
+            .iter()
+            .any(|calls| matches!(calls.role, Role::Iothread(_)))
 }

@@ -3,7 +3,8 @@
 use crate::{Evidence, Register};
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, DiskSettings, GuestSettings, NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
+    Accelerator, CLOCK_SOURCE_FILE, DiskSettings, GuestSettings, NetBackend, Remedy, SettingPlace,
+    ThreadGroup, VmDisk,
 };
 
 /// The part of a VM that a finding is about.
@@ -46,20 +47,27 @@ fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting
         SettingPlace::Qmp => monitor_setting(evidence, part, &remedy.setting),
         SettingPlace::Cgroup => control_group(evidence, part, remedy),
         SettingPlace::GuestSysfs => of_guest(evidence, |guest| guest_file(guest, &remedy.setting)),
-        SettingPlace::GuestCommandLine => {
-            of_guest(evidence, |guest| Some(words(guest.command_line.as_deref()?, &remedy.value)))
-        }
+        SettingPlace::GuestCommandLine => of_guest(evidence, |guest| {
+            Some(words(guest.command_line.as_deref()?, &remedy.value))
+        }),
         SettingPlace::HostSysfs => host_file(evidence, &remedy.read_back),
         SettingPlace::HostCommandLine => match host_file(evidence, "/proc/cmdline") {
             Setting::Values(line) => {
                 let has = |line: &String| line.split(' ').any(|word| word == remedy.line);
-                Setting::Values(line.iter().filter(|line| has(line)).map(|_| remedy.value.clone()).collect())
+                Setting::Values(
+                    line.iter()
+                        .filter(|line| has(line))
+                        .map(|_| remedy.value.clone())
+                        .collect(),
+                )
             }
             other => other,
         },
         // Which CPUs are free is a person's choice.
         SettingPlace::Affinity => Setting::Unknown,
-        SettingPlace::Instruction | SettingPlace::LibvirtXml | SettingPlace::Vmtax => Setting::Unknown,
+        SettingPlace::Instruction | SettingPlace::LibvirtXml | SettingPlace::Vmtax => {
+            Setting::Unknown
+        }
     }
 }
 
@@ -70,7 +78,9 @@ impl Setting {
 
     /// A switch of which it may be known whether it is on; `on` is the remedy's value.
     fn switch(is_on: Option<bool>, on: &str) -> Setting {
-        is_on.map_or(Setting::Unknown, |is_on| Setting::Values(is_on.then(|| on.to_owned()).into_iter().collect()))
+        is_on.map_or(Setting::Unknown, |is_on| {
+            Setting::Values(is_on.then(|| on.to_owned()).into_iter().collect())
+        })
     }
 
     /// True of every one, as far as that is known; absent where there is none.
@@ -87,19 +97,26 @@ fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Set
     let on = &remedy.value;
     let apic = evidence.exits.map(|exits| exits.apic).unwrap_or_default();
     // Only a CPU in x2APIC mode writes the MSR.
-    let writes_msr = evidence.exits.is_some_and(|exits| exits.writes(Register::EoiByMsr) > 0);
+    let writes_msr = evidence
+        .exits
+        .is_some_and(|exits| exits.writes(Register::EoiByMsr) > 0);
     match (remedy.setting.as_str(), on.as_str()) {
         ("aio", _) => of_disks(evidence, part, on, submits_without_threads),
         ("iothread", _) => own_iothreads(evidence, part, on),
-        ("cache", _) => {
-            of_settings(evidence, part, |disk| Some(on.clone()).filter(|_| disk.write_through == Some(false)))
-        }
+        ("cache", _) => of_settings(evidence, part, |disk| {
+            Some(on.clone()).filter(|_| disk.write_through == Some(false))
+        }),
         ("l2-cache-size", _) => monitor_setting(evidence, part, "l2-cache-size"),
         ("cpu-model", "host,,+kvm-pv-eoi") => Setting::switch(apic.pv_eoi, on),
-        ("cpu-model", "host,,+x2apic") => Setting::switch(Some(true).filter(|_| writes_msr).or(apic.x2apic), on),
-        ("machine", "kvm") => {
-            Setting::switch(evidence.facts.and_then(|facts| Some(facts.accelerator? == Accelerator::Kvm)), on)
+        ("cpu-model", "host,,+x2apic") => {
+            Setting::switch(Some(true).filter(|_| writes_msr).or(apic.x2apic), on)
         }
+        ("machine", "kvm") => Setting::switch(
+            evidence
+                .facts
+                .and_then(|facts| Some(facts.accelerator? == Accelerator::Kvm)),
+            on,
+        ),
         (NetBackend::VHOST, _) => match evidence.facts {
             Some(facts) => Setting::all(&facts.nics, |nic| Some(nic.vhost), on),
             None => Setting::Unknown,
@@ -114,8 +131,15 @@ fn submits_without_threads(disk: &VmDisk) -> Option<bool> {
 }
 
 /// A setting of the disk, or of each disk.
-fn of_disks(evidence: &Evidence<'_>, part: &VmPart, on: &str, is_on: impl Fn(&VmDisk) -> Option<bool>) -> Setting {
-    let Some(facts) = evidence.facts else { return Setting::Unknown };
+fn of_disks(
+    evidence: &Evidence<'_>,
+    part: &VmPart,
+    on: &str,
+    is_on: impl Fn(&VmDisk) -> Option<bool>,
+) -> Setting {
+    let Some(facts) = evidence.facts else {
+        return Setting::Unknown;
+    };
     let is_meant = |disk: &&VmDisk| match part {
         VmPart::Disk(name) => disk.id == *name || disk.file == Path::new(name),
         VmPart::Whole | VmPart::Thread(_) | VmPart::Daemon => true,
@@ -130,27 +154,57 @@ fn of_disks(evidence: &Evidence<'_>, part: &VmPart, on: &str, is_on: impl Fn(&Vm
 
 /// An iothread of its own for the disk, or for each: QEMU's monitor names it.
 fn own_iothreads(evidence: &Evidence<'_>, part: &VmPart, on: &str) -> Setting {
-    let Some(facts) = evidence.facts else { return Setting::Unknown };
+    let Some(facts) = evidence.facts else {
+        return Setting::Unknown;
+    };
     let is_alone = |disk: &VmDisk| {
-        let same = facts.disks.iter().filter(|other| other.iothread == disk.iothread);
-        facts.version.as_ref().map(|_| disk.iothread.is_some() && same.count() == 1)
+        let same = facts
+            .disks
+            .iter()
+            .filter(|other| other.iothread == disk.iothread);
+        facts
+            .version
+            .as_ref()
+            .map(|_| disk.iothread.is_some() && same.count() == 1)
     };
     of_disks(evidence, part, on, is_alone)
 }
 
 /// A setting of the disk that the monitor or the command line tells.
-fn of_settings(evidence: &Evidence<'_>, part: &VmPart, value: impl Fn(&DiskSettings) -> Option<String>) -> Setting {
-    let (Some(vm), VmPart::Disk(name)) = (evidence.vm, part) else { return Setting::Unknown };
-    Setting::of(vm.settings.disks.iter().find(|disk| disk.name == *name).and_then(value))
+fn of_settings(
+    evidence: &Evidence<'_>,
+    part: &VmPart,
+    value: impl Fn(&DiskSettings) -> Option<String>,
+) -> Setting {
+    let (Some(vm), VmPart::Disk(name)) = (evidence.vm, part) else {
+        return Setting::Unknown;
+    };
+    Setting::of(
+        vm.settings
+            .disks
+            .iter()
+            .find(|disk| disk.name == *name)
+            .and_then(value),
+    )
 }
 
 fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> Setting {
-    let Some(vm) = evidence.vm else { return Setting::Unknown };
+    let Some(vm) = evidence.vm else {
+        return Setting::Unknown;
+    };
     match setting {
-        "limits" => of_settings(evidence, part, |disk| disk.limits.is_none().then(|| "0".to_owned())),
-        "l2-cache-size" => of_settings(evidence, part, |disk| Some(disk.qcow2.as_ref()?.l2_cache?.to_string())),
+        "limits" => of_settings(evidence, part, |disk| {
+            disk.limits.is_none().then(|| "0".to_owned())
+        }),
+        "l2-cache-size" => of_settings(evidence, part, |disk| {
+            Some(disk.qcow2.as_ref()?.l2_cache?.to_string())
+        }),
         "iothread.poll-max-ns" => of_settings(evidence, part, |disk| {
-            let iothread = vm.settings.iothreads.iter().find(|known| Some(&known.name) == disk.iothread.as_ref())?;
+            let iothread = vm
+                .settings
+                .iothreads
+                .iter()
+                .find(|known| Some(&known.name) == disk.iothread.as_ref())?;
             Some(iothread.poll_max_ns.to_string())
         }),
         // Where the monitor answers it tells the balloon's size.
@@ -161,7 +215,10 @@ fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> Set
 
 fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting {
     // Of the groups of a daemon its rule knows.
-    let settings = evidence.vm.filter(|_| *part != VmPart::Daemon).map(|vm| &vm.settings);
+    let settings = evidence
+        .vm
+        .filter(|_| *part != VmPart::Daemon)
+        .map(|vm| &vm.settings);
     let without_limit = || Setting::Values(vec![remedy.value.clone()]);
     match (remedy.setting.as_str(), settings) {
         ("cpuset.cpus", _) => match (evidence.facts, part) {
@@ -171,16 +228,20 @@ fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Set
             }
             _ => Setting::Unknown,
         },
-        ("cpu.max", Some(settings)) => match settings.quotas.iter().find(|quota| !quota.is_shared) {
-            Some(own) => Setting::Values(vec![own.quota.clone()]),
-            None if settings.quotas.is_empty() => without_limit(),
-            None => Setting::Absent,
-        },
-        ("cpu.weight", Some(settings)) => match settings.low_weights.iter().find(|weight| !weight.is_shared) {
-            Some(own) => Setting::Values(vec![own.weight.to_string()]),
-            None if settings.low_weights.is_empty() => without_limit(),
-            None => Setting::Absent,
-        },
+        ("cpu.max", Some(settings)) => {
+            match settings.quotas.iter().find(|quota| !quota.is_shared) {
+                Some(own) => Setting::Values(vec![own.quota.clone()]),
+                None if settings.quotas.is_empty() => without_limit(),
+                None => Setting::Absent,
+            }
+        }
+        ("cpu.weight", Some(settings)) => {
+            match settings.low_weights.iter().find(|weight| !weight.is_shared) {
+                Some(own) => Setting::Values(vec![own.weight.to_string()]),
+                None if settings.low_weights.is_empty() => without_limit(),
+                None => Setting::Absent,
+            }
+        }
         ("memory.high", Some(settings)) => match &settings.memory_limit {
             Some(limit) if limit.is_shared => Setting::Absent,
             Some(limit) => Setting::Values(vec![limit.bytes.to_string()]),
@@ -193,18 +254,26 @@ fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Set
 /// The control group of a thread that has no process but the VM's, and limits its CPUs.
 pub(crate) fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a ThreadGroup> {
     let groups = &evidence.facts?.thread_groups;
-    groups.iter().find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
+    groups
+        .iter()
+        .find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
 }
 
 fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> Setting {
-    Setting::of(evidence.vm.and_then(|vm| value(vm.settings.guest.as_ref()?)))
+    Setting::of(
+        evidence
+            .vm
+            .and_then(|vm| value(vm.settings.guest.as_ref()?)),
+    )
 }
 
 /// A file below the guest's /sys, as far as its agent reads it.
 fn guest_file(guest: &GuestSettings, file: &str) -> Option<String> {
     match file {
         CLOCK_SOURCE_FILE => return Some(guest.clock_source.clone()),
-        "/sys/devices/system/cpu/cpuidle/current_governor" => return guest.cpuidle_governor.clone(),
+        "/sys/devices/system/cpu/cpuidle/current_governor" => {
+            return guest.cpuidle_governor.clone();
+        }
         _ => {}
     }
     let (disk, name) = file.strip_prefix("/sys/block/")?.split_once('/')?;
@@ -220,17 +289,29 @@ fn guest_file(guest: &GuestSettings, file: &str) -> Option<String> {
 /// The words where a command line has them all, else nothing.
 fn words(line: &str, words: &str) -> String {
     let has = |word: &str| line.split_ascii_whitespace().any(|other| other == word);
-    if words.split(' ').all(has) { words.to_owned() } else { String::new() }
+    if words.split(' ').all(has) {
+        words.to_owned()
+    } else {
+        String::new()
+    }
 }
 
 fn host_file(evidence: &Evidence<'_>, file: &str) -> Setting {
-    let queues = evidence.vm.into_iter().flat_map(|vm| &vm.settings.host_queues);
-    if let Some(queue) = queues.into_iter().find(|queue| queue.scheduler_file() == Path::new(file)) {
+    let queues = evidence
+        .vm
+        .into_iter()
+        .flat_map(|vm| &vm.settings.host_queues);
+    if let Some(queue) = queues
+        .into_iter()
+        .find(|queue| queue.scheduler_file() == Path::new(file))
+    {
         return Setting::Values(vec![queue.scheduler.clone()]);
     }
     // Older recordings have none.
     match evidence.host.filter(|host| !host.settings.is_empty()) {
-        Some(host) => host.settings.get(file).map_or(Setting::Absent, |value| Setting::Values(vec![value.clone()])),
+        Some(host) => host.settings.get(file).map_or(Setting::Absent, |value| {
+            Setting::Values(vec![value.clone()])
+        }),
         None => Setting::Unknown,
     }
 }

@@ -4,8 +4,8 @@ use crate::{Exits, Finding, rules, test_evidence};
 use std::collections::BTreeMap;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    GuestDiskSettings, HOST_SETTING_FILES, HostQueue, IothreadSettings, MemoryRates, Qcow2Settings, RunState, VmFacts,
-    VmNic, VmRates, VmSettings,
+    GuestDiskSettings, HOST_SETTING_FILES, HostQueue, IothreadSettings, MemoryRates, Qcow2Settings,
+    RunState, VmFacts, VmNic, VmRates, VmSettings,
 };
 
 /// Findings of these rules are proof that no remedy of theirs is in effect: each is an exit, a stop or a reading that the setting
@@ -56,7 +56,9 @@ fn in_guest() -> GuestSettings {
     GuestSettings {
         clock_source: "kvm-clock".to_owned(),
         cpuidle_governor: Some("menu".to_owned()),
-        command_line: Some("BOOT_IMAGE=/vmlinuz idle=poll console=hvc0 quiet loglevel=3".to_owned()),
+        command_line: Some(
+            "BOOT_IMAGE=/vmlinuz idle=poll console=hvc0 quiet loglevel=3".to_owned(),
+        ),
         disks: vec![disk],
         ..GuestSettings::default()
     }
@@ -79,11 +81,18 @@ fn tuned() -> (VmFacts, VmRates) {
     let facts = VmFacts {
         version: Some("10.0.13".to_owned()),
         accelerator: Some(Accelerator::Kvm),
-        nics: vec![VmNic { tap: "vnet0".to_owned(), queues: 1, vhost: true }],
+        nics: vec![VmNic {
+            tap: "vnet0".to_owned(),
+            queues: 1,
+            vhost: true,
+        }],
         disks: vec![disk],
         ..VmFacts::unknown(7)
     };
-    let qcow2 = Qcow2Settings { l2_cache: Some(1 << 20), ..Qcow2Settings::default() };
+    let qcow2 = Qcow2Settings {
+        l2_cache: Some(1 << 20),
+        ..Qcow2Settings::default()
+    };
     let disk = DiskSettings {
         name: "vd0".to_owned(),
         iothread: Some("io0".to_owned()),
@@ -93,57 +102,113 @@ fn tuned() -> (VmFacts, VmRates) {
     };
     let settings = VmSettings {
         disks: vec![disk],
-        iothreads: vec![IothreadSettings { name: "io0".to_owned(), poll_max_ns: 32768 }],
-        host_queues: vec![HostQueue { device: "sda".to_owned(), scheduler: "none".to_owned() }],
+        iothreads: vec![IothreadSettings {
+            name: "io0".to_owned(),
+            poll_max_ns: 32768,
+        }],
+        host_queues: vec![HostQueue {
+            device: "sda".to_owned(),
+            scheduler: "none".to_owned(),
+        }],
         guest: Some(in_guest()),
         ..VmSettings::default()
     };
-    (facts, VmRates { settings, state: Some(RunState::Running), ..VmRates::default() })
+    (
+        facts,
+        VmRates {
+            settings,
+            state: Some(RunState::Running),
+            ..VmRates::default()
+        },
+    )
 }
 
 /// The result of `read` for evidence of a tuned VM on a host that is tuned as the rule wants it.
 fn with_tuned<T>(rule: &Rule, read: impl Fn(&Evidence<'_>) -> T) -> T {
     let (facts, rates) = tuned();
     let mut host = test_evidence::host();
-    for remedy in rule.remedies.iter().filter(|remedy| remedy.place == SettingPlace::HostSysfs) {
-        host.settings.insert(remedy.read_back.to_owned(), remedy.value.to_owned());
+    for remedy in rule
+        .remedies
+        .iter()
+        .filter(|remedy| remedy.place == SettingPlace::HostSysfs)
+    {
+        host.settings
+            .insert(remedy.read_back.to_owned(), remedy.value.to_owned());
     }
-    host.settings.insert("/proc/cmdline".to_owned(), "ro tsc=reliable cgroup_enable=memory".to_owned());
-    let apic = ApicFeatures { pv_eoi: Some(true), x2apic: Some(true) };
+    host.settings.insert(
+        "/proc/cmdline".to_owned(),
+        "ro tsc=reliable cgroup_enable=memory".to_owned(),
+    );
+    let apic = ApicFeatures {
+        pv_eoi: Some(true),
+        x2apic: Some(true),
+    };
     let (registers, counters) = (&[], &BTreeMap::new());
-    let exits = Exits { seconds: 1.0, vcpus: 1, mean_ns: 0.0, registers, tick: None, counters, apic };
+    let exits = Exits {
+        seconds: 1.0,
+        vcpus: 1,
+        mean_ns: 0.0,
+        registers,
+        tick: None,
+        counters,
+        apic,
+    };
     let (host, facts, vm, exits) = (Some(&host), Some(&facts), Some(&rates), Some(&exits));
-    read(&Evidence { host, facts, vm, exits, ..Evidence::default() })
+    read(&Evidence {
+        host,
+        facts,
+        vm,
+        exits,
+        ..Evidence::default()
+    })
 }
 
 /// Settings that the rule advises for the disk of a tuned VM.
 fn advised(rule: &Rule, evidence: &Evidence<'_>) -> Vec<String> {
     let part = VmPart::Disk("vd0".to_owned());
-    let finding = Finding { values: values(rule), part, ..Finding::new("Something takes time.".to_owned()) };
+    let finding = Finding {
+        values: values(rule),
+        part,
+        ..Finding::new("Something takes time.".to_owned())
+    };
     let remedies = rule.advice_on(finding, evidence).remedies.into_iter();
-    let settings = remedies.filter(|remedy| !remedy.setting.is_empty() && remedy.place != SettingPlace::Vmtax);
-    settings.map(|remedy| format!("{}: {}={}", rule.id, remedy.setting, remedy.value)).collect()
+    let settings =
+        remedies.filter(|remedy| !remedy.setting.is_empty() && remedy.place != SettingPlace::Vmtax);
+    settings
+        .map(|remedy| format!("{}: {}={}", rule.id, remedy.setting, remedy.value))
+        .collect()
 }
 
 #[test]
 fn no_rule_advises_what_is_in_effect() {
     let is_read = |rule: &&Rule| !PROVEN_BY_THE_FINDING.contains(&rule.id);
-    let all: Vec<String> =
-        rules().filter(is_read).flat_map(|rule| with_tuned(rule, |tuned| advised(rule, tuned))).collect();
+    let all: Vec<String> = rules()
+        .filter(is_read)
+        .flat_map(|rule| with_tuned(rule, |tuned| advised(rule, tuned)))
+        .collect();
     assert_eq!(all, [""; 0]);
-    let not_tuned = rules().filter(is_read).flat_map(|rule| advised(rule, &Evidence::default()));
-    assert!(not_tuned.count() > 30, "without a known value each is advised");
+    let not_tuned = rules()
+        .filter(is_read)
+        .flat_map(|rule| advised(rule, &Evidence::default()));
+    assert!(
+        not_tuned.count() > 30,
+        "without a known value each is advised"
+    );
 }
 
 #[test]
 fn each_rule_that_nobody_reads_a_setting_for_is_there() {
-    let missing = PROVEN_BY_THE_FINDING.iter().find(|id| !rules().any(|rule| rule.id == **id));
+    let missing = PROVEN_BY_THE_FINDING
+        .iter()
+        .find(|id| !rules().any(|rule| rule.id == **id));
     assert_eq!(missing, None);
 }
 
 #[test]
 fn each_host_file_of_a_remedy_is_read() {
-    let files = rules().flat_map(|rule| rule.remedies).filter(|remedy| remedy.place == SettingPlace::HostSysfs);
+    let files = rules()
+        .flat_map(|rule| rule.remedies)
+        .filter(|remedy| remedy.place == SettingPlace::HostSysfs);
     let unread = files.map(|remedy| remedy.read_back).find(|file| {
         // The queue of a disk is among the VM's settings.
         !HOST_SETTING_FILES.contains(file) && !file.contains("HOST_DISK")
@@ -156,9 +221,20 @@ fn lines(id: &str, change: impl Fn(&mut VmFacts)) -> Vec<String> {
     let rule = rules().find(|rule| rule.id == id).unwrap();
     let (mut facts, rates) = tuned();
     change(&mut facts);
-    let evidence = Evidence { facts: Some(&facts), vm: Some(&rates), ..Evidence::default() };
-    let finding = Finding { part: VmPart::Disk("vd0".to_owned()), ..Finding::new("Something takes time.".to_owned()) };
-    rule.advice_on(finding, &evidence).remedies.into_iter().map(|remedy| remedy.line).collect()
+    let evidence = Evidence {
+        facts: Some(&facts),
+        vm: Some(&rates),
+        ..Evidence::default()
+    };
+    let finding = Finding {
+        part: VmPart::Disk("vd0".to_owned()),
+        ..Finding::new("Something takes time.".to_owned())
+    };
+    rule.advice_on(finding, &evidence)
+        .remedies
+        .into_iter()
+        .map(|remedy| remedy.line)
+        .collect()
 }
 
 #[test]
@@ -171,7 +247,10 @@ fn requests_past_the_page_cache_and_a_pool_need_no_other_aio() {
     };
     assert!(!advises(Some("native"), Some(true)) && !advises(Some("io_uring"), Some(true)));
     assert!(advises(Some("threads"), Some(true)) && advises(Some("io_uring"), Some(false)));
-    assert!(advises(None, Some(true)) && advises(Some("native"), None), "nobody knows");
+    assert!(
+        advises(None, Some(true)) && advises(Some("native"), None),
+        "nobody knows"
+    );
 }
 
 #[test]
@@ -179,16 +258,25 @@ fn an_iothread_is_advised_to_a_disk_alone_and_where_it_has_none_of_its_own() {
     let whole = |change: &dyn Fn(&mut VmFacts)| {
         let (mut facts, rates) = tuned();
         change(&mut facts);
-        let evidence = Evidence { facts: Some(&facts), vm: Some(&rates), ..Evidence::default() };
+        let evidence = Evidence {
+            facts: Some(&facts),
+            vm: Some(&rates),
+            ..Evidence::default()
+        };
         let rule = rules().find(|rule| rule.id == "vcpu-big-lock").unwrap();
-        let remedies = rule.advice_on(Finding::new("The lock.".to_owned()), &evidence).remedies;
+        let remedies = rule
+            .advice_on(Finding::new("The lock.".to_owned()), &evidence)
+            .remedies;
         remedies.iter().any(|remedy| remedy.setting == "iothread")
     };
     assert!(!whole(&|facts| facts.disks.clear()), "no disk");
     assert!(!whole(&|_| ()), "it has one");
     assert!(whole(&|facts| facts.disks[0].iothread = None));
     assert!(
-        whole(&|facts| facts.disks.push(VmDisk { id: "vd1".to_owned(), ..facts.disks[0].clone() })),
+        whole(&|facts| facts.disks.push(VmDisk {
+            id: "vd1".to_owned(),
+            ..facts.disks[0].clone()
+        })),
         "two share it"
     );
     assert!(whole(&|facts| facts.version = None), "no monitor tells");
@@ -198,24 +286,59 @@ fn an_iothread_is_advised_to_a_disk_alone_and_where_it_has_none_of_its_own() {
 fn a_host_without_idle_states_is_told_of_none() {
     let of = |settings: &[(&str, &str)]| {
         let mut host = test_evidence::host();
-        host.settings = settings.iter().map(|(file, value)| ((*file).to_owned(), (*value).to_owned())).collect();
+        host.settings = settings
+            .iter()
+            .map(|(file, value)| ((*file).to_owned(), (*value).to_owned()))
+            .collect();
         let rule = rules().find(|rule| rule.id == "idle-wake-up").unwrap();
-        let evidence = Evidence { host: Some(&host), ..Evidence::default() };
-        let remedies = rule.advice_on(Finding::new("It sleeps.".to_owned()), &evidence).remedies;
-        remedies.iter().any(|remedy| remedy.line.contains("cpupower"))
+        let evidence = Evidence {
+            host: Some(&host),
+            ..Evidence::default()
+        };
+        let remedies = rule
+            .advice_on(Finding::new("It sleeps.".to_owned()), &evidence)
+            .remedies;
+        remedies
+            .iter()
+            .any(|remedy| remedy.line.contains("cpupower"))
     };
     const STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable";
     const OTHER: (&str, &str) = ("/proc/sys/vm/swappiness", "60");
-    assert_eq!([of(&[OTHER]), of(&[OTHER, (STATES, "1")])], [false, false], "no driver, or disabled");
-    assert_eq!([of(&[OTHER, (STATES, "0")]), of(&[])], [true, true], "an older recording does not say");
+    assert_eq!(
+        [of(&[OTHER]), of(&[OTHER, (STATES, "1")])],
+        [false, false],
+        "no driver, or disabled"
+    );
+    assert_eq!(
+        [of(&[OTHER, (STATES, "0")]), of(&[])],
+        [true, true],
+        "an older recording does not say"
+    );
 }
 
 #[test]
 fn memory_without_a_balloon_has_none_to_set() {
     let of = |balloon| {
-        let memory_use = MemoryRates { balloon, ..MemoryRates::default() };
-        let vm = VmRates { memory_use, state: Some(RunState::Running), ..VmRates::default() };
-        monitor_setting(&Evidence { vm: Some(&vm), ..Evidence::default() }, &VmPart::Whole, "balloon")
+        let memory_use = MemoryRates {
+            balloon,
+            ..MemoryRates::default()
+        };
+        let vm = VmRates {
+            memory_use,
+            state: Some(RunState::Running),
+            ..VmRates::default()
+        };
+        monitor_setting(
+            &Evidence {
+                vm: Some(&vm),
+                ..Evidence::default()
+            },
+            &VmPart::Whole,
+            "balloon",
+        )
     };
-    assert_eq!((of(None), of(Some(1 << 30))), (Setting::Absent, Setting::Unknown));
+    assert_eq!(
+        (of(None), of(Some(1 << 30))),
+        (Setting::Absent, Setting::Unknown)
+    );
 }

@@ -32,14 +32,22 @@ pub fn evaluate(evidence: &Evidence<'_>) -> Vec<Advice> {
 
 /// Sorts advice: that a VM does not run comes first, then what gives back most. What gives back the same keeps its order.
 pub fn sort(advice: &mut [Advice]) {
-    let rank = |advice: &Advice| if is_about_hang(&advice.rule) { f64::INFINITY } else { advice.gain };
+    let rank = |advice: &Advice| {
+        if is_about_hang(&advice.rule) {
+            f64::INFINITY
+        } else {
+            advice.gain
+        }
+    };
     advice.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
 }
 
 /// Settings of a running VM's host that are worth a check. What they cost was not measured: they are no causes, and a VM that has
 /// them is healthy.
 pub fn settings(evidence: &Evidence<'_>) -> Vec<Advice> {
-    settings_to_check().flat_map(|rule| rule.advice(evidence)).collect()
+    settings_to_check()
+        .flat_map(|rule| rule.advice(evidence))
+        .collect()
 }
 
 /// The first five of [`evaluate`].
@@ -51,15 +59,28 @@ pub fn advice(evidence: &Evidence<'_>) -> Vec<Advice> {
 
 /// What each warning means and what to do, in their order.
 pub fn about(warnings: &[Warning]) -> Vec<Advice> {
-    let of = |warning| evaluate(&Evidence { warnings: std::slice::from_ref(warning), ..Evidence::default() });
+    let of = |warning| {
+        evaluate(&Evidence {
+            warnings: std::slice::from_ref(warning),
+            ..Evidence::default()
+        })
+    };
     warnings.iter().flat_map(of).collect()
 }
 
 /// The host's facts, each check with what the rule about its problem says to do.
 pub fn with_remedies(mut facts: HostFacts) -> HostFacts {
-    let advice = evaluate(&Evidence { host: Some(&facts), checks: &facts.checks, ..Evidence::default() });
+    let advice = evaluate(&Evidence {
+        host: Some(&facts),
+        checks: &facts.checks,
+        ..Evidence::default()
+    });
     for check in &mut facts.checks {
-        let of_problem = |advice: &&Advice| check.problem.is_some_and(|problem| problem.into_str() == advice.rule);
+        let of_problem = |advice: &&Advice| {
+            check
+                .problem
+                .is_some_and(|problem| problem.into_str() == advice.rule)
+        };
         if let Some(advice) = advice.iter().find(of_problem) {
             check.remedies.clone_from(&advice.remedies);
         }

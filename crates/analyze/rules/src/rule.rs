@@ -39,19 +39,31 @@ pub struct Finding {
 impl Finding {
     /// A finding whose remedy gives back an amount that nobody knows.
     pub fn new(text: String) -> Finding {
-        Finding { text, ..Finding::default() }
+        Finding {
+            text,
+            ..Finding::default()
+        }
     }
 }
 
 impl Rule {
     /// What it finds, with its remedies.
     pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
-        (self.evaluate)(evidence).into_iter().map(|finding| self.advice_on(finding, evidence))
+        (self.evaluate)(evidence)
+            .into_iter()
+            .map(|finding| self.advice_on(finding, evidence))
     }
 
     /// A finding with the remedies that are left to do.
     pub(crate) fn advice_on(&self, finding: Finding, evidence: &Evidence<'_>) -> Advice {
-        let Finding { text, gain, values, change, unfit, part } = finding;
+        let Finding {
+            text,
+            gain,
+            values,
+            change,
+            unfit,
+            part,
+        } = finding;
         let fitting = (self.remedies.iter())
             .filter(|remedy| Some(remedy.place) != unfit)
             .map(|remedy| remedy.filled(&values))
@@ -62,7 +74,14 @@ impl Rule {
         if let Some(first) = remedies.first_mut() {
             first.action = as_first(&first.action);
         }
-        Advice { rule: self.id.to_owned(), finding: text, gain, remedies, change, source: self.source.to_owned() }
+        Advice {
+            rule: self.id.to_owned(),
+            finding: text,
+            gain,
+            remedies,
+            change,
+            source: self.source.to_owned(),
+        }
     }
 }
 
@@ -71,7 +90,10 @@ const LIBVIRT: &str = " # libvirt: ";
 
 /// A remedy without libvirt's command or element where the VM is not libvirt's.
 fn for_manager(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
-    let managed = evidence.facts.and_then(|facts| facts.managed.as_ref()).map(|managed| managed.manager);
+    let managed = evidence
+        .facts
+        .and_then(|facts| facts.managed.as_ref())
+        .map(|managed| managed.manager);
     let manager = managed.or(evidence.vm.and_then(|vm| vm.manager));
     let line = match remedy.line.split_once(LIBVIRT) {
         Some((line, _)) if !manager.is_some_and(|manager| manager.is_libvirt()) => line.to_owned(),
@@ -82,15 +104,25 @@ fn for_manager(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
 
 /// An action without its "Or", which refers to one before it.
 fn as_first(action: &str) -> String {
-    let Some(rest) = action.strip_prefix("Or ") else { return action.to_owned() };
+    let Some(rest) = action.strip_prefix("Or ") else {
+        return action.to_owned();
+    };
     let mut letters = rest.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }
 
 /// A proposed measurement is of the guests that were measured.
 fn on_same_guests(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
-    match evidence.plan.filter(|_| remedy.place == SettingPlace::Vmtax) {
-        Some(plan) => Remedy { line: plan.on_same_guests(&remedy.line), ..remedy },
+    match evidence
+        .plan
+        .filter(|_| remedy.place == SettingPlace::Vmtax)
+    {
+        Some(plan) => Remedy {
+            line: plan.on_same_guests(&remedy.line),
+            ..remedy
+        },
         None => remedy,
     }
 }
@@ -108,7 +140,11 @@ const EMPTY: Remedy<&str> = Remedy {
 
 /// Something that a person does; nothing can be set.
 pub(crate) const fn instruction(action: &'static str, line: &'static str) -> Remedy<&'static str> {
-    Remedy { action, line, ..EMPTY }
+    Remedy {
+        action,
+        line,
+        ..EMPTY
+    }
 }
 
 /// A file of the host below /sys or /proc/sys that gets another value.
@@ -144,5 +180,11 @@ pub(crate) const fn rounds(action: &'static str) -> Remedy<&'static str> {
 
 /// A command of vmtax that measures the same more closely.
 pub(crate) const fn measurement(action: &'static str, line: &'static str) -> Remedy<&'static str> {
-    Remedy { place: SettingPlace::Vmtax, action, line, cost: Some(ChangeCost::Measurement), ..EMPTY }
+    Remedy {
+        place: SettingPlace::Vmtax,
+        action,
+        line,
+        cost: Some(ChangeCost::Measurement),
+        ..EMPTY
+    }
 }

@@ -4,9 +4,10 @@ use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    Advice, Check, Checkpoint, ClockFinding, Comparison, Estimate, Findings, HeatMap, HostFacts, Interval,
-    KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, OverheadRow, Plan,
-    Readiness, Remedy, Row, SCHEMA, State, Summary, Verdict, WorkloadSpec, testing,
+    Advice, Check, Checkpoint, ClockFinding, Comparison, Estimate, Findings, HeatMap, HostFacts,
+    Interval, KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched,
+    Metric, OverheadRow, Plan, Readiness, Remedy, Row, SCHEMA, State, Summary, Verdict,
+    WorkloadSpec, testing,
 };
 
 /// What one rule says.
@@ -17,7 +18,10 @@ pub(crate) fn advice(id: &str, evidence: &Evidence<'_>) -> Vec<Advice> {
 
 /// The sentences of one rule.
 pub(crate) fn findings(id: &str, evidence: &Evidence<'_>) -> Vec<String> {
-    advice(id, evidence).into_iter().map(|advice| advice.finding).collect()
+    advice(id, evidence)
+        .into_iter()
+        .map(|advice| advice.finding)
+        .collect()
 }
 
 /// Requests on kvm that take these rows, each with its mean in ns, and nothing else.
@@ -28,23 +32,41 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
         layer,
         state,
         label: String::new(),
-        time: Summary { mean_ns, ..Summary::default() },
-        mean: Estimate { median: mean_ns, interval: None },
+        time: Summary {
+            mean_ns,
+            ..Summary::default()
+        },
+        mean: Estimate {
+            median: mean_ns,
+            interval: None,
+        },
         percent: 0.0,
         count: 1,
         below_bound: false,
         events: None,
         corrected_ns: None,
     };
-    let clock = ClockFinding { bound_ns: 0.0, source: String::new(), drift_ns: 0.0, violations: 0 };
+    let clock = ClockFinding {
+        bound_ns: 0.0,
+        source: String::new(),
+        drift_ns: 0.0,
+        violations: 0,
+    };
     LayerColumn {
         machine: Machine::KVM,
         variant: String::new(),
         from_host: false,
         rounds: 1,
-        matched: Matched { operations: 1, joined: 1, ..Matched::default() },
+        matched: Matched {
+            operations: 1,
+            joined: 1,
+            ..Matched::default()
+        },
         clock,
-        traced: Summary { mean_ns: rows.iter().map(|(_, _, ns)| ns).sum(), ..Summary::default() },
+        traced: Summary {
+            mean_ns: rows.iter().map(|(_, _, ns)| ns).sum(),
+            ..Summary::default()
+        },
         control: None,
         control_median: None,
         observer: None,
@@ -65,8 +87,23 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
 /// Whether a rule finds something in five seconds of these exits of two vCPUs.
 pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
     let (counters, apic) = (&BTreeMap::new(), ApicFeatures::default());
-    let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers, tick: None, counters, apic };
-    !advice(id, &Evidence { exits: Some(&exits), ..Evidence::default() }).is_empty()
+    let exits = Exits {
+        seconds: 5.0,
+        vcpus: 2,
+        mean_ns: 0.0,
+        registers,
+        tick: None,
+        counters,
+        apic,
+    };
+    !advice(
+        id,
+        &Evidence {
+            exits: Some(&exits),
+            ..Evidence::default()
+        },
+    )
+    .is_empty()
 }
 
 /// Overheads of one guest over six rounds: each metric costs its ratio, which is shown.
@@ -78,19 +115,40 @@ pub(crate) struct Overheads {
 
 impl Overheads {
     pub fn new(machine: Machine, ratios: &[(Metric, f64)]) -> Overheads {
-        let workloads = ratios.iter().map(|(metric, _)| WorkloadSpec::new(metric.workload())).collect();
+        let workloads = ratios
+            .iter()
+            .map(|(metric, _)| WorkloadSpec::new(metric.workload()))
+            .collect();
         let row = |(metric, ratio): &(Metric, f64)| {
             let overhead = Comparison {
-                ratio: Estimate { median: *ratio, interval: None },
-                difference: Some(Estimate { median: (ratio - 1.0) * 1000.0, interval: None }),
+                ratio: Estimate {
+                    median: *ratio,
+                    interval: None,
+                },
+                difference: Some(Estimate {
+                    median: (ratio - 1.0) * 1000.0,
+                    interval: None,
+                }),
                 rounds: 6,
                 p: None,
                 verdict: Verdict::Slower,
             };
-            let column = MachineColumn { machine, spread: None, overhead: Some(overhead), unsupported: None };
-            OverheadRow { metric: *metric, machines: vec![column] }
+            let column = MachineColumn {
+                machine,
+                spread: None,
+                overhead: Some(overhead),
+                unsupported: None,
+            };
+            OverheadRow {
+                metric: *metric,
+                machines: vec![column],
+            }
         };
-        let kernel = KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: String::new() };
+        let kernel = KernelIdentity {
+            system: "Linux".into(),
+            release: "6.1".into(),
+            version: String::new(),
+        };
         Overheads {
             plan: Plan::new("run", 6, vec![Machine::NATIVE, machine], workloads),
             host: host(),
@@ -99,7 +157,9 @@ impl Overheads {
                 rounds_planned: 6,
                 rounds_complete: 6,
                 method: String::new(),
-                kernels: [Machine::NATIVE, machine].map(|m| (m, kernel.clone())).to_vec(),
+                kernels: [Machine::NATIVE, machine]
+                    .map(|m| (m, kernel.clone()))
+                    .to_vec(),
                 rows: ratios.iter().map(row).collect(),
                 warnings: Vec::new(),
                 advice: Vec::new(),
@@ -121,7 +181,13 @@ impl Overheads {
     }
 
     pub fn interval(self, low: f64, high: f64) -> Overheads {
-        self.each(|overhead| overhead.ratio.interval = Some(Interval { low, high, coverage: 0.97 }))
+        self.each(|overhead| {
+            overhead.ratio.interval = Some(Interval {
+                low,
+                high,
+                coverage: 0.97,
+            })
+        })
     }
 
     pub fn kernels(mut self, native: &str, guest: &str) -> Overheads {
@@ -132,8 +198,14 @@ impl Overheads {
     }
 
     fn each(mut self, change: impl Fn(&mut Comparison)) -> Overheads {
-        let columns = self.findings.rows.iter_mut().flat_map(|row| &mut row.machines);
-        columns.filter_map(|column| column.overhead.as_mut()).for_each(change);
+        let columns = self
+            .findings
+            .rows
+            .iter_mut()
+            .flat_map(|row| &mut row.machines);
+        columns
+            .filter_map(|column| column.overhead.as_mut())
+            .for_each(change);
         self
     }
 }
@@ -148,5 +220,8 @@ pub(crate) fn host() -> HostFacts {
         problem: None,
         remedies: vec![Remedy::instruction("sudo modprobe kvm_intel".into())],
     };
-    HostFacts { checks: vec![kvm], ..testing::host(KvmClass::Hardware) }
+    HostFacts {
+        checks: vec![kvm],
+        ..testing::host(KvmClass::Hardware)
+    }
 }

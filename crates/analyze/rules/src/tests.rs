@@ -9,7 +9,10 @@ use vmtax_model::{Remedy, SettingPlace};
 fn every_rule_has_an_identifier_of_its_own() {
     let ids: BTreeSet<&str> = rules().map(|rule| rule.id).collect();
     assert_eq!(ids.len(), rules().count());
-    let kebab = |id: &&str| id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    let kebab = |id: &&str| {
+        id.chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
     assert_eq!(ids.iter().find(|id| !kebab(id)), None);
 }
 
@@ -28,10 +31,22 @@ fn every_setting_can_be_applied_read_back_and_undone() {
                 && !remedy.line.is_empty()
                 && !remedy.read_back.is_empty()
                 && !remedy.undo.is_empty();
-            assert!(!remedy.action.is_empty() && !remedy.action.ends_with('.'), "{}: {remedy:?}", rule.id);
-            assert!(remedy.setting.is_empty() || (settable && complete), "{}: {remedy:?}", rule.id);
+            assert!(
+                !remedy.action.is_empty() && !remedy.action.ends_with('.'),
+                "{}: {remedy:?}",
+                rule.id
+            );
+            assert!(
+                remedy.setting.is_empty() || (settable && complete),
+                "{}: {remedy:?}",
+                rule.id
+            );
             let command = remedy.place == SettingPlace::Vmtax && !remedy.line.is_empty();
-            assert!(!settable || command || !remedy.setting.is_empty(), "{}: {remedy:?}", rule.id);
+            assert!(
+                !settable || command || !remedy.setting.is_empty(),
+                "{}: {remedy:?}",
+                rule.id
+            );
         }
     }
 }
@@ -46,14 +61,19 @@ fn the_page_of_rules_is_current() {
     if std::env::var_os("VMTAX_WRITE_DOCS").is_some() {
         std::fs::write(&path, &current).unwrap();
     } else {
-        assert!(page == current, "docs/rules.md is out of date: VMTAX_WRITE_DOCS=1 cargo test -p vmtax-rules");
+        assert!(
+            page == current,
+            "docs/rules.md is out of date: VMTAX_WRITE_DOCS=1 cargo test -p vmtax-rules"
+        );
     }
 }
 
 fn table() -> String {
     let cell = |text: &str| text.replace('\n', " ").replace('|', "\\|");
     let remedy = |remedy: &Remedy<&str>| {
-        let cost = remedy.cost.map_or(String::new(), |cost| format!("; {cost}"));
+        let cost = remedy
+            .cost
+            .map_or(String::new(), |cost| format!("; {cost}"));
         let setting = match remedy.setting {
             "" => String::new(),
             setting => format!(" `{setting}={}`", remedy.value),
@@ -62,10 +82,25 @@ fn table() -> String {
     };
     let row = |rule: &crate::Rule| {
         let remedies: Vec<String> = rule.remedies.iter().map(remedy).collect();
-        let remedies = if remedies.is_empty() { "none".to_owned() } else { remedies.join("<br>") };
-        let source = if rule.source.is_empty() { "its own figures" } else { rule.source };
-        format!("| `{}` | {} | {remedies} | {} |\n", rule.id, cell(rule.finds), cell(source))
+        let remedies = if remedies.is_empty() {
+            "none".to_owned()
+        } else {
+            remedies.join("<br>")
+        };
+        let source = if rule.source.is_empty() {
+            "its own figures"
+        } else {
+            rule.source
+        };
+        format!(
+            "| `{}` | {} | {remedies} | {} |\n",
+            rule.id,
+            cell(rule.finds),
+            cell(source)
+        )
     };
     let rows: String = rules().map(row).collect();
-    format!("| rule | finds | remedies (where `setting`; what applying costs) | source |\n|---|---|---|---|\n{rows}")
+    format!(
+        "| rule | finds | remedies (where `setting`; what applying costs) | source |\n|---|---|---|---|\n{rows}"
+    )
 }

@@ -42,14 +42,18 @@ pub enum ClockError {
     #[error("the host did not end the exchange of timestamps within {} s", timeout.as_secs_f64())]
     NoHost { timeout: Duration },
     /// Invalid offset in the shared memory.
-    #[error("offset {offset} is outside the {bytes} bytes of shared memory, or not a multiple of 8")]
+    #[error(
+        "offset {offset} is outside the {bytes} bytes of shared memory, or not a multiple of 8"
+    )]
     NoCell {
         offset: usize,
         /// Size of the memory, bytes.
         bytes: usize,
     },
     /// The guest has no ivshmem device.
-    #[error("no PCI device 1af4:1110: start QEMU with `-device ivshmem-plain` and a guest kernel with PCI and sysfs")]
+    #[error(
+        "no PCI device 1af4:1110: start QEMU with `-device ivshmem-plain` and a guest kernel with PCI and sysfs"
+    )]
     NoDevice,
     /// The file to map is too small.
     #[error("{what} has {bytes} bytes, fewer than the {wanted} to map")]
@@ -70,6 +74,9 @@ pub enum ClockError {
 
 impl ClockError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        ClockError::System { what: what.into(), source: source.into() }
+        ClockError::System {
+            what: what.into(),
+            source: source.into(),
+        }
     }
 }

@@ -19,7 +19,11 @@ pub struct Evidence {
 impl Evidence {
     /// Begins with exchanges of stamps, in any order, and host ticks minus guest ticks as KVM itself keeps them.
     pub fn new(pings: &[Ping], kvm_offset: Option<i64>) -> Evidence {
-        Evidence { pings: pings.to_vec(), kvm_offset, ..Evidence::default() }
+        Evidence {
+            pings: pings.to_vec(),
+            kvm_offset,
+            ..Evidence::default()
+        }
     }
 
     /// What was stamped in the guest came before what was stamped on the host: a notify before the pop it causes.
@@ -44,20 +48,41 @@ impl Evidence {
     /// # Errors
     /// [`ClockError::NoEvidence`], [`ClockError::Contradiction`], [`ClockError::Jumped`].
     pub fn map(&self) -> Result<ClockMap, ClockError> {
-        let pings: Vec<Ping> = self.pings.iter().copied().filter(|p| sensible(Offset::from(*p))).collect();
+        let pings: Vec<Ping> = self
+            .pings
+            .iter()
+            .copied()
+            .filter(|p| sensible(Offset::from(*p)))
+            .collect();
         if let Some(ping) = self.pings.iter().find(|p| p.low > p.high) {
-            return Err(ClockError::Contradiction { at: ping.at, low: ping.low.into(), high: ping.high.into() });
+            return Err(ClockError::Contradiction {
+                at: ping.at,
+                low: ping.low.into(),
+                high: ping.high.into(),
+            });
         }
         let causes = self.causes()?;
         if let Some(kvm) = self.kvm_offset {
-            let exact = Offset { low: kvm.into(), high: kvm.into() };
-            let mut all = pings.iter().map(|p| Offset::from(*p)).chain(causes.map(|(offset, _)| offset));
+            let exact = Offset {
+                low: kvm.into(),
+                high: kvm.into(),
+            };
+            let mut all = pings
+                .iter()
+                .map(|p| Offset::from(*p))
+                .chain(causes.map(|(offset, _)| offset));
             if all.all(|bounds| bounds.and(exact).is_possible()) {
                 return Ok(ClockMap::constant(exact, Source::Kvm, None));
             }
         }
-        let by_exchanges = if pings.is_empty() { None } else { Some(ClockMap::of(&pings, self.kvm_offset)?) };
-        let Some((offset, at)) = causes else { return by_exchanges.ok_or(ClockError::NoEvidence) };
+        let by_exchanges = if pings.is_empty() {
+            None
+        } else {
+            Some(ClockMap::of(&pings, self.kvm_offset)?)
+        };
+        let Some((offset, at)) = causes else {
+            return by_exchanges.ok_or(ClockError::NoEvidence);
+        };
         let by_causes = ClockMap::constant(offset, Source::Causality, self.kvm_offset);
         match by_exchanges {
             None => Ok(by_causes),
@@ -67,19 +92,33 @@ impl Evidence {
                 for ping in &pings {
                     let both = Offset::from(*ping).and(offset);
                     if !both.is_possible() {
-                        return Err(ClockError::Contradiction { at: at.0, low: both.low, high: both.high });
+                        return Err(ClockError::Contradiction {
+                            at: at.0,
+                            low: both.low,
+                            high: both.high,
+                        });
                     }
                 }
-                Ok(if by_causes.bound() < map.bound() { by_causes } else { map })
+                Ok(if by_causes.bound() < map.bound() {
+                    by_causes
+                } else {
+                    map
+                })
             }
         }
     }
 
     /// The offset that causes and effects leave, where they bound it on both sides, with the host's time of one.
     fn causes(&self) -> Result<Option<(Offset, HostTicks)>, ClockError> {
-        let (Some((low, _)), Some((high, at))) = (self.least, self.most) else { return Ok(None) };
+        let (Some((low, _)), Some((high, at))) = (self.least, self.most) else {
+            return Ok(None);
+        };
         if low > high {
-            return Err(ClockError::Contradiction { at: at.0, low, high });
+            return Err(ClockError::Contradiction {
+                at: at.0,
+                low,
+                high,
+            });
         }
         let offset = Offset { low, high };
         Ok(sensible(offset).then_some((offset, at)))

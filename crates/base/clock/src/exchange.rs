@@ -35,7 +35,12 @@ const POLLS_PER_CLOCK_READ: u32 = 4096;
 /// # Errors
 /// [`ClockError::Silent`] when the guest does not answer, [`ClockError::Contradiction`] when no offset fits all answers,
 /// [`ClockError::NoCell`] for cells outside the memory.
-pub fn exchange(shared: &Shared, host_cell: usize, guest_cell: usize, how_long: Duration) -> Result<Ping, ClockError> {
+pub fn exchange(
+    shared: &Shared,
+    host_cell: usize,
+    guest_cell: usize,
+    how_long: Duration,
+) -> Result<Ping, ClockError> {
     let (ours, theirs) = (shared.cell(host_cell)?, shared.cell(guest_cell)?);
     let result = exchanges(ours, theirs, how_long);
     ours.store(END, Ordering::Release);
@@ -49,16 +54,30 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     let mut last = theirs.load(Ordering::Acquire);
     let mut first = now();
     let mut offset: Option<(i64, i64)> = None;
-    let (mut enough, mut deadline) = (Instant::now() + ANSWER_TIMEOUT, Instant::now() + ANSWER_TIMEOUT);
+    let (mut enough, mut deadline) = (
+        Instant::now() + ANSWER_TIMEOUT,
+        Instant::now() + ANSWER_TIMEOUT,
+    );
     let (mut exchanges, mut latest) = (0, first);
-    while Instant::now() < if offset.is_some_and(is_close) { enough } else { deadline } {
+    while Instant::now()
+        < if offset.is_some_and(is_close) {
+            enough
+        } else {
+            deadline
+        }
+    {
         let before = now();
         ours.store(before, Ordering::Release);
-        let Some(guest) = changed(theirs, last, deadline, alone) else { break };
+        let Some(guest) = changed(theirs, last, deadline, alone) else {
+            break;
+        };
         latest = now();
         last = guest;
         // A guest may write anything: what does not fit at all shows as a contradiction.
-        let (low, high) = (before.wrapping_sub(guest) as i64, latest.wrapping_sub(guest) as i64);
+        let (low, high) = (
+            before.wrapping_sub(guest) as i64,
+            latest.wrapping_sub(guest) as i64,
+        );
         offset = match offset.map(|(least, most)| (least.max(low), most.min(high))) {
             Some((least, most)) if least > most && least.saturating_sub(most) <= MAX_MOVE => {
                 (first, exchanges) = (before, 0);
@@ -73,12 +92,23 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         };
         exchanges += 1;
     }
-    let (low, high) = offset.ok_or(ClockError::Silent { timeout: ANSWER_TIMEOUT })?;
+    let (low, high) = offset.ok_or(ClockError::Silent {
+        timeout: ANSWER_TIMEOUT,
+    })?;
     let at = HostTicks(first + (latest - first) / 2);
     if low > high {
-        return Err(ClockError::Contradiction { at: at.0, low: low.into(), high: high.into() });
+        return Err(ClockError::Contradiction {
+            at: at.0,
+            low: low.into(),
+            high: high.into(),
+        });
     }
-    Ok(Ping { at: at.0, low, high, exchanges })
+    Ok(Ping {
+        at: at.0,
+        low,
+        high,
+        exchanges,
+    })
 }
 
 fn is_close((low, high): (i64, i64)) -> bool {
@@ -89,11 +119,20 @@ fn is_close((low, high): (i64, i64)) -> bool {
 ///
 /// # Errors
 /// [`ClockError::NoHost`] when the host does not end it, [`ClockError::NoCell`] for cells outside the memory.
-pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, timeout: Duration) -> Result<(), ClockError> {
+pub fn answer(
+    shared: &Shared,
+    host_cell: usize,
+    guest_cell: usize,
+    timeout: Duration,
+) -> Result<(), ClockError> {
     let (theirs, ours) = (shared.cell(host_cell)?, shared.cell(guest_cell)?);
     let deadline = Instant::now() + timeout;
     // The end of an exchange before this one is not the end of this one.
-    let mut last = if theirs.load(Ordering::Acquire) == END { END } else { 0 };
+    let mut last = if theirs.load(Ordering::Acquire) == END {
+        END
+    } else {
+        0
+    };
     loop {
         last = changed(theirs, last, deadline, false).ok_or(ClockError::NoHost { timeout })?;
         if last == END {
@@ -158,11 +197,20 @@ mod tests {
         });
         assert!(late.is_ok(), "{late:?}");
         let nobody = answer(&shared, HOST_CELL, GUEST_CELL, SOON);
-        assert!(matches!(nobody, Err(ClockError::NoHost { .. })), "{nobody:?}");
+        assert!(
+            matches!(nobody, Err(ClockError::NoHost { .. })),
+            "{nobody:?}"
+        );
         let began = Instant::now();
         let silent = exchange(&shared, HOST_CELL, GUEST_CELL, SOON);
-        assert!(matches!(silent, Err(ClockError::Silent { .. })) && began.elapsed() >= ANSWER_TIMEOUT, "{silent:?}");
-        assert!(matches!(exchange(&shared, 4096, 0, SOON), Err(ClockError::NoCell { offset: 4096, .. })));
+        assert!(
+            matches!(silent, Err(ClockError::Silent { .. })) && began.elapsed() >= ANSWER_TIMEOUT,
+            "{silent:?}"
+        );
+        assert!(matches!(
+            exchange(&shared, 4096, 0, SOON),
+            Err(ClockError::NoCell { offset: 4096, .. })
+        ));
     }
 
     #[test]
@@ -170,10 +218,15 @@ mod tests {
         let shared = Shared::create(4096).unwrap();
         let ping = thread::scope(|scope| {
             scope.spawn(|| {
-                let (theirs, ours) = (shared.cell(HOST_CELL).unwrap(), shared.cell(GUEST_CELL).unwrap());
+                let (theirs, ours) = (
+                    shared.cell(HOST_CELL).unwrap(),
+                    shared.cell(GUEST_CELL).unwrap(),
+                );
                 let mut last = 0;
                 for number in 0.. {
-                    let Some(next) = changed(theirs, last, Instant::now() + LONG, true) else { return };
+                    let Some(next) = changed(theirs, last, Instant::now() + LONG, true) else {
+                        return;
+                    };
                     if next == END {
                         return;
                     }
@@ -193,10 +246,15 @@ mod tests {
         let lies = [5, u64::MAX - 5, 1 << 63, 17, 0, u64::MAX];
         let found = thread::scope(|scope| {
             scope.spawn(|| {
-                let (theirs, ours) = (shared.cell(HOST_CELL).unwrap(), shared.cell(GUEST_CELL).unwrap());
+                let (theirs, ours) = (
+                    shared.cell(HOST_CELL).unwrap(),
+                    shared.cell(GUEST_CELL).unwrap(),
+                );
                 let mut last = 0;
                 for lie in lies.into_iter().cycle() {
-                    let Some(next) = changed(theirs, last, Instant::now() + LONG, true) else { return };
+                    let Some(next) = changed(theirs, last, Instant::now() + LONG, true) else {
+                        return;
+                    };
                     if next == END {
                         return;
                     }
@@ -206,6 +264,9 @@ mod tests {
             });
             exchange(&shared, HOST_CELL, GUEST_CELL, SOON)
         });
-        assert!(matches!(found, Err(ClockError::Contradiction { .. })), "{found:?}");
+        assert!(
+            matches!(found, Err(ClockError::Contradiction { .. })),
+            "{found:?}"
+        );
     }
 }

@@ -56,7 +56,10 @@ impl Offset {
 
     /// What both allow; the wrong way round where they exclude each other.
     pub(crate) fn and(self, other: Offset) -> Offset {
-        Offset { low: self.low.max(other.low), high: self.high.min(other.high) }
+        Offset {
+            low: self.low.max(other.low),
+            high: self.high.min(other.high),
+        }
     }
 
     pub(crate) fn is_possible(self) -> bool {
@@ -66,7 +69,10 @@ impl Offset {
 
 impl From<Ping> for Offset {
     fn from(ping: Ping) -> Offset {
-        Offset { low: ping.low.into(), high: ping.high.into() }
+        Offset {
+            low: ping.low.into(),
+            high: ping.high.into(),
+        }
     }
 }
 
@@ -91,12 +97,19 @@ pub struct ClockMap {
 impl ClockMap {
     /// The same offset at all times.
     pub(crate) fn constant(offset: Offset, source: Source, refuted: Option<i64>) -> ClockMap {
-        ClockMap { offsets: vec![OffsetAt { at: 0, offset }], source, refuted }
+        ClockMap {
+            offsets: vec![OffsetAt { at: 0, offset }],
+            source,
+            refuted,
+        }
     }
 
     /// From exchanges of timestamps, each at its time.
     pub(crate) fn of(pings: &[Ping], refuted: Option<i64>) -> Result<ClockMap, ClockError> {
-        let mut pings: Vec<(u64, Offset)> = pings.iter().map(|&ping| (ping.at, Offset::from(ping))).collect();
+        let mut pings: Vec<(u64, Offset)> = pings
+            .iter()
+            .map(|&ping| (ping.at, Offset::from(ping)))
+            .collect();
         pings.sort_by_key(|&(at, _)| at);
         let mut moments: Vec<(u64, Offset)> = Vec::new();
         for (at, offset) in pings {
@@ -112,12 +125,19 @@ impl ClockMap {
             }
             moments.push((at, offset));
         }
-        let knot = |&(at, offset): &(u64, Offset)| OffsetAt { at: i128::from(at) - offset.middle(), offset };
+        let knot = |&(at, offset): &(u64, Offset)| OffsetAt {
+            at: i128::from(at) - offset.middle(),
+            offset,
+        };
         let offsets: Vec<OffsetAt> = moments.iter().map(knot).collect();
         if offsets.is_empty() {
             Err(ClockError::NoEvidence)
         } else {
-            Ok(ClockMap { offsets, source: Source::Exchanges, refuted })
+            Ok(ClockMap {
+                offsets,
+                source: Source::Exchanges,
+                refuted,
+            })
         }
     }
 
@@ -130,7 +150,10 @@ impl ClockMap {
     /// How far the host was ahead of the guest when the guest stamped.
     pub fn offset(&self, guest: GuestTicks) -> Offset {
         let at = i128::from(guest.0);
-        let next = self.offsets.partition_point(|knot| knot.at <= at).clamp(1, self.offsets.len().max(2) - 1);
+        let next = self
+            .offsets
+            .partition_point(|knot| knot.at <= at)
+            .clamp(1, self.offsets.len().max(2) - 1);
         match (self.offsets.get(next - 1), self.offsets.get(next)) {
             (Some(a), Some(b)) => between(a, b, at),
             _ => self.offsets[0].offset,
@@ -140,14 +163,22 @@ impl ClockMap {
     /// The largest error between the first and the last moment at which the offset is known, ticks.
     pub fn bound(&self) -> u64 {
         // Between the ends, where it is a mean of theirs, rounding outwards may add one.
-        let ends = |pair: &[OffsetAt]| [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound() + 1);
-        self.offsets.windows(2).flat_map(ends).max().unwrap_or_else(|| self.offsets[0].offset.bound())
+        let ends = |pair: &[OffsetAt]| {
+            [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound() + 1)
+        };
+        self.offsets
+            .windows(2)
+            .flat_map(ends)
+            .max()
+            .unwrap_or_else(|| self.offsets[0].offset.bound())
     }
 
     /// How far the offset moved, beyond what its bounds leave open, from the first to the last moment at which it is
     /// known, ticks; 0 where it may have stood still.
     pub fn moved(&self) -> u64 {
-        let both = self.offsets[0].offset.and(self.offsets[self.offsets.len() - 1].offset);
+        let both = self.offsets[0]
+            .offset
+            .and(self.offsets[self.offsets.len() - 1].offset);
         u64::try_from(both.low - both.high).unwrap_or(0)
     }
 
@@ -167,10 +198,22 @@ fn check(before: u64, a: Offset, after: u64, b: Offset) -> Result<(), ClockError
     let both = a.and(b);
     let moved = both.low - both.high;
     if moved > 0 && before == after {
-        return Err(ClockError::Contradiction { at: after, low: both.low, high: both.high });
+        return Err(ClockError::Contradiction {
+            at: after,
+            low: both.low,
+            high: both.high,
+        });
     }
     let farthest = i128::from(after - before) * MAX_DRIFT_PPM / 1_000_000;
-    if moved > farthest { Err(ClockError::Jumped { from: before, to: after, moved }) } else { Ok(()) }
+    if moved > farthest {
+        Err(ClockError::Jumped {
+            from: before,
+            to: after,
+            moved,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 /// The offset on all straight lines through two intervals, at a moment between them, before or after.
@@ -186,7 +229,12 @@ fn between(a: &OffsetAt, b: &OffsetAt, at: i128) -> Offset {
     let high = base - (-((a_high - base) * to_b + (b_high - base) * from_a)).div_euclid(whole);
     // Stamps were exchanged at known host times; where the guest's clock stood then is known to half a width.
     let width = a.offset.width().max(b.offset.width());
-    let steepest = (b.offset.high - a.offset.low).abs().max((a.offset.high - b.offset.low).abs());
+    let steepest = (b.offset.high - a.offset.low)
+        .abs()
+        .max((a.offset.high - b.offset.low).abs());
     let slack = (width + 1) * steepest / whole + 1;
-    Offset { low: low - slack, high: high + slack }
+    Offset {
+        low: low - slack,
+        high: high + slack,
+    }
 }

@@ -34,10 +34,14 @@ impl Shared {
     /// [`ClockError::System`] when the system gives none.
     pub fn create(bytes: usize) -> Result<Shared, ClockError> {
         let what = || format!("making shared memory of {bytes} bytes");
-        let file = memfd_create("vmtax-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(|e| ClockError::system(what(), e))?;
+        let file = memfd_create(
+            "vmtax-shared",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )
+        .map_err(|e| ClockError::system(what(), e))?;
         ftruncate(&file, bytes as u64).map_err(|e| ClockError::system(what(), e))?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(|e| ClockError::system(what(), e))?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)
+            .map_err(|e| ClockError::system(what(), e))?;
         Shared::map(file, bytes, "shared memory")
     }
 
@@ -51,13 +55,22 @@ impl Shared {
         let failed = |e| ClockError::system(format!("mapping {what}"), e);
         let size = u64::try_from(fstat(&file).map_err(failed)?.st_size).unwrap_or(0);
         if size < bytes as u64 {
-            return Err(ClockError::Small { what: what.to_owned(), bytes: size, wanted: bytes as u64 });
+            return Err(ClockError::Small {
+                what: what.to_owned(),
+                bytes: size,
+                wanted: bytes as u64,
+            });
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses where, so nothing that is in use is replaced.
-        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) }.map_err(failed)?;
+        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) }
+            .map_err(failed)?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
-        Ok(Shared { start, words: bytes / WORD, file })
+        Ok(Shared {
+            start,
+            words: bytes / WORD,
+            file,
+        })
     }
 
     /// Inside a guest: maps what QEMU was given with `-device ivshmem-plain`.
@@ -67,17 +80,23 @@ impl Shared {
     pub fn guest() -> Result<Shared, ClockError> {
         let devices = fs::read_dir(DEVICES).into_iter().flatten().flatten();
         // The first: what a guest has besides is behind bridges.
-        let device = devices.map(|d| d.path()).filter(|d| is_ivshmem(d)).min().ok_or(ClockError::NoDevice)?;
+        let device = devices
+            .map(|d| d.path())
+            .filter(|d| is_ivshmem(d))
+            .min()
+            .ok_or(ClockError::NoDevice)?;
         let (enable, memory) = (device.join("enable"), device.join("resource2"));
         // Without a driver nobody else does; before it is done, reads give all ones.
-        fs::write(&enable, "1").map_err(|e| ClockError::system(format!("writing {}", enable.display()), e))?;
+        fs::write(&enable, "1")
+            .map_err(|e| ClockError::system(format!("writing {}", enable.display()), e))?;
         let path = memory.display().to_string();
         let open = |path: &Path| -> std::io::Result<(File, u64)> {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
             let bytes = file.metadata()?.len();
             Ok((file, bytes))
         };
-        let (file, bytes) = open(&memory).map_err(|e| ClockError::system(format!("opening {path}"), e))?;
+        let (file, bytes) =
+            open(&memory).map_err(|e| ClockError::system(format!("opening {path}"), e))?;
         Shared::map(file, usize::try_from(bytes).unwrap_or(usize::MAX), &path)
     }
 
@@ -102,8 +121,15 @@ impl Shared {
     /// # Errors
     /// [`ClockError::NoCell`] unless it lies within, at a multiple of 8.
     pub fn cell(&self, offset: usize) -> Result<&AtomicU64, ClockError> {
-        let cell = if offset % WORD == 0 { self.words().get(offset / WORD) } else { None };
-        cell.ok_or(ClockError::NoCell { offset, bytes: self.words * WORD })
+        let cell = if offset % WORD == 0 {
+            self.words().get(offset / WORD)
+        } else {
+            None
+        };
+        cell.ok_or(ClockError::NoCell {
+            offset,
+            bytes: self.words * WORD,
+        })
     }
 }
 
@@ -115,7 +141,9 @@ impl Drop for Shared {
 }
 
 fn is_ivshmem(device: &Path) -> bool {
-    let reads = |file: &str, wanted: &str| fs::read_to_string(device.join(file)).is_ok_and(|id| id.trim() == wanted);
+    let reads = |file: &str, wanted: &str| {
+        fs::read_to_string(device.join(file)).is_ok_and(|id| id.trim() == wanted)
+    };
     reads("vendor", IVSHMEM[0]) && reads("device", IVSHMEM[1])
 }
 
@@ -131,7 +159,10 @@ mod tests {
         ours.cell(4096).unwrap().store(7, Ordering::Relaxed);
         assert_eq!(theirs.cell(4096).unwrap().load(Ordering::Relaxed), 7);
         assert_eq!(theirs.words().len(), 1024);
-        assert!(ftruncate(theirs.descriptor().unwrap(), 0).is_err(), "a page could be taken away");
+        assert!(
+            ftruncate(theirs.descriptor().unwrap(), 0).is_err(),
+            "a page could be taken away"
+        );
     }
 
     #[test]
@@ -139,9 +170,22 @@ mod tests {
         let ours = Shared::create(4096).unwrap();
         assert!(ours.cell(4088).is_ok());
         for offset in [4096, 4, usize::MAX] {
-            assert!(matches!(ours.cell(offset), Err(ClockError::NoCell { .. })), "{offset}");
+            assert!(
+                matches!(ours.cell(offset), Err(ClockError::NoCell { .. })),
+                "{offset}"
+            );
         }
         let larger = Shared::map(ours.descriptor().unwrap(), 4097, "it");
-        assert!(matches!(larger, Err(ClockError::Small { bytes: 4096, wanted: 4097, .. })), "{larger:?}");
+        assert!(
+            matches!(
+                larger,
+                Err(ClockError::Small {
+                    bytes: 4096,
+                    wanted: 4097,
+                    ..
+                })
+            ),
+            "{larger:?}"
+        );
     }
 }

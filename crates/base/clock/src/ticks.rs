@@ -37,13 +37,19 @@ pub fn host_mhz() -> f64 {
 /// Now, on this machine's counter and by the time of day.
 pub fn time_of_day() -> Moment {
     let (ticks, ns) = moment(ClockId::Realtime);
-    Moment { ticks, realtime_ns: u64::try_from(ns).unwrap_or(0) }
+    Moment {
+        ticks,
+        realtime_ns: u64::try_from(ns).unwrap_or(0),
+    }
 }
 
 /// Now, on this machine's counter and stamped by the clock that samples are stamped with.
 pub fn beat() -> ClockReading {
     let (ticks, ns) = moment(ClockId::Monotonic);
-    ClockReading { ticks, monotonic_ns: u64::try_from(ns).unwrap_or(0) }
+    ClockReading {
+        ticks,
+        monotonic_ns: u64::try_from(ns).unwrap_or(0),
+    }
 }
 
 /// One moment on the counter and on a clock: of several readings the one that was disturbed least.
@@ -54,7 +60,13 @@ fn moment(clock: ClockId) -> (u64, i64) {
         let time = clock_gettime(clock);
         let took = now().saturating_sub(before);
         if took < best.0 {
-            best = (took, (before + took / 2, time.tv_sec * 1_000_000_000 + time.tv_nsec));
+            best = (
+                took,
+                (
+                    before + took / 2,
+                    time.tv_sec * 1_000_000_000 + time.tv_nsec,
+                ),
+            );
         }
     }
     best.1

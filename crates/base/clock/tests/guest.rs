@@ -9,7 +9,9 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::process::{Child, Command, Stdio, exit};
 use std::time::{Duration, Instant};
-use vmtax_clock::{ClockError, Evidence, GUEST_CELL, GuestTicks, HOST_CELL, Shared, answer, exchange, host_mhz};
+use vmtax_clock::{
+    ClockError, Evidence, GUEST_CELL, GuestTicks, HOST_CELL, Shared, answer, exchange, host_mhz,
+};
 use vmtax_model::Ping;
 use vmtax_model::testing::{listed, skipped};
 
@@ -50,18 +52,30 @@ impl Drop for Qemu {
 }
 
 fn host() {
-    let kernel = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::kernel::find(Some(&cache)).kernels);
+    let kernel = vmtax_guests::kernel::cache_dir()
+        .map(|cache| vmtax_guests::kernel::find(Some(&cache)).kernels);
     let Some(kernel) = kernel.unwrap_or_default().into_iter().next() else {
         return skipped("no guest kernel; `vmtax get kernel` fetches one");
     };
-    if Command::new(QEMU).arg("--version").stdout(Stdio::null()).status().is_err() {
+    if Command::new(QEMU)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
         return skipped(&format!("no {QEMU}"));
     }
     let folder = tempfile::tempdir().unwrap();
-    let (initramfs, log) = (folder.path().join("initramfs"), folder.path().join("console.log"));
+    let (initramfs, log) = (
+        folder.path().join("initramfs"),
+        folder.path().join("console.log"),
+    );
     vmtax_guests::kernel::initramfs(
         &kernel,
-        vmtax_guests::kernel::Init { program: &std::env::current_exe().unwrap(), symbols: false },
+        vmtax_guests::kernel::Init {
+            program: &std::env::current_exe().unwrap(),
+            symbols: false,
+        },
         &[],
         vmtax_guests::kernel::Purpose::Workloads,
         &[],
@@ -70,19 +84,46 @@ fn host() {
     .unwrap();
     let shared = Shared::create(BYTES).unwrap();
     let descriptor = shared.descriptor().unwrap();
-    let memory = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&descriptor));
+    let memory = format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        std::os::fd::AsRawFd::as_raw_fd(&descriptor)
+    );
     let mut qemu = Qemu(
         Command::new(QEMU)
-            .args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "256M", "-smp", "1"])
-            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args([
+                "-machine",
+                "q35",
+                "-accel",
+                "tcg,thread=multi",
+                "-cpu",
+                "max",
+                "-m",
+                "256M",
+                "-smp",
+                "1",
+            ])
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-no-reboot",
+                "-display",
+                "none",
+            ])
             .args(["-serial", &format!("file:{}", log.display())])
-            .args(["-object", &format!("memory-backend-file,id=m,mem-path={memory},size={BYTES},share=on")])
+            .args([
+                "-object",
+                &format!("memory-backend-file,id=m,mem-path={memory},size={BYTES},share=on"),
+            ])
             .args(["-device", "ivshmem-plain,memdev=m"])
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(&initramfs)
-            .args(["-append", "console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet"])
+            .args([
+                "-append",
+                "console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet",
+            ])
             .stdin(Stdio::null())
             .spawn()
             .unwrap(),
@@ -90,7 +131,8 @@ fn host() {
     let deadline = Instant::now() + BOOT;
     let first = loop {
         match exchange(&shared, HOST_CELL, GUEST_CELL, Duration::from_millis(60)) {
-            Err(ClockError::Silent { .. }) if Instant::now() < deadline && qemu.0.try_wait().unwrap().is_none() => {}
+            Err(ClockError::Silent { .. })
+                if Instant::now() < deadline && qemu.0.try_wait().unwrap().is_none() => {}
             result => break result,
         }
     };
@@ -104,12 +146,23 @@ fn host() {
     }
     // A busy machine may keep one side waiting all along one exchange, but not along all. On one CPU both sides
     // always wait for each other.
-    let wanted = if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) { BOUND } else { f64::INFINITY };
-    let best = pings.iter().map(|ping| bound_ns(ping, mhz)).fold(f64::INFINITY, f64::min);
+    let wanted = if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
+        BOUND
+    } else {
+        f64::INFINITY
+    };
+    let best = pings
+        .iter()
+        .map(|ping| bound_ns(ping, mhz))
+        .fold(f64::INFINITY, f64::min);
     assert!(best <= wanted, "the best bound is {best:.0} ns: {pings:?}");
 
     let map = Evidence::new(&pings, None).map().unwrap();
-    println!("{:.0} ns along the run, moved by {} ticks", map.bound() as f64 * 1000.0 / mhz, map.moved());
+    println!(
+        "{:.0} ns along the run, moved by {} ticks",
+        map.bound() as f64 * 1000.0 / mhz,
+        map.moved()
+    );
     for ping in &pings {
         let guest = GuestTicks(ping.at.wrapping_sub(((ping.low + ping.high) / 2) as u64));
         let off = map.host(guest).0.abs_diff(ping.at);
@@ -122,5 +175,9 @@ fn bound_ns(ping: &Ping, mhz: f64) -> f64 {
 }
 
 fn report(ms: u64, ping: &Ping, mhz: f64) {
-    println!("{ms:5} ms: +-{:5.0} ns, {:6} exchanges/ms", bound_ns(ping, mhz), ping.exchanges / ms);
+    println!(
+        "{ms:5} ms: +-{:5.0} ns, {:6} exchanges/ms",
+        bound_ns(ping, mhz),
+        ping.exchanges / ms
+    );
 }

@@ -28,14 +28,22 @@ impl Truth {
     /// An exchange: the guest stamps `there` ticks after the host and `back` ticks before it does again.
     fn ping(&self, at: u64, (there, back): (u64, u64)) -> Ping {
         let offset = self.offset(at);
-        Ping { at, low: offset - there as i64, high: offset + back as i64, exchanges: 1 }
+        Ping {
+            at,
+            low: offset - there as i64,
+            high: offset + back as i64,
+            exchanges: 1,
+        }
     }
 
     /// Whether the map knows where the host was when the guest showed what it did at `host`. A tick is lost in rounding.
     fn is_known(&self, map: &ClockMap, host: u64) -> Result<(), TestCaseError> {
         let guest = self.guest(host);
         let (offset, true_offset) = (map.offset(guest), i128::from(self.offset(host)));
-        prop_assert!(offset.low - 1 <= true_offset && true_offset <= offset.high + 1, "{offset:?}, true {true_offset}");
+        prop_assert!(
+            offset.low - 1 <= true_offset && true_offset <= offset.high + 1,
+            "{offset:?}, true {true_offset}"
+        );
         let off = map.host(guest).0.abs_diff(host);
         prop_assert!(off <= offset.bound() + 1, "{off} ticks off, {offset:?}");
         Ok(())
@@ -43,11 +51,13 @@ impl Truth {
 }
 
 fn truth(most_ppm: i32) -> impl Strategy<Value = Truth> {
-    (1u64 << 50..1 << 60, -(1i64 << 49)..1 << 49, -1000i32..=1000).prop_map(move |(start, offset, share)| Truth {
-        start,
-        offset,
-        drift: f64::from(share * most_ppm) / 1e9,
-    })
+    (1u64 << 50..1 << 60, -(1i64 << 49)..1 << 49, -1000i32..=1000).prop_map(
+        move |(start, offset, share)| Truth {
+            start,
+            offset,
+            drift: f64::from(share * most_ppm) / 1e9,
+        },
+    )
 }
 
 const RUN: u64 = 30_000_000_000;
@@ -132,43 +142,96 @@ proptest! {
 }
 
 fn ping(at: u64, low: i64, high: i64) -> Ping {
-    Ping { at, low, high, exchanges: 1 }
+    Ping {
+        at,
+        low,
+        high,
+        exchanges: 1,
+    }
 }
 
 #[test]
 fn without_evidence_there_is_no_map() {
-    assert!(matches!(Evidence::default().map(), Err(ClockError::NoEvidence)));
+    assert!(matches!(
+        Evidence::default().map(),
+        Err(ClockError::NoEvidence)
+    ));
     let mut one_sided = Evidence::default();
     one_sided.guest_first(GuestTicks(5), HostTicks(10));
     assert!(matches!(one_sided.map(), Err(ClockError::NoEvidence)));
     // Wide enough to say nothing.
-    assert!(matches!(Evidence::new(&[ping(5, i64::MIN, i64::MAX)], None).map(), Err(ClockError::NoEvidence)));
+    assert!(matches!(
+        Evidence::new(&[ping(5, i64::MIN, i64::MAX)], None).map(),
+        Err(ClockError::NoEvidence)
+    ));
 }
 
 #[test]
 fn contradictions_are_told() {
     let same_time = Evidence::new(&[ping(1000, 0, 10), ping(1000, 20, 30)], None).map();
-    assert!(matches!(same_time, Err(ClockError::Contradiction { at: 1000, low: 20, high: 10 })), "{same_time:?}");
+    assert!(
+        matches!(
+            same_time,
+            Err(ClockError::Contradiction {
+                at: 1000,
+                low: 20,
+                high: 10
+            })
+        ),
+        "{same_time:?}"
+    );
     let inverted = Evidence::new(&[ping(1000, 10, 0)], None).map();
-    assert!(matches!(inverted, Err(ClockError::Contradiction { .. })), "{inverted:?}");
+    assert!(
+        matches!(inverted, Err(ClockError::Contradiction { .. })),
+        "{inverted:?}"
+    );
     let mut causes = Evidence::default();
     causes.guest_first(GuestTicks(100), HostTicks(110));
     causes.host_first(HostTicks(220), GuestTicks(200));
-    assert!(matches!(causes.map(), Err(ClockError::Contradiction { at: 110, low: 20, high: 10 })));
+    assert!(matches!(
+        causes.map(),
+        Err(ClockError::Contradiction {
+            at: 110,
+            low: 20,
+            high: 10
+        })
+    ));
     let mut beside = Evidence::new(&[ping(1000, 30, 40)], None);
     beside.guest_first(GuestTicks(100), HostTicks(110));
     beside.host_first(HostTicks(205), GuestTicks(200));
-    assert!(matches!(beside.map(), Err(ClockError::Contradiction { low: 30, high: 10, .. })));
+    assert!(matches!(
+        beside.map(),
+        Err(ClockError::Contradiction {
+            low: 30,
+            high: 10,
+            ..
+        })
+    ));
 }
 
 #[test]
 fn a_clock_that_was_set_is_told_and_one_that_drifts_is_followed() {
     let jumped = Evidence::new(&[ping(1_000_000, 0, 10), ping(2_000_000, 511, 520)], None).map();
-    assert!(matches!(jumped, Err(ClockError::Jumped { from: 1_000_000, to: 2_000_000, moved: 501 })), "{jumped:?}");
-    let map = Evidence::new(&[ping(1_000_000, 0, 10), ping(2_000_000, 400, 410)], None).map().unwrap();
+    assert!(
+        matches!(
+            jumped,
+            Err(ClockError::Jumped {
+                from: 1_000_000,
+                to: 2_000_000,
+                moved: 501
+            })
+        ),
+        "{jumped:?}"
+    );
+    let map = Evidence::new(&[ping(1_000_000, 0, 10), ping(2_000_000, 400, 410)], None)
+        .map()
+        .unwrap();
     assert_eq!(map.moved(), 390);
     let middle = map.offset(GuestTicks(1_500_000 - 205));
-    assert!((200..=206).contains(&middle.middle()) && middle.bound() <= 7, "{middle:?}");
+    assert!(
+        (200..=206).contains(&middle.middle()) && middle.bound() <= 7,
+        "{middle:?}"
+    );
     // Outside of what was seen the bound grows.
     assert!(map.offset(GuestTicks(3_000_000)).bound() > map.bound());
 }
@@ -177,9 +240,15 @@ fn a_clock_that_was_set_is_told_and_one_that_drifts_is_followed() {
 fn an_offset_of_kvm_that_does_not_apply_is_put_aside() {
     let pings = [ping(1_000_000, -300, 400), ping(9_000_000, -350, 300)];
     let map = Evidence::new(&pings, Some(-7_000_000)).map().unwrap();
-    assert_eq!((map.source(), map.refuted()), (Source::Exchanges, Some(-7_000_000)));
+    assert_eq!(
+        (map.source(), map.refuted()),
+        (Source::Exchanges, Some(-7_000_000))
+    );
     let map = Evidence::new(&pings, Some(20)).map().unwrap();
-    assert_eq!((map.source(), map.bound(), map.refuted()), (Source::Kvm, 0, None));
+    assert_eq!(
+        (map.source(), map.bound(), map.refuted()),
+        (Source::Kvm, 0, None)
+    );
     assert_eq!(map.host(GuestTicks(1000)), HostTicks(1020));
 }
 
@@ -187,15 +256,25 @@ fn an_offset_of_kvm_that_does_not_apply_is_put_aside() {
 fn the_middle_is_never_farther_off_than_the_bound() {
     for (low, high) in [(0, 1), (-1, 0), (-3, 4), (5, 5)] {
         let map = Evidence::new(&[ping(1000, low, high)], None).map().unwrap();
-        let (middle, bound) = (map.offset(GuestTicks(1000)).middle(), i128::from(map.bound()));
-        assert!(middle - bound <= i128::from(low) && i128::from(high) <= middle + bound, "{low} {high}");
+        let (middle, bound) = (
+            map.offset(GuestTicks(1000)).middle(),
+            i128::from(map.bound()),
+        );
+        assert!(
+            middle - bound <= i128::from(low) && i128::from(high) <= middle + bound,
+            "{low} {high}"
+        );
     }
 }
 
 #[test]
 fn where_the_guests_clock_stood_at_an_exchange_is_known_to_half_its_width() {
     // All delay on one side, so that the middle is as wrong as it can be.
-    let truth = Truth { start: 1 << 50, offset: -12_345, drift: 400e-6 };
+    let truth = Truth {
+        start: 1 << 50,
+        offset: -12_345,
+        drift: 400e-6,
+    };
     let pings = [0, 10_000_000].map(|at| truth.ping(truth.start + at, (0, 1_000_000)));
     let map = Evidence::new(&pings, None).map().unwrap();
     for at in (0..10_000_000).step_by(100_000) {
@@ -205,10 +284,15 @@ fn where_the_guests_clock_stood_at_an_exchange_is_known_to_half_its_width() {
 
 #[test]
 fn of_exchanges_at_one_moment_the_closest_counts() {
-    for pings in
-        [[ping(1_000_000, 0, 4), ping(1_000_100, -400, 400)], [ping(1_000_000, -400, 400), ping(1_000_100, 0, 4)]]
-    {
-        assert_eq!(Evidence::new(&pings, None).map().unwrap().bound(), 2, "{pings:?}");
+    for pings in [
+        [ping(1_000_000, 0, 4), ping(1_000_100, -400, 400)],
+        [ping(1_000_000, -400, 400), ping(1_000_100, 0, 4)],
+    ] {
+        assert_eq!(
+            Evidence::new(&pings, None).map().unwrap().bound(),
+            2,
+            "{pings:?}"
+        );
     }
 }
 

@@ -25,7 +25,9 @@ pub struct Advice {
 impl Advice {
     /// The source's title; empty where there is none.
     pub fn source_title(&self) -> &str {
-        self.source.rsplit_once(": ").map_or(&*self.source, |(title, _)| title)
+        self.source
+            .rsplit_once(": ")
+            .map_or(&*self.source, |(title, _)| title)
     }
 }
 
@@ -54,7 +56,10 @@ pub struct Remedy<T = String> {
 impl Remedy {
     /// What a person does, in words.
     pub fn instruction(action: String) -> Remedy {
-        Remedy { action, ..Remedy::default() }
+        Remedy {
+            action,
+            ..Remedy::default()
+        }
     }
 }
 
@@ -81,7 +86,10 @@ fn filled(text: &str, is_name: &dyn Fn(&str) -> bool, values: &[(&str, String)])
     let (mut whole, mut rest, mut begins) = (String::with_capacity(text.len()), text, true);
     while let Some(first) = rest.chars().next() {
         let named = values.iter().find(|(name, _)| {
-            is_name(name) && rest.strip_prefix(name).is_some_and(|behind| !behind.starts_with(is_word))
+            is_name(name)
+                && rest
+                    .strip_prefix(name)
+                    .is_some_and(|behind| !behind.starts_with(is_word))
         });
         match named.filter(|_| begins) {
             Some((name, value)) => {
@@ -148,9 +156,15 @@ mod tests {
             line: "echo 1 | tee /g/GROUP/x # virsh schedinfo VM DAEMON_GROUP",
             ..Remedy::default()
         };
-        let values = [("GROUP", "machine-VM01".to_owned()), ("VM", "PROD-VM01-GROUP".to_owned())];
+        let values = [
+            ("GROUP", "machine-VM01".to_owned()),
+            ("VM", "PROD-VM01-GROUP".to_owned()),
+        ];
         let filled = remedy.filled(&values);
-        assert_eq!(filled.line, "echo 1 | tee /g/machine-VM01/x # virsh schedinfo PROD-VM01-GROUP DAEMON_GROUP");
+        assert_eq!(
+            filled.line,
+            "echo 1 | tee /g/machine-VM01/x # virsh schedinfo PROD-VM01-GROUP DAEMON_GROUP"
+        );
         assert_eq!(filled.action, "Give the VM CPUs");
     }
 }

@@ -49,18 +49,25 @@ impl Antipattern {
 
     /// Both forms of all antipatterns, each before its fix.
     pub fn forms() -> impl Iterator<Item = (Antipattern, bool)> {
-        Self::ALL.into_iter().flat_map(|antipattern| [(antipattern, false), (antipattern, true)])
+        Self::ALL
+            .into_iter()
+            .flat_map(|antipattern| [(antipattern, false), (antipattern, true)])
     }
 
     /// Whether what is timed runs in kernel mode (CPL 0): a KVM that emulates that measures its emulator here.
     pub const fn in_kernel_mode(self, fixed: bool) -> bool {
-        matches!((self, fixed), (Antipattern::LockSavesInterrupts, _) | (Antipattern::EoiByMemory, true))
+        matches!(
+            (self, fixed),
+            (Antipattern::LockSavesInterrupts, _) | (Antipattern::EoiByMemory, true)
+        )
     }
 
     /// How often it is done between two stamps.
     pub const fn batch(self) -> u32 {
         match self {
-            Antipattern::ClockDivision | Antipattern::LockSavesInterrupts | Antipattern::TwoCopies => Self::BATCH,
+            Antipattern::ClockDivision
+            | Antipattern::LockSavesInterrupts
+            | Antipattern::TwoCopies => Self::BATCH,
             _ => 1,
         }
     }
@@ -98,8 +105,9 @@ mod tests {
 
     #[test]
     fn no_two_forms_share_a_label() {
-        let labels: std::collections::BTreeSet<_> =
-            Antipattern::forms().map(|(antipattern, fixed)| antipattern.label(fixed)).collect();
+        let labels: std::collections::BTreeSet<_> = Antipattern::forms()
+            .map(|(antipattern, fixed)| antipattern.label(fixed))
+            .collect();
         assert_eq!(labels.len(), 2 * Antipattern::ALL.len());
     }
 }

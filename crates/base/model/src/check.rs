@@ -57,11 +57,19 @@ mod tests {
     fn a_recorded_text_is_an_instruction() {
         let read = |fix: &str| {
             let check = r#"{"id": "kvm", "subject": "KVM", "state": "missing", "found": "", "why": "" FIX}"#;
-            serde_json::from_str::<Check>(&check.replace("FIX", fix)).unwrap().remedies
+            serde_json::from_str::<Check>(&check.replace("FIX", fix))
+                .unwrap()
+                .remedies
         };
-        assert_eq!(read(r#", "fix": "load kvm_amd""#), [Remedy::instruction("load kvm_amd".to_owned())]);
+        assert_eq!(
+            read(r#", "fix": "load kvm_amd""#),
+            [Remedy::instruction("load kvm_amd".to_owned())]
+        );
         assert_eq!([read(""), read(r#", "fix": null"#)], [vec![], vec![]]);
         let remedy = r#"[{"place": "instruction", "setting": "", "value": "", "action": "load kvm_amd", "line": "", "cost": null, "read_back": "", "undo": ""}]"#;
-        assert_eq!(read(&format!(r#", "remedies": {remedy}"#)), read(r#", "fix": "load kvm_amd""#));
+        assert_eq!(
+            read(&format!(r#", "remedies": {remedy}"#)),
+            read(r#", "fix": "load kvm_amd""#)
+        );
     }
 }

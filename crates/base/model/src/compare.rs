@@ -33,12 +33,17 @@ impl Compared {
     /// Whether the metric's own interval shows a difference, and only the correction for the number of metrics (Holm) does not.
     pub fn is_left_open_by_correction(&self) -> bool {
         let excludes = |interval: Interval| interval.low > 1.0 || interval.high < 1.0;
-        self.comparison.verdict == Verdict::Inconclusive && self.comparison.ratio.interval.is_some_and(excludes)
+        self.comparison.verdict == Verdict::Inconclusive
+            && self.comparison.ratio.interval.is_some_and(excludes)
     }
 
     /// Rounds in which the side is ahead that the ratio says, ties counted half.
     pub fn rounds_ahead(&self) -> u32 {
-        let slower = if self.comparison.ratio.median < 1.0 { 1.0 - self.superiority } else { self.superiority };
+        let slower = if self.comparison.ratio.median < 1.0 {
+            1.0 - self.superiority
+        } else {
+            self.superiority
+        };
         (slower * f64::from(self.comparison.rounds)).round() as u32
     }
 }
@@ -132,7 +137,11 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Thresholds { confidence: 0.95, worse: 0.05, metrics: BTreeMap::new() }
+        Thresholds {
+            confidence: 0.95,
+            worse: 0.05,
+            metrics: BTreeMap::new(),
+        }
     }
 }
 
@@ -147,13 +156,24 @@ impl Thresholds {
     /// # Errors
     /// [`ThresholdError`], naming the line, or the value out of range.
     pub fn from_toml(text: &str) -> Result<Thresholds, ThresholdError> {
-        let all: Thresholds = toml::from_str(text).map_err(|e| ThresholdError(e.to_string().trim_end().to_owned()))?;
+        let all: Thresholds = toml::from_str(text)
+            .map_err(|e| ThresholdError(e.to_string().trim_end().to_owned()))?;
         if !(0.5..=0.999).contains(&all.confidence) {
-            return Err(ThresholdError(format!("confidence is {}: give 0.5 to 0.999", all.confidence)));
+            return Err(ThresholdError(format!(
+                "confidence is {}: give 0.5 to 0.999",
+                all.confidence
+            )));
         }
-        let bad = all.metrics.values().chain([&all.worse]).find(|w| !(0.0..=100.0).contains(*w)).copied();
+        let bad = all
+            .metrics
+            .values()
+            .chain([&all.worse])
+            .find(|w| !(0.0..=100.0).contains(*w))
+            .copied();
         match bad {
-            Some(worse) => Err(ThresholdError(format!("a threshold is {worse}: give a share, 0.05 for 5 %"))),
+            Some(worse) => Err(ThresholdError(format!(
+                "a threshold is {worse}: give a share, 0.05 for 5 %"
+            ))),
             None => Ok(all),
         }
     }
@@ -195,9 +215,15 @@ fn as_checked<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::
     let checked = match c.verdict {
         Verdict::Slower => "worse",
         Verdict::TooFewRounds => "too-few-rounds",
-        Verdict::Faster | Verdict::Differs | Verdict::Equivalent | Verdict::Inconclusive => "passed",
+        Verdict::Faster | Verdict::Differs | Verdict::Equivalent | Verdict::Inconclusive => {
+            "passed"
+        }
     };
-    Checked { ratio: c.ratio, checked }.serialize(serializer)
+    Checked {
+        ratio: c.ratio,
+        checked,
+    }
+    .serialize(serializer)
 }
 
 /// What `compare --check` found out.
@@ -220,12 +246,16 @@ pub struct CheckFindings {
 impl CheckFindings {
     /// Whether any metric is worse by more than its threshold.
     pub fn failed(&self) -> bool {
-        self.rows.iter().any(|r| r.comparison.verdict == Verdict::Slower)
+        self.rows
+            .iter()
+            .any(|r| r.comparison.verdict == Verdict::Slower)
     }
 
     /// Whether no metric could be tested, so that nothing is known.
     pub fn tested_nothing(&self) -> bool {
-        self.rows.iter().all(|r| r.comparison.verdict == Verdict::TooFewRounds)
+        self.rows
+            .iter()
+            .all(|r| r.comparison.verdict == Verdict::TooFewRounds)
     }
 }
 
@@ -237,11 +267,29 @@ mod tests {
     fn thresholds_are_read_and_nonsense_is_refused() {
         let text = "confidence = 0.9\nworse = 0.1\n[metrics]\n\"cpu.events\" = 0.02\n";
         let t = Thresholds::from_toml(text).unwrap();
-        assert_eq!((t.of(Metric::CpuEvents), t.of(Metric::MutexTime), t.confidence), (0.02, 0.1, 0.9));
+        assert_eq!(
+            (
+                t.of(Metric::CpuEvents),
+                t.of(Metric::MutexTime),
+                t.confidence
+            ),
+            (0.02, 0.1, 0.9)
+        );
         assert_eq!(Thresholds::from_toml("").unwrap(), Thresholds::default());
-        for bad in ["confidence = 1.0", "worse = -1.0", "worse = nan", "[metrics]\n\"cpu.nothing\" = 0.1", "x = 1"] {
+        for bad in [
+            "confidence = 1.0",
+            "worse = -1.0",
+            "worse = nan",
+            "[metrics]\n\"cpu.nothing\" = 0.1",
+            "x = 1",
+        ] {
             assert!(Thresholds::from_toml(bad).is_err(), "{bad}");
         }
-        assert!(Thresholds::from_toml("a = 1\nworse").unwrap_err().to_string().contains("line 2"));
+        assert!(
+            Thresholds::from_toml("a = 1\nworse")
+                .unwrap_err()
+                .to_string()
+                .contains("line 2")
+        );
     }
 }

@@ -43,11 +43,18 @@ impl CpuContention {
     /// What made the threads wait; where that depends on where threads ran, or nothing explains it, what may have, and `false`.
     pub fn causes(&self) -> (Vec<RunQueueCause>, bool) {
         let ([own_least, own_most], [other_least, other_most]) = (self.own, self.other);
-        let (mut causes, other) = (self.causes_for(own_least, other_most), self.causes_for(own_most, other_least));
+        let (mut causes, other) = (
+            self.causes_for(own_least, other_most),
+            self.causes_for(own_most, other_least),
+        );
         let is_certain = causes == other && !causes.is_empty();
         causes.extend(other);
         if causes.is_empty() {
-            causes.extend([RunQueueCause::OwnThreads, RunQueueCause::OtherLoad, RunQueueCause::Quota]);
+            causes.extend([
+                RunQueueCause::OwnThreads,
+                RunQueueCause::OtherLoad,
+                RunQueueCause::Quota,
+            ]);
         }
         causes.sort_unstable();
         causes.dedup();
@@ -71,9 +78,16 @@ impl CpuContention {
         let causes = [
             (own, RunQueueCause::OwnThreads),
             (other, RunQueueCause::OtherLoad),
-            (throttled > 0.0 && throttled >= waited * Self::MIN, RunQueueCause::Quota),
+            (
+                throttled > 0.0 && throttled >= waited * Self::MIN,
+                RunQueueCause::Quota,
+            ),
         ];
-        causes.into_iter().filter(|(is_cause, _)| *is_cause).map(|(_, cause)| cause).collect()
+        causes
+            .into_iter()
+            .filter(|(is_cause, _)| *is_cause)
+            .map(|(_, cause)| cause)
+            .collect()
     }
 }
 
@@ -84,33 +98,78 @@ mod tests {
 
     /// One thread.
     fn on(cpus: &str, waited: f64, ran: f64, own: [f64; 2], other: [f64; 2]) -> CpuContention {
-        CpuContention { cpus: cpus.to_owned(), threads: 1, waited, ran, own, other, throttled: None }
+        CpuContention {
+            cpus: cpus.to_owned(),
+            threads: 1,
+            waited,
+            ran,
+            own,
+            other,
+            throttled: None,
+        }
     }
 
     #[test]
     fn threads_that_share_one_cpu_compete_with_each_other() {
-        let pinned = CpuContention { threads: 2, ..on("1", 1.0, 0.5, [0.98; 2], [0.02; 2]) };
+        let pinned = CpuContention {
+            threads: 2,
+            ..on("1", 1.0, 0.5, [0.98; 2], [0.02; 2])
+        };
         assert_eq!(pinned.causes(), (vec![OwnThreads], true));
         let short_of_full = on("1", 0.1, 0.5, [0.7; 2], [0.01; 2]);
-        assert_eq!(short_of_full.causes(), (vec![OwnThreads], true), "nothing else used the CPU");
+        assert_eq!(
+            short_of_full.causes(),
+            (vec![OwnThreads], true),
+            "nothing else used the CPU"
+        );
     }
 
     #[test]
     fn load_that_leaves_too_little_is_the_cause_where_the_own_threads_would_fit() {
-        assert_eq!(on("1", 0.5, 0.5, [0.52; 2], [0.48; 2]).causes(), (vec![OtherLoad], true), "a thread and a hog");
-        let four_vcpus_of_eight = CpuContention { threads: 4, ..on("0-7", 1.0, 0.75, [3.0; 2], [5.0; 2]) };
+        assert_eq!(
+            on("1", 0.5, 0.5, [0.52; 2], [0.48; 2]).causes(),
+            (vec![OtherLoad], true),
+            "a thread and a hog"
+        );
+        let four_vcpus_of_eight = CpuContention {
+            threads: 4,
+            ..on("0-7", 1.0, 0.75, [3.0; 2], [5.0; 2])
+        };
         assert_eq!(four_vcpus_of_eight.causes(), (vec![OtherLoad], true));
-        let two_vcpus_and_a_hog = CpuContention { threads: 2, ..on("1", 1.3, 0.33, [0.66; 2], [0.33; 2]) };
-        assert_eq!(two_vcpus_and_a_hog.causes(), (vec![OwnThreads, OtherLoad], true));
-        let four_and_hogs = CpuContention { threads: 4, ..on("1", 3.55, 0.11, [0.45; 2], [0.54; 2]) };
-        assert_eq!(four_and_hogs.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
-        let starved = CpuContention { threads: 4, ..on("1", 3.8, 0.05, [0.19; 2], [0.81; 2]) };
-        assert_eq!(starved.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
+        let two_vcpus_and_a_hog = CpuContention {
+            threads: 2,
+            ..on("1", 1.3, 0.33, [0.66; 2], [0.33; 2])
+        };
+        assert_eq!(
+            two_vcpus_and_a_hog.causes(),
+            (vec![OwnThreads, OtherLoad], true)
+        );
+        let four_and_hogs = CpuContention {
+            threads: 4,
+            ..on("1", 3.55, 0.11, [0.45; 2], [0.54; 2])
+        };
+        assert_eq!(
+            four_and_hogs.causes(),
+            (vec![OwnThreads, OtherLoad], true),
+            "measured"
+        );
+        let starved = CpuContention {
+            threads: 4,
+            ..on("1", 3.8, 0.05, [0.19; 2], [0.81; 2])
+        };
+        assert_eq!(
+            starved.causes(),
+            (vec![OwnThreads, OtherLoad], true),
+            "measured"
+        );
     }
 
     #[test]
     fn a_quota_that_took_half_of_the_wait_is_the_cause() {
-        let throttled = |part| CpuContention { throttled: Some(part), ..on("1", 0.5, 0.5, [0.52; 2], [0.48; 2]) };
+        let throttled = |part| CpuContention {
+            throttled: Some(part),
+            ..on("1", 0.5, 0.5, [0.52; 2], [0.48; 2])
+        };
         assert_eq!(throttled(0.3).causes(), (vec![Quota], true));
         assert_eq!(throttled(0.15).causes(), (vec![OtherLoad, Quota], true));
         assert_eq!(throttled(0.0).causes(), (vec![OtherLoad], true));
@@ -119,7 +178,10 @@ mod tests {
     #[test]
     fn what_the_figures_do_not_separate_is_listed() {
         let main_loop_may_run_elsewhere = on("1", 0.5, 0.5, [0.5, 1.0], [0.0, 0.5]);
-        assert_eq!(main_loop_may_run_elsewhere.causes(), (vec![OwnThreads, OtherLoad], false));
+        assert_eq!(
+            main_loop_may_run_elsewhere.causes(),
+            (vec![OwnThreads, OtherLoad], false)
+        );
         let idle = on("0-1", 0.5, 0.5, [0.5; 2], [0.01; 2]);
         assert_eq!(idle.causes(), (vec![OwnThreads, OtherLoad, Quota], false));
     }

@@ -27,8 +27,13 @@ pub fn format(cpus: impl Iterator<Item = usize>) -> String {
             _ => spans.push((cpu, cpu)),
         }
     }
-    let text =
-        |(first, last): (usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let text = |(first, last): (usize, usize)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    };
     spans.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 

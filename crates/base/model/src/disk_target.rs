@@ -22,13 +22,17 @@ pub fn libvirt_target(id: &str) -> Option<String> {
 fn scsi(id: &str) -> Option<u32> {
     let [controller, _, _, unit] = numbers(id.strip_prefix("scsi")?)?;
     (unit < 16 && unit != 7).then_some(())?;
-    controller.checked_mul(15)?.checked_add(unit - u32::from(unit > 7))
+    controller
+        .checked_mul(15)?
+        .checked_add(unit - u32::from(unit > 7))
 }
 
 /// The number of a SATA disk, `sata0-0-1`: controller, bus, unit. Six units a controller.
 fn sata(id: &str) -> Option<u32> {
     let [controller, _, unit] = numbers(id.strip_prefix("sata")?)?;
-    (unit < 6).then(|| controller.checked_mul(6)?.checked_add(unit)).flatten()
+    (unit < 6)
+        .then(|| controller.checked_mul(6)?.checked_add(unit))
+        .flatten()
 }
 
 /// Exactly so many numbers between hyphens.
@@ -40,7 +44,11 @@ fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
 /// The letters of a disk's name by its number: a to z, aa, ab, ….
 fn letters(number: u32) -> String {
     let last = char::from(b'a' + (number % 26) as u8);
-    if number < 26 { last.to_string() } else { format!("{}{last}", letters(number / 26 - 1)) }
+    if number < 26 {
+        last.to_string()
+    } else {
+        format!("{}{last}", letters(number / 26 - 1))
+    }
 }
 
 #[cfg(test)]
@@ -51,12 +59,26 @@ mod tests {
     fn a_disk_is_called_as_libvirt_and_the_guest_do() {
         let of = |id| libvirt_target(id).unwrap_or_default();
         assert_eq!(
-            ["virtio-disk0", "virtio-disk26", "scsi0-0-0-3", "scsi1-0-0-8"].map(of),
+            [
+                "virtio-disk0",
+                "virtio-disk26",
+                "scsi0-0-0-3",
+                "scsi1-0-0-8"
+            ]
+            .map(of),
             ["vda", "vdaa", "sdd", "sdw"]
         );
         assert_eq!(["sata0-0-1", "sata1-0-5"].map(of), ["sdb", "sdl"]);
-        let others =
-            ["scsi0-0-0-7", "scsi0", "scsi0-0-0-0-0", "scsi4294967295-0-0-1", "sata0-0-6", "virtio-disk", "disk0", ""];
+        let others = [
+            "scsi0-0-0-7",
+            "scsi0",
+            "scsi0-0-0-0-0",
+            "scsi4294967295-0-0-1",
+            "sata0-0-6",
+            "virtio-disk",
+            "disk0",
+            "",
+        ];
         assert_eq!(others.map(of), [""; 8]);
     }
 

@@ -3,7 +3,19 @@
 use serde::{Deserialize, Serialize};
 
 /// Kinds of events, by how the kernel records them: within a kind the cost is about the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum EventKind {
@@ -21,8 +33,13 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of declaration: `ALL[kind as usize] == kind`.
-    pub const ALL: [EventKind; 5] =
-        [EventKind::Call, EventKind::Schedule, EventKind::Tracepoint, EventKind::Uprobe, EventKind::Kprobe];
+    pub const ALL: [EventKind; 5] = [
+        EventKind::Call,
+        EventKind::Schedule,
+        EventKind::Tracepoint,
+        EventKind::Uprobe,
+        EventKind::Kprobe,
+    ];
 
     /// For people: "system call", "scheduler", ….
     pub const fn label(self) -> &'static str {
@@ -58,7 +75,11 @@ impl EventCosts {
     /// `None` where nothing was calibrated.
     pub fn of(repetitions: &[EventCost]) -> Option<EventCosts> {
         let median = |kind: EventKind, of: fn(&EventCost) -> f64| {
-            let mut values: Vec<f64> = repetitions.iter().filter(|cost| cost.kind == kind).map(of).collect();
+            let mut values: Vec<f64> = repetitions
+                .iter()
+                .filter(|cost| cost.kind == kind)
+                .map(of)
+                .collect();
             values.sort_by(f64::total_cmp);
             values.get(values.len() / 2).map_or(0.0, |ns| ns.max(0.0))
         };
@@ -70,7 +91,11 @@ impl EventCosts {
 
     /// What an event costs, ns; `first`: the first of its kind since the thread slept.
     pub fn ns(&self, kind: EventKind, first: bool) -> f64 {
-        if first { self.first_ns[kind as usize] } else { self.again_ns[kind as usize] }
+        if first {
+            self.first_ns[kind as usize]
+        } else {
+            self.again_ns[kind as usize]
+        }
     }
 }
 
@@ -81,7 +106,11 @@ mod tests {
     #[test]
     fn costs_are_medians_of_repetitions() {
         assert_eq!(EventCosts::of(&[]), None);
-        let cost = |kind, first_ns, again_ns| EventCost { kind, first_ns, again_ns };
+        let cost = |kind, first_ns, again_ns| EventCost {
+            kind,
+            first_ns,
+            again_ns,
+        };
         let repetitions = [
             cost(EventKind::Call, 300.0, 90.0),
             cost(EventKind::Uprobe, 900.0, -3.0),
@@ -89,11 +118,26 @@ mod tests {
             cost(EventKind::Call, 200.0, 100.0),
         ];
         let costs = EventCosts::of(&repetitions).unwrap();
-        assert_eq!((costs.ns(EventKind::Call, true), costs.ns(EventKind::Call, false)), (300.0, 90.0));
-        assert_eq!((costs.ns(EventKind::Uprobe, true), costs.ns(EventKind::Uprobe, false)), (900.0, 0.0));
+        assert_eq!(
+            (
+                costs.ns(EventKind::Call, true),
+                costs.ns(EventKind::Call, false)
+            ),
+            (300.0, 90.0)
+        );
+        assert_eq!(
+            (
+                costs.ns(EventKind::Uprobe, true),
+                costs.ns(EventKind::Uprobe, false)
+            ),
+            (900.0, 0.0)
+        );
         assert_eq!(costs.ns(EventKind::Schedule, true), 0.0);
         for (i, kind) in EventKind::ALL.into_iter().enumerate() {
-            assert_eq!((kind as usize, serde_json::to_value(kind).unwrap()), (i, <&str>::from(kind).into()));
+            assert_eq!(
+                (kind as usize, serde_json::to_value(kind).unwrap()),
+                (i, <&str>::from(kind).into())
+            );
         }
     }
 }

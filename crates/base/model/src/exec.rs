@@ -39,7 +39,9 @@ impl Part {
             Part::User => "user (without steal)",
             Part::Kernel => "kernel (without steal)",
             Part::OtherGuest => "other guest tasks, interrupts",
-            Part::Beyond if machine.accelerator() == Some(Accelerator::Tcg) => "emulator and wake-up overhead",
+            Part::Beyond if machine.accelerator() == Some(Accelerator::Tcg) => {
+                "emulator and wake-up overhead"
+            }
             Part::Beyond => "VM-exit and wake-up overhead",
             Part::Steal => "vCPU steal (run-queue wait)",
             Part::QemuThreads => "waiting for QEMU's threads",
@@ -123,9 +125,16 @@ impl ExecFindings {
     /// The command's status: what it ended with everywhere, else the first one that is not 0. `None` when it ended
     /// nowhere.
     pub fn status(&self) -> Option<i32> {
-        let mut all = self.statuses.iter().flat_map(|s| s.statuses.iter().copied());
+        let mut all = self
+            .statuses
+            .iter()
+            .flat_map(|s| s.statuses.iter().copied());
         let first = all.next()?;
-        Some(if first != 0 { first } else { all.find(|status| *status != 0).unwrap_or(0) })
+        Some(if first != 0 {
+            first
+        } else {
+            all.find(|status| *status != 0).unwrap_or(0)
+        })
     }
 
     /// Whether it ended in different ways.
@@ -141,7 +150,13 @@ mod tests {
     use super::*;
 
     fn findings(statuses: &[&[i32]]) -> ExecFindings {
-        let statuses = statuses.iter().map(|s| Statuses { machine: Machine::NATIVE, statuses: s.to_vec() }).collect();
+        let statuses = statuses
+            .iter()
+            .map(|s| Statuses {
+                machine: Machine::NATIVE,
+                statuses: s.to_vec(),
+            })
+            .collect();
         let overheads = Findings {
             schema: crate::REPORT_SCHEMA,
             rounds_planned: 1,
@@ -152,7 +167,14 @@ mod tests {
             warnings: vec![],
             advice: vec![],
         };
-        ExecFindings { overheads, printed: vec![], statuses, breakdowns: vec![], root: None, notes: vec![] }
+        ExecFindings {
+            overheads,
+            printed: vec![],
+            statuses,
+            breakdowns: vec![],
+            root: None,
+            notes: vec![],
+        }
     }
 
     #[test]

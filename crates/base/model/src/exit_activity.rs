@@ -5,7 +5,18 @@ use serde::{Deserialize, Serialize};
 /// Activity of a vCPU while an exit lasts, by the exit's reason. Time of halted and of spinning vCPUs is no cost of exits: the
 /// guest has nothing to do, or waits for another vCPU.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -24,7 +35,10 @@ impl ExitActivity {
     /// libtraceevent's plugin.
     pub fn from_reason(reason: &str) -> ExitActivity {
         let name = reason.to_ascii_lowercase();
-        let name = name.strip_prefix("kvm_exit_").or_else(|| name.strip_prefix("exit_")).unwrap_or(&name);
+        let name = name
+            .strip_prefix("kvm_exit_")
+            .or_else(|| name.strip_prefix("exit_"))
+            .unwrap_or(&name);
         match name.strip_suffix("_instruction").unwrap_or(name) {
             // An exit of AMD's idle HLT intercept is made where no interrupt is pending; a CPU of an SEV-ES guest that does
             // not run yet is in the loop.
@@ -65,9 +79,17 @@ mod tests {
     #[test]
     fn a_halt_is_one_by_each_name_that_it_has() {
         let halted = ["HLT", "hlt", "EXIT_HLT", "KVM_EXIT_HLT", "idle-halt"];
-        assert!(halted.iter().all(|reason| ExitActivity::from_reason(reason) == ExitActivity::Halted));
+        assert!(
+            halted
+                .iter()
+                .all(|reason| ExitActivity::from_reason(reason) == ExitActivity::Halted)
+        );
         let spinning = ["PAUSE_INSTRUCTION", "pause", "EXIT_PAUSE"];
-        assert!(spinning.iter().all(|reason| ExitActivity::from_reason(reason) == ExitActivity::Spinning));
+        assert!(
+            spinning
+                .iter()
+                .all(|reason| ExitActivity::from_reason(reason) == ExitActivity::Spinning)
+        );
         let handled = [
             "EPT_VIOLATION",
             "npf",
@@ -80,6 +102,10 @@ mod tests {
             "exit_",
             "",
         ];
-        assert!(handled.iter().all(|reason| ExitActivity::from_reason(reason) == ExitActivity::Handled));
+        assert!(
+            handled
+                .iter()
+                .all(|reason| ExitActivity::from_reason(reason) == ExitActivity::Handled)
+        );
     }
 }

@@ -41,7 +41,17 @@ pub struct CpuFacts {
 }
 
 /// What KVM is good for here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum KvmClass {
@@ -164,14 +174,20 @@ impl HostFacts {
 
     /// The machine of a Linux guest when none is named: KVM where it runs kernels with hardware virtualization, else TCG.
     pub fn default_guest(&self) -> Machine {
-        if self.kvm.class == KvmClass::Hardware { Machine::KVM } else { Machine::TCG }
+        if self.kvm.class == KvmClass::Hardware {
+            Machine::KVM
+        } else {
+            Machine::TCG
+        }
     }
 
     /// The machines that run the micro-guest, the one nearest to the hardware first. What it measures runs natively also where
     /// a KVM emulates kernels.
     pub fn micro_guests(&self) -> &'static [Machine] {
         match self.kvm.class {
-            KvmClass::Hardware | KvmClass::EmulatesKernels => &[Machine::MICRO_KVM, Machine::MICRO_TCG],
+            KvmClass::Hardware | KvmClass::EmulatesKernels => {
+                &[Machine::MICRO_KVM, Machine::MICRO_TCG]
+            }
             KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => &[Machine::MICRO_TCG],
         }
     }

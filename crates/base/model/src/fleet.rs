@@ -193,12 +193,16 @@ pub struct FleetFindings {
 impl FleetFindings {
     /// The hosts with this verdict.
     pub fn with(&self, verdict: HostVerdict) -> impl Iterator<Item = &HostRow> {
-        self.hosts.iter().filter(move |host| host.verdict == verdict)
+        self.hosts
+            .iter()
+            .filter(move |host| host.verdict == verdict)
     }
 
     /// Whether facts explain outliers; else they explain what all hosts differ by.
     pub fn has_outliers(&self) -> bool {
-        self.hosts.iter().any(|host| matches!(host.verdict, HostVerdict::Slower | HostVerdict::Faster))
+        self.hosts
+            .iter()
+            .any(|host| matches!(host.verdict, HostVerdict::Slower | HostVerdict::Faster))
     }
 
     /// The fact that explains most, where one is shown.

@@ -39,12 +39,28 @@ pub struct ExitReason {
 impl ExitReason {
     /// Exits of a reason, as KVM names it.
     pub fn new(reason: String, exits: ExitCount) -> ExitReason {
-        ExitReason { activity: ExitActivity::from_reason(&reason), reason, exits }
+        ExitReason {
+            activity: ExitActivity::from_reason(&reason),
+            reason,
+            exits,
+        }
     }
 }
 
 /// What an address is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum AddressSpace {
@@ -132,7 +148,9 @@ impl GuestExits {
     /// Time of all exits that have one.
     pub fn times(&self) -> ExitTimes {
         let mut times = ExitTimes::default();
-        self.reasons.iter().for_each(|reason| times.add(reason.activity, reason.exits.total_ns));
+        self.reasons
+            .iter()
+            .for_each(|reason| times.add(reason.activity, reason.exits.total_ns));
         times
     }
 

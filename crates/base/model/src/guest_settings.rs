@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// The clock source in use; `available_clocksource` beside it has those that can be.
-pub const CLOCK_SOURCE_FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+pub const CLOCK_SOURCE_FILE: &str =
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// What is known of a guest's kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

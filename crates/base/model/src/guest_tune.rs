@@ -121,15 +121,28 @@ impl GuestTuneSpec {
 
     /// What a configuration is called.
     pub fn name(&self, configuration: &[usize]) -> String {
-        let names = configuration.iter().filter_map(|number| self.candidates.get(*number));
+        let names = configuration
+            .iter()
+            .filter_map(|number| self.candidates.get(*number));
         let names: Vec<&str> = names.map(|candidate| &*candidate.name).collect();
-        if names.is_empty() { GuestTuneSpec::BASELINE.to_owned() } else { names.join(" + ") }
+        if names.is_empty() {
+            GuestTuneSpec::BASELINE.to_owned()
+        } else {
+            names.join(" + ")
+        }
     }
 
     /// What candidates set together, over `baseline`.
-    pub fn settings(&self, baseline: &Variant, configuration: &[usize]) -> BTreeMap<String, String> {
+    pub fn settings(
+        &self,
+        baseline: &Variant,
+        configuration: &[usize],
+    ) -> BTreeMap<String, String> {
         let mut set = baseline.set.clone();
-        for candidate in configuration.iter().filter_map(|number| self.candidates.get(*number)) {
+        for candidate in configuration
+            .iter()
+            .filter_map(|number| self.candidates.get(*number))
+        {
             set.extend(candidate.set.clone());
         }
         set.retain(|_, value| value != GuestTuneSpec::LEFT_OUT);
@@ -138,7 +151,10 @@ impl GuestTuneSpec {
 
     /// A configuration as a variant.
     pub fn variant(&self, baseline: &Variant, configuration: &[usize]) -> Variant {
-        Variant { name: self.name(configuration), set: self.settings(baseline, configuration) }
+        Variant {
+            name: self.name(configuration),
+            set: self.settings(baseline, configuration),
+        }
     }
 }
 
@@ -218,9 +234,13 @@ impl GuestTuneFindings {
     pub fn changed(&self) -> Vec<(&str, Option<&str>, Option<&str>)> {
         let (before, after) = (&self.baseline, &self.tuned);
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        let sides = keys
-            .into_iter()
-            .map(|key| (key.as_str(), before.get(key).map(String::as_str), after.get(key).map(String::as_str)));
+        let sides = keys.into_iter().map(|key| {
+            (
+                key.as_str(),
+                before.get(key).map(String::as_str),
+                after.get(key).map(String::as_str),
+            )
+        });
         sides.filter(|(_, before, after)| before != after).collect()
     }
 

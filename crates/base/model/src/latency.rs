@@ -81,7 +81,9 @@ impl Latency {
 
     /// Each non-empty bucket: highest value it stands for (ns) and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()))
+        self.0
+            .iter_recorded()
+            .map(|v| (v.value_iterated_to(), v.count_at_value()))
     }
 
     /// The usual figures; `None` when nothing was counted.
@@ -110,7 +112,9 @@ impl Latency {
     /// [`LatencyError`] when the histogram cannot be written, which a histogram of our bounds always can.
     pub fn to_text(&self) -> Result<String, LatencyError> {
         let mut bytes = Vec::new();
-        V2DeflateSerializer::new().serialize(&self.0, &mut bytes).map_err(|e| LatencyError(e.to_string()))?;
+        V2DeflateSerializer::new()
+            .serialize(&self.0, &mut bytes)
+            .map_err(|e| LatencyError(e.to_string()))?;
         Ok(STANDARD.encode(bytes))
     }
 
@@ -123,10 +127,13 @@ impl Latency {
         if text.len() > LARGEST {
             return Err(LatencyError(format!("{} bytes", text.len())));
         }
-        let packed = STANDARD.decode(text).map_err(|e| LatencyError(e.to_string()))?;
+        let packed = STANDARD
+            .decode(text)
+            .map_err(|e| LatencyError(e.to_string()))?;
         let plain = unpack(&packed)?;
-        let read: Histogram<u64> =
-            Reader::new().deserialize(&mut plain.as_slice()).map_err(|e| LatencyError(e.to_string()))?;
+        let read: Histogram<u64> = Reader::new()
+            .deserialize(&mut plain.as_slice())
+            .map_err(|e| LatencyError(e.to_string()))?;
         Ok(Latency(read))
     }
 }
@@ -138,13 +145,18 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
     const PLAIN: [u8; 4] = 0x1c84_9313_u32.to_be_bytes();
     const HEADER: usize = 40;
     let wrong = |what: &str| LatencyError(what.to_owned());
-    let (cookie, rest) = packed.split_first_chunk::<4>().ok_or_else(|| wrong("cut off"))?;
+    let (cookie, rest) = packed
+        .split_first_chunk::<4>()
+        .ok_or_else(|| wrong("cut off"))?;
     if *cookie != DEFLATED || rest.len() < 4 {
         return Err(wrong("not a deflated V2 histogram"));
     }
     let mut plain = Vec::new();
     let inflater = flate2::read::ZlibDecoder::new(&rest[4..]);
-    inflater.take(LARGEST as u64 + 1).read_to_end(&mut plain).map_err(|e| LatencyError(e.to_string()))?;
+    inflater
+        .take(LARGEST as u64 + 1)
+        .read_to_end(&mut plain)
+        .map_err(|e| LatencyError(e.to_string()))?;
     if plain.len() < HEADER || plain.len() > LARGEST || !plain.starts_with(&PLAIN) {
         return Err(wrong("not a V2 histogram of our size"));
     }
@@ -157,7 +169,9 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
     expected.extend(LONGEST_NS.to_be_bytes());
     expected.extend(1.0_f64.to_be_bytes());
     if plain[4..HEADER] != expected {
-        return Err(wrong("other length or bounds than 1 ns to 1 h with 3 digits"));
+        return Err(wrong(
+            "other length or bounds than 1 ns to 1 h with 3 digits",
+        ));
     }
     // The counts: zig-zag LEB128 of at most nine bytes, the ninth whole; a negative number is a run of empty buckets.
     let (mut total, mut empty, mut at) = (0_u64, 0_u64, HEADER);
@@ -177,7 +191,11 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
             }
         }
         // Without its sign bit the number is the count, or the run's length less one.
-        let sum = if number & 1 == 0 { &mut total } else { &mut empty };
+        let sum = if number & 1 == 0 {
+            &mut total
+        } else {
+            &mut empty
+        };
         *sum = sum.saturating_add(number >> 1);
         if total.max(empty) > MOST_OPERATIONS {
             return Err(wrong("more operations than a trial can make"));
@@ -216,7 +234,10 @@ mod tests {
         }
         let back = Latency::from_text(&l.to_text().unwrap()).unwrap();
         assert_eq!(back.summary(), l.summary());
-        assert_eq!(back.buckets().collect::<Vec<_>>(), l.buckets().collect::<Vec<_>>());
+        assert_eq!(
+            back.buckets().collect::<Vec<_>>(),
+            l.buckets().collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -236,7 +257,8 @@ mod tests {
         plain.extend(high.to_be_bytes());
         plain.extend(1.0_f64.to_be_bytes());
         plain.extend(payload);
-        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut packed =
+            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         std::io::Write::write_all(&mut packed, &plain).unwrap();
         let packed = packed.finish().unwrap();
         let mut bytes = 0x1c84_9314_u32.to_be_bytes().to_vec();
@@ -248,7 +270,12 @@ mod tests {
     #[test]
     fn forged_histograms_are_refused_before_they_harm() {
         // Six operations in bucket 0: the forgery itself is sound.
-        assert_eq!(Latency::from_text(&forged(1, LONGEST_NS, &[12])).unwrap().count(), 6);
+        assert_eq!(
+            Latency::from_text(&forged(1, LONGEST_NS, &[12]))
+                .unwrap()
+                .count(),
+            6
+        );
         // 4 GiB claimed; other bounds; a run length that cannot be negated; counts whose sum overflows; a cut number.
         assert!(Latency::from_text(&forged(u32::MAX, LONGEST_NS, &[12])).is_err());
         assert!(Latency::from_text(&forged(1, u64::MAX, &[12])).is_err());

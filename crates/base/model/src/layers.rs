@@ -1,8 +1,8 @@
 //! The findings of `layers`: where the time of a request goes.
 
 use crate::{
-    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, PacketCounts, Role, State, Summary,
-    Warning,
+    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, PacketCounts,
+    Role, State, Summary, Warning,
 };
 use serde::{Deserialize, Serialize};
 
@@ -270,13 +270,33 @@ mod faster {
     }
 
     pub fn serialize<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::Error> {
-        let faster = c.verdict.is_decided().then_some(c.verdict == Verdict::Faster);
-        Faster { ratio: c.ratio, difference_ns: c.difference, rounds: c.rounds, faster }.serialize(serializer)
+        let faster = c
+            .verdict
+            .is_decided()
+            .then_some(c.verdict == Verdict::Faster);
+        Faster {
+            ratio: c.ratio,
+            difference_ns: c.difference,
+            rounds: c.rounds,
+            faster,
+        }
+        .serialize(serializer)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Comparison, D::Error> {
-        let Faster { ratio, difference_ns, rounds, .. } = Faster::deserialize(deserializer)?;
-        Ok(Comparison { ratio, difference: difference_ns, rounds, p: None, verdict: Verdict::of(&ratio, 1.0) })
+        let Faster {
+            ratio,
+            difference_ns,
+            rounds,
+            ..
+        } = Faster::deserialize(deserializer)?;
+        Ok(Comparison {
+            ratio,
+            difference: difference_ns,
+            rounds,
+            p: None,
+            verdict: Verdict::of(&ratio, 1.0),
+        })
     }
 }
 

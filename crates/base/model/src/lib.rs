@@ -69,44 +69,65 @@ mod workload;
 
 pub use advice::{Advice, Remedy, SettingPlace};
 pub use antipattern::Antipattern;
-pub use antipattern_finding::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns};
+pub use antipattern_finding::{
+    AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns,
+};
 pub use change_cost::ChangeCost;
 pub use check::{Check, Readiness};
-pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State};
-pub use command_layers::{CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind};
-pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
+pub use checkpoint::{
+    Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State,
+};
+pub use command_layers::{
+    CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind,
+};
+pub use compare::{
+    Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds,
+};
 pub use cpu_contention::{CpuContention, RunQueueCause};
 pub use disk_target::{device_id, libvirt_target};
 pub use event_cost::{EventCost, EventCosts, EventKind};
-pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
+pub use exec::{
+    Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses,
+    TIMED_OUT,
+};
 pub use execution::Execution;
 pub use exit_activity::{ExitActivity, ExitTimes};
 pub use exits::{
-    ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE, MachineExits, NO_DEVICE,
+    ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE,
+    MachineExits, NO_DEVICE,
 };
-pub use fact::{CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
+pub use fact::{
+    CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel,
+};
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use fleet::{
-    FLEET_LEVEL, FactEffect, FactValue, Facts, FleetData, FleetFigure, FleetFindings, FleetRun, FleetSeries, HostClass,
-    HostRow, HostVerdict, MetricOutlier,
+    FLEET_LEVEL, FactEffect, FactValue, Facts, FleetData, FleetFigure, FleetFindings, FleetRun,
+    FleetSeries, HostClass, HostRow, HostVerdict, MetricOutlier,
 };
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
-pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
-pub use guest_settings::{CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, GuestSettings, is_disk_name};
-pub use guest_tune::{
-    GuestCandidate, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
-    SecondScreening, TwinOf,
+pub use guest_exits::{
+    AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits,
 };
-pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
+pub use guest_settings::{
+    CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, GuestSettings, is_disk_name,
+};
+pub use guest_tune::{
+    GuestCandidate, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec,
+    GuestTuneStep, SecondScreening, TwinOf,
+};
+pub use history::{
+    Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings,
+    SeriesKey,
+};
 pub use host_problem::HostProblem;
 pub use host_setting::{HOST_SETTING_FILES, LOCKDOWN_FILE, is_tracing_locked_down};
 pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
 pub use kernel_failure::{FailureKind, KernelFailure};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
-    CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested,
-    Row, Span, Step, TailRow, ThreadCalls, Waterfall, main_column,
+    CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn,
+    LayerFindings, Matched, Nested, Row, Span, Step, TailRow, ThreadCalls, Waterfall, main_column,
 };
 pub use limit::limit_remedy;
 pub use live_setting::{LiveChange, LiveMetric, LiveSetting, SettingValue};
@@ -116,15 +137,15 @@ pub use moments::Moments;
 pub use net_backend::NetBackend;
 pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles,
-    Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SharedBoot, SizeRange,
-    Slot, Study, Variant, VmIdentity,
+    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize,
+    GuestTune, ImportedFiles, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError,
+    ProfileSettings, ProfileSpec, SharedBoot, SizeRange, Slot, Study, Variant, VmIdentity,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{
-    CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
-    ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare, ThreadStates, ThreadWaits,
-    UnnamedFile, WaitShare, WallFindings,
+    CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses,
+    ProfileChanges, ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare,
+    ThreadShare, ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
 pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Verdict};
@@ -135,40 +156,42 @@ pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::{shell_line, shell_path};
 pub use trace::{
-    CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, GuestNic, HostDisk, Inside,
-    InsideFacts, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files,
+    CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, GuestNic,
+    HostDisk, Inside, InsideFacts, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts,
+    files,
 };
 pub use trial::{
-    Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
-    TimerSource, TrialRecord, TrialResult, Unsupported,
+    Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits,
+    Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
 };
 pub use tune::{
-    BeforeAfter, Candidate, NotTried, PairPlan, TuneBlock, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow,
-    TuneSpec, TuneStep, TuneVerdict,
+    BeforeAfter, Candidate, NotTried, PairPlan, TuneBlock, TuneFindings, TuneMetric, TunePhase,
+    TuneRecord, TuneRow, TuneSpec, TuneStep, TuneVerdict,
 };
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
-    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters, KvmCounters,
-    LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo, RequestCounters, ThreadCounters, VmCounters,
-    VmSamples,
+    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters,
+    KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo,
+    RequestCounters, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
 pub use vm_hang::{BlockedThread, ProcessStop, RunState};
 pub use vm_layers::{
-    DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic, VmLayers, VmPackets,
-    VmRequests, VmTrace,
+    DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic,
+    VmLayers, VmPackets, VmRequests, VmTrace,
 };
 pub use vm_rates::{
-    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,
-    ThreadRates, TopSample, VmRates,
+    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates,
+    MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
 };
 pub use vm_settings::{
-    CpuQuota, CpuWeight, DiskSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
-    ShareDevice, ShareServer, ThreadGroup, VmSettings,
+    CpuQuota, CpuWeight, DiskSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit,
+    PinnedThread, Qcow2Settings, ShareDevice, ShareServer, ThreadGroup, VmSettings,
 };
 pub use warning::Warning;
 pub use workload::{
-    BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,
+    BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec,
+    parse_size,
 };
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.

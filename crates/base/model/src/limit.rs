@@ -32,7 +32,10 @@ mod tests {
         // EIO, EAGAIN, ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC, EDQUOT
         for number in [5, 11, 12, 23, 24, 27, 28, 122] {
             let remedy = limit_remedy(&io::Error::from_raw_os_error(number));
-            assert!(remedy.starts_with("; ") && remedy.len() > 20, "{number}: {remedy:?}");
+            assert!(
+                remedy.starts_with("; ") && remedy.len() > 20,
+                "{number}: {remedy:?}"
+            );
         }
         assert_eq!(limit_remedy(&io::ErrorKind::NotFound.into()), "");
     }

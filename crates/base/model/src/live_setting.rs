@@ -94,7 +94,9 @@ pub struct LiveChange {
 }
 
 /// A figure of a running VM that shows whether a change helps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::VariantArray, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::VariantArray, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum LiveMetric {
@@ -115,7 +117,10 @@ pub enum LiveMetric {
 impl LiveMetric {
     /// The one of that name.
     pub fn named(name: &str) -> Option<LiveMetric> {
-        LiveMetric::ALL.iter().copied().find(|metric| metric.to_string() == name)
+        LiveMetric::ALL
+            .iter()
+            .copied()
+            .find(|metric| metric.to_string() == name)
     }
 
     /// All.
@@ -145,6 +150,9 @@ impl LiveMetric {
 
     /// Whether more of it is better.
     pub fn is_rate(self) -> bool {
-        matches!(self, LiveMetric::Requests | LiveMetric::Throughput | LiveMetric::Run)
+        matches!(
+            self,
+            LiveMetric::Requests | LiveMetric::Throughput | LiveMetric::Run
+        )
     }
 }

@@ -62,7 +62,10 @@ pub struct Machine {
 
 impl Machine {
     /// The host itself, in a process with the guest's CPUs and memory limit.
-    pub const NATIVE: Machine = Machine { system: System::Linux, by: None };
+    pub const NATIVE: Machine = Machine {
+        system: System::Linux,
+        by: None,
+    };
     /// A Linux guest of QEMU under KVM.
     pub const KVM: Machine = Machine::qemu(Accelerator::Kvm, System::Linux);
     /// A Linux guest of QEMU under TCG.
@@ -73,11 +76,19 @@ impl Machine {
     pub const MICRO_TCG: Machine = Machine::qemu(Accelerator::Tcg, System::MicroGuest);
 
     /// Every machine, native first.
-    pub const ALL: &'static [Machine] =
-        &[Machine::NATIVE, Machine::KVM, Machine::TCG, Machine::MICRO_KVM, Machine::MICRO_TCG];
+    pub const ALL: &'static [Machine] = &[
+        Machine::NATIVE,
+        Machine::KVM,
+        Machine::TCG,
+        Machine::MICRO_KVM,
+        Machine::MICRO_TCG,
+    ];
 
     const fn qemu(accelerator: Accelerator, system: System) -> Machine {
-        Machine { system, by: Some((accelerator, Vmm::Qemu)) }
+        Machine {
+            system,
+            by: Some((accelerator, Vmm::Qemu)),
+        }
     }
 
     /// The name as typed and stored.
@@ -143,7 +154,9 @@ impl Serialize for Machine {
 
 impl<'de> Deserialize<'de> for Machine {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Machine, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -155,7 +168,11 @@ pub struct UnknownMachine(pub String);
 impl FromStr for Machine {
     type Err = UnknownMachine;
     fn from_str(name: &str) -> Result<Self, UnknownMachine> {
-        Machine::ALL.iter().copied().find(|m| m.as_str() == name).ok_or_else(|| UnknownMachine(name.to_owned()))
+        Machine::ALL
+            .iter()
+            .copied()
+            .find(|m| m.as_str() == name)
+            .ok_or_else(|| UnknownMachine(name.to_owned()))
     }
 }
 
@@ -167,8 +184,16 @@ mod tests {
     fn machines_are_written_as_their_names_and_ordered_as_listed() {
         let names = r#"["native","kvm","tcg","micro-kvm","micro-tcg"]"#;
         assert_eq!(serde_json::to_string(Machine::ALL).unwrap(), names);
-        assert_eq!(serde_json::from_str::<Vec<Machine>>(names).unwrap(), Machine::ALL);
+        assert_eq!(
+            serde_json::from_str::<Vec<Machine>>(names).unwrap(),
+            Machine::ALL
+        );
         assert!(Machine::ALL.is_sorted());
-        assert!(serde_json::from_str::<Machine>("\"xen\"").unwrap_err().to_string().contains("unknown machine 'xen'"));
+        assert!(
+            serde_json::from_str::<Machine>("\"xen\"")
+                .unwrap_err()
+                .to_string()
+                .contains("unknown machine 'xen'")
+        );
     }
 }

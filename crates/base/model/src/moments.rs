@@ -17,7 +17,14 @@ pub struct Moments {
 
 impl Default for Moments {
     fn default() -> Self {
-        Moments { count: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: 0.0, total: 0.0 }
+        Moments {
+            count: 0,
+            mean: 0.0,
+            squares: 0.0,
+            min: f64::INFINITY,
+            max: 0.0,
+            total: 0.0,
+        }
     }
 }
 
@@ -62,7 +69,11 @@ impl Moments {
 
     /// As a report has it; the values are nanoseconds.
     pub fn row(&self, name: String) -> CallRow {
-        let variance = if self.count > 1 { self.squares / (self.count - 1) as f64 } else { 0.0 };
+        let variance = if self.count > 1 {
+            self.squares / (self.count - 1) as f64
+        } else {
+            0.0
+        };
         CallRow {
             name,
             count: self.count,
@@ -88,13 +99,25 @@ mod tests {
             m
         };
         let whole = all(&values).row("x".into());
-        assert_eq!((whole.count, whole.mean_ns, whole.min_ns, whole.max_ns, whole.total_ns), (8, 5.0, 2.0, 9.0, 40.0));
+        assert_eq!(
+            (
+                whole.count,
+                whole.mean_ns,
+                whole.min_ns,
+                whole.max_ns,
+                whole.total_ns
+            ),
+            (8, 5.0, 2.0, 9.0, 40.0)
+        );
         assert!((whole.stddev_ns - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         for cut in 0..=values.len() {
             let mut merged = all(&values[..cut]);
             merged.merge(&all(&values[cut..]));
             let merged = merged.row("x".into());
-            assert!((merged.mean_ns - 5.0).abs() < 1e-12 && (merged.stddev_ns - whole.stddev_ns).abs() < 1e-12);
+            assert!(
+                (merged.mean_ns - 5.0).abs() < 1e-12
+                    && (merged.stddev_ns - whole.stddev_ns).abs() < 1e-12
+            );
             assert_eq!((merged.count, merged.min_ns, merged.max_ns), (8, 2.0, 9.0));
         }
         assert_eq!(Moments::default().row("x".into()).min_ns, 0.0);

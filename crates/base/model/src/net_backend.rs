@@ -54,9 +54,16 @@ impl NetBackend {
     /// # Errors
     /// [`PlanError::Invalid`] for anything but 1 to 16.
     pub fn queues(set: &BTreeMap<String, String>) -> Result<usize, PlanError> {
-        let Some(asked) = set.get(NetBackend::QUEUES) else { return Ok(1) };
+        let Some(asked) = set.get(NetBackend::QUEUES) else {
+            return Ok(1);
+        };
         let queues = asked.parse().ok().filter(|queues| QUEUES.contains(queues));
-        let fault = || PlanError::Invalid(format!("netdev.queues={}: choose 1 to 16", asked.escape_default()));
+        let fault = || {
+            PlanError::Invalid(format!(
+                "netdev.queues={}: choose 1 to 16",
+                asked.escape_default()
+            ))
+        };
         queues.ok_or_else(fault)
     }
 }
@@ -64,11 +71,17 @@ impl NetBackend {
 impl FromStr for NetBackend {
     type Err = PlanError;
     fn from_str(name: &str) -> Result<NetBackend, PlanError> {
-        let mut all = <NetBackend as strum::VariantArray>::VARIANTS.iter().copied();
-        all.find(|backend| <&str>::from(backend) == name).ok_or_else(|| {
-            let all = NetBackend::NAMES.join(", ");
-            PlanError::Invalid(format!("unknown backend '{}': choose from {all}", name.escape_default()))
-        })
+        let mut all = <NetBackend as strum::VariantArray>::VARIANTS
+            .iter()
+            .copied();
+        all.find(|backend| <&str>::from(backend) == name)
+            .ok_or_else(|| {
+                let all = NetBackend::NAMES.join(", ");
+                PlanError::Invalid(format!(
+                    "unknown backend '{}': choose from {all}",
+                    name.escape_default()
+                ))
+            })
     }
 }
 
@@ -79,10 +92,22 @@ mod tests {
     #[test]
     fn backends_have_the_names_that_qemu_and_the_docs_use() {
         assert_eq!(NetBackend::NAMES, ["tap", "user", "passt", "vhost-user"]);
-        assert_eq!(("passt".parse(), "tap".parse()), (Ok(NetBackend::Passt), Ok(NetBackend::Tap)));
-        let queues = |text: &str| NetBackend::queues(&[(NetBackend::QUEUES.to_owned(), text.to_owned())].into());
-        assert_eq!((queues("2"), NetBackend::queues(&BTreeMap::new())), (Ok(2), Ok(1)));
-        assert!(["0", "17", "-1", "two"].iter().all(|text| queues(text).unwrap_err().to_string().contains("1 to 16")));
+        assert_eq!(
+            ("passt".parse(), "tap".parse()),
+            (Ok(NetBackend::Passt), Ok(NetBackend::Tap))
+        );
+        let queues = |text: &str| {
+            NetBackend::queues(&[(NetBackend::QUEUES.to_owned(), text.to_owned())].into())
+        };
+        assert_eq!(
+            (queues("2"), NetBackend::queues(&BTreeMap::new())),
+            (Ok(2), Ok(1))
+        );
+        assert!(
+            ["0", "17", "-1", "two"]
+                .iter()
+                .all(|text| queues(text).unwrap_err().to_string().contains("1 to 16"))
+        );
         let error = "slirp".parse::<NetBackend>().unwrap_err().to_string();
         assert!(error.contains("tap, user, passt, vhost-user"), "{error}");
     }

@@ -18,7 +18,10 @@ pub fn significant(v: f64) -> String {
     } else {
         let exponent = a.log10().floor() as i32;
         let digits = if a / 10f64.powi(exponent) < 2.0 { 4 } else { 3 };
-        format!("{v:.*}", usize::try_from(digits - 1 - exponent).unwrap_or(0))
+        format!(
+            "{v:.*}",
+            usize::try_from(digits - 1 - exponent).unwrap_or(0)
+        )
     }
 }
 
@@ -28,16 +31,26 @@ pub fn value(unit: Unit, v: f64) -> String {
         Unit::Nanoseconds => scaled(v, 1000.0, &["ns", "µs", "ms", "s"]),
         Unit::Seconds => scaled(v * 1e9, 1000.0, &["ns", "µs", "ms", "s"]),
         Unit::PerSecond => scaled(v, 1000.0, &["/s", "k/s", "M/s", "G/s"]),
-        Unit::Mebibytes => scaled(v * f64::from(1 << 20), 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]),
+        Unit::Mebibytes => scaled(
+            v * f64::from(1 << 20),
+            1024.0,
+            &["B", "KiB", "MiB", "GiB", "TiB"],
+        ),
         Unit::Count if v.fract() == 0.0 && v.abs() < 1e4 => format!("{v:.0}"),
         Unit::Count => scaled(v, 1000.0, &["", "k", "M", "G"]),
-        Unit::MebibytesPerSecond => scaled(v * 1024.0, 1024.0, &["KiB/s", "MiB/s", "GiB/s", "TiB/s"]),
+        Unit::MebibytesPerSecond => {
+            scaled(v * 1024.0, 1024.0, &["KiB/s", "MiB/s", "GiB/s", "TiB/s"])
+        }
     }
 }
 
 /// A number of bytes; nothing for none: `4.00 KiB`.
 pub fn bytes(bytes: u64) -> String {
-    if bytes == 0 { String::new() } else { value(Unit::Mebibytes, bytes as f64 / f64::from(1 << 20)) }
+    if bytes == 0 {
+        String::new()
+    } else {
+        value(Unit::Mebibytes, bytes as f64 / f64::from(1 << 20))
+    }
 }
 
 /// A difference in its metric's unit, with its sign.
@@ -55,7 +68,9 @@ pub fn nanoseconds(ns: f64) -> String {
 pub fn nanoseconds_tick(ns: f64) -> String {
     let text = nanoseconds(ns);
     match text.split_once(' ') {
-        Some((n, unit)) if n.contains('.') => format!("{} {unit}", n.trim_end_matches('0').trim_end_matches('.')),
+        Some((n, unit)) if n.contains('.') => {
+            format!("{} {unit}", n.trim_end_matches('0').trim_end_matches('.'))
+        }
         _ => text,
     }
 }
@@ -75,7 +90,9 @@ fn scaled(mut v: f64, step: f64, units: &[&str]) -> String {
         v /= step;
         i += 1;
     }
-    format!("{} {}", significant(v), units[i]).trim_end().to_owned()
+    format!("{} {}", significant(v), units[i])
+        .trim_end()
+        .to_owned()
 }
 
 /// An overhead: `×1.280`.
@@ -153,7 +170,11 @@ pub fn duration(s: f64) -> String {
 
 /// A share with its sign: "+4.1 %", "−0.3 %".
 pub fn signed_percent(share: f64) -> String {
-    if share < 0.0 { format!("−{}", percent(-share)) } else { format!("+{}", percent(share)) }
+    if share < 0.0 {
+        format!("−{}", percent(-share))
+    } else {
+        format!("+{}", percent(share))
+    }
 }
 
 /// What goes with so many: "1 sample was", "2 samples were".
@@ -200,14 +221,35 @@ mod tests {
 
     #[test]
     fn the_longer_side_counts() {
-        let i = Interval { low: 1.9, high: 2.4, coverage: 0.95 };
-        assert_eq!((range(&i).as_str(), half_width(2.0, &i).as_str()), ("1.900–2.40", "±20\u{a0}%"));
+        let i = Interval {
+            low: 1.9,
+            high: 2.4,
+            coverage: 0.95,
+        };
+        assert_eq!(
+            (range(&i).as_str(), half_width(2.0, &i).as_str()),
+            ("1.900–2.40", "±20\u{a0}%")
+        );
         assert_eq!(plus_minus(0.012), "±1.2\u{a0}%");
-        for (r, text) in [(1.28, "×1.280"), (0.9523, "×0.952"), (17.64, "×17.6"), (106.96, "×107"), (2345.0, "×2345")]
-        {
+        for (r, text) in [
+            (1.28, "×1.280"),
+            (0.9523, "×0.952"),
+            (17.64, "×17.6"),
+            (106.96, "×107"),
+            (2345.0, "×2345"),
+        ] {
             assert_eq!(ratio(r), text);
         }
-        let seconds = |low, high| difference_range(Unit::Seconds, &Interval { low, high, coverage: 0.95 });
+        let seconds = |low, high| {
+            difference_range(
+                Unit::Seconds,
+                &Interval {
+                    low,
+                    high,
+                    coverage: 0.95,
+                },
+            )
+        };
         assert_eq!(seconds(-0.0031, 0.0042), "−3.10 to +4.20 ms");
         assert_eq!(seconds(0.0004, 0.0042), "+400 µs to +4.20 ms");
         assert_eq!(plus_minus(99.0), "±>999\u{a0}%");

@@ -74,7 +74,11 @@ impl PacketCounts {
     /// Adds those of another trial.
     pub fn add(&mut self, other: &PacketCounts) {
         for batching in &other.batching {
-            match self.batching.iter_mut().find(|known| known.kind == batching.kind) {
+            match self
+                .batching
+                .iter_mut()
+                .find(|known| known.kind == batching.kind)
+            {
                 Some(known) => {
                     known.packets += batching.packets;
                     known.batches += batching.batches;

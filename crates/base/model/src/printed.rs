@@ -22,7 +22,8 @@ pub struct Printed {
 impl Printed {
     /// Whether the two are values of one and the same.
     pub fn is_like(&self, other: &Printed) -> bool {
-        (&self.of, &self.name, self.unit, self.better) == (&other.of, &other.name, other.unit, other.better)
+        (&self.of, &self.name, self.unit, self.better)
+            == (&other.of, &other.name, other.unit, other.better)
     }
 }
 
@@ -44,20 +45,32 @@ impl FromStr for MetricPattern {
 
     /// `NAME=REGEX`, or `NAME:higher=REGEX` and `NAME:lower=REGEX`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, pattern) = text.split_once('=').ok_or("write NAME=REGEX, as in latency:lower=(\\S+) ms")?;
+        let (name, pattern) = text
+            .split_once('=')
+            .ok_or("write NAME=REGEX, as in latency:lower=(\\S+) ms")?;
         let (name, better) = match name.rsplit_once(':') {
             Some((name, "higher")) => (name, Some(Better::Higher)),
             Some((name, "lower")) => (name, Some(Better::Lower)),
-            Some((_, other)) => return Err(format!("'{other}' is no direction: write NAME:higher or NAME:lower")),
+            Some((_, other)) => {
+                return Err(format!(
+                    "'{other}' is no direction: write NAME:higher or NAME:lower"
+                ));
+            }
             None => (name, None),
         };
-        Ok(MetricPattern { name: name.to_owned(), pattern: pattern.to_owned(), better })
+        Ok(MetricPattern {
+            name: name.to_owned(),
+            pattern: pattern.to_owned(),
+            better,
+        })
     }
 }
 
 impl MetricPattern {
     pub(crate) fn check(&self) -> Result<(), PlanError> {
-        let plain = |text: &str| !text.is_empty() && text.len() <= 256 && !text.chars().any(char::is_control);
+        let plain = |text: &str| {
+            !text.is_empty() && text.len() <= 256 && !text.chars().any(char::is_control)
+        };
         if plain(&self.name) && plain(&self.pattern) && self.name.chars().count() <= 40 {
             return Ok(());
         }
@@ -75,9 +88,16 @@ mod tests {
     #[test]
     fn a_pattern_is_a_name_a_direction_and_an_expression() {
         let read = |text: &str| text.parse::<MetricPattern>();
-        let of = |name: &str, better| MetricPattern { name: name.into(), pattern: "a=(.*)".into(), better };
+        let of = |name: &str, better| MetricPattern {
+            name: name.into(),
+            pattern: "a=(.*)".into(),
+            better,
+        };
         assert_eq!(read("x=a=(.*)"), Ok(of("x", None)));
-        assert_eq!(read("x y:higher=a=(.*)"), Ok(of("x y", Some(Better::Higher))));
+        assert_eq!(
+            read("x y:higher=a=(.*)"),
+            Ok(of("x y", Some(Better::Higher)))
+        );
         assert_eq!(read("x:lower=a=(.*)"), Ok(of("x", Some(Better::Lower))));
         assert!(read("x").is_err() && read("x:best=1").unwrap_err().contains("best"));
         assert!(read("x=1").unwrap().check().is_ok());

@@ -2,8 +2,8 @@
 
 use crate::samples::StopsEnded;
 use crate::{
-    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, ProcessStop, Role, RunState, SampleShare,
-    ScheduleFindings, WaitFor,
+    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, ProcessStop, Role,
+    RunState, SampleShare, ScheduleFindings, WaitFor,
 };
 use serde::{Deserialize, Serialize};
 

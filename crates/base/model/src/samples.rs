@@ -6,7 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
 /// Whose code a function is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum CodeOrigin {
@@ -96,35 +108,66 @@ impl Profile {
     /// # Errors
     /// The first invalid part.
     pub fn check(&self) -> Result<(), String> {
-        let Profile { functions, stacks, threads, samples } = self;
-        if stacks.iter().flatten().any(|&number| number >= functions.len()) {
+        let Profile {
+            functions,
+            stacks,
+            threads,
+            samples,
+        } = self;
+        if stacks
+            .iter()
+            .flatten()
+            .any(|&number| number >= functions.len())
+        {
             return Err("a stack names a function that is not there".to_owned());
         }
-        if samples.iter().any(|s| s.thread >= threads.len() || s.stack >= stacks.len()) {
+        if samples
+            .iter()
+            .any(|s| s.thread >= threads.len() || s.stack >= stacks.len())
+        {
             return Err("a sample names a thread or a stack that is not there".to_owned());
         }
-        if samples.iter().try_fold(0u64, |sum, sample| sum.checked_add(sample.weight)).is_none() {
+        if samples
+            .iter()
+            .try_fold(0u64, |sum, sample| sum.checked_add(sample.weight))
+            .is_none()
+        {
             return Err("it has more samples than can be counted".to_owned());
         }
         Ok(())
     }
 
     /// Merges profiles, samples in the order of time; `origin` maps the code origin of their functions.
-    pub fn together(all: impl Iterator<Item = Profile>, origin: impl Fn(CodeOrigin) -> CodeOrigin) -> Profile {
+    pub fn together(
+        all: impl Iterator<Item = Profile>,
+        origin: impl Fn(CodeOrigin) -> CodeOrigin,
+    ) -> Profile {
         let (mut one, mut known) = (Profile::default(), HashMap::new());
         for other in all {
             let mut functions = Vec::new();
             for function in other.functions {
-                let function = Function { origin: origin(function.origin), ..function };
+                let function = Function {
+                    origin: origin(function.origin),
+                    ..function
+                };
                 functions.push(*known.entry(function).or_insert_with_key(|function| {
                     one.functions.push(function.clone());
                     one.functions.len() - 1
                 }));
             }
             let (stacks, threads) = (one.stacks.len(), one.threads.len());
-            one.stacks.extend(other.stacks.iter().map(|stack| stack.iter().map(|&at| functions[at]).collect()));
+            one.stacks.extend(
+                other
+                    .stacks
+                    .iter()
+                    .map(|stack| stack.iter().map(|&at| functions[at]).collect()),
+            );
             one.threads.extend(other.threads);
-            let moved = |s: &Sample| Sample { thread: threads + s.thread, stack: stacks + s.stack, ..*s };
+            let moved = |s: &Sample| Sample {
+                thread: threads + s.thread,
+                stack: stacks + s.stack,
+                ..*s
+            };
             one.samples.extend(other.samples.iter().map(moved));
         }
         one.samples.sort_by_key(|sample| sample.time);
@@ -407,16 +450,25 @@ impl GuestProfile {
     /// # Errors
     /// The first invalid part.
     pub fn check(&self) -> Result<(), String> {
-        let Profile { functions, stacks, threads, samples } = &self.profile;
+        let Profile {
+            functions,
+            stacks,
+            threads,
+            samples,
+        } = &self.profile;
         let [begun, ended] = self.beats;
         if ended.ticks <= begun.ticks || ended.monotonic_ns <= begun.monotonic_ns {
             return Err("its clocks stand still".to_owned());
         }
         let long = |name: &String| name.len() > Self::MAX_NAME;
-        if functions.iter().any(|f| long(&f.name) || long(&f.module)) || threads.iter().any(|t| long(&t.name)) {
+        if functions.iter().any(|f| long(&f.name) || long(&f.module))
+            || threads.iter().any(|t| long(&t.name))
+        {
             return Err("a name is too long".to_owned());
         }
-        if stacks.iter().any(|stack| stack.len() > Self::MAX_FRAMES) || samples.iter().any(|s| s.weight != 1) {
+        if stacks.iter().any(|stack| stack.len() > Self::MAX_FRAMES)
+            || samples.iter().any(|s| s.weight != 1)
+        {
             return Err("a stack is too deep, or a sample counts more than once".to_owned());
         }
         self.profile.check()

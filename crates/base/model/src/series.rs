@@ -118,10 +118,24 @@ mod tests {
 
     #[test]
     fn truncated_series_and_negative_durations_are_refused() {
-        let whole = Series { mhz: 1.0, operations: vec![Stamped { begin: 5, end: 7, key: 0 }] };
+        let whole = Series {
+            mhz: 1.0,
+            operations: vec![Stamped {
+                begin: 5,
+                end: 7,
+                key: 0,
+            }],
+        };
         let bytes = whole.to_bytes();
         assert!(Series::from_bytes(&bytes[..bytes.len() - 1]).is_err());
-        let back = Series { mhz: 1.0, operations: vec![Stamped { begin: 7, end: 5, key: 0 }] };
+        let back = Series {
+            mhz: 1.0,
+            operations: vec![Stamped {
+                begin: 7,
+                end: 5,
+                key: 0,
+            }],
+        };
         assert!(Series::from_bytes(&back.to_bytes()).is_err());
     }
 }

@@ -27,7 +27,8 @@ impl Tree {
 
     /// Bytes of the large file.
     pub const fn large(&self) -> u64 {
-        self.bytes.saturating_sub(self.files.saturating_mul(Self::SMALL))
+        self.bytes
+            .saturating_sub(self.files.saturating_mul(Self::SMALL))
     }
 
     pub(crate) fn check(&self) -> Result<(), PlanError> {
@@ -46,7 +47,11 @@ impl Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { files: 2000, bytes: 2000 * Tree::SMALL + (64 << 20), path: None }
+        Tree {
+            files: 2000,
+            bytes: 2000 * Tree::SMALL + (64 << 20),
+            path: None,
+        }
     }
 }
 
@@ -98,18 +103,33 @@ impl ShareMethod {
 
     /// Whether the guest sees a disk that was made from the tree, and not the tree.
     pub const fn is_image(self) -> bool {
-        matches!(self, ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs)
+        matches!(
+            self,
+            ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs
+        )
     }
 
     /// What can be set of it; a disk takes any setting of QEMU's block layer and device besides.
     pub const fn options(self) -> &'static [&'static str] {
         match self {
-            ShareMethod::NineP => {
-                &["readonly", "security-model", "writeout", "fmode", "dmode", "multidevs", "msize", "cache", "access"]
-            }
+            ShareMethod::NineP => &[
+                "readonly",
+                "security-model",
+                "writeout",
+                "fmode",
+                "dmode",
+                "multidevs",
+                "msize",
+                "cache",
+                "access",
+            ],
             ShareMethod::Virtiofs => &["readonly", "server", "cache", "threads", "xattr"],
-            ShareMethod::Nfs3 => &["readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo"],
-            ShareMethod::Nfs4 => &["readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo", "vers"],
+            ShareMethod::Nfs3 => &[
+                "readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo",
+            ],
+            ShareMethod::Nfs4 => &[
+                "readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo", "vers",
+            ],
             ShareMethod::Disk => &["readonly", "aio", "cache", "iothread"],
             ShareMethod::Erofs | ShareMethod::Squashfs => &["compress", "aio", "cache", "iothread"],
         }
@@ -122,7 +142,11 @@ impl FromStr for ShareMethod {
         let known = Self::ALL.iter().copied().find(|m| m.as_str() == s);
         known.ok_or_else(|| {
             let all: Vec<&str> = Self::ALL.iter().map(|m| m.as_str()).collect();
-            PlanError::Invalid(format!("unknown share '{}': choose from {}", s.escape_default(), all.join(", ")))
+            PlanError::Invalid(format!(
+                "unknown share '{}': choose from {}",
+                s.escape_default(),
+                all.join(", ")
+            ))
         })
     }
 }
@@ -142,13 +166,15 @@ impl Share {
     /// # Errors
     /// [`PlanError::Invalid`] naming a method or an option that there is not, or a value that would be several.
     pub(crate) fn of(set: &BTreeMap<String, String>) -> Result<Option<Share>, PlanError> {
-        let options: BTreeMap<String, String> =
-            set.iter().filter_map(|(k, v)| Some((k.strip_prefix("share.")?.to_owned(), v.clone()))).collect();
+        let options: BTreeMap<String, String> = set
+            .iter()
+            .filter_map(|(k, v)| Some((k.strip_prefix("share.")?.to_owned(), v.clone())))
+            .collect();
         let Some(method) = set.get("share") else {
             return match options.first_key_value() {
-                Some((key, _)) => {
-                    Err(PlanError::Invalid(format!("share.{key} is set without share: add share=9p or another method")))
-                }
+                Some((key, _)) => Err(PlanError::Invalid(format!(
+                    "share.{key} is set without share: add share=9p or another method"
+                ))),
                 None => Ok(None),
             };
         };
@@ -156,11 +182,15 @@ impl Share {
         for (key, value) in &options {
             if !method.is_image() && !method.options().contains(&key.as_str()) {
                 let all = method.options().join(", ");
-                return Err(PlanError::Invalid(format!("share={method} has no option '{key}': it takes {all}")));
+                return Err(PlanError::Invalid(format!(
+                    "share={method} has no option '{key}': it takes {all}"
+                )));
             }
             // It would begin another option of QEMU's or of the mount.
             if value.contains(',') || value.is_empty() {
-                return Err(PlanError::Invalid(format!("share.{key} is '{value}': give one value, without a comma")));
+                return Err(PlanError::Invalid(format!(
+                    "share.{key} is '{value}': give one value, without a comma"
+                )));
             }
         }
         let share = Share { method, options };
@@ -181,7 +211,9 @@ impl Share {
             None => Ok(None),
             Some("on") => Ok(Some(true)),
             Some("off") => Ok(Some(false)),
-            Some(other) => Err(PlanError::Invalid(format!("share.{key} is '{other}': give on or off"))),
+            Some(other) => Err(PlanError::Invalid(format!(
+                "share.{key} is '{other}': give on or off"
+            ))),
         }
     }
 
@@ -260,7 +292,10 @@ impl CpuSeconds {
             guest: difference(self.guest, before.guest),
             qemu: difference(self.qemu, before.qemu),
             ready: difference(self.ready, before.ready),
-            server: self.server.zip(before.server).map(|(after, before)| difference(after, before)),
+            server: self
+                .server
+                .zip(before.server)
+                .map(|(after, before)| difference(after, before)),
         }
     }
 }
@@ -270,14 +305,27 @@ mod tests {
     use super::*;
 
     fn of(set: &[(&str, &str)]) -> Result<Option<Share>, PlanError> {
-        Share::of(&set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        Share::of(
+            &set.iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
     }
 
     #[test]
     fn a_share_is_read_and_nonsense_is_named() {
         assert_eq!(of(&[("aio", "native")]), Ok(None));
-        let share = of(&[("share", "9p"), ("share.msize", "524288"), ("aio", "native")]).unwrap().unwrap();
-        assert_eq!((share.method, share.option("msize")), (ShareMethod::NineP, Some("524288")));
+        let share = of(&[
+            ("share", "9p"),
+            ("share.msize", "524288"),
+            ("aio", "native"),
+        ])
+        .unwrap()
+        .unwrap();
+        assert_eq!(
+            (share.method, share.option("msize")),
+            (ShareMethod::NineP, Some("524288"))
+        );
         assert_eq!(share.options.len(), 1);
         let refused = |set: &[(&str, &str)], said: &str| {
             let error = of(set).unwrap_err().to_string();
@@ -285,16 +333,29 @@ mod tests {
         };
         refused(&[("share", "smb")], "9p, virtiofs");
         refused(&[("share.msize", "1")], "without share");
-        refused(&[("share", "virtiofs"), ("share.msize", "1")], "cache, threads");
-        refused(&[("share", "9p"), ("share.cache", "none,posixacl")], "comma");
+        refused(
+            &[("share", "virtiofs"), ("share.msize", "1")],
+            "cache, threads",
+        );
+        refused(
+            &[("share", "9p"), ("share.cache", "none,posixacl")],
+            "comma",
+        );
         refused(&[("share", "9p"), ("share.readonly", "yes")], "on or off");
         assert!(of(&[("share", "disk"), ("share.drive.driver", "null-co")]).is_ok());
     }
 
     #[test]
     fn the_users_own_tree_is_only_read() {
-        let (own, theirs) = (Tree::default(), Tree { path: Some("/x".into()), ..Tree::default() });
-        let read_only = |method: &str, tree: &Tree| of(&[("share", method)]).unwrap().unwrap().read_only(tree);
+        let (own, theirs) = (
+            Tree::default(),
+            Tree {
+                path: Some("/x".into()),
+                ..Tree::default()
+            },
+        );
+        let read_only =
+            |method: &str, tree: &Tree| of(&[("share", method)]).unwrap().unwrap().read_only(tree);
         assert!(!read_only("9p", &own) && read_only("9p", &theirs));
         assert!(!read_only("disk", &own) && !read_only("disk", &theirs));
         assert!(read_only("erofs", &own));

@@ -1,7 +1,8 @@
 //! What an analysis says of ways to share a tree.
 
 use crate::{
-    Advice, Comparison, CpuSeconds, Estimate, Kept, Machine, Metric, ShareFacts, Spread, Warning, WorkloadName,
+    Advice, Comparison, CpuSeconds, Estimate, Kept, Machine, Metric, ShareFacts, Spread, Warning,
+    WorkloadName,
 };
 use serde::{Deserialize, Serialize};
 

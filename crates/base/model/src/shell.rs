@@ -4,7 +4,11 @@
 pub fn shell_line(words: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     let quoted = words.iter().map(|w| {
-        if !w.is_empty() && w.chars().all(is_plain) { w.clone() } else { format!("'{}'", w.replace('\'', "'\\''")) }
+        if !w.is_empty() && w.chars().all(is_plain) {
+            w.clone()
+        } else {
+            format!("'{}'", w.replace('\'', "'\\''"))
+        }
     });
     quoted.collect::<Vec<_>>().join(" ")
 }
@@ -12,7 +16,13 @@ pub fn shell_line(words: &[String]) -> String {
 /// A part of a path as it stands in a command, unquoted; `None` where no shell takes it in one line.
 pub fn shell_path(path: &str) -> Option<String> {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:,@%+".contains(c);
-    let escaped = |c: char| if is_plain(c) { String::from(c) } else { format!("\\{c}") };
+    let escaped = |c: char| {
+        if is_plain(c) {
+            String::from(c)
+        } else {
+            format!("\\{c}")
+        }
+    };
     (!path.contains(char::is_control)).then(|| path.chars().map(escaped).collect())
 }
 
@@ -23,8 +33,14 @@ mod tests {
     #[test]
     fn what_a_shell_would_obey_is_quoted() {
         let words = ["a", "--x=1", "two words", "", "it's", "$(rm)"].map(str::to_owned);
-        assert_eq!(shell_line(&words), r"a --x=1 'two words' '' 'it'\''s' '$(rm)'");
-        assert_eq!(shell_path(r"a-qemu\x2d1.scope/b c;d").as_deref(), Some(r"a-qemu\\x2d1.scope/b\ c\;d"));
+        assert_eq!(
+            shell_line(&words),
+            r"a --x=1 'two words' '' 'it'\''s' '$(rm)'"
+        );
+        assert_eq!(
+            shell_path(r"a-qemu\x2d1.scope/b c;d").as_deref(),
+            Some(r"a-qemu\\x2d1.scope/b\ c\;d")
+        );
         assert_eq!(shell_path("a\nb"), None);
     }
 }

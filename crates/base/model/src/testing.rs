@@ -2,8 +2,8 @@
 //! not be made. The program uses none of it.
 
 use crate::{
-    CpuFacts, HostFacts, HostIdentity, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome, Probes, SCHEMA, Timer,
-    TimerSource, TrialRecord, TrialResult, VmFacts, VmTrace, WorkloadSpec,
+    CpuFacts, HostFacts, HostIdentity, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome,
+    Probes, SCHEMA, Timer, TimerSource, TrialRecord, TrialResult, VmFacts, VmTrace, WorkloadSpec,
 };
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,10 @@ pub fn host(class: KvmClass) -> HostFacts {
         transparent_hugepage: None,
         halt_poll_ns: None,
         settings: Default::default(),
-        kvm: KvmFacts { class, evidence: "8e8/s".to_owned() },
+        kvm: KvmFacts {
+            class,
+            evidence: "8e8/s".to_owned(),
+        },
         qemu: Vec::new(),
         kernels: Vec::new(),
         checks: Vec::new(),
@@ -51,9 +54,22 @@ pub fn host(class: KvmClass) -> HostFacts {
 
 /// A result with no figures, timed by the TSC on Linux 6.1, in 1 s.
 pub fn result(workload: WorkloadSpec) -> TrialResult {
-    let timer = Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None };
-    let kernel = KernelIdentity { system: "Linux".to_owned(), release: "6.1".to_owned(), version: "#1".to_owned() };
-    TrialResult { total_s: 1.0, ..TrialResult::new(workload, timer, kernel) }
+    let timer = Timer {
+        source: TimerSource::Tsc,
+        mhz: 1000.0,
+        error: 0.0,
+        pair_ns: 20.0,
+        reason: None,
+    };
+    let kernel = KernelIdentity {
+        system: "Linux".to_owned(),
+        release: "6.1".to_owned(),
+        version: "#1".to_owned(),
+    };
+    TrialResult {
+        total_s: 1.0,
+        ..TrialResult::new(workload, timer, kernel)
+    }
 }
 
 /// A trial of the first round, not observed, that was interrupted.
@@ -82,7 +98,12 @@ pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
 
 /// A trial with that result.
 pub fn done(machine: Machine, result: TrialResult) -> TrialRecord {
-    TrialRecord { outcome: Outcome::Done { result: Box::new(result.clone()) }, ..trial(machine, result.workload) }
+    TrialRecord {
+        outcome: Outcome::Done {
+            result: Box::new(result.clone()),
+        },
+        ..trial(machine, result.workload)
+    }
 }
 
 /// A Linux guest for a KVM that runs guest code at full speed in user mode alone: the kernel that `VMTAX_TEST_KVM_GUEST`
@@ -103,16 +124,22 @@ impl KvmGuest {
     }
 
     /// As for QEMU's `-cpu`: without what a kernel in user mode cannot use.
-    pub const CPU_MODEL: &str =
-        "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57";
+    pub const CPU_MODEL: &str = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57";
     /// As for QEMU's `-bios`: boots an ELF kernel, five times as fast as SeaBIOS here.
     pub const FIRMWARE: &str = "qboot.rom";
 
     /// Kernel command-line arguments; `mhz` is the rate of the host's time stamp counter.
     pub fn kernel_args(mhz: f64) -> Vec<String> {
         let early = format!("tsc_early_khz={}", (mhz * 1000.0).round());
-        let others = ["tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"];
-        std::iter::once(early).chain(others.map(str::to_owned)).collect()
+        let others = [
+            "tsc=reliable",
+            "hpet=disable",
+            "mitigations=off",
+            "reboot=k",
+        ];
+        std::iter::once(early)
+            .chain(others.map(str::to_owned))
+            .collect()
     }
 }
 
@@ -132,18 +159,35 @@ pub fn handed_over() -> Option<std::ffi::OsString> {
 pub fn again_in_pid_namespace(handed_over: &Path) -> std::io::Result<()> {
     let unshare = |program: &Path| {
         let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--pid", "--mount-proc", "--fork"]).arg(program);
+        command
+            .args([
+                "--user",
+                "--map-root-user",
+                "--pid",
+                "--mount-proc",
+                "--fork",
+            ])
+            .arg(program);
         command
     };
-    if !unshare(Path::new("true")).status().is_ok_and(|status| status.success()) {
+    if !unshare(Path::new("true"))
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         skipped("this host lets no user make a PID namespace");
         return Ok(());
     }
     let thread = std::thread::current();
     let mut again = unshare(&std::env::current_exe()?);
-    let output = again.args(["--exact", thread.name().unwrap_or_default()]).env(AGAIN, handed_over).output()?;
+    let output = again
+        .args(["--exact", thread.name().unwrap_or_default()])
+        .env(AGAIN, handed_over)
+        .output()?;
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
     Ok(())
 }
 
@@ -154,7 +198,10 @@ pub fn skipped(why: &str) {
     // Not by a macro: what those print of a test that passes is not shown.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(list) = std::env::var_os("VMTAX_SKIPPED") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(list);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(list);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
@@ -172,9 +219,16 @@ pub fn listed(test: &str) -> bool {
 /// Where there is none the test is reported as skipped.
 pub fn python_with(modules: &str) -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/tools/bin/python3");
-    let all = [std::env::var_os("VMTAX_TEST_PYTHON").map(PathBuf::from), Some(installed), Some("python3".into())];
+    let all = [
+        std::env::var_os("VMTAX_TEST_PYTHON").map(PathBuf::from),
+        Some(installed),
+        Some("python3".into()),
+    ];
     let has = |python: &PathBuf| {
-        Command::new(python).args(["-c", &format!("import {modules}")]).output().is_ok_and(|o| o.status.success())
+        Command::new(python)
+            .args(["-c", &format!("import {modules}")])
+            .output()
+            .is_ok_and(|o| o.status.success())
     };
     let python = all.into_iter().flatten().find(has);
     if python.is_none() {

@@ -5,7 +5,9 @@ use crate::checkpoint::{CheckpointInfo, DISK, NETWORK};
 use serde::{Deserialize, Serialize};
 
 /// What observes a trial.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Probes {
     /// Nothing: the untraced control of each traced trial.
@@ -39,7 +41,9 @@ impl Probes {
 }
 
 /// How a guest is observed from the inside.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Inside {
     /// Samples per second of each vCPU that is not idle; 0 for none.
     pub hz: u32,
@@ -121,7 +125,12 @@ impl Role {
             None if name.starts_with("ALL CPUs") => Role::Vcpu(0),
             None if name == "worker" => Role::Worker,
             // As the kernel names it, with QEMU's PID.
-            None if name.strip_prefix("vhost-").is_some_and(|pid| pid.parse::<u32>().is_ok()) => Role::Vhost,
+            None if name
+                .strip_prefix("vhost-")
+                .is_some_and(|pid| pid.parse::<u32>().is_ok()) =>
+            {
+                Role::Vhost
+            }
             None => number().map_or_else(|| Role::Other(name.to_owned()), Role::Vcpu),
         }
     }
@@ -283,7 +292,11 @@ impl Missing {
     pub fn for_error(what: &str, error: &dyn std::error::Error) -> Missing {
         let said = error.to_string();
         let (why, fix) = said.split_once(": ").unwrap_or((&said, ""));
-        Missing { what: what.to_owned(), why: why.to_owned(), fix: fix.to_owned() }
+        Missing {
+            what: what.to_owned(),
+            why: why.to_owned(),
+            fix: fix.to_owned(),
+        }
     }
 }
 

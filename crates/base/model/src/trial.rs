@@ -1,8 +1,8 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{
-    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes, ShareFacts, Unanswered,
-    Warning, WorkloadSpec,
+    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes,
+    ShareFacts, Unanswered, Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -77,14 +77,18 @@ const RENAMED_PROPERTIES: [(&str, &str); 5] = [
     ("mtime to the nanosecond", "nanosecond mtime"),
     ("upper and lower case", "case-sensitive names"),
     ("mapped and written", "writable mmap (MAP_SHARED)"),
-    ("freeing of deleted files that the guest died with", "release of unlinked open files"),
+    (
+        "freeing of deleted files that the guest died with",
+        "release of unlinked open files",
+    ),
 ];
 
 /// A property by its name of today; [`crate::ON_THE_HOST`] may follow it.
 fn property<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
-    let mut renamed =
-        RENAMED_PROPERTIES.iter().filter_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)));
+    let mut renamed = RENAMED_PROPERTIES
+        .iter()
+        .filter_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)));
     Ok(renamed.next().unwrap_or(name))
 }
 
@@ -221,12 +225,18 @@ impl TrialResult {
 
     /// The value of a metric, if this trial has it.
     pub fn value(&self, metric: Metric) -> Option<f64> {
-        self.measures.iter().find(|m| m.metric == metric).map(|m| m.value)
+        self.measures
+            .iter()
+            .find(|m| m.metric == metric)
+            .map(|m| m.value)
     }
 
     /// The summary of one operation's latencies.
     pub fn summary(&self, operation: &str) -> Option<LatencySummary> {
-        self.operations.iter().find(|o| o.name == operation).and_then(|o| o.latency.summary())
+        self.operations
+            .iter()
+            .find(|o| o.name == operation)
+            .and_then(|o| o.latency.summary())
     }
 }
 
@@ -315,7 +325,9 @@ impl TrialRecord {
 
     /// Whether the machine stood still for a part of it.
     fn stood_still(&self) -> bool {
-        self.warnings.iter().any(|warning| matches!(warning, Warning::StoodStill { .. }))
+        self.warnings
+            .iter()
+            .any(|warning| matches!(warning, Warning::StoodStill { .. }))
     }
 
     /// The result, if it ran to its end and counts.
@@ -334,7 +346,11 @@ mod tests {
 
     #[test]
     fn a_flood_of_operations_is_refused_while_it_is_read() {
-        let operation = serde_json::to_string(&Operation { name: "x".into(), latency: Latency::new() }).unwrap();
+        let operation = serde_json::to_string(&Operation {
+            name: "x".into(),
+            latency: Latency::new(),
+        })
+        .unwrap();
         let read = |count: usize| {
             let text = format!("[{}]", vec![operation.as_str(); count].join(","));
             few_operations(&mut serde_json::Deserializer::from_str(&text)).map(|o| o.len())
@@ -349,7 +365,10 @@ mod tests {
             let kept = serde_json::json!({ "what": what, "keeping": "lost", "detail": "" });
             serde_json::from_value::<Kept>(kept).unwrap().what
         };
-        assert_eq!(read("upper and lower case on the host"), "case-sensitive names on the host");
+        assert_eq!(
+            read("upper and lower case on the host"),
+            "case-sensitive names on the host"
+        );
         assert_eq!(read("mapped and written"), "writable mmap (MAP_SHARED)");
         assert_eq!(read("hard link"), "hard link");
     }

@@ -1,6 +1,8 @@
 //! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
 
-use crate::{Accelerator, KernelFailure, Missing, ProcessStop, QemuThread, RunState, ThreadGroup, Vmm};
+use crate::{
+    Accelerator, KernelFailure, Missing, ProcessStop, QemuThread, RunState, ThreadGroup, Vmm,
+};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -62,9 +64,13 @@ pub(crate) fn argument(name: Option<&String>, pid: i32) -> String {
     let is_plain = |name: &&String| {
         !name.is_empty()
             && !name.starts_with('-')
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     };
-    name.filter(is_plain).cloned().unwrap_or_else(|| pid.to_string())
+    name.filter(is_plain)
+        .cloned()
+        .unwrap_or_else(|| pid.to_string())
 }
 
 impl VmFacts {

@@ -1,6 +1,8 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::{BlockedThread, KernelFailure, Missing, ProcessStop, Role, RunState, VmFacts, VmSettings};
+use crate::{
+    BlockedThread, KernelFailure, Missing, ProcessStop, Role, RunState, VmFacts, VmSettings,
+};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.

@@ -1,7 +1,8 @@
 //! The block requests of a running VM, as its host traces them, and what they say.
 
 use crate::{
-    Batching, GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary, VmDisk, VmFacts, VmNic,
+    Batching, GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary,
+    VmDisk, VmFacts, VmNic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -150,18 +151,35 @@ impl ObservedGuest {
     /// # Errors
     /// A sentence without a subject.
     pub fn check(&self) -> Result<(), String> {
-        let texts = self.disks.iter().flat_map(|disk| [&disk.name, &disk.serial, &disk.address]);
-        let missing = self.missing.iter().flat_map(|missing| [&missing.what, &missing.why, &missing.fix]);
+        let texts = self
+            .disks
+            .iter()
+            .flat_map(|disk| [&disk.name, &disk.serial, &disk.address]);
+        let missing = self
+            .missing
+            .iter()
+            .flat_map(|missing| [&missing.what, &missing.why, &missing.fix]);
         if self.schema > crate::SCHEMA {
             return Err(format!("has schema {}, from a newer vmtax", self.schema));
         }
         if self.begin > self.end {
-            return Err(format!("ends at tick {} before it begins at {}", self.end, self.begin));
+            return Err(format!(
+                "ends at tick {} before it begins at {}",
+                self.end, self.begin
+            ));
         }
         if self.disks.len() > Self::MAX_DISKS || self.missing.len() > Self::MAX_DISKS {
-            return Err(format!("lists {} disks and {} missing events", self.disks.len(), self.missing.len()));
+            return Err(format!(
+                "lists {} disks and {} missing events",
+                self.disks.len(),
+                self.missing.len()
+            ));
         }
-        match texts.chain(missing).chain([&self.kernel]).find(|text| text.len() > Self::MAX_TEXT) {
+        match texts
+            .chain(missing)
+            .chain([&self.kernel])
+            .find(|text| text.len() > Self::MAX_TEXT)
+        {
             Some(long) => Err(format!("has a text of {} bytes", long.len())),
             None => Ok(()),
         }

@@ -2,7 +2,8 @@
 
 use crate::vm::argument;
 use crate::{
-    Accelerator, Advice, BlockedThread, GuestExits, KernelFailure, Manager, ProcessStop, Role, RunState, VmSettings,
+    Accelerator, Advice, BlockedThread, GuestExits, KernelFailure, Manager, ProcessStop, Role,
+    RunState, VmSettings,
 };
 use serde::{Deserialize, Serialize};
 
@@ -269,12 +270,18 @@ impl VmRates {
 
     /// Packets per second of all tap devices, both directions.
     pub fn packets_per_s(&self) -> f64 {
-        self.nics.iter().map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s).sum()
+        self.nics
+            .iter()
+            .map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s)
+            .sum()
     }
 
     /// Dropped packets per second of all tap devices.
     pub fn drops_per_s(&self) -> f64 {
-        self.nics.iter().map(|nic| nic.rx_dropped_per_s + nic.tx_dropped_per_s).sum()
+        self.nics
+            .iter()
+            .map(|nic| nic.rx_dropped_per_s + nic.tx_dropped_per_s)
+            .sum()
     }
 
     /// Why the guest does not run, if it does not.
@@ -284,8 +291,13 @@ impl VmRates {
 
     /// Returns true where no vCPU ran in the interval, and nothing tells whether the guest is halted or paused.
     pub fn may_be_paused(&self) -> bool {
-        let mut vcpus = self.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).peekable();
-        let is_unknown = self.state.is_none() && self.process_stop.is_none() && vcpus.peek().is_some();
+        let mut vcpus = self
+            .threads
+            .iter()
+            .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+            .peekable();
+        let is_unknown =
+            self.state.is_none() && self.process_stop.is_none() && vcpus.peek().is_some();
         is_unknown && vcpus.all(|vcpu| vcpu.run == 0.0 && vcpu.turns_per_s == 0.0)
     }
 
@@ -331,10 +343,29 @@ mod tests {
 
     #[test]
     fn a_name_that_a_shell_would_obey_does_not_get_into_a_command() {
-        let of = |name: &str| VmRates { pid: 7, name: Some(name.to_owned()), ..VmRates::default() }.argument();
+        let of = |name: &str| {
+            VmRates {
+                pid: 7,
+                name: Some(name.to_owned()),
+                ..VmRates::default()
+            }
+            .argument()
+        };
         assert_eq!(
-            (of("web-01.a_b"), of("a;reboot"), of("--help"), of("a b"), of("")),
-            ("web-01.a_b".into(), "7".into(), "7".into(), "7".into(), "7".into())
+            (
+                of("web-01.a_b"),
+                of("a;reboot"),
+                of("--help"),
+                of("a b"),
+                of("")
+            ),
+            (
+                "web-01.a_b".into(),
+                "7".into(),
+                "7".into(),
+                "7".into(),
+                "7".into()
+            )
         );
     }
 }

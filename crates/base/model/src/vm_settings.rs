@@ -42,7 +42,11 @@ pub struct VmSettings {
 impl VmSettings {
     /// What the guest's kernel has set of a disk, by QEMU's name of it.
     pub fn in_guest(&self, disk: &str) -> Option<&GuestDiskSettings> {
-        self.guest.as_ref()?.disks.iter().find(|known| known.disk == disk)
+        self.guest
+            .as_ref()?
+            .disks
+            .iter()
+            .find(|known| known.disk == disk)
     }
 }
 
@@ -203,9 +207,21 @@ impl Qcow2Settings {
     /// An image of this size, bytes, that `qemu-img create` makes with these values of its options, by their names; without a cache.
     pub fn made<'a>(virtual_size: u64, option: impl Fn(&str) -> Option<&'a str>) -> Qcow2Settings {
         // Without the option 64 KiB; no image has less than 512 bytes.
-        let cluster_size = option("cluster_size").and_then(parse_size).unwrap_or(64 << 10).max(512);
-        let entry_size = if option("extended_l2") == Some("on") { 16 } else { 8 };
-        Qcow2Settings { virtual_size, cluster_size, entry_size, l2_cache: None }
+        let cluster_size = option("cluster_size")
+            .and_then(parse_size)
+            .unwrap_or(64 << 10)
+            .max(512);
+        let entry_size = if option("extended_l2") == Some("on") {
+            16
+        } else {
+            8
+        };
+        Qcow2Settings {
+            virtual_size,
+            cluster_size,
+            entry_size,
+            l2_cache: None,
+        }
     }
 
     /// The cache that covers the whole image, bytes.
@@ -245,14 +261,29 @@ mod tests {
 
     #[test]
     fn a_cache_covers_eight_bytes_a_cluster() {
-        let of = |l2_cache| Qcow2Settings { virtual_size: 8 << 30, cluster_size: 64 << 10, entry_size: 8, l2_cache };
+        let of = |l2_cache| Qcow2Settings {
+            virtual_size: 8 << 30,
+            cluster_size: 64 << 10,
+            entry_size: 8,
+            l2_cache,
+        };
         assert_eq!(of(None).full_cache(), 1 << 20);
         assert_eq!(
-            (of(Some(256 << 10)).covered(), of(Some(32 << 20)).covered(), of(None).covered()),
+            (
+                of(Some(256 << 10)).covered(),
+                of(Some(32 << 20)).covered(),
+                of(None).covered()
+            ),
             (Some(0.25), Some(1.0), None)
         );
         assert_eq!(
-            Qcow2Settings { virtual_size: u64::MAX, cluster_size: 0, entry_size: 16, l2_cache: Some(0) }.covered(),
+            Qcow2Settings {
+                virtual_size: u64::MAX,
+                cluster_size: 0,
+                entry_size: 16,
+                l2_cache: Some(0)
+            }
+            .covered(),
             Some(0.0)
         );
     }

@@ -4,7 +4,9 @@ use crate::{Machine, ShareMethod};
 use serde::{Deserialize, Serialize};
 
 /// Something that makes figures weaker or different from what they seem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames,
+)]
 #[serde(tag = "warning", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Warning {

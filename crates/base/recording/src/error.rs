@@ -68,10 +68,14 @@ pub enum RecordingError {
         missing: &'static str,
     },
     /// What made it was killed before the first trial.
-    #[error("the run that made {0} ended before its first trial: there is nothing to read, remove the folder")]
+    #[error(
+        "the run that made {0} ended before its first trial: there is nothing to read, remove the folder"
+    )]
     NotBegun(PathBuf),
     /// A file is damaged.
-    #[error("{path} is damaged ({reason}): restore it from where this recording was copied, or run the plan again")]
+    #[error(
+        "{path} is damaged ({reason}): restore it from where this recording was copied, or run the plan again"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -23,7 +23,12 @@ pub struct TrialFiles {
 
 impl TrialFiles {
     pub(crate) fn new(recording: &Path, folder: PathBuf) -> TrialFiles {
-        TrialFiles { recording: recording.to_owned(), folder, bytes: 0, files: 0 }
+        TrialFiles {
+            recording: recording.to_owned(),
+            folder,
+            bytes: 0,
+            files: 0,
+        }
     }
 
     /// The folder they are in.
@@ -38,7 +43,8 @@ impl TrialFiles {
     pub fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), RecordingError> {
         let path = self.make_room(name, bytes.len())?;
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        file.and_then(|mut file| file.write_all(bytes)).map_err(|source| RecordingError::Write { path, source })
+        file.and_then(|mut file| file.write_all(bytes))
+            .map_err(|source| RecordingError::Write { path, source })
     }
 
     /// Writes a value as JSON to the file of that name: it is there whole or not at all, also after a kill.
@@ -59,10 +65,15 @@ impl TrialFiles {
         }
         self.bytes = self.bytes.saturating_add(bytes as u64);
         if self.bytes > MOST_BYTES {
-            return Err(refused("with it the trial has more than 4 GiB; trace for a shorter time"));
+            return Err(refused(
+                "with it the trial has more than 4 GiB; trace for a shorter time",
+            ));
         }
         let path = self.folder.join(name);
-        let write = |source| RecordingError::Write { path: path.clone(), source };
+        let write = |source| RecordingError::Write {
+            path: path.clone(),
+            source,
+        };
         if !path.exists() {
             self.files += 1;
             if self.files > MOST_FILES {
@@ -87,7 +98,9 @@ fn unstorable(name: &str, reason: &str) -> RecordingError {
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let path = Path::new(name);
-    let normal = path.components().all(|c| matches!(c, Component::Normal(n) if n.to_string_lossy().chars().all(plain)));
+    let normal = path
+        .components()
+        .all(|c| matches!(c, Component::Normal(n) if n.to_string_lossy().chars().all(plain)));
     !name.is_empty() && name.len() <= 200 && normal && path.components().count() <= 3
 }
 
@@ -102,26 +115,48 @@ mod tests {
         let value: Vec<u32> = (0..1_000_000).collect();
         let path = folder.path().join("trials/value.json");
         std::thread::scope(|scope| {
-            std::thread::Builder::new().spawn_scoped(scope, || files.store("value.json", &value).unwrap()).unwrap();
+            std::thread::Builder::new()
+                .spawn_scoped(scope, || files.store("value.json", &value).unwrap())
+                .unwrap();
             let first_seen = loop {
                 if let Ok(bytes) = fs::read(&path) {
                     break bytes;
                 }
             };
-            assert_eq!(serde_json::from_slice::<Vec<u32>>(&first_seen).unwrap(), value);
+            assert_eq!(
+                serde_json::from_slice::<Vec<u32>>(&first_seen).unwrap(),
+                value
+            );
         });
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing unfinished is left");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "nothing unfinished is left"
+        );
     }
 
     #[test]
     fn pieces_are_put_together_and_ways_out_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = TrialFiles::new(folder.path(), folder.path().to_owned());
-        files.append("guest-trace/formats/sched.sched_switch", b"name: ").unwrap();
-        files.append("guest-trace/formats/sched.sched_switch", b"sched_switch").unwrap();
+        files
+            .append("guest-trace/formats/sched.sched_switch", b"name: ")
+            .unwrap();
+        files
+            .append("guest-trace/formats/sched.sched_switch", b"sched_switch")
+            .unwrap();
         let text = fs::read(folder.path().join("guest-trace/formats/sched.sched_switch")).unwrap();
         assert_eq!(text, b"name: sched_switch");
-        for bad in ["", "/etc/passwd", "../x", "a/../../x", "a/b/c/d", "a b", "x\0", &"x".repeat(300)] {
+        for bad in [
+            "",
+            "/etc/passwd",
+            "../x",
+            "a/../../x",
+            "a/b/c/d",
+            "a b",
+            "x\0",
+            &"x".repeat(300),
+        ] {
             assert!(files.append(bad, b"x").is_err(), "{bad}");
         }
     }

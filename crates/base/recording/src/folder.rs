@@ -3,7 +3,9 @@
 use crate::error::RecordingError;
 use crate::file::UNFINISHED;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, open, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, open, openat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::process::geteuid;
@@ -27,7 +29,10 @@ impl RecordingsFolder {
     /// # Errors
     /// [`RecordingError::Untrusted`] if this is root and another user can change the path; [`RecordingError::Write`].
     pub fn create(path: &Path) -> Result<RecordingsFolder, RecordingError> {
-        Ok(RecordingsFolder { folder: create(path)?, path: path.to_owned() })
+        Ok(RecordingsFolder {
+            folder: create(path)?,
+            path: path.to_owned(),
+        })
     }
 
     /// Opens the folder.
@@ -36,11 +41,19 @@ impl RecordingsFolder {
     /// [`RecordingError::NoFolder`], [`RecordingError::Read`], [`RecordingError::Untrusted`] as [`RecordingsFolder::create`].
     pub fn open(path: &Path) -> Result<RecordingsFolder, RecordingError> {
         let fail = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RecordingError::NoFolder(path.to_owned()),
-            _ => RecordingError::Read { path: path.to_owned(), source },
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                RecordingError::NoFolder(path.to_owned())
+            }
+            _ => RecordingError::Read {
+                path: path.to_owned(),
+                source,
+            },
         };
         check(path, path, fail)?;
-        Ok(RecordingsFolder { folder: enter_named(path).map_err(|e| fail(e.into()))?, path: path.to_owned() })
+        Ok(RecordingsFolder {
+            folder: enter_named(path).map_err(|e| fail(e.into()))?,
+            path: path.to_owned(),
+        })
     }
 
     /// As it was named.
@@ -54,13 +67,21 @@ impl RecordingsFolder {
         for number in 2.. {
             match mkdirat(&self.folder, &numbered, Mode::RWXU) {
                 Err(Errno::EXIST) => numbered = format!("{name}-{number}"),
-                Err(e) => return Err(RecordingError::Write { path: self.path.join(numbered), source: e.into() }),
+                Err(e) => {
+                    return Err(RecordingError::Write {
+                        path: self.path.join(numbered),
+                        source: e.into(),
+                    });
+                }
                 Ok(()) => break,
             }
         }
         let path = self.path.join(&numbered);
         let folder = enter(&self.folder, &numbered);
-        let folder = folder.map_err(|e| RecordingError::Write { path: path.clone(), source: e.into() })?;
+        let folder = folder.map_err(|e| RecordingError::Write {
+            path: path.clone(),
+            source: e.into(),
+        })?;
         mark_in_use(&folder);
         Ok((path, folder))
     }
@@ -69,7 +90,9 @@ impl RecordingsFolder {
     /// was being written, and what `remove` takes out of the recording's folder.
     pub fn sweep(&self, mut remove: impl FnMut(BorrowedFd<'_>)) {
         for name in names(&self.folder).unwrap_or_default() {
-            let Ok(recording) = enter(&self.folder, name) else { continue };
+            let Ok(recording) = enter(&self.folder, name) else {
+                continue;
+            };
             let is_own = fstat(&recording).is_ok_and(|stat| stat.st_uid == geteuid().as_raw());
             if is_own && mark_in_use(&recording) {
                 let _ = unlinkat(&recording, UNFINISHED, AtFlags::empty());
@@ -84,46 +107,83 @@ impl RecordingsFolder {
 /// # Errors
 /// [`RecordingError::Untrusted`] if this is root and another user can change the path.
 pub fn check_place(path: &Path) -> Result<(), RecordingError> {
-    let fail = |source| RecordingError::Write { path: path.to_owned(), source };
+    let fail = |source| RecordingError::Write {
+        path: path.to_owned(),
+        source,
+    };
     let absolute = std::path::absolute(path).map_err(fail)?;
-    match absolute.ancestors().find(|part| part.symlink_metadata().is_ok()) {
+    match absolute
+        .ancestors()
+        .find(|part| part.symlink_metadata().is_ok())
+    {
         Some(existing) if existing == absolute => check(path, existing, fail),
-        Some(parent) => refuse(path, untrusted_parent(parent, Owner::RootOrSudoUser).map_err(fail)?),
+        Some(parent) => refuse(
+            path,
+            untrusted_parent(parent, Owner::RootOrSudoUser).map_err(fail)?,
+        ),
         None => Ok(()),
     }
 }
 
 /// Opens a folder, and makes it where there is none, closed to other users.
 pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
-    let fail = |source| RecordingError::Write { path: path.to_owned(), source };
+    let fail = |source| RecordingError::Write {
+        path: path.to_owned(),
+        source,
+    };
     // Nothing is made where another user could redirect it: each part is checked before the next is made in it.
     check_place(path)?;
     let absolute = std::path::absolute(path).map_err(fail)?;
-    let missing: Vec<&Path> = absolute.ancestors().take_while(|part| part.symlink_metadata().is_err()).collect();
+    let missing: Vec<&Path> = absolute
+        .ancestors()
+        .take_while(|part| part.symlink_metadata().is_err())
+        .collect();
     for part in missing.into_iter().rev() {
-        DirBuilder::new().recursive(true).mode(0o700).create(part).map_err(fail)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(part)
+            .map_err(fail)?;
         check(path, part, fail)?;
     }
     enter_named(path).map_err(|e| fail(e.into()))
 }
 
 /// Whether `part` of `path` is one that root may use.
-fn check(path: &Path, part: &Path, fail: impl Fn(io::Error) -> RecordingError) -> Result<(), RecordingError> {
+fn check(
+    path: &Path,
+    part: &Path,
+    fail: impl Fn(io::Error) -> RecordingError,
+) -> Result<(), RecordingError> {
     refuse(path, untrusted(part, Owner::RootOrSudoUser).map_err(fail)?)
 }
 
 fn refuse(path: &Path, found: Option<Untrusted>) -> Result<(), RecordingError> {
-    found.map_or(Ok(()), |found| Err(RecordingError::Untrusted { path: path.to_owned(), found }))
+    found.map_or(Ok(()), |found| {
+        Err(RecordingError::Untrusted {
+            path: path.to_owned(),
+            found,
+        })
+    })
 }
 
 /// Opens a folder that the user named: its links were checked.
 fn enter_named(path: &Path) -> rustix::io::Result<OwnedFd> {
-    open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// Opens a folder in another; a link in its place is refused.
 fn enter(folder: &OwnedFd, name: impl Arg) -> rustix::io::Result<OwnedFd> {
-    openat(folder, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    openat(
+        folder,
+        name,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// Locks a recording for as long as the descriptor is open; whether it was free. The kernel gives the lock back however its
@@ -136,5 +196,7 @@ pub(crate) fn mark_in_use(recording: &OwnedFd) -> bool {
 fn names(folder: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     let entries = Dir::read_from(folder)?.map(|entry| Ok(entry?.file_name().to_owned()));
     let is_entry = |name: &CString| !matches!(name.as_bytes(), b"." | b"..");
-    entries.filter(|name| name.as_ref().map_or(true, is_entry)).collect()
+    entries
+        .filter(|name| name.as_ref().map_or(true, is_entry))
+        .collect()
 }

@@ -60,13 +60,21 @@ pub struct Listing {
 /// [`RecordingError::NoFolder`] or [`RecordingError::Read`] when the folder itself cannot be read.
 pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
     let fail = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RecordingError::NoFolder(runs.to_owned()),
-        _ => RecordingError::Read { path: runs.to_owned(), source },
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            RecordingError::NoFolder(runs.to_owned())
+        }
+        _ => RecordingError::Read {
+            path: runs.to_owned(),
+            source,
+        },
     };
     let mut listings = Vec::new();
     for entry in fs::read_dir(runs).map_err(fail)? {
         let folder = entry.map_err(fail)?.path();
-        if [MANIFEST, PLAN, HOST, TRIALS].iter().any(|file| folder.join(file).exists()) {
+        if [MANIFEST, PLAN, HOST, TRIALS]
+            .iter()
+            .any(|file| folder.join(file).exists())
+        {
             listings.push(listing(folder));
         }
     }
@@ -76,31 +84,48 @@ pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
 }
 
 fn listing(folder: PathBuf) -> Listing {
-    match open_head(&folder).and_then(|head| trial_numbers(&folder).map(|numbers| (head, numbers))) {
+    match open_head(&folder).and_then(|head| trial_numbers(&folder).map(|numbers| (head, numbers)))
+    {
         Ok(((manifest, plan, host), numbers)) => {
             let guest = plan.machines.iter().any(|m| m.is_guest());
             let linux = plan.machines.iter().any(|m| m.is_linux_guest());
-            let named = |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
+            let named =
+                |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
             let trials = folder.join(TRIALS);
-            let done = numbers.iter().filter(|n| trials.join(trial_folder(**n)).join(TRIAL).exists()).count();
+            let done = numbers
+                .iter()
+                .filter(|n| trials.join(trial_folder(**n)).join(TRIAL).exists())
+                .count();
             Listing {
                 started: Some(manifest.started),
                 trials_done: done as u64,
                 trials_planned: plan.trials(),
                 study: plan.study.name().to_owned(),
-                qemu: named(&plan.guest.qemu).or(host.qemu.first().map(|q| q.version.clone())).filter(|_| guest),
-                kernel: named(&plan.guest.kernel).or(host.kernels.first().map(|k| k.release.clone())).filter(|_| linux),
+                qemu: named(&plan.guest.qemu)
+                    .or(host.qemu.first().map(|q| q.version.clone()))
+                    .filter(|_| guest),
+                kernel: named(&plan.guest.kernel)
+                    .or(host.kernels.first().map(|k| k.release.clone()))
+                    .filter(|_| linux),
                 rounds: plan.rounds,
                 name: plan.name,
                 machines: plan.machines,
                 workloads: plan.workloads.into_iter().map(|w| w.name).collect(),
-                state: if manifest.ended.is_some() { State::Finished } else { State::Unfinished },
+                state: if manifest.ended.is_some() {
+                    State::Finished
+                } else {
+                    State::Unfinished
+                },
                 folder,
             }
         }
         Err(error) => Listing {
             started: None,
-            name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            name: folder
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             study: String::new(),
             qemu: None,
             kernel: None,
@@ -111,7 +136,9 @@ fn listing(folder: PathBuf) -> Listing {
             trials_planned: 0,
             state: match error {
                 RecordingError::NotBegun(_) => State::Unfinished,
-                error => State::Damaged { reason: error.to_string() },
+                error => State::Damaged {
+                    reason: error.to_string(),
+                },
             },
             folder,
         },

@@ -21,13 +21,19 @@ pub fn open(folder: &Path) -> Result<Recording, RecordingError> {
     let (manifest, plan, host) = open_head(folder)?;
     let (mut trials, mut damaged) = (Vec::new(), Vec::new());
     // What observes what is there already runs no trials: their folder holds its artifacts.
-    let numbers = if plan.is_attached() { Vec::new() } else { trial_numbers(folder)? };
+    let numbers = if plan.is_attached() {
+        Vec::new()
+    } else {
+        trial_numbers(folder)?
+    };
     for &number in &numbers {
         let name = trial_folder(number);
         match trial::read(&folder.join(TRIALS).join(&name)) {
             Ok(Some(record)) => match misfit(&record, number, &plan) {
                 None => trials.push(record),
-                Some(why) => damaged.push(format!("trial {name} does not belong to this recording: {why}")),
+                Some(why) => damaged.push(format!(
+                    "trial {name} does not belong to this recording: {why}"
+                )),
             },
             // The last one of a run that was cut off was under way.
             Ok(None) if manifest.ended.is_none() && Some(&number) == numbers.last() => {}
@@ -35,7 +41,14 @@ pub fn open(folder: &Path) -> Result<Recording, RecordingError> {
             Err(error) => damaged.push(format!("trial {name}: {error}")),
         }
     }
-    Ok(Recording { folder: folder.to_owned(), manifest, plan, host, trials, damaged })
+    Ok(Recording {
+        folder: folder.to_owned(),
+        manifest,
+        plan,
+        host,
+        trials,
+        damaged,
+    })
 }
 
 /// What all trials share: `run.json`, `plan.toml`, `host.json`.
@@ -43,12 +56,20 @@ pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), Re
     if !folder.is_dir() {
         return Err(RecordingError::NoFolder(folder.to_owned()));
     }
-    let foreign = |missing| RecordingError::Foreign { folder: folder.to_owned(), missing };
+    let foreign = |missing| RecordingError::Foreign {
+        folder: folder.to_owned(),
+        missing,
+    };
     let path = folder.join(PLAN);
     let Some(manifest) = read_json(&folder.join(MANIFEST), LARGEST_FILE)? else {
         // It is written last.
-        let begun = !path.is_file() || trial_numbers(folder).is_ok_and(|numbers| !numbers.is_empty());
-        return Err(if begun { foreign(MANIFEST) } else { RecordingError::NotBegun(folder.to_owned()) });
+        let begun =
+            !path.is_file() || trial_numbers(folder).is_ok_and(|numbers| !numbers.is_empty());
+        return Err(if begun {
+            foreign(MANIFEST)
+        } else {
+            RecordingError::NotBegun(folder.to_owned())
+        });
     };
     let bytes = read_bounded(&path, LARGEST_FILE)?.ok_or_else(|| foreign(PLAN))?;
     let plan = String::from_utf8(bytes)
@@ -62,11 +83,17 @@ pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), Re
 /// The numbers of the trials' folders, in order; what else lies there is none of ours.
 pub(crate) fn trial_numbers(folder: &Path) -> Result<Vec<u32>, RecordingError> {
     let path = folder.join(TRIALS);
-    let fail = |source| RecordingError::Read { path: path.clone(), source };
+    let fail = |source| RecordingError::Read {
+        path: path.clone(),
+        source,
+    };
     let entries = match fs::read_dir(&path) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err(RecordingError::Foreign { folder: folder.to_owned(), missing: TRIALS });
+            return Err(RecordingError::Foreign {
+                folder: folder.to_owned(),
+                missing: TRIALS,
+            });
         }
         Err(e) => return Err(fail(e)),
     };
@@ -74,7 +101,11 @@ pub(crate) fn trial_numbers(folder: &Path) -> Result<Vec<u32>, RecordingError> {
     for entry in entries {
         let name = entry.map_err(fail)?.file_name();
         let name = name.to_string_lossy();
-        numbers.extend(name.parse::<u32>().ok().filter(|n| trial_folder(*n) == name));
+        numbers.extend(
+            name.parse::<u32>()
+                .ok()
+                .filter(|n| trial_folder(*n) == name),
+        );
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -92,12 +123,22 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
         return Some(format!("the plan has no machine {}", record.machine));
     }
     if record.machine.is_guest() && !plan.variants.iter().any(|v| v.name == record.variant) {
-        return Some(format!("the plan has no variant '{}'", record.variant.escape_default()));
+        return Some(format!(
+            "the plan has no variant '{}'",
+            record.variant.escape_default()
+        ));
     }
-    if record.step.is_some_and(|size| !(0..plan.steps()).any(|step| plan.size(step) == Some(size))) {
+    if record
+        .step
+        .is_some_and(|size| !(0..plan.steps()).any(|step| plan.size(step) == Some(size)))
+    {
         return Some("the plan's range has no such step".to_owned());
     }
-    if !plan.workloads.iter().any(|w| w.name == record.workload.name) {
+    if !plan
+        .workloads
+        .iter()
+        .any(|w| w.name == record.workload.name)
+    {
         return Some(format!("the plan has no workload {}", record.workload.name));
     }
     None

@@ -30,7 +30,9 @@ pub struct Recording {
 impl Recording {
     /// The folder of a trial: its raw traces are there.
     pub fn trial_folder(&self, number: u32) -> PathBuf {
-        self.folder.join(layout::TRIALS).join(layout::trial_folder(number))
+        self.folder
+            .join(layout::TRIALS)
+            .join(layout::trial_folder(number))
     }
 
     /// Takes files that are added to a trial afterwards.
@@ -42,9 +44,16 @@ impl Recording {
     ///
     /// # Errors
     /// [`RecordingError`] when it is missing, damaged or of a newer version.
-    pub fn artifact<T: DeserializeOwned>(&self, trial: u32, name: &str) -> Result<T, RecordingError> {
+    pub fn artifact<T: DeserializeOwned>(
+        &self,
+        trial: u32,
+        name: &str,
+    ) -> Result<T, RecordingError> {
         let path = self.trial_folder(trial).join(name);
-        let missing = || RecordingError::Damaged { path: path.clone(), reason: "the file is missing".to_owned() };
+        let missing = || RecordingError::Damaged {
+            path: path.clone(),
+            reason: "the file is missing".to_owned(),
+        };
         read_json(&path, LARGEST_ARTIFACT)?.ok_or_else(missing)
     }
 }

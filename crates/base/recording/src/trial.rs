@@ -4,7 +4,9 @@ use crate::error::RecordingError;
 use crate::file::{read_bounded, read_json, to_json, write_whole};
 use crate::layout::{LATENCIES, TRIAL};
 use hdrhistogram::serialization::V2DeflateSerializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag};
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -26,17 +28,31 @@ struct StoredOperation {
 const OPERATIONS: &str = "/result/operations";
 
 /// Writes both files of a trial into its folder in the recording; the trial counts from the moment `trial.json` is there.
-pub(crate) fn write(recording: &Path, folder: &Path, record: &TrialRecord) -> Result<(), RecordingError> {
+pub(crate) fn write(
+    recording: &Path,
+    folder: &Path,
+    record: &TrialRecord,
+) -> Result<(), RecordingError> {
     let what = format!("trial {}", record.number);
-    let unstorable = |reason: String| RecordingError::Unstorable { what: what.clone(), reason };
+    let unstorable = |reason: String| RecordingError::Unstorable {
+        what: what.clone(),
+        reason,
+    };
     let (bare, operations) = split(record);
     let mut value = serde_json::to_value(&bare).map_err(|e| unstorable(e.to_string()))?;
     // JSON turns a NaN or an infinity into null; better refused now than found unreadable later.
-    serde_json::from_value::<TrialRecord>(value.clone())
-        .map_err(|_| unstorable("a figure in it is not a finite number; report this as a fault of vmtax".to_owned()))?;
+    serde_json::from_value::<TrialRecord>(value.clone()).map_err(|_| {
+        unstorable(
+            "a figure in it is not a finite number; report this as a fault of vmtax".to_owned(),
+        )
+    })?;
     if let Some(slot) = value.pointer_mut(OPERATIONS) {
-        let stored = operations.iter().map(|o| StoredOperation { name: o.name.clone(), latency: o.latency.summary() });
-        *slot = serde_json::to_value(stored.collect::<Vec<_>>()).map_err(|e| unstorable(e.to_string()))?;
+        let stored = operations.iter().map(|o| StoredOperation {
+            name: o.name.clone(),
+            latency: o.latency.summary(),
+        });
+        *slot = serde_json::to_value(stored.collect::<Vec<_>>())
+            .map_err(|e| unstorable(e.to_string()))?;
         let log = log_of(record, &operations).map_err(unstorable)?;
         write_whole(recording, &folder.join(LATENCIES), &log)?;
     }
@@ -46,14 +62,20 @@ pub(crate) fn write(recording: &Path, folder: &Path, record: &TrialRecord) -> Re
 /// Reads a trial back; `None` when it has no `trial.json`.
 pub(crate) fn read(folder: &Path) -> Result<Option<TrialRecord>, RecordingError> {
     let path = folder.join(TRIAL);
-    let damaged = |reason: String| RecordingError::Damaged { path: path.clone(), reason };
-    let Some(mut value) = read_json::<Value>(&path, LARGEST_TRIAL)? else { return Ok(None) };
+    let damaged = |reason: String| RecordingError::Damaged {
+        path: path.clone(),
+        reason,
+    };
+    let Some(mut value) = read_json::<Value>(&path, LARGEST_TRIAL)? else {
+        return Ok(None);
+    };
     let mut stored: Vec<StoredOperation> = Vec::new();
     if let Some(slot) = value.pointer_mut(OPERATIONS) {
         stored = serde_json::from_value(slot.take()).map_err(|e| damaged(e.to_string()))?;
         *slot = Value::Array(Vec::new());
     }
-    let mut record: TrialRecord = serde_json::from_value(value).map_err(|e| damaged(e.to_string()))?;
+    let mut record: TrialRecord =
+        serde_json::from_value(value).map_err(|e| damaged(e.to_string()))?;
     if let Outcome::Done { result } = &mut record.outcome {
         result.operations = read_log(&folder.join(LATENCIES), stored)?;
     }
@@ -77,18 +99,30 @@ fn log_of(record: &TrialRecord, operations: &[Operation]) -> Result<Vec<u8>, Str
     let mut header = IntervalLogWriterBuilder::new();
     header
         .add_comment("[Histogram log format version 1.3]")
-        .add_comment(&format!("vmtax: {} on {}, round {}", record.workload.name, record.machine, record.round))
+        .add_comment(&format!(
+            "vmtax: {} on {}, round {}",
+            record.workload.name, record.machine, record.round
+        ))
         .add_comment("latencies and the interval's maximum in nanoseconds; a tag is an operation");
     if let Ok(started) = record.started.parse::<jiff::Timestamp>() {
-        header.with_start_time(SystemTime::from(started)).with_base_time(SystemTime::from(started));
+        header
+            .with_start_time(SystemTime::from(started))
+            .with_base_time(SystemTime::from(started));
     }
-    let mut log = header.begin_log_with(&mut bytes, &mut serializer).map_err(|e| e.to_string())?;
+    let mut log = header
+        .begin_log_with(&mut bytes, &mut serializer)
+        .map_err(|e| e.to_string())?;
     let total = record.result().map_or(0.0, |r| r.total_s);
     let duration = Duration::try_from_secs_f64(total).unwrap_or_default();
     for operation in operations {
         let tag = tag_of(&operation.name);
-        log.write_histogram(operation.latency.histogram(), Duration::ZERO, duration, Tag::new(&tag))
-            .map_err(|e| format!("{e:?}"))?;
+        log.write_histogram(
+            operation.latency.histogram(),
+            Duration::ZERO,
+            duration,
+            Tag::new(&tag),
+        )
+        .map_err(|e| format!("{e:?}"))?;
     }
     Ok(bytes)
 }
@@ -96,26 +130,49 @@ fn log_of(record: &TrialRecord, operations: &[Operation]) -> Result<Vec<u8>, Str
 /// The operations that `trial.json` lists, with their distributions from the log: line by line in the same order, tag
 /// and count checked, so that a log of another trial does not pass.
 fn read_log(path: &Path, stored: Vec<StoredOperation>) -> Result<Vec<Operation>, RecordingError> {
-    let damaged = |reason: String| RecordingError::Damaged { path: path.to_owned(), reason };
-    let bytes = read_bounded(path, LARGEST_LOG)?.ok_or_else(|| damaged("it is missing".to_owned()))?;
+    let damaged = |reason: String| RecordingError::Damaged {
+        path: path.to_owned(),
+        reason,
+    };
+    let bytes =
+        read_bounded(path, LARGEST_LOG)?.ok_or_else(|| damaged("it is missing".to_owned()))?;
     let mut lines = Vec::new();
     // Line by line: given the whole, the parser looks for a number's end through all of it, for every line.
     for line in bytes.split_inclusive(|b| *b == b'\n') {
         match IntervalLogIterator::new(line).next() {
             Some(Ok(LogEntry::Interval(interval))) => lines.push(interval),
             Some(Ok(LogEntry::StartTime(_) | LogEntry::BaseTime(_))) | None => {}
-            Some(Err(_)) => return Err(damaged("a line is cut off or is no interval of HdrHistogram".to_owned())),
+            Some(Err(_)) => {
+                return Err(damaged(
+                    "a line is cut off or is no interval of HdrHistogram".to_owned(),
+                ));
+            }
         }
     }
     if lines.len() != stored.len() {
-        return Err(damaged(format!("{} operations where {TRIAL} lists {}", lines.len(), stored.len())));
+        return Err(damaged(format!(
+            "{} operations where {TRIAL} lists {}",
+            lines.len(),
+            stored.len()
+        )));
     }
     let mut operations = Vec::with_capacity(stored.len());
-    for (line, StoredOperation { name, latency: summary }) in lines.iter().zip(stored) {
-        let latency = Latency::from_text(line.encoded_histogram()).map_err(|e| damaged(e.to_string()))?;
+    for (
+        line,
+        StoredOperation {
+            name,
+            latency: summary,
+        },
+    ) in lines.iter().zip(stored)
+    {
+        let latency =
+            Latency::from_text(line.encoded_histogram()).map_err(|e| damaged(e.to_string()))?;
         let tag = line.tag().map_or("", |t| t.as_str());
         if tag != tag_of(&name) || latency.count() != summary.map_or(0, |s| s.count) {
-            return Err(damaged(format!("operation '{}' is not the one in {TRIAL}", tag.escape_default())));
+            return Err(damaged(format!(
+                "operation '{}' is not the one in {TRIAL}",
+                tag.escape_default()
+            )));
         }
         operations.push(Operation { name, latency });
     }

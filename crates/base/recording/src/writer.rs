@@ -77,9 +77,16 @@ impl Writer {
             At::Folder(folder) => (folder.to_owned(), empty_folder(folder)?),
         };
         write_whole(&folder, &folder.join(PLAN), toml.as_bytes())?;
-        write_whole(&folder, &folder.join(HOST), &to_json("the host's facts", host)?)?;
+        write_whole(
+            &folder,
+            &folder.join(HOST),
+            &to_json("the host's facts", host)?,
+        )?;
         let trials = folder.join(TRIALS);
-        fs::create_dir(&trials).map_err(|source| RecordingError::Write { path: trials, source })?;
+        fs::create_dir(&trials).map_err(|source| RecordingError::Write {
+            path: trials,
+            source,
+        })?;
         let manifest = Manifest {
             schema: SCHEMA,
             vmtax: vmtax_version.to_owned(),
@@ -88,7 +95,12 @@ impl Writer {
             ended: None,
             kernels: Vec::new(),
         };
-        let writer = Writer { folder, plan: plan.clone(), manifest, _in_use: in_use };
+        let writer = Writer {
+            folder,
+            plan: plan.clone(),
+            manifest,
+            _in_use: in_use,
+        };
         writer.write_manifest()?;
         Ok(writer)
     }
@@ -119,7 +131,10 @@ impl Writer {
         let folder = self.folder.join(TRIALS).join(trial_folder(number));
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),
-            Err(source) => Err(RecordingError::Write { path: folder, source }),
+            Err(source) => Err(RecordingError::Write {
+                path: folder,
+                source,
+            }),
         }
     }
 
@@ -183,12 +198,19 @@ impl Writer {
     }
 
     fn write_manifest(&self) -> Result<(), RecordingError> {
-        write_whole(&self.folder, &self.folder.join(MANIFEST), &to_json(MANIFEST, &self.manifest)?)
+        write_whole(
+            &self.folder,
+            &self.folder.join(MANIFEST),
+            &to_json(MANIFEST, &self.manifest)?,
+        )
     }
 }
 
 fn unstorable(plan: &Plan, reason: impl ToString) -> RecordingError {
-    RecordingError::Unstorable { what: format!("the plan '{}'", plan.name), reason: reason.to_string() }
+    RecordingError::Unstorable {
+        what: format!("the plan '{}'", plan.name),
+        reason: reason.to_string(),
+    }
 }
 
 /// The time, to the second.
@@ -199,7 +221,10 @@ fn now() -> Timestamp {
 
 /// Makes the folder unless it is there; one that holds files is refused.
 fn empty_folder(folder: &Path) -> Result<OwnedFd, RecordingError> {
-    let failed = |source| RecordingError::Write { path: folder.to_owned(), source };
+    let failed = |source| RecordingError::Write {
+        path: folder.to_owned(),
+        source,
+    };
     let opened = create(folder)?;
     if fs::read_dir(folder).map_err(failed)?.next().is_some() {
         return Err(RecordingError::NotEmpty(folder.to_owned()));

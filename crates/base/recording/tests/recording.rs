@@ -43,11 +43,16 @@ fn what_is_written_is_read_back() {
     assert_eq!(recording.trials.len(), written.len());
     for (read, written) in recording.trials.iter().zip(&written) {
         // Equal to the bit, except the histograms' bookkeeping of the exact largest value.
-        let operations = |t: &vmtax_model::TrialRecord| t.result().map(|r| r.operations.clone()).unwrap_or_default();
+        let operations = |t: &vmtax_model::TrialRecord| {
+            t.result().map(|r| r.operations.clone()).unwrap_or_default()
+        };
         for (a, b) in operations(read).iter().zip(&operations(written)) {
             assert_eq!(a.name, b.name);
             assert_eq!(a.latency.summary(), b.latency.summary());
-            assert_eq!(a.latency.buckets().collect::<Vec<_>>(), b.latency.buckets().collect::<Vec<_>>());
+            assert_eq!(
+                a.latency.buckets().collect::<Vec<_>>(),
+                b.latency.buckets().collect::<Vec<_>>()
+            );
         }
         assert_eq!(format!("{:?}", bare(read)), format!("{:?}", bare(written)));
     }
@@ -74,7 +79,11 @@ fn the_golden_recording_opens() {
     assert_eq!(recording.damaged, Vec::<String>::new());
     assert_eq!(recording.trials.len(), 24);
     assert_eq!(recording.plan, plan());
-    let getpid = recording.trials[1].result().unwrap().summary("getpid").unwrap();
+    let getpid = recording.trials[1]
+        .result()
+        .unwrap()
+        .summary("getpid")
+        .unwrap();
     assert_eq!(getpid.count, 400);
 }
 
@@ -82,7 +91,10 @@ fn the_golden_recording_opens() {
 #[ignore = "makes the golden recording of a new schema"]
 fn by_hand_make_golden() {
     // Today's version could not be told from a former one's otherwise.
-    assert!(!golden().exists(), "there is one of this schema: it stays as it was written");
+    assert!(
+        !golden().exists(),
+        "there is one of this schema: it stays as it was written"
+    );
     let runs = tempfile::tempdir().unwrap();
     copy(&write_run(runs.path()), &golden());
 }
@@ -104,9 +116,15 @@ fn a_kill_loses_only_the_trial_under_way() {
     assert_eq!((recording.trials.len(), recording.damaged.len()), (1, 0));
     assert_eq!(recording.manifest.ended, None);
     let listing = &list(runs.path()).unwrap()[0];
-    assert_eq!((listing.trials_done, listing.trials_planned, &listing.state), (1, 24, &State::Unfinished));
+    assert_eq!(
+        (listing.trials_done, listing.trials_planned, &listing.state),
+        (1, 24, &State::Unfinished)
+    );
     assert_eq!(listing.machines, [Machine::NATIVE, Machine::TCG]);
-    assert_eq!(listing.workloads, [WorkloadName::Cpu, WorkloadName::Syscalls]);
+    assert_eq!(
+        listing.workloads,
+        [WorkloadName::Cpu, WorkloadName::Syscalls]
+    );
 }
 
 #[test]
@@ -114,9 +132,15 @@ fn other_users_may_not_read_a_recording() {
     let place = tempfile::tempdir().unwrap();
     let runs = place.path().join("new/runs");
     let writer = Writer::create(&folder_of(&runs), &plan(), &host(), &[], "0.1.0").unwrap();
-    let named = Writer::create_at(&place.path().join("named"), &plan(), &host(), &[], "0.1.0").unwrap();
+    let named =
+        Writer::create_at(&place.path().join("named"), &plan(), &host(), &[], "0.1.0").unwrap();
     for folder in [&runs, writer.folder(), named.folder()] {
-        assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700, "{}", folder.display());
+        assert_eq!(
+            fs::metadata(folder).unwrap().permissions().mode() & 0o777,
+            0o700,
+            "{}",
+            folder.display()
+        );
     }
 }
 
@@ -127,7 +151,9 @@ fn only_recordings_that_no_process_writes_are_swept() {
     let writer = |_| Writer::create(&runs, &plan(), &host(), &[], "0.1.0").unwrap();
     let [in_use, left] = [0, 1].map(writer);
     let unfinished = |writer: &Writer| writer.folder().join("unfinished.part");
-    [&in_use, &left].iter().for_each(|writer| fs::write(unfinished(writer), "{").unwrap());
+    [&in_use, &left]
+        .iter()
+        .for_each(|writer| fs::write(unfinished(writer), "{").unwrap());
     let (used, gone) = (unfinished(&in_use), unfinished(&left));
     drop(left);
     // A folder that another has put there as a link.
@@ -152,33 +178,58 @@ fn root_does_not_use_a_folder_that_another_user_can_change() {
         assert!(error.contains(why) && error.contains("--dir"), "{error}");
     };
     chown(&above, Some(65534), None).unwrap();
-    refused(RecordingsFolder::create(&runs), "above belongs to user 65534");
+    refused(
+        RecordingsFolder::create(&runs),
+        "above belongs to user 65534",
+    );
     assert!(!runs.exists(), "made in a folder of another user");
     let named = Writer::create_at(&above.join("named"), &plan(), &host(), &[], "0.1.0");
-    assert!(matches!(named, Err(RecordingError::Untrusted { .. })), "{named:?}");
+    assert!(
+        matches!(named, Err(RecordingError::Untrusted { .. })),
+        "{named:?}"
+    );
     chown(&above, Some(0), None).unwrap();
     RecordingsFolder::create(&runs).unwrap();
     chown(&runs, Some(65534), None).unwrap();
     refused(RecordingsFolder::open(&runs), "runs belongs to user 65534");
-    refused(RecordingsFolder::create(&runs), "runs belongs to user 65534");
+    refused(
+        RecordingsFolder::create(&runs),
+        "runs belongs to user 65534",
+    );
     // Recordings of another user in a folder of root's are not swept.
     chown(&runs, Some(0), None).unwrap();
     let theirs = runs.join("20250101T000000Z-theirs");
     fs::create_dir(&theirs).unwrap();
     chown(&theirs, Some(65534), None).unwrap();
-    RecordingsFolder::open(&runs).unwrap().sweep(|_| panic!("swept a folder of another user"));
+    RecordingsFolder::open(&runs)
+        .unwrap()
+        .sweep(|_| panic!("swept a folder of another user"));
 }
 
 #[test]
 fn runs_of_the_same_second_do_not_collide() {
     let runs = tempfile::tempdir().unwrap();
     let folders: Vec<_> = (0..3)
-        .map(|_| Writer::create(&folder_of(runs.path()), &plan(), &host(), &[], "0.1.0").unwrap().folder().to_owned())
+        .map(|_| {
+            Writer::create(&folder_of(runs.path()), &plan(), &host(), &[], "0.1.0")
+                .unwrap()
+                .folder()
+                .to_owned()
+        })
         .collect();
     assert!(folders.iter().all(|f| open(f).is_ok()));
-    assert!(folders.iter().all(|f| folders.iter().filter(|o| *o == f).count() == 1), "{folders:?}");
+    assert!(
+        folders
+            .iter()
+            .all(|f| folders.iter().filter(|o| *o == f).count() == 1),
+        "{folders:?}"
+    );
     let name = folders[0].file_name().unwrap().to_str().unwrap();
-    assert_eq!((name.len(), &name[8..9], &name[15..]), (23, "T", "Z-golden"), "{name}");
+    assert_eq!(
+        (name.len(), &name[8..9], &name[15..]),
+        (23, "T", "Z-golden"),
+        "{name}"
+    );
 }
 
 #[test]
@@ -186,8 +237,13 @@ fn an_unwritable_folder_is_named() {
     let runs = tempfile::tempdir().unwrap();
     let file = runs.path().join("a-file");
     fs::write(&file, "").unwrap();
-    let error = RecordingsFolder::create(&file.join("runs")).unwrap_err().to_string();
-    assert!(error.contains("a-file/runs") && error.contains("choose a folder"), "{error}");
+    let error = RecordingsFolder::create(&file.join("runs"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("a-file/runs") && error.contains("choose a folder"),
+        "{error}"
+    );
     let mut bad = plan();
     bad.name = "../up".into();
     assert!(Writer::create(&folder_of(runs.path()), &bad, &host(), &[], "0.1.0").is_err());
@@ -202,7 +258,10 @@ fn a_figure_that_is_no_number_is_refused() {
         result.measures[0].value = f64::NAN;
     }
     let error = writer.write(&record).unwrap_err().to_string();
-    assert!(error.contains("trial 0") && error.contains("finite"), "{error}");
+    assert!(
+        error.contains("trial 0") && error.contains("finite"),
+        "{error}"
+    );
     assert!(open(writer.folder()).unwrap().trials.is_empty());
 }
 
@@ -216,7 +275,10 @@ fn names_that_are_no_tags_survive() {
     }
     writer.write(&record).unwrap();
     let recording = open(writer.folder()).unwrap();
-    assert_eq!(recording.trials[0].result().unwrap().operations[0].name, "a, b\n#c");
+    assert_eq!(
+        recording.trials[0].result().unwrap().operations[0].name,
+        "a, b\n#c"
+    );
 }
 
 #[test]
@@ -238,7 +300,11 @@ fn a_damaged_trial_is_listed_and_the_rest_opens() {
     assert_eq!(recording.trials.len(), 15);
     assert_eq!(recording.damaged.len(), 9, "{:#?}", recording.damaged);
     let says = |n: u32, what: &str| {
-        let line = recording.damaged.iter().find(|line| line.starts_with(&format!("trial {n:04}"))).unwrap();
+        let line = recording
+            .damaged
+            .iter()
+            .find(|line| line.starts_with(&format!("trial {n:04}")))
+            .unwrap();
         assert!(line.contains(what), "{line}");
     };
     says(0, "trial.json");
@@ -259,18 +325,34 @@ fn foreign_and_newer_folders_say_what_to_do() {
     assert!(message(Path::new("/nowhere")).contains("vmtax list"));
     assert!(message(runs.path()).contains("run.json is missing"));
     edit(&folder.join("run.json"), "\"schema\": 1", "\"schema\": 7");
-    assert!(message(&folder).contains("update vmtax"), "{}", message(&folder));
+    assert!(
+        message(&folder).contains("update vmtax"),
+        "{}",
+        message(&folder)
+    );
     edit(&folder.join("run.json"), "\"schema\": 7", "\"schema\": 1");
     edit(&folder.join("plan.toml"), "rounds", "repeats");
     assert!(message(&folder).contains("repeats"), "{}", message(&folder));
     edit(&folder.join("plan.toml"), "repeats", "rounds");
     fs::write(folder.join("host.json"), vec![b' '; 5 << 20]).unwrap();
-    assert!(message(&folder).contains("larger than"), "{}", message(&folder));
+    assert!(
+        message(&folder).contains("larger than"),
+        "{}",
+        message(&folder)
+    );
     fs::remove_file(folder.join("host.json")).unwrap();
     fs::create_dir(folder.join("host.json")).unwrap();
-    assert!(message(&folder).contains("not a regular file"), "{}", message(&folder));
+    assert!(
+        message(&folder).contains("not a regular file"),
+        "{}",
+        message(&folder)
+    );
     fs::remove_dir(folder.join("host.json")).unwrap();
-    assert!(message(&folder).contains("host.json is missing"), "{}", message(&folder));
+    assert!(
+        message(&folder).contains("host.json is missing"),
+        "{}",
+        message(&folder)
+    );
 }
 
 #[test]
@@ -284,7 +366,10 @@ fn what_was_killed_while_it_began_is_unfinished_and_no_damage() {
     for file in ["host.json", "unfinished.part"] {
         assert_eq!(state(), State::Unfinished);
         let said = open(&folder).unwrap_err().to_string();
-        assert!(said.contains("before its first trial") && said.contains("remove the folder"), "{said}");
+        assert!(
+            said.contains("before its first trial") && said.contains("remove the folder"),
+            "{said}"
+        );
         let _ = fs::remove_file(folder.join(file));
     }
 }
@@ -295,7 +380,10 @@ fn a_file_that_cannot_be_written_leaves_no_part_of_it() {
     let folder = runs.path().join("run");
     let writer = Writer::create_at(&folder, &plan(), &host(), &[], "1.0").unwrap();
     fs::create_dir_all(folder.join("trials/0000/trial.json")).unwrap();
-    assert!(matches!(writer.write(&trials()[0]), Err(RecordingError::Write { .. })));
+    assert!(matches!(
+        writer.write(&trials()[0]),
+        Err(RecordingError::Write { .. })
+    ));
     assert!(!folder.join("unfinished.part").exists());
 }
 
@@ -310,9 +398,18 @@ fn the_list_shows_good_and_damaged() {
     assert_eq!(listings.len(), 2, "{listings:?}");
     assert!(matches!(&listings[0].state, State::Damaged { reason } if reason.contains("run.json")));
     assert_eq!(listings[0].name, "20261120T130000Z-broken");
-    assert_eq!((listings[1].name.as_str(), &listings[1].state), ("golden", &State::Finished));
-    assert_eq!((listings[1].trials_done, listings[1].trials_planned), (24, 24));
-    assert!(matches!(list(Path::new("/nowhere")), Err(RecordingError::NoFolder(_))));
+    assert_eq!(
+        (listings[1].name.as_str(), &listings[1].state),
+        ("golden", &State::Finished)
+    );
+    assert_eq!(
+        (listings[1].trials_done, listings[1].trials_planned),
+        (24, 24)
+    );
+    assert!(matches!(
+        list(Path::new("/nowhere")),
+        Err(RecordingError::NoFolder(_))
+    ));
 }
 
 #[test]
@@ -320,8 +417,16 @@ fn the_list_goes_by_the_time_of_the_run_not_by_the_name_of_its_folder() {
     let (runs, folder) = copied();
     let later = runs.path().join("1-later");
     copy(&folder, &later);
-    edit(&later.join("run.json"), "\"started\": \"2026", "\"started\": \"2027");
-    let listed: Vec<PathBuf> = list(runs.path()).unwrap().into_iter().map(|listing| listing.folder).collect();
+    edit(
+        &later.join("run.json"),
+        "\"started\": \"2026",
+        "\"started\": \"2027",
+    );
+    let listed: Vec<PathBuf> = list(runs.path())
+        .unwrap()
+        .into_iter()
+        .map(|listing| listing.folder)
+        .collect();
     assert_eq!(listed, [folder, later]);
 }
 
@@ -350,7 +455,11 @@ mod hostile {
         prop_oneof![
             any::<usize>().prop_map(Damage::Cut),
             (any::<usize>(), any::<u8>()).prop_map(|(at, b)| Damage::Set(at, b)),
-            (any::<usize>(), proptest::collection::vec(any::<u8>(), 1..20)).prop_map(|(at, b)| Damage::Insert(at, b)),
+            (
+                any::<usize>(),
+                proptest::collection::vec(any::<u8>(), 1..20)
+            )
+                .prop_map(|(at, b)| Damage::Insert(at, b)),
             proptest::collection::vec(any::<u8>(), 0..200).prop_map(Damage::Replace),
         ]
     }

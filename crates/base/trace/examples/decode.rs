@@ -51,8 +51,12 @@ fn main() -> Result<(), Fault> {
 fn decode(formats: &Formats, mut events: Events<'_>, field: &str) -> Result<(), Fault> {
     let mut parts = field.splitn(3, '.');
     let mut part = || parts.next().ok_or("a field is SYSTEM.EVENT.FIELD");
-    let id = formats.event(part()?, part()?).ok_or("no such event in the trace")?;
-    let field = formats.field(id, part()?).ok_or("no such field of that event")?;
+    let id = formats
+        .event(part()?, part()?)
+        .ok_or("no such event in the trace")?;
+    let field = formats
+        .field(id, part()?)
+        .ok_or("no such field of that event")?;
 
     let begin = Instant::now();
     let (mut ticks, mut sum, mut found) = (0, 0_u64, 0_u64);
@@ -67,9 +71,15 @@ fn decode(formats: &Formats, mut events: Events<'_>, field: &str) -> Result<(), 
     }
     let seconds = begin.elapsed().as_secs_f64();
     println!("{:?}", events.counts());
-    println!("events {} found {found} sum {sum} last {ticks}", events.counts().events);
+    println!(
+        "events {} found {found} sum {sum} last {ticks}",
+        events.counts().events
+    );
     let status = fs::read_to_string("/proc/self/status")?;
-    let memory = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
+    let memory = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .ok_or("no VmHWM in /proc/self/status")?;
     println!("seconds {seconds:.6} memory {}", memory.trim());
     Ok(())
 }
@@ -99,11 +109,13 @@ impl Pages {
         }
         let mut delta = if first { 0 } else { delta };
         if delta >= MAX_DELTA {
-            self.page.extend((30 | (((delta % MAX_DELTA) as u32) << 5)).to_le_bytes());
+            self.page
+                .extend((30 | (((delta % MAX_DELTA) as u32) << 5)).to_le_bytes());
             self.page.extend(((delta / MAX_DELTA) as u32).to_le_bytes());
             delta = 0;
         }
-        self.page.extend(((record.len() as u32 / 4) | ((delta as u32) << 5)).to_le_bytes());
+        self.page
+            .extend(((record.len() as u32 / 4) | ((delta as u32) << 5)).to_le_bytes());
         self.page.extend(record);
         Ok(())
     }
@@ -126,7 +138,10 @@ fn make(folder: &Path, events: u64) -> Result<(), Fault> {
     }
     for format in fs::read_dir(real.join("formats"))? {
         let format = format?;
-        fs::copy(format.path(), folder.join("formats").join(format.file_name()))?;
+        fs::copy(
+            format.path(),
+            folder.join("formats").join(format.file_name()),
+        )?;
     }
     // All events of the recording in their order: each goes to its CPU, so that pipes are filled in turn.
     let recorded = Folder::open(&real)?;
@@ -134,7 +149,11 @@ fn make(folder: &Path, events: u64) -> Result<(), Fault> {
     let mut stream = recorded.events()?;
     while let Some(entry) = stream.next()? {
         if let Entry::Event(event) = entry {
-            templates.push((event.ticks - last.unwrap_or(event.ticks), event.input as usize, event.data.to_vec()));
+            templates.push((
+                event.ticks - last.unwrap_or(event.ticks),
+                event.input as usize,
+                event.data.to_vec(),
+            ));
             last = Some(event.ticks);
         }
     }
@@ -143,9 +162,16 @@ fn make(folder: &Path, events: u64) -> Result<(), Fault> {
     let mut pages = Vec::new();
     for cpu in 0..recorded.inputs().len() {
         // What is there stays: it may be a pipe.
-        let file =
-            File::options().write(true).create(true).truncate(false).open(folder.join(format!("made.cpu{cpu}.raw")))?;
-        pages.push(Pages { file, page: Vec::new(), now: 1 << 40 });
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(folder.join(format!("made.cpu{cpu}.raw")))?;
+        pages.push(Pages {
+            file,
+            page: Vec::new(),
+            now: 1 << 40,
+        });
     }
     let mut now = 1 << 40;
     for (_, (since, input, record)) in (0..events).zip(templates.iter().cycle()) {

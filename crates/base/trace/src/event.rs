@@ -36,7 +36,9 @@ impl Event<'_> {
     #[inline]
     pub fn in_interrupt(&self) -> bool {
         // `common_flags` has always been the third byte of a record.
-        self.data.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0)
+        self.data
+            .get(2)
+            .is_some_and(|flags| flags & IN_INTERRUPT != 0)
     }
 }
 

@@ -37,13 +37,9 @@ pub(crate) enum DecoderStep {
         events: Option<u64>,
     },
     /// Invalid data; `ends` where the start of the next record is unknown.
-    Damaged {
-        ends: bool,
-    },
+    Damaged { ends: bool },
     /// The end, with what is known only there to be lost.
-    End {
-        lost: Option<u64>,
-    },
+    End { lost: Option<u64> },
 }
 
 /// The entries of a decoder.
@@ -60,11 +56,23 @@ impl Decoded<'_> {
         while !self.ended {
             let events = match self.decoder.step(&mut self.counts)? {
                 DecoderStep::Nothing => continue,
-                DecoderStep::Event { ticks, cpu, id, pid } => {
+                DecoderStep::Event {
+                    ticks,
+                    cpu,
+                    id,
+                    pid,
+                } => {
                     self.counts.time(&mut self.last, ticks);
                     self.counts.events += 1;
                     let data = self.decoder.record();
-                    return Ok(Some(Entry::Event(Event { ticks, cpu, input: 0, id, pid, data })));
+                    return Ok(Some(Entry::Event(Event {
+                        ticks,
+                        cpu,
+                        input: 0,
+                        id,
+                        pid,
+                        data,
+                    })));
                 }
                 DecoderStep::Lost { ticks, events } => {
                     self.last = self.last.max(ticks.unwrap_or(0));
@@ -84,7 +92,12 @@ impl Decoded<'_> {
                 }
             };
             self.counts.loss(events);
-            return Ok(Some(Entry::Lost(Lost { ticks: self.last, cpu: 0, input: 0, events })));
+            return Ok(Some(Entry::Lost(Lost {
+                ticks: self.last,
+                cpu: 0,
+                input: 0,
+                events,
+            })));
         }
         Ok(None)
     }
@@ -101,14 +114,22 @@ impl<'f> Events<'f> {
 
     pub(crate) fn of(decoder: impl Decoder + 'f) -> Events<'f> {
         let decoder = Box::new(decoder);
-        Events(Source::Other(Decoded { decoder, last: 0, ended: false, counts: Counts::default() }))
+        Events(Source::Other(Decoded {
+            decoder,
+            last: 0,
+            ended: false,
+            counts: Counts::default(),
+        }))
     }
 
     /// The next entry; `None` at the end.
     ///
     /// # Errors
     /// [`TraceError`] when an input cannot be read further.
-    #[expect(clippy::should_implement_trait, reason = "an entry borrows the buffer, which no Iterator can say")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an entry borrows the buffer, which no Iterator can say"
+    )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
         match &mut self.0 {

@@ -44,7 +44,10 @@ pub fn payload_word(head: &[u8], piece: Option<u64>, next: Option<u64>) -> Optio
     match piece.and_then(|piece| usize::try_from(piece).ok()) {
         Some(piece) if piece == at => next,
         Some(piece) if piece < at + WORD => None,
-        _ => head.get(at..at + WORD).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes),
+        _ => head
+            .get(at..at + WORD)
+            .and_then(|word| word.try_into().ok())
+            .map(u64::from_le_bytes),
     }
 }
 
@@ -54,7 +57,11 @@ pub fn frame_length(bytes: &[u8]) -> Option<u64> {
     BEFORE.into_iter().find_map(|before| {
         let frame = bytes.get(before..)?;
         let within = frame.get(ETHERNET..)?;
-        let word = |at: usize| within.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+        let word = |at: usize| {
+            within
+                .get(at..at + 2)
+                .map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])))
+        };
         let length = match [*frame.get(TYPE)?, *frame.get(TYPE + 1)?] {
             IPV4 => {
                 let first = *within.first().filter(|first| **first >> 4 == 4)?;
@@ -62,8 +69,17 @@ pub fn frame_length(bytes: &[u8]) -> Option<u64> {
                 header.filter(|header| header.len() >= LEAST_IP && is_whole(header))?;
                 word(2)?
             }
-            IPV6 => IPV6_HEADER + within.first().filter(|first| **first >> 4 == 6).and_then(|_| word(4))?,
-            ARP => within.get(..ARP_OF_IPV4.len()).filter(|begin| **begin == ARP_OF_IPV4).map(|_| ARP_BYTES)?,
+            IPV6 => {
+                IPV6_HEADER
+                    + within
+                        .first()
+                        .filter(|first| **first >> 4 == 6)
+                        .and_then(|_| word(4))?
+            }
+            ARP => within
+                .get(..ARP_OF_IPV4.len())
+                .filter(|begin| **begin == ARP_OF_IPV4)
+                .map(|_| ARP_BYTES)?,
             _ => return None,
         };
         Some((ETHERNET + length) as u64)
@@ -73,14 +89,20 @@ pub fn frame_length(bytes: &[u8]) -> Option<u64> {
 /// Finds the payload of a packet whose first bytes these are, with or without a header of virtio-net. `None` for any other than
 /// UDP or TCP by IPv4 in one fragment, or where the checksum of the IPv4 header is wrong.
 pub fn payload(bytes: &[u8]) -> Option<Payload> {
-    BEFORE.into_iter().find_map(|before| payload_behind(before, bytes.get(before..)?))
+    BEFORE
+        .into_iter()
+        .find_map(|before| payload_behind(before, bytes.get(before..)?))
 }
 
 fn payload_behind(before: usize, frame: &[u8]) -> Option<Payload> {
-    let ip = frame.get(ETHERNET..).filter(|_| frame.get(TYPE..ETHERNET) == Some(&IPV4))?;
+    let ip = frame
+        .get(ETHERNET..)
+        .filter(|_| frame.get(TYPE..ETHERNET) == Some(&IPV4))?;
     let first = *ip.first().filter(|first| **first >> 4 == 4)?;
     let header = usize::from(first & 0xf) * 4;
-    let of_ip = ip.get(..header).filter(|header| header.len() >= LEAST_IP && is_whole(header))?;
+    let of_ip = ip
+        .get(..header)
+        .filter(|header| header.len() >= LEAST_IP && is_whole(header))?;
     let total = usize::from(u16::from_be_bytes([of_ip[2], of_ip[3]]));
     // More fragments, or not the first.
     if u16::from_be_bytes([of_ip[6], of_ip[7]]) & 0x3fff != 0 {
@@ -95,12 +117,18 @@ fn payload_behind(before: usize, frame: &[u8]) -> Option<Payload> {
         return None;
     }
     let length = total.checked_sub(header + transport)?;
-    Some(Payload { at: before + ETHERNET + header + transport, length })
+    Some(Payload {
+        at: before + ETHERNET + header + transport,
+        length,
+    })
 }
 
 /// Whether the sum of a header's words, its checksum among them, is right (RFC 1071).
 fn is_whole(header: &[u8]) -> bool {
-    let sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let sum: u32 = header
+        .chunks_exact(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     (folded & 0xffff) + (folded >> 16) == 0xffff
 }
@@ -113,9 +141,16 @@ mod tests {
     /// A packet of the kernel's: UDP from 10.0.3.15 to 10.0.3.2, eight bytes of payload, behind so many bytes.
     fn datagram(before: usize) -> Vec<u8> {
         let mut packet = vec![0; before];
-        packet.extend([0x52, 0x54, 0, 0x76, 0x6d, 0x79, 0x52, 0x54, 0, 0x76, 0x6d, 0x7a, 8, 0]);
-        let mut ip = vec![0x45, 0, 0, 36, 0x12, 0x34, 0x40, 0, 64, UDP, 0, 0, 10, 0, 3, 15, 10, 0, 3, 2];
-        let sum: u32 = ip.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+        packet.extend([
+            0x52, 0x54, 0, 0x76, 0x6d, 0x79, 0x52, 0x54, 0, 0x76, 0x6d, 0x7a, 8, 0,
+        ]);
+        let mut ip = vec![
+            0x45, 0, 0, 36, 0x12, 0x34, 0x40, 0, 64, UDP, 0, 0, 10, 0, 3, 15, 10, 0, 3, 2,
+        ];
+        let sum: u32 = ip
+            .chunks_exact(2)
+            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+            .sum();
         let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
         packet.extend(ip);
@@ -155,7 +190,10 @@ mod tests {
             let packet = datagram(before);
             assert_eq!(frame_length(&packet), Some((packet.len() - before) as u64));
             // Headers alone, as probes read them.
-            assert_eq!(frame_length(&packet[..before + ETHERNET + LEAST_IP]), Some(50));
+            assert_eq!(
+                frame_length(&packet[..before + ETHERNET + LEAST_IP]),
+                Some(50)
+            );
             let mut arp = packet[..before + TYPE].to_vec();
             arp.extend(ARP);
             arp.extend(ARP_OF_IPV4);

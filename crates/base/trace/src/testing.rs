@@ -27,7 +27,16 @@ pub(crate) fn format(name: &str, id: u16, fields: &[&str]) -> String {
 /// One event, `test.number`, ID 7, with a number in 8 bytes.
 pub(crate) fn formats() -> Formats {
     let mut formats = Formats::default();
-    formats.add("test", &format("number", 7, &["field:u64 number;\toffset:8;\tsize:8;\tsigned:0;"])).unwrap();
+    formats
+        .add(
+            "test",
+            &format(
+                "number",
+                7,
+                &["field:u64 number;\toffset:8;\tsize:8;\tsigned:0;"],
+            ),
+        )
+        .unwrap();
     formats
 }
 
@@ -49,7 +58,12 @@ pub(crate) struct Page {
 
 impl Page {
     pub fn new(stamp: u64) -> Page {
-        Page { stamp, commit: None, missed: None, data: Vec::new() }
+        Page {
+            stamp,
+            commit: None,
+            missed: None,
+            data: Vec::new(),
+        }
     }
 
     pub fn word(mut self, word: u32) -> Page {
@@ -80,12 +94,14 @@ impl Page {
     }
 
     pub fn extend(self, delta: u64) -> Page {
-        self.header(30, delta as u32 & 0x7ff_ffff).word((delta >> 27) as u32)
+        self.header(30, delta as u32 & 0x7ff_ffff)
+            .word((delta >> 27) as u32)
     }
 
     pub fn absolute(self, stamp: u64) -> Page {
         let stamp = stamp & ((1 << 59) - 1);
-        self.header(31, stamp as u32 & 0x7ff_ffff).word((stamp >> 27) as u32)
+        self.header(31, stamp as u32 & 0x7ff_ffff)
+            .word((stamp >> 27) as u32)
     }
 
     pub fn discarded(self, delta: u32, words: u32) -> Page {
@@ -145,7 +161,9 @@ pub(crate) fn read(inputs: &[&[u8]]) -> (Vec<Collected>, Counts) {
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
         got.push(match entry {
-            Entry::Event(event) => Collected::Number(event.ticks, number.unsigned(event.data).unwrap()),
+            Entry::Event(event) => {
+                Collected::Number(event.ticks, number.unsigned(event.data).unwrap())
+            }
             Entry::Lost(Lost { ticks, events, .. }) => Collected::Lost(ticks, events),
         });
     }

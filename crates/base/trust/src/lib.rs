@@ -73,7 +73,10 @@ fn first_untrusted(path: &Path, owner: Owner, is_parent: bool) -> io::Result<Opt
     let path = std::path::absolute(path)?;
     let named = trusted.first_untrusted(&path, is_parent)?;
     // Where its links lead.
-    named.map_or_else(|| trusted.first_untrusted(&path.canonicalize()?, is_parent), |part| Ok(Some(part)))
+    named.map_or_else(
+        || trusted.first_untrusted(&path.canonicalize()?, is_parent),
+        |part| Ok(Some(part)),
+    )
 }
 
 /// Users and groups who may change what root uses.
@@ -84,8 +87,15 @@ struct Trusted {
 
 impl Trusted {
     fn new(owner: Owner) -> Trusted {
-        let number = |name| env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
-        let mut trusted = Trusted { users: vec![0], groups: vec![0] };
+        let number = |name| {
+            env::var(name)
+                .ok()
+                .and_then(|value| value.parse::<u32>().ok())
+        };
+        let mut trusted = Trusted {
+            users: vec![0],
+            groups: vec![0],
+        };
         if owner == Owner::RootOrSudoUser {
             let (user, group) = (number("SUDO_UID"), number("SUDO_GID"));
             trusted.users.extend(user);
@@ -101,9 +111,13 @@ impl Trusted {
     fn first_untrusted(&self, path: &Path, is_parent: bool) -> io::Result<Option<Untrusted>> {
         let parts: Vec<&Path> = path.ancestors().collect();
         for part in parts.into_iter().rev() {
-            let access = self.foreign_access(&fs::symlink_metadata(part)?, part == path && !is_parent);
+            let access =
+                self.foreign_access(&fs::symlink_metadata(part)?, part == path && !is_parent);
             if let Some(access) = access {
-                return Ok(Some(Untrusted { part: part.to_owned(), access }));
+                return Ok(Some(Untrusted {
+                    part: part.to_owned(),
+                    access,
+                }));
             }
         }
         Ok(None)
@@ -120,7 +134,8 @@ impl Trusted {
         } else if mode & 0o002 != 0 {
             Some(Access::WritableByAll)
         } else {
-            (mode & 0o020 != 0 && !self.groups.contains(&part.gid())).then(|| Access::WritableByGroup(part.gid()))
+            (mode & 0o020 != 0 && !self.groups.contains(&part.gid()))
+                .then(|| Access::WritableByGroup(part.gid()))
         }
     }
 }
@@ -144,14 +159,19 @@ mod tests {
 
     /// What is wrong with it for root, without the place.
     fn reason(path: &Path) -> String {
-        untrusted(path, Owner::RootOrSudoUser).unwrap().map_or("none".to_owned(), |found| found.to_string())
+        untrusted(path, Owner::RootOrSudoUser)
+            .unwrap()
+            .map_or("none".to_owned(), |found| found.to_string())
     }
 
     #[test]
     #[ignore = "needs root"]
     fn every_part_of_a_path_is_checked() {
         let place = tempfile::tempdir().unwrap();
-        let (above, folder) = (place.path().join("above"), place.path().join("above/folder"));
+        let (above, folder) = (
+            place.path().join("above"),
+            place.path().join("above/folder"),
+        );
         fs::create_dir_all(&folder).unwrap();
         assert_eq!(reason(&folder), "none");
         for (part, below) in [(&above, "above"), (&folder, "folder")] {
@@ -161,16 +181,32 @@ mod tests {
             chown(part, Some(0), Some(65534)).unwrap();
             assert_eq!(reason(&folder), "none", "{below}");
             set_mode(part, 0o775);
-            assert_eq!(reason(&folder), named("is writable by group 65534"), "{below}");
+            assert_eq!(
+                reason(&folder),
+                named("is writable by group 65534"),
+                "{below}"
+            );
             chown(part, Some(0), Some(0)).unwrap();
             assert_eq!(reason(&folder), "none", "{below}");
             set_mode(part, 0o777);
-            assert_eq!(reason(&folder), named("is writable by all users"), "{below}");
+            assert_eq!(
+                reason(&folder),
+                named("is writable by all users"),
+                "{below}"
+            );
             // As /tmp: nobody can replace a file of root's, but all can add one.
             set_mode(part, 0o1777);
-            let expected = if part == &above { "none".to_owned() } else { named("is writable by all users") };
+            let expected = if part == &above {
+                "none".to_owned()
+            } else {
+                named("is writable by all users")
+            };
             assert_eq!(reason(&folder), expected, "{below}");
-            assert_eq!(untrusted_parent(&folder, Owner::Root).unwrap(), None, "{below}");
+            assert_eq!(
+                untrusted_parent(&folder, Owner::Root).unwrap(),
+                None,
+                "{below}"
+            );
             set_mode(part, 0o755);
         }
         assert!(untrusted(&place.path().join("none"), Owner::Root).is_err());
@@ -180,16 +216,26 @@ mod tests {
     #[ignore = "needs root"]
     fn a_link_is_of_its_owner_and_of_where_it_leads() {
         let place = tempfile::tempdir().unwrap();
-        let (theirs, ours, link) = (place.path().join("theirs"), place.path().join("ours"), place.path().join("link"));
+        let (theirs, ours, link) = (
+            place.path().join("theirs"),
+            place.path().join("ours"),
+            place.path().join("link"),
+        );
         fs::create_dir(&ours).unwrap();
         fs::create_dir(&theirs).unwrap();
         chown(&theirs, Some(65534), None).unwrap();
         symlink(&ours, &link).unwrap();
         assert_eq!(reason(&link), "none");
         std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
-        assert_eq!(reason(&link), format!("{} belongs to user 65534", link.display()));
+        assert_eq!(
+            reason(&link),
+            format!("{} belongs to user 65534", link.display())
+        );
         fs::remove_file(&link).unwrap();
         symlink(&theirs, &link).unwrap();
-        assert_eq!(reason(&link), format!("{} belongs to user 65534", theirs.display()));
+        assert_eq!(
+            reason(&link),
+            format!("{} belongs to user 65534", theirs.display())
+        );
     }
 }

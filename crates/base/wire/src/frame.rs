@@ -22,10 +22,14 @@ const PIECE: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The other side speaks another version.
-    #[error("the agent speaks protocol {0}, this vmtax {PROTOCOL}: the guest holds another vmtax; restart it")]
+    #[error(
+        "the agent speaks protocol {0}, this vmtax {PROTOCOL}: the guest holds another vmtax; restart it"
+    )]
     Version(u8),
     /// A length out of bounds.
-    #[error("a message of {0} bytes was announced, {MAX_PAYLOAD} is the limit: the stream is damaged or hostile")]
+    #[error(
+        "a message of {0} bytes was announced, {MAX_PAYLOAD} is the limit: the stream is damaged or hostile"
+    )]
     Oversized(usize),
     /// Bytes were changed or mixed in on the way.
     #[error("a message of {0} bytes arrived damaged (checksum): the stream is damaged or hostile")]
@@ -34,7 +38,9 @@ pub enum WireError {
     #[error("corrupt message: {0}")]
     Malformed(String),
     /// A message too large to send.
-    #[error("a message of {0} bytes cannot be sent, {MAX_PAYLOAD} is the limit: run fewer workloads at once")]
+    #[error(
+        "a message of {0} bytes cannot be sent, {MAX_PAYLOAD} is the limit: run fewer workloads at once"
+    )]
     TooLarge(usize),
 }
 
@@ -100,13 +106,18 @@ fn checksum(kind: u8, payload: &[u8]) -> u32 {
 fn open<M: DeserializeOwned>(kind: u8, payload: &[u8]) -> Result<Frame<M>, WireError> {
     let malformed = |why: String| WireError::Malformed(why);
     match kind {
-        MESSAGE => serde_json::from_slice(payload).map(Frame::Message).map_err(|e| malformed(e.to_string())),
+        MESSAGE => serde_json::from_slice(payload)
+            .map(Frame::Message)
+            .map_err(|e| malformed(e.to_string())),
         PIECE => {
             let cut = || malformed("a piece of a file is cut off".to_owned());
             let (&length, rest) = payload.split_first().ok_or_else(cut)?;
             let (name, bytes) = rest.split_at_checked(usize::from(length)).ok_or_else(cut)?;
             let name = std::str::from_utf8(name).map_err(|e| malformed(e.to_string()))?;
-            Ok(Frame::Piece { name: name.to_owned(), bytes: bytes.to_vec() })
+            Ok(Frame::Piece {
+                name: name.to_owned(),
+                bytes: bytes.to_vec(),
+            })
         }
         other => Err(malformed(format!("a frame of kind {other}"))),
     }
@@ -193,7 +204,9 @@ mod tests {
             Frame::Message(text) => text,
             Frame::Piece { name, .. } => panic!("{name}"),
         };
-        std::iter::from_fn(|| decoder.frame()).map(|frame| frame.map(text)).collect()
+        std::iter::from_fn(|| decoder.frame())
+            .map(|frame| frame.map(text))
+            .collect()
     }
 
     proptest! {
@@ -245,7 +258,13 @@ mod tests {
         stream.extend_from_slice(&encode(&"next").unwrap());
         let mut decoder = Decoder::new();
         decoder.push(&stream);
-        assert_eq!(all(&mut decoder), [Err(WireError::Oversized(0xffff_ffff)), Ok("next".to_owned())]);
+        assert_eq!(
+            all(&mut decoder),
+            [
+                Err(WireError::Oversized(0xffff_ffff)),
+                Ok("next".to_owned())
+            ]
+        );
     }
 
     #[test]
@@ -260,7 +279,11 @@ mod tests {
         decoder.push(&stream);
         let began = std::time::Instant::now();
         assert!(all(&mut decoder).len() > 800_000);
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     #[test]
@@ -269,16 +292,27 @@ mod tests {
         stream.extend_from_slice(&encode(&"next").unwrap());
         let mut decoder = Decoder::new();
         decoder.push(&stream);
-        let whole = Frame::Piece { name: "bound.cpu0.raw".to_owned(), bytes: b"pages".to_vec() };
+        let whole = Frame::Piece {
+            name: "bound.cpu0.raw".to_owned(),
+            bytes: b"pages".to_vec(),
+        };
         assert_eq!(decoder.frame::<String>(), Some(Ok(whole)));
         assert_eq!(all(&mut decoder), [Ok("next".to_owned())]);
-        assert!(piece(&"x".repeat(256), b"").is_err() && piece("x", &vec![0; MAX_PAYLOAD]).is_err());
+        assert!(
+            piece(&"x".repeat(256), b"").is_err() && piece("x", &vec![0; MAX_PAYLOAD]).is_err()
+        );
         for bad in [&b""[..], b"\x09short", b"\x01\xff"] {
             decoder.push(&frame(PIECE, bad).unwrap());
-            assert!(matches!(decoder.frame::<String>(), Some(Err(WireError::Malformed(_)))));
+            assert!(matches!(
+                decoder.frame::<String>(),
+                Some(Err(WireError::Malformed(_)))
+            ));
         }
         decoder.push(&frame(7, b"").unwrap());
-        assert!(matches!(decoder.frame::<String>(), Some(Err(WireError::Malformed(_)))));
+        assert!(matches!(
+            decoder.frame::<String>(),
+            Some(Err(WireError::Malformed(_)))
+        ));
     }
 
     #[test]

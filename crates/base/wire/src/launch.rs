@@ -17,7 +17,14 @@ impl<T: AsRef<OsStr>> From<T> for Bytes {
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.0.as_bytes().iter().map(|b| char::from(*b)).collect::<String>())
+        s.serialize_str(
+            &self
+                .0
+                .as_bytes()
+                .iter()
+                .map(|b| char::from(*b))
+                .collect::<String>(),
+        )
     }
 }
 
@@ -25,7 +32,9 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         let bytes: Result<Vec<u8>, _> = text.chars().map(|c| u8::try_from(u32::from(c))).collect();
-        bytes.map(|b| Bytes(OsString::from_vec(b))).map_err(|_| D::Error::custom("a character that is no byte"))
+        bytes
+            .map(|b| Bytes(OsString::from_vec(b)))
+            .map_err(|_| D::Error::custom("a character that is no byte"))
     }
 }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use vmtax_model::{
-    BatchEdge, EventCost, Execution, GuestDisk, GuestNic, Inside, KernelIdentity, Missing, Probes, ShareMethod,
-    TrialResult, WorkloadSpec,
+    BatchEdge, EventCost, Execution, GuestDisk, GuestNic, Inside, KernelIdentity, Missing, Probes,
+    ShareMethod, TrialResult, WorkloadSpec,
 };
 
 /// From the controller to the agent.
@@ -202,11 +202,22 @@ pub struct Observed {
 impl Observed {
     fn check(&self) -> Result<(), String> {
         few("repetitions of a calibration", self.costs.len())?;
-        if self.costs.iter().flat_map(|cost| [cost.first_ns, cost.again_ns]).any(|ns| !ns.is_finite()) {
+        if self
+            .costs
+            .iter()
+            .flat_map(|cost| [cost.first_ns, cost.again_ns])
+            .any(|ns| !ns.is_finite())
+        {
             return Err("the cost of an event that is not a number".to_owned());
         }
-        few("interrupts", self.disk.iter().map(|d| d.interrupts.len()).sum())?;
-        few("interrupts", self.nic.iter().map(|nic| nic.interrupts.len()).sum())?;
+        few(
+            "interrupts",
+            self.disk.iter().map(|d| d.interrupts.len()).sum(),
+        )?;
+        few(
+            "interrupts",
+            self.nic.iter().map(|nic| nic.interrupts.len()).sum(),
+        )?;
         short(self.nic.iter().map(|nic| &nic.name))?;
         check_missing(&self.missing)
     }
@@ -225,7 +236,12 @@ impl Reply {
         match &self {
             Reply::Hello(hello) => {
                 let kernel = &hello.kernel;
-                let texts = [&hello.vmtax, &kernel.system, &kernel.release, &kernel.version];
+                let texts = [
+                    &hello.vmtax,
+                    &kernel.system,
+                    &kernel.release,
+                    &kernel.version,
+                ];
                 short(texts.into_iter().chain(&hello.complaints))?;
                 few("complaints", hello.complaints.len())?;
             }
@@ -243,11 +259,19 @@ impl Reply {
             | Reply::Began
             | Reply::Ended
             | Reply::Input => {}
-            Reply::Ran { execution, result, observed } => {
+            Reply::Ran {
+                execution,
+                result,
+                observed,
+            } => {
                 check_result(result)?;
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
                 let seconds = [execution.busy_s, execution.stolen_s];
-                if seconds.into_iter().flatten().any(|s| !s.is_finite() || s < 0.0) {
+                if seconds
+                    .into_iter()
+                    .flatten()
+                    .any(|s| !s.is_finite() || s < 0.0)
+                {
                     return Err("a CPU time that is not a number".to_owned());
                 }
             }
@@ -265,14 +289,31 @@ impl Reply {
         match self {
             Reply::Hello(hello) => Box::new(hello.complaints.iter_mut()),
             Reply::Done { result, .. } | Reply::Ran { result, .. } => {
-                let unsupported = result.unsupported.iter_mut().map(|unsupported| &mut unsupported.reason);
-                let kept = result.kept.iter_mut().flat_map(|kept| [&mut kept.what, &mut kept.detail]);
-                Box::new(result.notes.iter_mut().chain(unsupported).chain(kept).chain(&mut result.timer.reason))
+                let unsupported = result
+                    .unsupported
+                    .iter_mut()
+                    .map(|unsupported| &mut unsupported.reason);
+                let kept = result
+                    .kept
+                    .iter_mut()
+                    .flat_map(|kept| [&mut kept.what, &mut kept.detail]);
+                Box::new(
+                    result
+                        .notes
+                        .iter_mut()
+                        .chain(unsupported)
+                        .chain(kept)
+                        .chain(&mut result.timer.reason),
+                )
             }
-            Reply::Samples { missing } => {
-                Box::new(missing.iter_mut().flat_map(|m| [&mut m.what, &mut m.why, &mut m.fix]))
+            Reply::Samples { missing } => Box::new(
+                missing
+                    .iter_mut()
+                    .flat_map(|m| [&mut m.what, &mut m.why, &mut m.fix]),
+            ),
+            Reply::NotRun { error, .. } | Reply::Failed { error } => {
+                Box::new(std::iter::once(error))
             }
-            Reply::NotRun { error, .. } | Reply::Failed { error } => Box::new(std::iter::once(error)),
             Reply::Shared { .. }
             | Reply::Batch { .. }
             | Reply::Sampling
@@ -288,8 +329,14 @@ impl Reply {
 
 /// The lines of a text in one.
 fn one_line(text: &str) -> String {
-    let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
-    text.split(breaks).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    let breaks = [
+        '\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}',
+    ];
+    text.split(breaks)
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn check_missing(missing: &[Missing]) -> Result<(), String> {
@@ -305,12 +352,24 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
     few("notes", result.notes.len())?;
     few("counts of exits", result.exits.len())?;
     short(result.exits.iter().map(|e| &e.operation))?;
-    short(result.kept.iter().flat_map(|k| [&k.what, &k.detail]).chain(&result.notes))?;
+    short(
+        result
+            .kept
+            .iter()
+            .flat_map(|k| [&k.what, &k.detail])
+            .chain(&result.notes),
+    )?;
     short(result.operations.iter().map(|o| &o.name))?;
     short(result.unsupported.iter().map(|u| &u.reason))?;
     short(result.workload.options.iter().flat_map(|(k, v)| [k, v]))?;
     short(
-        [&result.kernel.system, &result.kernel.release, &result.kernel.version].into_iter().chain(&result.timer.reason),
+        [
+            &result.kernel.system,
+            &result.kernel.release,
+            &result.kernel.version,
+        ]
+        .into_iter()
+        .chain(&result.timer.reason),
     )?;
     let figures = result.measures.iter().map(|m| m.value).chain([
         result.total_s,
@@ -319,8 +378,14 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
         result.timer.pair_ns,
     ]);
     let figures = figures.chain(result.exits.iter().map(|e| e.each));
-    let fairness =
-        result.fairness.iter().flat_map(|f| [f.events_mean, f.events_stddev, f.time_mean_s, f.time_stddev_s]);
+    let fairness = result.fairness.iter().flat_map(|f| {
+        [
+            f.events_mean,
+            f.events_stddev,
+            f.time_mean_s,
+            f.time_stddev_s,
+        ]
+    });
     match figures.chain(fairness).find(|v| !v.is_finite() || *v < 0.0) {
         Some(bad) => Err(format!("a figure of {bad}")),
         None => Ok(()),
@@ -329,13 +394,20 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
 
 fn short<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<(), String> {
     match texts.into_iter().find(|t| t.len() > LONGEST_NAME) {
-        Some(long) => Err(format!("a text of {} bytes where {LONGEST_NAME} is the limit", long.len())),
+        Some(long) => Err(format!(
+            "a text of {} bytes where {LONGEST_NAME} is the limit",
+            long.len()
+        )),
         None => Ok(()),
     }
 }
 
 fn few(what: &str, count: usize) -> Result<(), String> {
-    if count > MOST_ITEMS { Err(format!("{count} {what} where {MOST_ITEMS} is the limit")) } else { Ok(()) }
+    if count > MOST_ITEMS {
+        Err(format!("{count} {what} where {MOST_ITEMS} is the limit"))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -344,14 +416,22 @@ mod tests {
     use vmtax_model::*;
 
     fn result() -> TrialResult {
-        let measures = vec![Measure { metric: Metric::CpuEvents, value: 1.0 }];
-        TrialResult { measures, ..testing::result(WorkloadSpec::new(WorkloadName::Cpu)) }
+        let measures = vec![Measure {
+            metric: Metric::CpuEvents,
+            value: 1.0,
+        }];
+        TrialResult {
+            measures,
+            ..testing::result(WorkloadSpec::new(WorkloadName::Cpu))
+        }
     }
 
     #[test]
     fn a_guests_error_is_one_line() {
         let error = "cannot open x\r\n\u{2028}Results: all is well\nvmtax: done".to_owned();
-        let Ok(Reply::Failed { error }) = Reply::Failed { error }.checked() else { panic!("refused") };
+        let Ok(Reply::Failed { error }) = Reply::Failed { error }.checked() else {
+            panic!("refused")
+        };
         assert_eq!(error, "cannot open x Results: all is well vmtax: done");
     }
 
@@ -360,7 +440,11 @@ mod tests {
         let check = |change: fn(&mut TrialResult)| {
             let mut r = result();
             change(&mut r);
-            Reply::Done { result: Box::new(r), observed: None }.checked()
+            Reply::Done {
+                result: Box::new(r),
+                observed: None,
+            }
+            .checked()
         };
         assert!(check(|_| ()).is_ok());
         assert!(check(|r| r.measures[0].value = f64::INFINITY).is_err());
@@ -368,12 +452,51 @@ mod tests {
         assert!(check(|r| r.kernel.release = "x".repeat(2000)).is_err());
         assert!(check(|r| r.measures = vec![r.measures[0]; 2000]).is_err());
         assert!(check(|r| r.notes = vec!["x".repeat(2000)]).is_err());
-        let kept = |detail: &str| Kept { what: "mode".into(), keeping: Keeping::Kept, detail: detail.into() };
-        assert!(check_result(&TrialResult { kept: vec![kept("0600")], ..result() }).is_ok());
-        assert!(check_result(&TrialResult { kept: vec![kept(&"x".repeat(2000))], ..result() }).is_err());
-        assert!(check_result(&TrialResult { kept: vec![kept(""); 2000], ..result() }).is_err());
-        let exits = |each| vec![OperationExits { operation: "x".into(), each }];
-        assert!(check_result(&TrialResult { exits: exits(2.0), ..result() }).is_ok());
-        assert!(check_result(&TrialResult { exits: exits(f64::NAN), ..result() }).is_err());
+        let kept = |detail: &str| Kept {
+            what: "mode".into(),
+            keeping: Keeping::Kept,
+            detail: detail.into(),
+        };
+        assert!(
+            check_result(&TrialResult {
+                kept: vec![kept("0600")],
+                ..result()
+            })
+            .is_ok()
+        );
+        assert!(
+            check_result(&TrialResult {
+                kept: vec![kept(&"x".repeat(2000))],
+                ..result()
+            })
+            .is_err()
+        );
+        assert!(
+            check_result(&TrialResult {
+                kept: vec![kept(""); 2000],
+                ..result()
+            })
+            .is_err()
+        );
+        let exits = |each| {
+            vec![OperationExits {
+                operation: "x".into(),
+                each,
+            }]
+        };
+        assert!(
+            check_result(&TrialResult {
+                exits: exits(2.0),
+                ..result()
+            })
+            .is_ok()
+        );
+        assert!(
+            check_result(&TrialResult {
+                exits: exits(f64::NAN),
+                ..result()
+            })
+            .is_err()
+        );
     }
 }

@@ -19,7 +19,10 @@ pub(crate) struct BlockQueue {
 impl BlockQueue {
     pub fn of(disk: &Path) -> BlockQueue {
         let name = disk.file_name().unwrap_or_default();
-        BlockQueue { folder: Path::new("/sys/block").join(name).join("queue"), before: BTreeMap::new() }
+        BlockQueue {
+            folder: Path::new("/sys/block").join(name).join("queue"),
+            before: BTreeMap::new(),
+        }
     }
 
     /// Restores what the last call changed, then sets these attributes.
@@ -39,8 +42,13 @@ impl BlockQueue {
             }
         }
         // All of them before any is written: another scheduler changes the others.
-        self.before = attributes.keys().map(|name| (name.clone(), self.read(name))).collect();
-        scheduler_first(attributes).into_iter().try_for_each(|(name, value)| self.write(name, value))
+        self.before = attributes
+            .keys()
+            .map(|name| (name.clone(), self.read(name)))
+            .collect();
+        scheduler_first(attributes)
+            .into_iter()
+            .try_for_each(|(name, value)| self.write(name, value))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -48,24 +56,33 @@ impl BlockQueue {
     }
 
     fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.file(name)).ok().map(|text| chosen(&text).to_owned())
+        fs::read_to_string(self.file(name))
+            .ok()
+            .map(|text| chosen(&text).to_owned())
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), AgentError> {
         let file = self.file(name);
-        fs::write(&file, value)
-            .map_err(|e| AgentError::system(format!("writing {value} to {} of the guest", file.display()), e))
+        fs::write(&file, value).map_err(|e| {
+            AgentError::system(
+                format!("writing {value} to {} of the guest", file.display()),
+                e,
+            )
+        })
     }
 }
 
 fn scheduler_first<Value>(attributes: &BTreeMap<String, Value>) -> Vec<(&String, &Value)> {
-    let (first, rest): (Vec<_>, Vec<_>) = attributes.iter().partition(|(name, _)| *name == SCHEDULER);
+    let (first, rest): (Vec<_>, Vec<_>) =
+        attributes.iter().partition(|(name, _)| *name == SCHEDULER);
     first.into_iter().chain(rest).collect()
 }
 
 /// The value that an attribute has: the one in brackets where it lists all.
 fn chosen(attribute: &str) -> &str {
-    let in_brackets = attribute.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let in_brackets = attribute
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
     in_brackets.map_or(attribute.trim(), |(chosen, _)| chosen)
 }
 
@@ -74,7 +91,10 @@ mod tests {
     use super::*;
 
     fn attributes(text: &str) -> BTreeMap<String, String> {
-        text.split_whitespace().filter_map(|word| word.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
+        text.split_whitespace()
+            .filter_map(|word| word.split_once('='))
+            .map(|(k, v)| (k.into(), v.into()))
+            .collect()
     }
 
     #[test]
@@ -83,22 +103,51 @@ mod tests {
         let of = |name: &str| fs::read_to_string(queue.path().join(name)).unwrap();
         fs::write(queue.path().join(SCHEDULER), "none [mq-deadline] kyber\n").unwrap();
         fs::write(queue.path().join("nr_requests"), "256\n").unwrap();
-        let mut changed = BlockQueue { folder: queue.path().into(), before: BTreeMap::new() };
-        changed.set(&attributes("nr_requests=4 scheduler=none")).unwrap();
-        assert_eq!((of(SCHEDULER), of("nr_requests")), ("none".into(), "4".into()));
+        let mut changed = BlockQueue {
+            folder: queue.path().into(),
+            before: BTreeMap::new(),
+        };
+        changed
+            .set(&attributes("nr_requests=4 scheduler=none"))
+            .unwrap();
+        assert_eq!(
+            (of(SCHEDULER), of("nr_requests")),
+            ("none".into(), "4".into())
+        );
         changed.set(&attributes("nr_requests=8")).unwrap();
-        assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "8".into()));
+        assert_eq!(
+            (of(SCHEDULER), of("nr_requests")),
+            ("mq-deadline".into(), "8".into())
+        );
         changed.set(&BTreeMap::new()).unwrap();
-        assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "256".into()));
-        let error = changed.set(&attributes("no-such/x=1")).unwrap_err().to_string();
-        assert!(error.contains("writing 1 to ") && error.contains("no-such/x of the guest"), "{error}");
+        assert_eq!(
+            (of(SCHEDULER), of("nr_requests")),
+            ("mq-deadline".into(), "256".into())
+        );
+        let error = changed
+            .set(&attributes("no-such/x=1"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("writing 1 to ") && error.contains("no-such/x of the guest"),
+            "{error}"
+        );
         // One that could not be read can change, but not go back.
-        let mut changed = BlockQueue { folder: queue.path().into(), before: BTreeMap::new() };
+        let mut changed = BlockQueue {
+            folder: queue.path().into(),
+            before: BTreeMap::new(),
+        };
         changed.set(&attributes("new=1")).unwrap();
         changed.set(&attributes("new=2")).unwrap();
         assert_eq!(of("new"), "2");
         changed.before.insert("new".into(), None);
-        assert!(changed.set(&BTreeMap::new()).unwrap_err().to_string().contains("restoring"));
+        assert!(
+            changed
+                .set(&BTreeMap::new())
+                .unwrap_err()
+                .to_string()
+                .contains("restoring")
+        );
     }
 
     #[test]
@@ -108,8 +157,13 @@ mod tests {
         fs::write(&scheduler, "[mq-deadline] none\n").unwrap();
         // One file stands for an attribute that changes with the scheduler.
         std::os::unix::fs::symlink(&scheduler, queue.path().join("nr_requests")).unwrap();
-        let mut changed = BlockQueue { folder: queue.path().into(), before: BTreeMap::new() };
-        changed.set(&attributes("nr_requests=4 scheduler=none")).unwrap();
+        let mut changed = BlockQueue {
+            folder: queue.path().into(),
+            before: BTreeMap::new(),
+        };
+        changed
+            .set(&attributes("nr_requests=4 scheduler=none"))
+            .unwrap();
         changed.set(&BTreeMap::new()).unwrap();
         assert_eq!(fs::read_to_string(&scheduler).unwrap(), "mq-deadline");
     }
@@ -117,7 +171,13 @@ mod tests {
     #[test]
     fn the_scheduler_comes_first_since_it_changes_the_others() {
         let all = attributes("nr_requests=4 read_ahead_kb=0 scheduler=none wbt_lat_usec=0");
-        let names: Vec<&str> = scheduler_first(&all).into_iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, [SCHEDULER, "nr_requests", "read_ahead_kb", "wbt_lat_usec"]);
+        let names: Vec<&str> = scheduler_first(&all)
+            .into_iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [SCHEDULER, "nr_requests", "read_ahead_kb", "wbt_lat_usec"]
+        );
     }
 }

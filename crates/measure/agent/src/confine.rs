@@ -23,17 +23,24 @@ pub struct Confinement {
 pub fn confine(to: &Confinement) -> Result<(), AgentError> {
     if let Some(group) = &to.cgroup {
         let procs = group.join("cgroup.procs");
-        fs::write(&procs, "0").map_err(|e| AgentError::system(format!("joining {}", procs.display()), e))?;
+        fs::write(&procs, "0")
+            .map_err(|e| AgentError::system(format!("joining {}", procs.display()), e))?;
     }
     if !to.pinned.is_empty() {
         let mut chosen = CpuSet::new();
         to.pinned.iter().for_each(|&cpu| chosen.set(cpu as usize));
-        sched_setaffinity(None, &chosen).map_err(|e| AgentError::system(format!("using CPUs {:?}", to.pinned), e))?;
+        sched_setaffinity(None, &chosen)
+            .map_err(|e| AgentError::system(format!("using CPUs {:?}", to.pinned), e))?;
     } else if let Some(cpus) = to.cpus {
-        let allowed = sched_getaffinity(None).map_err(|e| AgentError::system("reading the CPUs allowed", e))?;
+        let allowed = sched_getaffinity(None)
+            .map_err(|e| AgentError::system("reading the CPUs allowed", e))?;
         let mut chosen = CpuSet::new();
-        (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(cpus as usize).for_each(|cpu| chosen.set(cpu));
-        sched_setaffinity(None, &chosen).map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
+        (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| allowed.is_set(cpu))
+            .take(cpus as usize)
+            .for_each(|cpu| chosen.set(cpu));
+        sched_setaffinity(None, &chosen)
+            .map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
     }
     Ok(())
 }

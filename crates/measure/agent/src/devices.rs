@@ -43,10 +43,15 @@ pub(crate) fn measured_disk() -> Option<PathBuf> {
 pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
     let has_serial = |disk: &fs::DirEntry| {
         let number = |name| fs::read(disk.path().join(name)).ok();
-        SERIALS.iter().filter_map(number).any(|bytes| is_serial(&bytes, serial))
+        SERIALS
+            .iter()
+            .filter_map(number)
+            .any(|bytes| is_serial(&bytes, serial))
     };
     let mut disks = fs::read_dir("/sys/block").ok()?.flatten();
-    let node = disks.find(has_serial).map(|disk| Path::new("/dev").join(disk.file_name()));
+    let node = disks
+        .find(has_serial)
+        .map(|disk| Path::new("/dev").join(disk.file_name()));
     // It is made a moment after the device.
     node.filter(|node| node.exists())
 }
@@ -62,7 +67,10 @@ mod tests {
 
     #[test]
     fn a_serial_number_stands_alone_or_behind_a_header() {
-        assert!(is_serial(b"vmtax-disk\n", "vmtax-disk") && is_serial(b"\0\x80\0\x14  vmtax-disk", "vmtax-disk"));
+        assert!(
+            is_serial(b"vmtax-disk\n", "vmtax-disk")
+                && is_serial(b"\0\x80\0\x14  vmtax-disk", "vmtax-disk")
+        );
         assert!(!is_serial(b"vmtax", "vmtax-disk") && !is_serial(b"", "vmtax-disk"));
     }
 }

@@ -40,6 +40,9 @@ pub enum AgentError {
 
 impl AgentError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        AgentError::System { what: what.into(), source: source.into() }
+        AgentError::System {
+            what: what.into(),
+            source: source.into(),
+        }
     }
 }

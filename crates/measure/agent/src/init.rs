@@ -27,7 +27,12 @@ pub fn init() -> ! {
 }
 
 fn set_up_and_serve() -> Result<(), AgentError> {
-    for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/tmp")] {
+    for (kind, at) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/tmp"),
+    ] {
         let _ = fs::create_dir_all(at);
         mount(kind, at, kind, MountFlags::empty(), None)
             .map_err(|e| AgentError::system(format!("mounting {kind} on {at}"), e))?;
@@ -40,7 +45,17 @@ fn set_up_and_serve() -> Result<(), AgentError> {
     let disk = measured_disk();
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
     let echo = network::measured().and_then(|echo| echo.map_err(|why| complaints.push(why)).ok());
-    serve(channel, &Places { files, disk, share: None, echo, notified: false }, complaints)
+    serve(
+        channel,
+        &Places {
+            files,
+            disk,
+            share: None,
+            echo,
+            notified: false,
+        },
+        complaints,
+    )
 }
 
 /// The virtio-serial port of the controller, waited for where the kernel has such ports at all: without it the console
@@ -52,9 +67,14 @@ fn port() -> Option<File> {
     }
     wait_for(|| {
         let mut entries = fs::read_dir(class).ok()?.flatten();
-        let ours =
-            entries.find(|e| fs::read_to_string(e.path().join("name")).is_ok_and(|name| name.trim_end() == PORT))?;
-        OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(ours.file_name())).ok()
+        let ours = entries.find(|e| {
+            fs::read_to_string(e.path().join("name")).is_ok_and(|name| name.trim_end() == PORT)
+        })?;
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(Path::new("/dev").join(ours.file_name()))
+            .ok()
     })
 }
 
@@ -62,7 +82,8 @@ fn port() -> Option<File> {
 fn console() -> Result<File, AgentError> {
     let open = rustix::fs::open(CONSOLE, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
     let tty = open.map_err(|_| AgentError::NoChannel(PathBuf::from(CONSOLE)))?;
-    let mut attributes = termios::tcgetattr(&tty).map_err(|e| AgentError::system("reading the console's mode", e))?;
+    let mut attributes = termios::tcgetattr(&tty)
+        .map_err(|e| AgentError::system("reading the console's mode", e))?;
     attributes.make_raw();
     termios::tcsetattr(&tty, termios::OptionalActions::Now, &attributes)
         .map_err(|e| AgentError::system("making the console raw", e))?;
@@ -77,7 +98,10 @@ fn mount_files(disk: &Path, complaints: &mut Vec<String>) -> Option<PathBuf> {
     match mounted {
         Ok(()) => Some(PathBuf::from(FILES)),
         Err(e) => {
-            complaints.push(format!("mounting ext4 from {} on {FILES}: {e}", disk.display()));
+            complaints.push(format!(
+                "mounting ext4 from {} on {FILES}: {e}",
+                disk.display()
+            ));
             None
         }
     }

@@ -12,7 +12,11 @@ const LIST: &str = "/vmtax/modules.list";
 /// does not know that call and fails what it comes with: reading a folder gives EREMOTEIO. A module without this parameter
 /// loads all the same.
 fn parameters(path: &str) -> &'static CStr {
-    if path.ends_with("/nfsv4.ko") { c"directory_delegations=0" } else { c"" }
+    if path.ends_with("/nfsv4.ko") {
+        c"directory_delegations=0"
+    } else {
+        c""
+    }
 }
 
 /// Loads every listed module; gives what did not work. A kernel without modules, or without the list, is no fault.
@@ -32,7 +36,9 @@ pub(crate) fn load_command() -> Vec<String> {
 
 fn load_list(list: &str) -> Vec<String> {
     let list = fs::read_to_string(list).unwrap_or_default();
-    list.lines().filter_map(|path| load(path).err().map(|why| format!("module {path}: {why}"))).collect()
+    list.lines()
+        .filter_map(|path| load(path).err().map(|why| format!("module {path}: {why}")))
+        .collect()
 }
 
 fn load(path: &str) -> Result<(), String> {

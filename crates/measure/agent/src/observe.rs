@@ -33,7 +33,10 @@ impl GuestObserver {
         if disks.is_empty() {
             return Err(AgentError::NoDisk);
         }
-        let interrupts: Vec<u32> = disks.iter().flat_map(|disk| disk.disk.interrupts.iter().copied()).collect();
+        let interrupts: Vec<u32> = disks
+            .iter()
+            .flat_map(|disk| disk.disk.interrupts.iter().copied())
+            .collect();
         let probes = ProbeSet::guest_of_others(DISK, &interrupts);
         let tracer = Tracer::start(&probes, cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
         Ok(GuestObserver { disks, tracer })
@@ -54,19 +57,41 @@ impl GuestObserver {
         let mut send = |frame: &[u8]| send_frame(output, frame);
         let shipped = ship(&mut send, |ship| {
             let is_over = || stop.load(Ordering::Relaxed);
-            recorded = Some(tracer.record(time, MAX_BYTES, &is_over, ship).map_err(|e| e.to_string())?);
+            recorded = Some(
+                tracer
+                    .record(time, MAX_BYTES, &is_over, ship)
+                    .map_err(|e| e.to_string())?,
+            );
             Ok(())
         });
         shipped.map_err(|failure| match failure {
             Failure::Trial(error) => AgentError::Observe(error),
-            Failure::Channel(AgentError::Channel(source)) => AgentError::system("writing the trace", source),
+            Failure::Channel(AgentError::Channel(source)) => {
+                AgentError::system("writing the trace", source)
+            }
             Failure::Channel(error) => error,
         })?;
-        let Recorded { begin, end, full } = recorded.unwrap_or(Recorded { begin: 0, end: 0, full: false });
+        let Recorded { begin, end, full } = recorded.unwrap_or(Recorded {
+            begin: 0,
+            end: 0,
+            full: false,
+        });
         let missing = tracer.missing().to_vec();
-        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let kernel = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        let guest = ObservedGuest { schema: SCHEMA, kernel, cpus, begin, end, disks, full, missing };
+        let guest = ObservedGuest {
+            schema: SCHEMA,
+            kernel,
+            cpus,
+            begin,
+            end,
+            disks,
+            full,
+            missing,
+        };
         send(&encode(&guest)?)?;
         Ok(guest)
     }

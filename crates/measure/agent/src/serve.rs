@@ -21,7 +21,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// [`AgentError`] when the channel breaks or carries what is no request.
-pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Result<(), AgentError> {
+pub fn serve(
+    channel: impl AsFd,
+    places: &Places,
+    complaints: Vec<String>,
+) -> Result<(), AgentError> {
     let channel = channel.as_fd();
     let mut places = places.clone();
     send(channel, &Reply::Hello(hello(complaints)))?;
@@ -31,22 +35,34 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     let mut buffer = vec![0; 64 * 1024];
     loop {
         while let Some(frame) = decoder.frame() {
-            let Frame::Message(request) = frame? else { continue };
+            let Frame::Message(request) = frame? else {
+                continue;
+            };
             let reply = match request {
-                Request::Run { workload, probes: Probes::None } => {
-                    run(&workload, &places, &mut |edge| forward(edge, channel, &mut decoder))
-                }
-                Request::StartSampling { inside, shortest_call } => {
+                Request::Run {
+                    workload,
+                    probes: Probes::None,
+                } => run(&workload, &places, &mut |edge| {
+                    forward(edge, channel, &mut decoder)
+                }),
+                Request::StartSampling {
+                    inside,
+                    shortest_call,
+                } => {
                     drop(sampling.take()); // of a trial that failed
                     sampling = Some(GuestSampling::start(inside, &shortest_call, &places));
                     Reply::Sampling
                 }
                 Request::StopSampling => match sampling.take() {
                     Some(sampling) => sampling.stop(&mut |frame| send_frame(channel, frame))?,
-                    None => Reply::Failed { error: "no sampling was started".to_owned() },
+                    None => Reply::Failed {
+                        error: "no sampling was started".to_owned(),
+                    },
                 },
                 Request::Run { workload, probes } => {
-                    run_observed(&workload, probes, &places, &mut |frame| send_frame(channel, frame))?
+                    run_observed(&workload, probes, &places, &mut |frame| {
+                        send_frame(channel, frame)
+                    })?
                 }
                 Request::Share { mount } => match share::mount(&mount) {
                     Ok(line) => {
@@ -55,22 +71,34 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                     }
                     Err(error) => Reply::Failed { error },
                 },
-                Request::SetBlockQueue { attributes } => match block_queue.as_mut().map(|queue| queue.set(&attributes))
-                {
-                    Some(Ok(())) => Reply::BlockQueueSet,
-                    Some(Err(error)) => Reply::Failed { error: error.to_string() },
-                    None => Reply::Failed { error: "this guest has no measured disk".to_owned() },
-                },
-                Request::Root { host_name, writable, network } => {
-                    match exec::prepare(&host_name, &writable, network, &places) {
-                        Ok(()) => Reply::Rooted,
-                        Err(error) => Reply::Failed { error },
+                Request::SetBlockQueue { attributes } => {
+                    match block_queue.as_mut().map(|queue| queue.set(&attributes)) {
+                        Some(Ok(())) => Reply::BlockQueueSet,
+                        Some(Err(error)) => Reply::Failed {
+                            error: error.to_string(),
+                        },
+                        None => Reply::Failed {
+                            error: "this guest has no measured disk".to_owned(),
+                        },
                     }
                 }
-                Request::Exec { launch, probes } => exec::run(&launch, (&places, probes), channel, &mut decoder)?,
+                Request::Root {
+                    host_name,
+                    writable,
+                    network,
+                } => match exec::prepare(&host_name, &writable, network, &places) {
+                    Ok(()) => Reply::Rooted,
+                    Err(error) => Reply::Failed { error },
+                },
+                Request::Exec { launch, probes } => {
+                    exec::run(&launch, (&places, probes), channel, &mut decoder)?
+                }
                 // Of a command that has ended meanwhile.
                 // Or of a workload that did.
-                Request::GoOn | Request::Signal { .. } | Request::Close { .. } | Request::Resize { .. } => continue,
+                Request::GoOn
+                | Request::Signal { .. }
+                | Request::Close { .. }
+                | Request::Resize { .. } => continue,
                 Request::Ping => ping(),
                 Request::Leave => return Ok(()),
             };
@@ -95,7 +123,10 @@ fn hello(complaints: Vec<String>) -> Hello {
 
 fn run(workload: &WorkloadSpec, places: &Places, on_batch: &mut OnBatch<'_>) -> Reply {
     match run_in_fresh_process(workload, places, None, Some(on_batch)) {
-        Ok(result) => Reply::Done { result: Box::new(result), observed: None },
+        Ok(result) => Reply::Done {
+            result: Box::new(result),
+            observed: None,
+        },
         Err(error) => Reply::Failed { error },
     }
 }
@@ -107,7 +138,11 @@ fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> i
     loop {
         match decoder.frame() {
             Some(Ok(Frame::Message(Request::GoOn))) => return Ok(()),
-            Some(Ok(_)) => return Err(io::Error::other("a request other than to go on while a workload runs")),
+            Some(Ok(_)) => {
+                return Err(io::Error::other(
+                    "a request other than to go on while a workload runs",
+                ));
+            }
             Some(Err(e)) => return Err(io::Error::other(e)),
             None => {}
         }
@@ -120,9 +155,12 @@ fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> i
 
 /// Answers exchanges of stamps until the controller ends them.
 fn ping() -> Reply {
-    let answered = Shared::guest().and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_TIMEOUT));
+    let answered = Shared::guest()
+        .and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_TIMEOUT));
     match answered {
         Ok(()) => Reply::Pinged,
-        Err(error) => Reply::Failed { error: error.to_string() },
+        Err(error) => Reply::Failed {
+            error: error.to_string(),
+        },
     }
 }

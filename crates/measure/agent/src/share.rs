@@ -18,19 +18,43 @@ pub(crate) fn mount(request: &Mount) -> Result<String, String> {
     if let Some((address, mask)) = request.network {
         network::configure(SHARE_MAC, address, mask)?;
     }
-    let source = if request.method.is_image() { disk(&request.source)? } else { PathBuf::from(&request.source) };
+    let source = if request.method.is_image() {
+        disk(&request.source)?
+    } else {
+        PathBuf::from(&request.source)
+    };
     fs::create_dir_all(SHARE).map_err(|e| format!("making {SHARE}: {e}"))?;
-    let flags = if request.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let flags = if request.read_only {
+        MountFlags::RDONLY
+    } else {
+        MountFlags::empty()
+    };
     let options = CString::new(request.options.as_str()).map_err(|e| e.to_string())?;
-    mount_at(&source, SHARE, request.kind.as_str(), flags, options.as_c_str()).map_err(|e| {
-        complaints
-            .insert(0, format!("mounting {} from {} with '{}': {e}", request.kind, request.source, request.options));
+    mount_at(
+        &source,
+        SHARE,
+        request.kind.as_str(),
+        flags,
+        options.as_c_str(),
+    )
+    .map_err(|e| {
+        complaints.insert(
+            0,
+            format!(
+                "mounting {} from {} with '{}': {e}",
+                request.kind, request.source, request.options
+            ),
+        );
         complaints.extend(kernel_messages(request.method));
         complaints.join("; ")
     })?;
     let mounts = fs::read_to_string("/proc/mounts").map_err(|e| format!("/proc/mounts: {e}"))?;
-    let line = mounts.lines().rev().find(|line| line.split(' ').nth(1) == Some(SHARE));
-    line.map(str::to_owned).ok_or_else(|| format!("{SHARE} is not in /proc/mounts after mounting it"))
+    let line = mounts
+        .lines()
+        .rev()
+        .find(|line| line.split(' ').nth(1) == Some(SHARE));
+    line.map(str::to_owned)
+        .ok_or_else(|| format!("{SHARE} is not in /proc/mounts after mounting it"))
 }
 
 fn disk(serial: &str) -> Result<PathBuf, String> {
@@ -49,20 +73,32 @@ fn kernel_messages(method: ShareMethod) -> Vec<String> {
         ShareMethod::Squashfs => "SQUASHFS",
     };
     let log = kernel_log();
-    log.lines().rev().filter(|line| line.contains(word)).take(3).map(str::to_owned).collect()
+    log.lines()
+        .rev()
+        .filter(|line| line.contains(word))
+        .take(3)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// What is in the kernel's log now; empty where it may not be read.
 pub(crate) fn kernel_log() -> String {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
-    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
-    let Ok(mut log) = opened else { return String::new() };
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/kmsg");
+    let Ok(mut log) = opened else {
+        return String::new();
+    };
     let (mut text, mut record) = (String::new(), [0; 8192]);
     // One record a read; "priority,sequence,time,flags;text".
     while let Ok(length @ 1..) = log.read(&mut record) {
         let record = String::from_utf8_lossy(&record[..length]);
-        text += record.split_once(';').map_or("", |(_, said)| said.lines().next().unwrap_or_default());
+        text += record
+            .split_once(';')
+            .map_or("", |(_, said)| said.lines().next().unwrap_or_default());
         text.push('\n');
     }
     text

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use vmtax_model::{Missing, Places, Probes, Side, TrialResult, WorkloadSpec, files};
-use vmtax_observe::{COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, guest_nic, mount_tracefs};
+use vmtax_observe::{
+    COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, guest_nic, mount_tracefs,
+};
 use vmtax_wire::{NET_MAC, Observed, Reply};
 
 /// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
@@ -25,7 +27,10 @@ pub(crate) fn run_observed(
     send: &mut Send<'_>,
 ) -> Result<Reply, AgentError> {
     match trial(workload, probes, places, send) {
-        Ok((result, observed)) => Ok(Reply::Done { result: Box::new(result), observed: Some(observed) }),
+        Ok((result, observed)) => Ok(Reply::Done {
+            result: Box::new(result),
+            observed: Some(observed),
+        }),
         Err(failure) => failure.reply(),
     }
 }
@@ -41,7 +46,9 @@ fn trial(
     let mut trace = GuestTrace::begin(
         (places, NET_MAC),
         probes,
-        probes.follows_requests().then(|| ProbeSet::guest(probes.checkpoints())),
+        probes
+            .follows_requests()
+            .then(|| ProbeSet::guest(probes.checkpoints())),
     )
     .map_err(Failure::Trial)?;
     let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
@@ -54,8 +61,11 @@ fn trial(
     let result = result.map_err(Failure::Trial)?;
     ship(send, |ship| {
         let mut stamps = Vec::new();
-        let read = series.rewind().and_then(|()| series.read_to_end(&mut stamps));
-        read.and_then(|_| ship(files::SERIES, &stamps)).map_err(say("sending the workload's stamps"))?;
+        let read = series
+            .rewind()
+            .and_then(|()| series.read_to_end(&mut stamps));
+        read.and_then(|_| ship(files::SERIES, &stamps))
+            .map_err(say("sending the workload's stamps"))?;
         trace.save(ship)
     })?;
     Ok((result, trace.observed))
@@ -71,37 +81,64 @@ pub(crate) struct GuestTrace {
 impl GuestTrace {
     /// Makes it ready, for the disk of `places` or the network card with the address `mac`; without a `set` it only tells which
     /// device it is.
-    pub fn begin((places, mac): (&Places, &str), probes: Probes, set: Option<ProbeSet>) -> Result<GuestTrace, String> {
+    pub fn begin(
+        (places, mac): (&Places, &str),
+        probes: Probes,
+        set: Option<ProbeSet>,
+    ) -> Result<GuestTrace, String> {
         let (mut disk, mut nic) = (None, None);
         if probes == Probes::Network {
             nic = Some(Box::new(guest_nic(mac).map_err(|e| e.to_string())?));
         } else {
-            let path = places.disk.as_deref().ok_or("the guest has no disk to observe")?;
+            let path = places
+                .disk
+                .as_deref()
+                .ok_or("the guest has no disk to observe")?;
             disk = Some(guest_disk(path).map_err(|e| e.to_string())?);
         }
         let mut missing = Vec::new();
         let tracer = set.and_then(|set| tracer(&set, &mut missing));
-        Ok(GuestTrace { observed: Observed { disk, nic, missing, costs: Vec::new() }, tracer })
+        Ok(GuestTrace {
+            observed: Observed {
+                disk,
+                nic,
+                missing,
+                costs: Vec::new(),
+            },
+            tracer,
+        })
     }
 
     /// From now on events are kept.
     pub fn on(&self) -> Result<(), String> {
-        self.tracer.as_ref().map_or(Ok(()), |tracer| tracer.on().map_err(|e| e.to_string()))
+        self.tracer
+            .as_ref()
+            .map_or(Ok(()), |tracer| tracer.on().map_err(|e| e.to_string()))
     }
 
     /// No longer.
     pub fn off(&self) -> Result<(), String> {
-        self.tracer.as_ref().map_or(Ok(()), |tracer| tracer.off().map_err(|e| e.to_string()))
+        self.tracer
+            .as_ref()
+            .map_or(Ok(()), |tracer| tracer.off().map_err(|e| e.to_string()))
     }
 
     /// Hands over what was kept, ends, and measures what its events cost.
-    pub fn save(&mut self, ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>) -> Result<(), String> {
-        let Some(tracer) = self.tracer.take() else { return Ok(()) };
+    pub fn save(
+        &mut self,
+        ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>,
+    ) -> Result<(), String> {
+        let Some(tracer) = self.tracer.take() else {
+            return Ok(());
+        };
         tracer.save(ship).map_err(|e| e.to_string())?;
         drop(tracer);
         match event_costs(Side::Guest) {
             Ok(costs) => self.observed.costs = costs,
-            Err(error) => self.observed.missing.push(Missing::for_error(COST_OF_EVENTS, &error)),
+            Err(error) => self
+                .observed
+                .missing
+                .push(Missing::for_error(COST_OF_EVENTS, &error)),
         }
         Ok(())
     }
@@ -118,7 +155,8 @@ fn tracer(set: &ProbeSet, missing: &mut Vec<Missing>) -> Option<Tracer> {
             missing.push(Missing {
                 what: "the guest's kernel".to_owned(),
                 why: error.to_string(),
-                fix: "use a guest kernel with tracing, as distributions have: `vmtax get kernel`".to_owned(),
+                fix: "use a guest kernel with tracing, as distributions have: `vmtax get kernel`"
+                    .to_owned(),
             });
             None
         }

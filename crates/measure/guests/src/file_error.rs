@@ -37,11 +37,19 @@ pub(crate) trait ResultExt<T> {
 
 impl<T, E: Into<io::Error>> ResultExt<T> for Result<T, E> {
     fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError> {
-        self.map_err(|e| FileError { path: path.as_ref().into(), source: e.into(), read: true })
+        self.map_err(|e| FileError {
+            path: path.as_ref().into(),
+            source: e.into(),
+            read: true,
+        })
     }
 
     fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError> {
-        self.map_err(|e| FileError { path: path.as_ref().into(), source: e.into(), read: false })
+        self.map_err(|e| FileError {
+            path: path.as_ref().into(),
+            source: e.into(),
+            read: false,
+        })
     }
 }
 

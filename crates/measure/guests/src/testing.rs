@@ -15,9 +15,20 @@ pub(crate) fn suite(archive: &Path, name: &str, packages: &str) {
     let list = folder.join("main/binary-amd64/Packages");
     fs::create_dir_all(list.parent().unwrap()).unwrap();
     fs::write(&list, packages).unwrap();
-    let sum = String::from_utf8(Command::new("sha256sum").arg(&list).output().unwrap().stdout).unwrap();
+    let sum = String::from_utf8(
+        Command::new("sha256sum")
+            .arg(&list)
+            .output()
+            .unwrap()
+            .stdout,
+    )
+    .unwrap();
     let (sum, size) = (sum.split(' ').next().unwrap(), packages.len());
-    let automatic = if name.ends_with("-backports") { "NotAutomatic: yes\nButAutomaticUpgrades: yes\n" } else { "" };
+    let automatic = if name.ends_with("-backports") {
+        "NotAutomatic: yes\nButAutomaticUpgrades: yes\n"
+    } else {
+        ""
+    };
     let release = format!(
         "Origin: Test\nSuite: {name}\nCodename: {name}\nArchitectures: amd64\nComponents: main\n{automatic}\
          Date: Sat, 01 Jan 2022 00:00:00 UTC\nSHA256:\n {sum} {size} main/binary-amd64/Packages\n"

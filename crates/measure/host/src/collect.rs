@@ -19,17 +19,23 @@ pub fn collect(
     let (kvm_facts, qemus) = thread::scope(|scope| {
         let trying = threads::begin(scope, kvm::kvm);
         let qemus = qemu::survey(explicit_qemu, fetched_qemus);
-        let failed = || KvmFacts { class: KvmClass::Broken, evidence: "the probe itself failed".into() };
+        let failed = || KvmFacts {
+            class: KvmClass::Broken,
+            evidence: "the probe itself failed".into(),
+        };
         (trying.result().unwrap_or_else(failed), qemus)
     });
     let cpus = cpu::collect();
-    let usable = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+    let usable =
+        thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
     let meminfo = read("/proc/meminfo").unwrap_or_default();
     let transparent = read("/sys/kernel/mm/transparent_hugepage/enabled");
 
     let mut checks: Vec<Check> = cpu::checks(&cpus, usable, &cpu::clocks_available());
     checks.extend(system::memory(&meminfo, transparent.as_deref()));
-    let device_group = std::fs::metadata("/dev/kvm").ok().map(|metadata| metadata.gid());
+    let device_group = std::fs::metadata("/dev/kvm")
+        .ok()
+        .map(|metadata| metadata.gid());
     checks.push(kvm::check(&kvm_facts, &cpus, device_group));
     checks.extend(qemu::checks(&qemus));
     checks.push(system::guest_kernels(&kernels, unusable_kernels));
@@ -41,15 +47,26 @@ pub fn collect(
     HostFacts {
         schema: SCHEMA,
         identity: identity::collect(),
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        kernel: rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned(),
         distribution: distribution(),
         cpu: cpus,
         memory_mib: system_files::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
-        transparent_hugepage: transparent.as_deref().and_then(system_files::chosen).map(str::to_owned),
-        halt_poll_ns: read("/sys/module/kvm/parameters/halt_poll_ns").and_then(|value| value.parse().ok()),
+        transparent_hugepage: transparent
+            .as_deref()
+            .and_then(system_files::chosen)
+            .map(str::to_owned),
+        halt_poll_ns: read("/sys/module/kvm/parameters/halt_poll_ns")
+            .and_then(|value| value.parse().ok()),
         settings: settings::collect(),
         kvm: kvm_facts,
-        qemu: qemus.into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect(),
+        qemu: qemus
+            .into_iter()
+            .filter_map(Result::ok)
+            .map(|probed| probed.facts)
+            .collect(),
         kernels,
         checks,
     }
@@ -57,7 +74,9 @@ pub fn collect(
 
 fn distribution() -> String {
     let release = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
-    release.and_then(|text| system_files::distribution(&text)).unwrap_or_else(|| "unknown".into())
+    release
+        .and_then(|text| system_files::distribution(&text))
+        .unwrap_or_else(|| "unknown".into())
 }
 
 #[cfg(test)]
@@ -72,20 +91,39 @@ mod tests {
         let start = Instant::now();
         let facts = collect(None, &[], Vec::new(), &[]);
         // The bound is 2 s; other tests run beside this one.
-        assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "took {:?}",
+            start.elapsed()
+        );
         let ids: BTreeSet<&str> = facts.checks.iter().map(|check| check.id.as_str()).collect();
-        for id in
-            ["virtualisation", "kvm", "qemu", "guest-kernel", "tracefs", "perf-event", "memory-limit", "mkfs-ext4"]
-        {
+        for id in [
+            "virtualisation",
+            "kvm",
+            "qemu",
+            "guest-kernel",
+            "tracefs",
+            "perf-event",
+            "memory-limit",
+            "mkfs-ext4",
+        ] {
             assert!(ids.contains(id), "no check {id}");
         }
         for check in &facts.checks {
-            assert!(!check.found.is_empty() && !check.why.is_empty() && !check.found.contains('\n'), "{check:?}");
             assert!(
-                check.state != Readiness::Missing || check.problem.is_some() || !check.remedies.is_empty(),
+                !check.found.is_empty() && !check.why.is_empty() && !check.found.contains('\n'),
                 "{check:?}"
             );
-            assert!(check.state != Readiness::Ok || check.problem.is_none(), "{check:?}");
+            assert!(
+                check.state != Readiness::Missing
+                    || check.problem.is_some()
+                    || !check.remedies.is_empty(),
+                "{check:?}"
+            );
+            assert!(
+                check.state != Readiness::Ok || check.problem.is_none(),
+                "{check:?}"
+            );
         }
         let text = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
@@ -94,7 +132,11 @@ mod tests {
     #[test]
     fn a_wrong_explicit_qemu_is_the_first_line_on_qemu() {
         let facts = collect(Some(Path::new("/nonexistent/qemu")), &[], Vec::new(), &[]);
-        let check = facts.checks.iter().find(|check| check.id == "qemu").unwrap();
+        let check = facts
+            .checks
+            .iter()
+            .find(|check| check.id == "qemu")
+            .unwrap();
         assert_eq!(check.state, Readiness::Missing);
         assert!(check.found.contains("/nonexistent/qemu"));
     }

@@ -64,7 +64,14 @@ pub fn ask_command_unless(
 ) -> io::Result<Option<Answer>> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     command.stdout(writer.try_clone()?).stderr(writer);
-    let ended = run(command, [reader], &End { deadline: Instant::now() + limit, is_stopped })?;
+    let ended = run(
+        command,
+        [reader],
+        &End {
+            deadline: Instant::now() + limit,
+            is_stopped,
+        },
+    )?;
     Ok(ended.map(|(success, [text])| Answer { success, text }))
 }
 
@@ -77,8 +84,19 @@ pub fn ask_streams(mut command: Command, limit: Duration) -> io::Result<Option<O
     let (output, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (errors, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     command.stdout(stdout).stderr(stderr);
-    let ended = run(command, [output, errors], &End { deadline: Instant::now() + limit, is_stopped: &|| false })?;
-    Ok(ended.map(|(success, [stdout, stderr])| Output { success, stdout, stderr }))
+    let ended = run(
+        command,
+        [output, errors],
+        &End {
+            deadline: Instant::now() + limit,
+            is_stopped: &|| false,
+        },
+    )?;
+    Ok(ended.map(|(success, [stdout, stderr])| Output {
+        success,
+        stdout,
+        stderr,
+    }))
 }
 
 /// Runs a command whose streams are pipes to these readers; whether it succeeded, and what each reader read.
@@ -97,7 +115,11 @@ fn run<const N: usize>(
         command.spawn()?
     };
     let ended = read_until(&readers, end).and_then(|texts| {
-        let success = if texts.is_some() { wait_until(&mut child, end)? } else { None };
+        let success = if texts.is_some() {
+            wait_until(&mut child, end)?
+        } else {
+            None
+        };
         Ok(success.zip(texts))
     });
     if !matches!(ended, Ok(Some(_))) {
@@ -119,28 +141,42 @@ struct End<'a> {
 impl End<'_> {
     /// How long to wait before asking again; `None` once it has come.
     fn left(&self) -> Option<Duration> {
-        let left = self.deadline.checked_duration_since(Instant::now()).filter(|_| !(self.is_stopped)());
+        let left = self
+            .deadline
+            .checked_duration_since(Instant::now())
+            .filter(|_| !(self.is_stopped)());
         left.map(|left| left.min(STOP_INTERVAL))
     }
 }
 
 /// Reads until the end of every pipe; `None` where `end` comes first.
-fn read_until<const N: usize>(readers: &[OwnedFd; N], end: &End<'_>) -> io::Result<Option<[String; N]>> {
+fn read_until<const N: usize>(
+    readers: &[OwnedFd; N],
+    end: &End<'_>,
+) -> io::Result<Option<[String; N]>> {
     let mut outputs = [(); N].map(|()| Vec::new());
     let mut is_open = [true; N];
     let mut buffer = [0; 16384];
     while is_open.contains(&true) {
-        let Some(left) = end.left() else { return Ok(None) };
+        let Some(left) = end.left() else {
+            return Ok(None);
+        };
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
         let open: Vec<usize> = (0..N).filter(|reader| is_open[*reader]).collect();
-        let mut fds: Vec<PollFd<'_>> =
-            open.iter().map(|reader| PollFd::new(&readers[*reader], PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = open
+            .iter()
+            .map(|reader| PollFd::new(&readers[*reader], PollFlags::IN))
+            .collect();
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let ready = open.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(reader, _)| *reader);
+        let ready = open
+            .iter()
+            .zip(&fds)
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|(reader, _)| *reader);
         for reader in ready {
             let n = rustix::io::retry_on_intr(|| rustix::io::read(&readers[reader], &mut buffer))?;
             is_open[reader] = n > 0;
@@ -149,7 +185,9 @@ fn read_until<const N: usize>(readers: &[OwnedFd; N], end: &End<'_>) -> io::Resu
             output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]);
         }
     }
-    Ok(Some(outputs.map(|output| String::from_utf8_lossy(&output).into_owned())))
+    Ok(Some(outputs.map(|output| {
+        String::from_utf8_lossy(&output).into_owned()
+    })))
 }
 
 /// Waits for the end of a program, which may close its output and stay; whether it succeeded, `None` where `end` comes first.
@@ -175,22 +213,35 @@ mod tests {
 
     #[test]
     fn both_streams_and_the_status_come_back() {
-        let answer = shell("echo out; echo err >&2; exit 3", Duration::from_secs(5)).unwrap().unwrap();
-        assert_eq!((answer.text.as_str(), answer.success), ("out\nerr\n", false));
+        let answer = shell("echo out; echo err >&2; exit 3", Duration::from_secs(5))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (answer.text.as_str(), answer.success),
+            ("out\nerr\n", false)
+        );
     }
 
     #[test]
     fn the_streams_are_kept_apart_where_that_is_asked_for() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo err >&2; echo out; exec 2>&-; echo more"]);
-        let output = ask_streams(command, Duration::from_secs(5)).unwrap().unwrap();
-        assert_eq!((&*output.stdout, &*output.stderr, output.success), ("out\nmore\n", "err\n", true));
+        let output = ask_streams(command, Duration::from_secs(5))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (&*output.stdout, &*output.stderr, output.success),
+            ("out\nmore\n", "err\n", true)
+        );
     }
 
     #[test]
     fn a_program_is_in_a_session_of_its_own_without_a_terminal() {
         // Field 6 of /proc/PID/stat is the session, field 7 the controlling terminal.
-        let answer = shell("read -r line </proc/$$/stat; set -- $line; echo $(($6 - $$)) $7", Duration::from_secs(5));
+        let answer = shell(
+            "read -r line </proc/$$/stat; set -- $line; echo $(($6 - $$)) $7",
+            Duration::from_secs(5),
+        );
         assert_eq!(answer.unwrap().unwrap().text, "0 0\n");
     }
 
@@ -200,20 +251,27 @@ mod tests {
         // A length of sleep that no other run of this test has.
         let marker = format!("3737.{}", std::process::id());
         let script = format!("sleep {marker} & sleep {marker}");
-        assert!(shell(&script, Duration::from_millis(200)).unwrap().is_none());
+        assert!(
+            shell(&script, Duration::from_millis(200))
+                .unwrap()
+                .is_none()
+        );
         assert!(start.elapsed() < Duration::from_secs(3));
         std::thread::sleep(Duration::from_millis(100));
         let line = format!("sleep\0{marker}\0").into_bytes();
-        let left = std::fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .any(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|found| found == line));
+        let left = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            std::fs::read(entry.path().join("cmdline")).is_ok_and(|found| found == line)
+        });
         assert!(!left, "a child outlived its group");
     }
 
     #[test]
     fn a_program_that_closes_its_output_and_stays_is_killed() {
-        assert!(shell("exec >&- 2>&-; sleep 60", Duration::from_millis(200)).unwrap().is_none());
+        assert!(
+            shell("exec >&- 2>&-; sleep 60", Duration::from_millis(200))
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -223,15 +281,25 @@ mod tests {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", script]);
             let is_stopped = || start.elapsed() > Duration::from_millis(200);
-            assert!(ask_command_unless(command, Duration::from_secs(60), &is_stopped).unwrap().is_none());
+            assert!(
+                ask_command_unless(command, Duration::from_secs(60), &is_stopped)
+                    .unwrap()
+                    .is_none()
+            );
             assert!(start.elapsed() < Duration::from_secs(5), "{script}");
         }
     }
 
     #[test]
     fn endless_output_is_bounded() {
-        assert!(shell("exec yes", Duration::from_millis(300)).unwrap().is_none());
-        let answer = shell("head -c 3000000 /dev/zero", Duration::from_secs(5)).unwrap().unwrap();
+        assert!(
+            shell("exec yes", Duration::from_millis(300))
+                .unwrap()
+                .is_none()
+        );
+        let answer = shell("head -c 3000000 /dev/zero", Duration::from_secs(5))
+            .unwrap()
+            .unwrap();
         assert_eq!(answer.text.len(), MAX_OUTPUT);
     }
 }

@@ -25,7 +25,9 @@ struct Openings {
 /// The lines of `doctor`: sampling, and the CPU's own counters.
 pub fn checks() -> [Check; 2] {
     let open = |kind, config, exclude_kernel| {
-        raw::perf_event(kind, config, exclude_kernel).map(drop).map_err(|error| error.raw_os_error())
+        raw::perf_event(kind, config, exclude_kernel)
+            .map(drop)
+            .map_err(|error| error.raw_os_error())
     };
     let openings = Openings {
         kernel_clock: open(SOFTWARE, CPU_CLOCK, false),
@@ -33,7 +35,9 @@ pub fn checks() -> [Check; 2] {
         cycles: open(HARDWARE, CPU_CYCLES, true),
     };
     let paranoid = read("/proc/sys/kernel/perf_event_paranoid");
-    let limit = paranoid.map_or(String::new(), |level| format!(" (kernel.perf_event_paranoid={level})"));
+    let limit = paranoid.map_or(String::new(), |level| {
+        format!(" (kernel.perf_event_paranoid={level})")
+    });
     [
         sampling(&openings, &limit).about(
             "perf-event",
@@ -50,32 +54,46 @@ pub fn checks() -> [Check; 2] {
 
 fn sampling(openings: &Openings, limit: &str) -> Verdict {
     match (&openings.kernel_clock, &openings.user_clock) {
-        (Ok(()), _) => Verdict::ok(format!("kernel and user code of this user's processes{limit}")),
-        (Err(_), Ok(())) => Verdict::limited(format!("user code only{limit}"), HostProblem::PerfEventParanoid),
-        (Err(Some(libc::ENOSYS)), _) => {
-            Verdict::missing("this kernel has no perf_event", HostProblem::KernelFeatureMissing)
-        }
-        (Err(_), Err(error)) => {
-            Verdict::missing(format!("not allowed: {}{limit}", describe(*error)), HostProblem::PerfEventParanoid)
-        }
+        (Ok(()), _) => Verdict::ok(format!(
+            "kernel and user code of this user's processes{limit}"
+        )),
+        (Err(_), Ok(())) => Verdict::limited(
+            format!("user code only{limit}"),
+            HostProblem::PerfEventParanoid,
+        ),
+        (Err(Some(libc::ENOSYS)), _) => Verdict::missing(
+            "this kernel has no perf_event",
+            HostProblem::KernelFeatureMissing,
+        ),
+        (Err(_), Err(error)) => Verdict::missing(
+            format!("not allowed: {}{limit}", describe(*error)),
+            HostProblem::PerfEventParanoid,
+        ),
     }
 }
 
 fn hardware(openings: &Openings, limit: &str) -> Verdict {
     match openings.cycles {
         Ok(()) => Verdict::ok("present"),
-        Err(Some(libc::EACCES | libc::EPERM)) => {
-            Verdict::limited(format!("not allowed{limit}"), HostProblem::PerfEventParanoid)
-        }
+        Err(Some(libc::EACCES | libc::EPERM)) => Verdict::limited(
+            format!("not allowed{limit}"),
+            HostProblem::PerfEventParanoid,
+        ),
         Err(Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)) => {
             Verdict::missing("none", HostProblem::NoVirtualPmu)
         }
-        Err(error) => Verdict::missing(format!("none: {}", describe(error)), HostProblem::NoVirtualPmu),
+        Err(error) => Verdict::missing(
+            format!("none: {}", describe(error)),
+            HostProblem::NoVirtualPmu,
+        ),
     }
 }
 
 fn describe(errno: Option<i32>) -> String {
-    errno.map_or_else(|| "unknown error".into(), |errno| io::Error::from_raw_os_error(errno).to_string())
+    errno.map_or_else(
+        || "unknown error".into(),
+        |errno| io::Error::from_raw_os_error(errno).to_string(),
+    )
 }
 
 #[cfg(test)]
@@ -91,13 +109,27 @@ mod tests {
             (Ok(()), Ok(()), Err(Some(libc::ENOENT)), Fine, Missing),
             (denied, Ok(()), denied, Limited, Limited),
             (denied, denied, denied, Missing, Limited),
-            (Err(Some(libc::ENOSYS)), Err(Some(libc::ENOSYS)), Err(Some(libc::ENOSYS)), Missing, Missing),
+            (
+                Err(Some(libc::ENOSYS)),
+                Err(Some(libc::ENOSYS)),
+                Err(Some(libc::ENOSYS)),
+                Missing,
+                Missing,
+            ),
             (Err(None), Err(None), Err(None), Missing, Missing),
         ];
         for (kernel_clock, user_clock, cycles, first, second) in cases {
-            let openings = Openings { kernel_clock, user_clock, cycles };
+            let openings = Openings {
+                kernel_clock,
+                user_clock,
+                cycles,
+            };
             let (sampling, hardware) = (sampling(&openings, ""), hardware(&openings, ""));
-            assert_eq!((sampling.state, hardware.state), (first, second), "{openings:?}");
+            assert_eq!(
+                (sampling.state, hardware.state),
+                (first, second),
+                "{openings:?}"
+            );
             assert!(sampling.state == Fine || sampling.problem.is_some());
             assert!(hardware.state == Fine || hardware.problem.is_some());
         }
@@ -107,7 +139,12 @@ mod tests {
     fn the_kernel_knows_our_attributes() {
         // An event that no kernel has: refused as unknown, not as a malformed request (E2BIG, EFAULT).
         let error = raw::perf_event(SOFTWARE, u64::MAX, true).unwrap_err();
-        let refused = [Some(libc::ENOENT), Some(libc::EACCES), Some(libc::EPERM), Some(libc::ENOSYS)];
+        let refused = [
+            Some(libc::ENOENT),
+            Some(libc::EACCES),
+            Some(libc::EPERM),
+            Some(libc::ENOSYS),
+        ];
         assert!(refused.contains(&error.raw_os_error()), "{error}");
     }
 }

@@ -14,9 +14,13 @@ const MAX_STEAL: f64 = 0.01;
 /// Reads what the kernel shows of the CPUs.
 pub fn collect() -> CpuFacts {
     let info = read("/proc/cpuinfo").unwrap_or_default();
-    let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list));
+    let listed = |path: &str| {
+        read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list))
+    };
     CpuFacts {
-        model: system_files::cpuinfo(&info, "model name").unwrap_or("unknown").to_owned(),
+        model: system_files::cpuinfo(&info, "model name")
+            .unwrap_or("unknown")
+            .to_owned(),
         microcode: system_files::cpuinfo(&info, "microcode").map(str::to_owned),
         online: listed("online").max(1),
         threads_per_core: listed("cpu0/topology/thread_siblings_list").max(1),
@@ -24,24 +28,30 @@ pub fn collect() -> CpuFacts {
         hypervisor: system_files::has_flag(&info, "hypervisor")
             .then(|| hypervisor(&raw::hypervisor_signature(), &product())),
         invariant_tsc: has_invariant_tsc(&info),
-        clocksource: read(format!("{CLOCK}/current_clocksource")).unwrap_or_else(|| "unknown".into()),
+        clocksource: read(format!("{CLOCK}/current_clocksource"))
+            .unwrap_or_else(|| "unknown".into()),
         governor: governor(),
         steal: CpuTime::now().stolen_since(&CpuTime::default()),
     }
 }
 
 fn virtualisation_flag(cpuinfo: &str) -> Option<&'static str> {
-    ["vmx", "svm"].into_iter().find(|flag| system_files::has_flag(cpuinfo, flag))
+    ["vmx", "svm"]
+        .into_iter()
+        .find(|flag| system_files::has_flag(cpuinfo, flag))
 }
 
 /// Both are needed: a constant rate, and no stop in sleep states.
 fn has_invariant_tsc(cpuinfo: &str) -> bool {
-    ["constant_tsc", "nonstop_tsc"].iter().all(|flag| system_files::has_flag(cpuinfo, flag))
+    ["constant_tsc", "nonstop_tsc"]
+        .iter()
+        .all(|flag| system_files::has_flag(cpuinfo, flag))
 }
 
 /// What the firmware says this machine is: `Amazon EC2 m7a.large`, or nothing.
 fn product() -> String {
-    let parts = ["sys_vendor", "product_name"].map(|name| read(format!("/sys/class/dmi/id/{name}")));
+    let parts =
+        ["sys_vendor", "product_name"].map(|name| read(format!("/sys/class/dmi/id/{name}")));
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
@@ -55,17 +65,25 @@ fn hypervisor(signature: &[u8; 12], product: &str) -> String {
         b"XenVMMXenVMM" => "Xen".to_owned(),
         b"VBoxVBoxVBox" => "VirtualBox".to_owned(),
         b"bhyve bhyve " => "bhyve".to_owned(),
-        other if other.iter().all(u8::is_ascii_graphic) => String::from_utf8_lossy(other).into_owned(),
+        other if other.iter().all(u8::is_ascii_graphic) => {
+            String::from_utf8_lossy(other).into_owned()
+        }
         _ => "unknown".to_owned(),
     };
-    if product.is_empty() { name } else { format!("{name} ({product})") }
+    if product.is_empty() {
+        name
+    } else {
+        format!("{name} ({product})")
+    }
 }
 
 /// The governors in use, `performance` or `powersave, performance`; none where the kernel does not set frequencies.
 fn governor() -> Option<String> {
     let policies = std::fs::read_dir(format!("{CPUS}/cpufreq")).ok()?;
-    let mut names: Vec<String> =
-        policies.flatten().filter_map(|policy| read(policy.path().join("scaling_governor"))).collect();
+    let mut names: Vec<String> = policies
+        .flatten()
+        .filter_map(|policy| read(policy.path().join("scaling_governor")))
+        .collect();
     names.sort();
     names.dedup();
     (!names.is_empty()).then(|| names.join(", "))
@@ -120,13 +138,20 @@ pub fn clocks_available() -> String {
 fn virtualisation(cpu: &CpuFacts) -> Verdict {
     match &cpu.virtualisation {
         Some(flag) => Verdict::ok(format!("{} with {flag}", cpu.model)),
-        None => Verdict::limited(format!("{} without vmx and svm", cpu.model), without_virtualization(cpu)),
+        None => Verdict::limited(
+            format!("{} without vmx and svm", cpu.model),
+            without_virtualization(cpu),
+        ),
     }
 }
 
 /// Who has to switch on what the CPU lacks.
 pub fn without_virtualization(cpu: &CpuFacts) -> HostProblem {
-    if cpu.hypervisor.is_some() { HostProblem::NoNestedVirtualization } else { HostProblem::VirtualizationOff }
+    if cpu.hypervisor.is_some() {
+        HostProblem::NoNestedVirtualization
+    } else {
+        HostProblem::VirtualizationOff
+    }
 }
 
 fn nested(cpu: &CpuFacts) -> Verdict {
@@ -141,7 +166,11 @@ fn cores(cpu: &CpuFacts, usable: u32) -> Verdict {
     let mut found = format!(
         "{} online, {}",
         cpu.online,
-        if smt { format!("SMT with {} threads per core", cpu.threads_per_core) } else { "no SMT".into() }
+        if smt {
+            format!("SMT with {} threads per core", cpu.threads_per_core)
+        } else {
+            "no SMT".into()
+        }
     );
     if usable < cpu.online {
         found += &format!(", {usable} usable by this process");
@@ -165,7 +194,11 @@ fn frequency(cpu: &CpuFacts) -> Verdict {
 
 fn steal(cpu: &CpuFacts) -> Verdict {
     let found = format!("{:.2} % since boot", cpu.steal * 100.0);
-    if cpu.steal > MAX_STEAL { Verdict::limited(found, HostProblem::StolenCpuTime) } else { Verdict::ok(found) }
+    if cpu.steal > MAX_STEAL {
+        Verdict::limited(found, HostProblem::StolenCpuTime)
+    } else {
+        Verdict::ok(found)
+    }
 }
 
 fn clocksource(cpu: &CpuFacts, available: &str) -> Verdict {
@@ -213,12 +246,19 @@ mod tests {
 
     fn not_ok(cpu: &CpuFacts, usable: u32, clocks: &str) -> Vec<String> {
         let lines = checks(cpu, usable, clocks);
-        lines.into_iter().filter(|line| line.state != Readiness::Ok).map(|line| line.id).collect()
+        lines
+            .into_iter()
+            .filter(|line| line.state != Readiness::Ok)
+            .map(|line| line.id)
+            .collect()
     }
 
     #[test]
     fn a_quiet_bare_metal_host_is_all_well() {
-        assert_eq!(not_ok(&bare_metal(), 8, "tsc hpet acpi_pm"), Vec::<String>::new());
+        assert_eq!(
+            not_ok(&bare_metal(), 8, "tsc hpet acpi_pm"),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -231,7 +271,10 @@ mod tests {
         assert_eq!(change(|c| c.virtualisation = None), ["virtualisation"]);
         assert_eq!(change(|c| c.hypervisor = Some("KVM".into())), ["nested"]);
         assert_eq!(change(|c| c.threads_per_core = 2), ["cores"]);
-        assert_eq!(change(|c| c.governor = Some("powersave".into())), ["governor"]);
+        assert_eq!(
+            change(|c| c.governor = Some("powersave".into())),
+            ["governor"]
+        );
         assert_eq!(change(|c| c.governor = None), Vec::<String>::new());
         assert_eq!(change(|c| c.steal = 0.02), ["steal"]);
         assert_eq!(change(|c| c.clocksource = "hpet".into()), ["clocksource"]);
@@ -241,24 +284,52 @@ mod tests {
 
     #[test]
     fn the_problem_of_a_clock_is_what_keeps_it_from_the_tsc() {
-        let cpu = CpuFacts { clocksource: "hpet".into(), ..bare_metal() };
-        assert_eq!(clocksource(&cpu, "tsc hpet").problem, Some(HostProblem::SlowClockSource));
-        assert_eq!(clocksource(&cpu, "hpet").problem, Some(HostProblem::TscNotTrusted));
-        assert_eq!(clocksource(&CpuFacts { invariant_tsc: false, ..cpu }, "hpet").problem, None);
+        let cpu = CpuFacts {
+            clocksource: "hpet".into(),
+            ..bare_metal()
+        };
+        assert_eq!(
+            clocksource(&cpu, "tsc hpet").problem,
+            Some(HostProblem::SlowClockSource)
+        );
+        assert_eq!(
+            clocksource(&cpu, "hpet").problem,
+            Some(HostProblem::TscNotTrusted)
+        );
+        assert_eq!(
+            clocksource(
+                &CpuFacts {
+                    invariant_tsc: false,
+                    ..cpu
+                },
+                "hpet"
+            )
+            .problem,
+            None
+        );
     }
 
     #[test]
     fn flags_are_read() {
         assert_eq!(virtualisation_flag("flags\t: fpu vmx tsc\n"), Some("vmx"));
         assert_eq!(virtualisation_flag("flags\t: fpu svm\n"), Some("svm"));
-        assert_eq!(virtualisation_flag("flags\t: fpu vmmcall\nbugs\t: vmx\n"), None);
+        assert_eq!(
+            virtualisation_flag("flags\t: fpu vmmcall\nbugs\t: vmx\n"),
+            None
+        );
         assert!(has_invariant_tsc("flags\t: constant_tsc nonstop_tsc\n"));
-        assert!(!has_invariant_tsc("flags\t: constant_tsc\n") && !has_invariant_tsc("flags\t: nonstop_tsc\n"));
+        assert!(
+            !has_invariant_tsc("flags\t: constant_tsc\n")
+                && !has_invariant_tsc("flags\t: nonstop_tsc\n")
+        );
     }
 
     #[test]
     fn hypervisors_have_names() {
-        assert_eq!(hypervisor(b"KVMKVMKVM\0\0\0", "Amazon EC2 m7a"), "KVM (Amazon EC2 m7a)");
+        assert_eq!(
+            hypervisor(b"KVMKVMKVM\0\0\0", "Amazon EC2 m7a"),
+            "KVM (Amazon EC2 m7a)"
+        );
         assert_eq!(hypervisor(b"Microsoft Hv", ""), "Hyper-V");
         assert_eq!(hypervisor(b"ACRNACRNACRN", ""), "ACRNACRNACRN");
         assert_eq!(hypervisor(&[7; 12], ""), "unknown");

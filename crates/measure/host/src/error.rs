@@ -86,23 +86,41 @@ impl HostError {
     pub fn fix(&self) -> String {
         match self {
             HostError::NoQemu => format!("install it with `{INSTALL}`"),
-            HostError::QemuMissing { .. } => format!("check the path, or install QEMU with `{INSTALL}`"),
-            HostError::QemuNotFetched { name, .. } if vmtax_guests::qemu::is_name_of_built(name) => {
-                "build it with `vmtax build qemu`; `vmtax get qemu` lists those that are there".into()
+            HostError::QemuMissing { .. } => {
+                format!("check the path, or install QEMU with `{INSTALL}`")
             }
-            HostError::QemuNotFetched { name, .. } => format!("fetch it with `vmtax get qemu {name}`"),
-            HostError::QemuNotAFile { .. } => "give the path of the qemu-system-x86_64 program itself".into(),
+            HostError::QemuNotFetched { name, .. }
+                if vmtax_guests::qemu::is_name_of_built(name) =>
+            {
+                "build it with `vmtax build qemu`; `vmtax get qemu` lists those that are there"
+                    .into()
+            }
+            HostError::QemuNotFetched { name, .. } => {
+                format!("fetch it with `vmtax get qemu {name}`")
+            }
+            HostError::QemuNotAFile { .. } => {
+                "give the path of the qemu-system-x86_64 program itself".into()
+            }
             HostError::QemuNotExecutable { path } => {
-                format!("if it is a QEMU, allow it with `sudo chmod a+rx {}`", path.display())
+                format!(
+                    "if it is a QEMU, allow it with `sudo chmod a+rx {}`",
+                    path.display()
+                )
             }
             HostError::QemuDoesNotStart { path, .. } => {
-                format!("see `ldd {}` for a missing library, or reinstall QEMU with `{INSTALL}`", path.display())
+                format!(
+                    "see `ldd {}` for a missing library, or reinstall QEMU with `{INSTALL}`",
+                    path.display()
+                )
             }
             HostError::NotQemu { .. } | HostError::QemuNotX86 { .. } => {
                 format!("give the path of a qemu-system-x86_64, or install one with `{INSTALL}`")
             }
             HostError::QemuHangs { path, .. } => {
-                format!("try `{} --version` by hand, or reinstall QEMU with `{INSTALL}`", path.display())
+                format!(
+                    "try `{} --version` by hand, or reinstall QEMU with `{INSTALL}`",
+                    path.display()
+                )
             }
             HostError::QemuTooOld { .. } => format!("install a newer QEMU with `{INSTALL}`"),
         }
@@ -110,5 +128,9 @@ impl HostError {
 }
 
 fn cut_list(here: &[String]) -> String {
-    if here.is_empty() { String::new() } else { format!(", only {}", here.join(", ")) }
+    if here.is_empty() {
+        String::new()
+    } else {
+        format!(", only {}", here.join(", "))
+    }
 }

@@ -39,33 +39,46 @@ struct Rates {
 /// caller's threads are left as they are. Only if KVM itself hangs in the kernel does that thread outlive the call.
 pub fn kvm() -> KvmFacts {
     let facts = probed();
-    let Ok(name) = std::env::var(CLASS_VARIABLE) else { return facts };
+    let Ok(name) = std::env::var(CLASS_VARIABLE) else {
+        return facts;
+    };
     let (class, said) = match name.parse() {
         Ok(class) => (class, format!("as {CLASS_VARIABLE} says")),
         Err(_) => (facts.class, format!("{CLASS_VARIABLE}={name} is no class")),
     };
-    KvmFacts { class, evidence: format!("{said}; {}", facts.evidence) }
+    KvmFacts {
+        class,
+        evidence: format!("{said}; {}", facts.evidence),
+    }
 }
 
 fn probed() -> KvmFacts {
     let (answer, wait) = mpsc::channel();
-    let started = std::thread::Builder::new().name("kvm-probe".into()).spawn(move || {
-        // Nobody listens any more once the limit is over.
-        let _ = answer.send(probe());
-    });
+    let started = std::thread::Builder::new()
+        .name("kvm-probe".into())
+        .spawn(move || {
+            // Nobody listens any more once the limit is over.
+            let _ = answer.send(probe());
+        });
     match started.map(|thread| (wait.recv_timeout(PROBE_TIMEOUT), thread)) {
         Ok((Ok(facts), thread)) => {
             // It has answered, so it is about to end; its machine is gone when it has.
             let _ = thread.join();
             facts
         }
-        Ok((Err(_), _)) => broken(format!("a guest did not stop within {} ms", PROBE_TIMEOUT.as_millis())),
+        Ok((Err(_), _)) => broken(format!(
+            "a guest did not stop within {} ms",
+            PROBE_TIMEOUT.as_millis()
+        )),
         Err(error) => broken(format!("starting a thread for the probe: {error}")),
     }
 }
 
 fn broken(evidence: String) -> KvmFacts {
-    KvmFacts { class: KvmClass::Broken, evidence }
+    KvmFacts {
+        class: KvmClass::Broken,
+        evidence,
+    }
 }
 
 fn probe() -> KvmFacts {
@@ -75,7 +88,9 @@ fn probe() -> KvmFacts {
     };
     let version = kvm.get_api_version();
     if version != API_VERSION {
-        return broken(format!("/dev/kvm has API version {version} instead of {API_VERSION}"));
+        return broken(format!(
+            "/dev/kvm has API version {version} instead of {API_VERSION}"
+        ));
     }
     if !kvm.check_extension(Cap::UserMemory) {
         return broken("/dev/kvm has no KVM_CAP_USER_MEMORY".into());
@@ -103,7 +118,10 @@ fn not_opened(errno: i32) -> KvmFacts {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => KvmClass::Absent,
         _ => KvmClass::Broken,
     };
-    KvmFacts { class, evidence: format!("/dev/kvm: {error}") }
+    KvmFacts {
+        class,
+        evidence: format!("/dev/kvm: {error}"),
+    }
 }
 
 /// Whether this host's KVM forgets a breakpoint's exception (int3) that is on its way into a guest when somebody reads that
@@ -116,12 +134,16 @@ pub fn kvm_forgets_breakpoints() -> bool {
 
 /// The kernel module behind `/dev/kvm`: a label, not a test, since a module can be built in.
 fn module() -> Option<&'static str> {
-    ["kvm_intel", "kvm_amd", "kvm_pvm"].into_iter().find(|name| Path::new("/sys/module").join(name).is_dir())
+    ["kvm_intel", "kvm_amd", "kvm_pvm"]
+        .into_iter()
+        .find(|name| Path::new("/sys/module").join(name).is_dir())
 }
 
 /// The verdict. A kernel needs all three of its loops: some KVMs count at CPL 0 but cannot run SSE there.
 fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
-    let above = |rate: &Result<f64, String>, ratio: f64| rate.as_ref().is_ok_and(|r| *r > ratio * rates.native_count);
+    let above = |rate: &Result<f64, String>, ratio: f64| {
+        rate.as_ref().is_ok_and(|r| *r > ratio * rates.native_count)
+    };
     let class = if above(&rates.kernel_count, MIN_COUNT_RATIO)
         && above(&rates.kernel_load_store, MIN_LOAD_STORE_RATIO)
         && above(&rates.kernel_sse2, MIN_LOAD_STORE_RATIO)
@@ -136,7 +158,9 @@ fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
         Ok(rate) => format!("{rate:.1e}"),
         Err(error) => format!("failed ({error})"),
     };
-    let module = module.map(|module| format!(" ({module})")).unwrap_or_default();
+    let module = module
+        .map(|module| format!(" ({module})"))
+        .unwrap_or_default();
     let evidence = format!(
         "loop iterations/s in kernel mode: {} counting, {} load/store, {} SSE2; in user mode: {} counting; \
          natively: {:.1e}{module}",
@@ -158,10 +182,17 @@ pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>)
             found("runs user mode at full speed but emulates kernel mode"),
             HostProblem::KvmEmulatesKernels,
         ),
-        KvmClass::Broken => Verdict::limited(found("opens but does not run code correctly"), HostProblem::KvmBroken),
+        KvmClass::Broken => Verdict::limited(
+            found("opens but does not run code correctly"),
+            HostProblem::KvmBroken,
+        ),
         KvmClass::NoPermission => {
             let own_group = device_group.is_some_and(|group| group != 0);
-            let problem = if own_group { HostProblem::KvmNotPermitted } else { HostProblem::KvmGroupMissing };
+            let problem = if own_group {
+                HostProblem::KvmNotPermitted
+            } else {
+                HostProblem::KvmGroupMissing
+            };
             Verdict::limited(found("this user may not open it"), problem)
         }
         KvmClass::Absent => {
@@ -196,14 +227,35 @@ mod tests {
         let died = || Err("KVM_RUN ended with InternalError".to_owned());
         let cases = [
             (rates(1.1e9, 6e8, Ok(9e8), 1.1e9), KvmClass::Hardware),
-            (rates(8.0e5, 2.4e5, died(), 1.7e9), KvmClass::EmulatesKernels),
+            (
+                rates(8.0e5, 2.4e5, died(), 1.7e9),
+                KvmClass::EmulatesKernels,
+            ),
             (rates(1.1e9, 6e8, died(), 1.1e9), KvmClass::EmulatesKernels),
             (rates(1.1e9, 1e6, Ok(9e8), 1.1e9), KvmClass::EmulatesKernels),
             (rates(8.0e5, 2.4e5, died(), 7e5), KvmClass::Broken),
-            (Rates { kernel_count: died(), ..rates(0.0, 1e9, Ok(1e9), 1e9) }, KvmClass::Broken),
+            (
+                Rates {
+                    kernel_count: died(),
+                    ..rates(0.0, 1e9, Ok(1e9), 1e9)
+                },
+                KvmClass::Broken,
+            ),
             // A host that is emulated itself, as slow as it is.
-            (Rates { native_count: 4e7, ..rates(3e7, 8e6, Ok(5e6), 3e7) }, KvmClass::Hardware),
-            (Rates { native_count: 4e7, ..rates(3e4, 8e3, died(), 3e7) }, KvmClass::EmulatesKernels),
+            (
+                Rates {
+                    native_count: 4e7,
+                    ..rates(3e7, 8e6, Ok(5e6), 3e7)
+                },
+                KvmClass::Hardware,
+            ),
+            (
+                Rates {
+                    native_count: 4e7,
+                    ..rates(3e4, 8e3, died(), 3e7)
+                },
+                KvmClass::EmulatesKernels,
+            ),
         ];
         for (rates, class) in cases {
             let facts = classify(&rates, Some("kvm_x"));
@@ -223,20 +275,46 @@ mod tests {
     #[test]
     fn the_problem_is_the_machines() {
         let of = |class, flag: Option<&str>, group| {
-            let cpu = CpuFacts { virtualisation: flag.map(str::to_owned), ..cpu::collect() };
-            check(&KvmFacts { class, evidence: String::new() }, &cpu, group).problem
+            let cpu = CpuFacts {
+                virtualisation: flag.map(str::to_owned),
+                ..cpu::collect()
+            };
+            check(
+                &KvmFacts {
+                    class,
+                    evidence: String::new(),
+                },
+                &cpu,
+                group,
+            )
+            .problem
         };
-        assert_eq!(of(KvmClass::Absent, Some("svm"), None), Some(HostProblem::KvmAmdNotLoaded));
-        assert_eq!(of(KvmClass::Absent, None, None), Some(cpu::without_virtualization(&cpu::collect())));
-        assert_eq!(of(KvmClass::NoPermission, None, Some(106)), Some(HostProblem::KvmNotPermitted));
-        assert_eq!(of(KvmClass::NoPermission, None, Some(0)), Some(HostProblem::KvmGroupMissing));
+        assert_eq!(
+            of(KvmClass::Absent, Some("svm"), None),
+            Some(HostProblem::KvmAmdNotLoaded)
+        );
+        assert_eq!(
+            of(KvmClass::Absent, None, None),
+            Some(cpu::without_virtualization(&cpu::collect()))
+        );
+        assert_eq!(
+            of(KvmClass::NoPermission, None, Some(106)),
+            Some(HostProblem::KvmNotPermitted)
+        );
+        assert_eq!(
+            of(KvmClass::NoPermission, None, Some(0)),
+            Some(HostProblem::KvmGroupMissing)
+        );
         assert_eq!(of(KvmClass::Hardware, Some("vmx"), Some(106)), None);
     }
 
     /// Signals of this process that are caught or ignored, as the kernel shows them.
     fn handlers() -> String {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        status.lines().filter(|l| l.starts_with("SigCgt") || l.starts_with("SigIgn")).collect()
+        status
+            .lines()
+            .filter(|l| l.starts_with("SigCgt") || l.starts_with("SigIgn"))
+            .collect()
     }
 
     /// Whether it answers in time and leaves nothing, `tests/kvm_leaks.rs` asks in a process of its own.

@@ -11,22 +11,38 @@ pub struct Verdict {
 impl Verdict {
     /// As it should be.
     pub fn ok(found: impl Into<String>) -> Self {
-        Self { state: Readiness::Ok, found: found.into(), problem: None }
+        Self {
+            state: Readiness::Ok,
+            found: found.into(),
+            problem: None,
+        }
     }
 
     /// Usable with something taken away.
     pub fn limited(found: impl Into<String>, problem: HostProblem) -> Self {
-        Self { state: Readiness::Limited, found: found.into(), problem: Some(problem) }
+        Self {
+            state: Readiness::Limited,
+            found: found.into(),
+            problem: Some(problem),
+        }
     }
 
     /// Not there.
     pub fn missing(found: impl Into<String>, problem: HostProblem) -> Self {
-        Self { state: Readiness::Missing, found: found.into(), problem: Some(problem) }
+        Self {
+            state: Readiness::Missing,
+            found: found.into(),
+            problem: Some(problem),
+        }
     }
 
     /// Usable with something taken away that nobody can give back.
     pub fn limited_for_good(found: impl Into<String>) -> Self {
-        Self { state: Readiness::Limited, found: found.into(), problem: None }
+        Self {
+            state: Readiness::Limited,
+            found: found.into(),
+            problem: None,
+        }
     }
 
     /// The check. The rule about its problem has the remedies.

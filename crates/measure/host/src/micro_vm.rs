@@ -32,12 +32,14 @@ impl Loop {
     fn code(self) -> &'static [u8] {
         match self {
             Loop::Count => &[0x48, 0xff, 0xc9, 0x75, 0xfb],
-            Loop::LoadStore => {
-                &[0x48, 0x03, 0x06, 0x48, 0x89, 0x07, 0x48, 0xc1, 0xc8, 0x07, 0x48, 0xff, 0xc9, 0x75, 0xf1]
-            }
-            Loop::Sse2 => {
-                &[0x66, 0x0f, 0xef, 0xc0, 0x66, 0x0f, 0x6e, 0xc8, 0x66, 0x0f, 0xfe, 0xc1, 0x48, 0xff, 0xc9, 0x75, 0xef]
-            }
+            Loop::LoadStore => &[
+                0x48, 0x03, 0x06, 0x48, 0x89, 0x07, 0x48, 0xc1, 0xc8, 0x07, 0x48, 0xff, 0xc9, 0x75,
+                0xf1,
+            ],
+            Loop::Sse2 => &[
+                0x66, 0x0f, 0xef, 0xc0, 0x66, 0x0f, 0x6e, 0xc8, 0x66, 0x0f, 0xfe, 0xc1, 0x48, 0xff,
+                0xc9, 0x75, 0xef,
+            ],
         }
     }
 }
@@ -111,20 +113,32 @@ impl MicroVm {
         fill(&mut pages, kind);
         let vm = kvm.create_vm().map_err(|e| format!("KVM_CREATE_VM: {e}"))?;
         // CPUs of Intel need a place for this; below 4 GiB, away from our memory.
-        vm.set_tss_address(0xfffb_d000).map_err(|e| format!("KVM_SET_TSS_ADDR: {e}"))?;
+        vm.set_tss_address(0xfffb_d000)
+            .map_err(|e| format!("KVM_SET_TSS_ADDR: {e}"))?;
         raw::set_memory(&vm, &mut pages).map_err(|e| format!("KVM_SET_USER_MEMORY_REGION: {e}"))?;
-        let vcpu = vm.create_vcpu(0).map_err(|e| format!("KVM_CREATE_VCPU: {e}"))?;
-        let cpuid =
-            kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(|e| format!("KVM_GET_SUPPORTED_CPUID: {e}"))?;
-        vcpu.set_cpuid2(&cpuid).map_err(|e| format!("KVM_SET_CPUID2: {e}"))?;
+        let vcpu = vm
+            .create_vcpu(0)
+            .map_err(|e| format!("KVM_CREATE_VCPU: {e}"))?;
+        let cpuid = kvm
+            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+            .map_err(|e| format!("KVM_GET_SUPPORTED_CPUID: {e}"))?;
+        vcpu.set_cpuid2(&cpuid)
+            .map_err(|e| format!("KVM_SET_CPUID2: {e}"))?;
         raw::let_kicks_end(&vcpu).map_err(|e| format!("KVM_SET_SIGNAL_MASK: {e}"))?;
         set_long_mode(&vcpu, ring)?;
-        Ok(Self { vcpu, _vm: vm, _pages: pages })
+        Ok(Self {
+            vcpu,
+            _vm: vm,
+            _pages: pages,
+        })
     }
 
     /// The number of times that it has gone round its loop.
     fn iterations(&self) -> Result<u64, String> {
-        let regs = self.vcpu.get_regs().map_err(|e| format!("KVM_GET_REGS: {e}"))?;
+        let regs = self
+            .vcpu
+            .get_regs()
+            .map_err(|e| format!("KVM_GET_REGS: {e}"))?;
         Ok(u64::MAX - regs.rcx)
     }
 
@@ -170,11 +184,22 @@ fn fill(pages: &mut [Page], kind: Loop) {
     const PRESENT_WRITABLE_USER: u64 = 7;
     const LARGE: u64 = 1 << 7;
     put(PML4, &(PDPT | PRESENT_WRITABLE_USER).to_le_bytes());
-    put(PDPT, &(PAGE_DIRECTORY | PRESENT_WRITABLE_USER).to_le_bytes());
-    put(PAGE_DIRECTORY, &(PRESENT_WRITABLE_USER | LARGE).to_le_bytes());
+    put(
+        PDPT,
+        &(PAGE_DIRECTORY | PRESENT_WRITABLE_USER).to_le_bytes(),
+    );
+    put(
+        PAGE_DIRECTORY,
+        &(PRESENT_WRITABLE_USER | LARGE).to_le_bytes(),
+    );
     // Null, kernel code, kernel data, user data, user code: for a KVM that reads them instead of the registers' copies.
-    let descriptors: [u64; 5] =
-        [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x00cf_f300_0000_ffff, 0x00af_fb00_0000_ffff];
+    let descriptors: [u64; 5] = [
+        0,
+        0x00af_9b00_0000_ffff,
+        0x00cf_9300_0000_ffff,
+        0x00cf_f300_0000_ffff,
+        0x00af_fb00_0000_ffff,
+    ];
     for (address, descriptor) in (GDT..).step_by(8).zip(descriptors) {
         put(address, &descriptor.to_le_bytes());
     }
@@ -198,19 +223,41 @@ fn set_long_mode(vcpu: &VcpuFd, ring: Ring) -> Result<(), String> {
         g: 1,
         ..Default::default()
     };
-    let mut sregs = vcpu.get_sregs().map_err(|e| format!("KVM_GET_SREGS: {e}"))?;
-    sregs.cs = kvm_segment { selector: code_selector, type_: 11, l: 1, db: 0, ..data };
+    let mut sregs = vcpu
+        .get_sregs()
+        .map_err(|e| format!("KVM_GET_SREGS: {e}"))?;
+    sregs.cs = kvm_segment {
+        selector: code_selector,
+        type_: 11,
+        l: 1,
+        db: 0,
+        ..data
+    };
     (sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss) = (data, data, data, data, data);
-    sregs.tr = kvm_segment { base: TSS, limit: 0x67, type_: 11, present: 1, ..Default::default() };
+    sregs.tr = kvm_segment {
+        base: TSS,
+        limit: 0x67,
+        type_: 11,
+        present: 1,
+        ..Default::default()
+    };
     (sregs.gdt.base, sregs.gdt.limit) = (GDT, 5 * 8 - 1);
     (sregs.idt.base, sregs.idt.limit) = (0, 0);
     sregs.cr3 = PML4;
     sregs.cr4 = (1 << 5) | (1 << 9) | (1 << 10); // PAE, OSFXSR, OSXMMEXCPT
     sregs.cr0 = 0x8000_0033; // PG, NE, ET, MP, PE
     sregs.efer = (1 << 8) | (1 << 10); // LME, LMA
-    vcpu.set_sregs(&sregs).map_err(|e| format!("KVM_SET_SREGS: {e}"))?;
-    let regs = kvm_regs { rip: CODE, rflags: 2, rcx: u64::MAX, rsp: STACK_TOP, ..Default::default() };
-    vcpu.set_regs(&regs).map_err(|e| format!("KVM_SET_REGS: {e}"))
+    vcpu.set_sregs(&sregs)
+        .map_err(|e| format!("KVM_SET_SREGS: {e}"))?;
+    let regs = kvm_regs {
+        rip: CODE,
+        rflags: 2,
+        rcx: u64::MAX,
+        rsp: STACK_TOP,
+        ..Default::default()
+    };
+    vcpu.set_regs(&regs)
+        .map_err(|e| format!("KVM_SET_REGS: {e}"))
 }
 
 #[cfg(test)]
@@ -223,13 +270,17 @@ mod tests {
     /// A kick that stayed pending would end the next run at once.
     #[test]
     fn each_quantum_lasts_as_long_as_asked() {
-        let Ok(kvm) = Kvm::new() else { return skipped("there is no KVM") };
+        let Ok(kvm) = Kvm::new() else {
+            return skipped("there is no KVM");
+        };
         let runs = std::thread::spawn(move || {
             raw::block_signals().unwrap();
             let mut machine = MicroVm::new(&kvm, Ring::User, Loop::Count).unwrap();
             [20, 20, 20].map(|milliseconds| {
                 let start = Instant::now();
-                machine.run_for(Duration::from_millis(milliseconds)).unwrap();
+                machine
+                    .run_for(Duration::from_millis(milliseconds))
+                    .unwrap();
                 start.elapsed()
             })
         });

@@ -17,7 +17,10 @@ const BEYOND_PATH: [&str; 9] = [
 
 /// The first executable file of that name in PATH or in the system's folders for programs (`/usr/sbin`, `/usr/libexec`, …).
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    folders().into_iter().map(|folder| folder.join(name)).find(|path| path.is_file() && is_executable(path))
+    folders()
+        .into_iter()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file() && is_executable(path))
 }
 
 /// The folders of PATH and those beyond, each once.
@@ -54,8 +57,17 @@ mod tests {
     #[test]
     fn path_comes_first_and_each_folder_once() {
         let folders = merged(OsStr::new("/opt/q/bin::relative:/usr/bin:/opt/q/bin"));
-        assert_eq!(folders[..2], [PathBuf::from("/opt/q/bin"), PathBuf::from("/usr/bin")]);
-        assert_eq!(folders.iter().filter(|f| f.as_os_str() == "/usr/bin").count(), 1);
+        assert_eq!(
+            folders[..2],
+            [PathBuf::from("/opt/q/bin"), PathBuf::from("/usr/bin")]
+        );
+        assert_eq!(
+            folders
+                .iter()
+                .filter(|f| f.as_os_str() == "/usr/bin")
+                .count(),
+            1
+        );
         assert!(folders.contains(&PathBuf::from("/usr/sbin")));
         assert!(folders.iter().all(|f| f.is_absolute()));
     }

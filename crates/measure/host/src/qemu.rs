@@ -49,33 +49,52 @@ pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
     if let Some(path) = explicit {
         return qemu_at(path);
     }
-    survey(None, &[]).into_iter().next().unwrap_or(Err(HostError::NoQemu)).map(|probed| probed.facts)
+    survey(None, &[])
+        .into_iter()
+        .next()
+        .unwrap_or(Err(HostError::NoQemu))
+        .map(|probed| probed.facts)
 }
 
 /// The QEMUs that were fetched, as far as they are usable. Such as were built here may be patched, and are left out.
 pub fn fetched_qemus() -> Vec<QemuFacts> {
     let cache = vmtax_guests::qemu::cache_dir().ok();
-    let fetched = cache.map(|cache| vmtax_guests::qemu::find(&cache)).unwrap_or_default();
-    let fetched = fetched.into_iter().filter(|qemu| !vmtax_guests::qemu::is_name_of_built(&qemu.name()));
+    let fetched = cache
+        .map(|cache| vmtax_guests::qemu::find(&cache))
+        .unwrap_or_default();
+    let fetched = fetched
+        .into_iter()
+        .filter(|qemu| !vmtax_guests::qemu::is_name_of_built(&qemu.name()));
     let all = probe_all(&fetched.map(|qemu| qemu.path).collect::<Vec<_>>());
-    all.into_iter().filter_map(|found| Some(found.ok()?.facts)).collect()
+    all.into_iter()
+        .filter_map(|found| Some(found.ok()?.facts))
+        .collect()
 }
 
 fn probe_all(paths: &[PathBuf]) -> Vec<Result<Probed, HostError>> {
     thread::scope(|scope| {
-        let begun: Vec<_> = paths.iter().map(|path| threads::begin(scope, || probe(path))).collect();
+        let begun: Vec<_> = paths
+            .iter()
+            .map(|path| threads::begin(scope, || probe(path)))
+            .collect();
         begun.into_iter().filter_map(Begun::result).collect()
     })
 }
 
 /// The one named first, then all others, usable ones before the rest; each with what is wrong with it. `fetched` are such
 /// as are not in the search path.
-pub(crate) fn survey(explicit: Option<&Path>, fetched: &[PathBuf]) -> Vec<Result<Probed, HostError>> {
+pub(crate) fn survey(
+    explicit: Option<&Path>,
+    fetched: &[PathBuf],
+) -> Vec<Result<Probed, HostError>> {
     let (named, unknown) = match explicit.map(resolve).transpose() {
         Ok(named) => (named, None),
         Err(error) => (None, Some(error)),
     };
-    let all = candidates(&program::folders()).into_iter().chain(fetched.iter().cloned()).collect();
+    let all = candidates(&program::folders())
+        .into_iter()
+        .chain(fetched.iter().cloned())
+        .collect();
     let others = distinct(all, named.as_deref());
     let mut found = probe_all(&named.iter().cloned().chain(others).collect::<Vec<_>>());
     let first_other = named.iter().count();
@@ -89,14 +108,22 @@ pub(crate) fn survey(explicit: Option<&Path>, fetched: &[PathBuf]) -> Vec<Result
 /// Lower is better; the sort keeps the order of the search path among equals.
 fn rank(found: &Result<Probed, HostError>) -> u8 {
     match found {
-        Ok(probed) if ["kvm", "tcg"].iter().all(|a| probed.facts.accelerators.iter().any(|b| a == b)) => 0,
+        Ok(probed)
+            if ["kvm", "tcg"]
+                .iter()
+                .all(|a| probed.facts.accelerators.iter().any(|b| a == b)) =>
+        {
+            0
+        }
         Ok(_) => 1,
         Err(_) => 2,
     }
 }
 
 fn candidates(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let paths = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    let paths = folders
+        .iter()
+        .flat_map(|folder| NAMES.map(|name| folder.join(name)));
     paths.filter(|path| path.is_file()).collect()
 }
 
@@ -118,11 +145,16 @@ fn distinct(paths: Vec<PathBuf>, named: Option<&Path>) -> Vec<PathBuf> {
 /// An absolute path. A word without a slash, that is no file here, is the name of a fetched QEMU or, as for the shell, of a
 /// program in PATH, or the version of an installed QEMU; the rest starts from the current folder.
 fn resolve(named: &Path) -> Result<PathBuf, HostError> {
-    let bare_name = named.to_str().filter(|name| !name.contains('/') && !named.exists());
+    let bare_name = named
+        .to_str()
+        .filter(|name| !name.contains('/') && !named.exists());
     if let Some(name) = bare_name {
         // Without a cache none was fetched.
         let cache = vmtax_guests::qemu::cache_dir().ok();
-        if let Some(fetched) = cache.as_ref().and_then(|cache| vmtax_guests::qemu::named(cache, name)) {
+        if let Some(fetched) = cache
+            .as_ref()
+            .and_then(|cache| vmtax_guests::qemu::named(cache, name))
+        {
             return Ok(fetched.path);
         }
         if let Some(program) = program::find_program(name) {
@@ -132,8 +164,15 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
             return Ok(program);
         }
         if vmtax_guests::qemu::is_name(name) {
-            let here = cache.iter().flat_map(|cache| vmtax_guests::qemu::find(cache)).map(|q| q.name()).collect();
-            return Err(HostError::QemuNotFetched { name: name.into(), here });
+            let here = cache
+                .iter()
+                .flat_map(|cache| vmtax_guests::qemu::find(cache))
+                .map(|q| q.name())
+                .collect();
+            return Err(HostError::QemuNotFetched {
+                name: name.into(),
+                here,
+            });
         }
     }
     Ok(std::path::absolute(named).unwrap_or_else(|_| named.to_path_buf()))
@@ -144,20 +183,34 @@ fn installed(version: &str) -> Option<PathBuf> {
     let is_wanted = |path: &PathBuf| {
         let banner = asked(path, &["--version"]).ok()?;
         let own = version::in_banner(&banner.text)?.to_string();
-        own.strip_prefix(version).filter(|rest| rest.is_empty() || rest.starts_with('.')).map(drop)
+        own.strip_prefix(version)
+            .filter(|rest| rest.is_empty() || rest.starts_with('.'))
+            .map(drop)
     };
     let is_number = version.starts_with(|c: char| c.is_ascii_digit());
-    candidates(&program::folders()).into_iter().filter(|_| is_number).find(|path| is_wanted(path).is_some())
+    candidates(&program::folders())
+        .into_iter()
+        .filter(|_| is_number)
+        .find(|path| is_wanted(path).is_some())
 }
 
 fn probe(path: &Path) -> Result<Probed, HostError> {
     let own = path.to_path_buf();
     let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => HostError::QemuMissing { path: own.clone() },
-        _ => HostError::QemuDoesNotStart { path: own.clone(), reason: error.to_string() },
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            HostError::QemuMissing { path: own.clone() }
+        }
+        _ => HostError::QemuDoesNotStart {
+            path: own.clone(),
+            reason: error.to_string(),
+        },
     })?;
     if !metadata.is_file() {
-        let kind = if metadata.is_dir() { "a folder" } else { "a device, pipe or socket" };
+        let kind = if metadata.is_dir() {
+            "a folder"
+        } else {
+            "a device, pipe or socket"
+        };
         return Err(HostError::QemuNotAFile { path: own, kind });
     }
     if !program::is_executable(path) {
@@ -170,24 +223,39 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
         return Err(if banner.success {
             HostError::NotQemu { path: own, said }
         } else {
-            HostError::QemuDoesNotStart { path: own, reason: said }
+            HostError::QemuDoesNotStart {
+                path: own,
+                reason: said,
+            }
         });
     };
     if version < OLDEST_QEMU {
         return Err(HostError::QemuTooOld { path: own, version });
     }
     let (accelerators, machines, objects, devices, binary) = thread::scope(|scope| {
-        let help = |option: &'static str| threads::begin(scope, move || asked(path, &[option, "help"]).map(|a| a.text));
+        let help = |option: &'static str| {
+            threads::begin(scope, move || {
+                asked(path, &[option, "help"]).map(|a| a.text)
+            })
+        };
         let asking = ["-accel", "-machine", "-object", "-device"].map(help);
-        let binary = qemu_binary::read(&vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()));
+        let binary = qemu_binary::read(
+            &vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()),
+        );
         let [a, b, c, d] = asking.map(|begun| {
             begun.result().unwrap_or_else(|| {
-                Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: "asking it failed".into() })
+                Err(HostError::QemuDoesNotStart {
+                    path: path.to_path_buf(),
+                    reason: "asking it failed".into(),
+                })
             })
         });
         Ok::<_, HostError>((a?, b?, c?, d?, binary))
     })?;
-    if !["pc", "q35"].iter().any(|machine| first_words(&machines).any(|word| word == *machine)) {
+    if !["pc", "q35"]
+        .iter()
+        .any(|machine| first_words(&machines).any(|word| word == *machine))
+    {
         return Err(HostError::QemuNotX86 { path: own });
     }
     let is_wrapper = binary.is_none();
@@ -195,7 +263,10 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
     let mut aio = vec!["threads".to_owned()];
     aio.extend(binary.aio);
     Ok(Probed {
-        lacks: DEVICES.into_iter().filter(|name| !devices.contains(&format!("\"{name}\""))).collect(),
+        lacks: DEVICES
+            .into_iter()
+            .filter(|name| !devices.contains(&format!("\"{name}\"")))
+            .collect(),
         is_wrapper,
         facts: QemuFacts {
             path: own,
@@ -217,18 +288,29 @@ fn asked(path: &Path, arguments: &[&str]) -> Result<Answer, HostError> {
             arguments: arguments.join(" "),
             seconds: LIMIT.as_secs(),
         }),
-        Err(error) => Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: error.to_string() }),
+        Err(error) => Err(HostError::QemuDoesNotStart {
+            path: path.to_path_buf(),
+            reason: error.to_string(),
+        }),
     }
 }
 
 /// The first line, short, without control characters: it may come from anything.
 fn first_line(text: &str) -> String {
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    line.trim().chars().filter(|c| !c.is_control()).take(120).collect()
+    let line = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
+    line.trim()
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(120)
+        .collect()
 }
 
 fn first_words(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter_map(|line| line.split_whitespace().next())
+    text.lines()
+        .filter_map(|line| line.split_whitespace().next())
 }
 
 /// The accelerators that run x86 guests here, from `-accel help`: one a line, or before 5.0 all in one line.
@@ -260,21 +342,42 @@ fn check(found: &Result<Probed, HostError>) -> Check {
         Err(error) => {
             // The error knows best what to do: a check has a place of its own for that.
             let (text, fix) = (error.to_string(), error.fix());
-            let cause = text.strip_suffix(&fix).map_or(text.as_str(), |cause| cause.trim_end_matches([':', ' ']));
+            let cause = text
+                .strip_suffix(&fix)
+                .map_or(text.as_str(), |cause| cause.trim_end_matches([':', ' ']));
             let remedies = vec![Remedy::instruction(fix)];
-            return Check { state: Readiness::Missing, remedies, ..about(Verdict::limited_for_good(cause)) };
+            return Check {
+                state: Readiness::Missing,
+                remedies,
+                ..about(Verdict::limited_for_good(cause))
+            };
         }
     };
     let facts = &probed.facts;
-    let list = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
-    let mut text = format!("{} {}: accelerators {}", facts.path.display(), facts.version, list(&facts.accelerators));
+    let list = |names: &[String]| {
+        if names.is_empty() {
+            "none".into()
+        } else {
+            names.join(", ")
+        }
+    };
+    let mut text = format!(
+        "{} {}: accelerators {}",
+        facts.path.display(),
+        facts.version,
+        list(&facts.accelerators)
+    );
     if probed.is_wrapper {
         text += "; a wrapper script, so its AIO engines, exported functions and trace back ends are unknown";
     } else {
         text += &format!(
             "; AIO {}; {}; {} exported functions; trace back ends {}",
             list(&facts.aio),
-            if facts.iothread { "iothreads" } else { "no iothreads" },
+            if facts.iothread {
+                "iothreads"
+            } else {
+                "no iothreads"
+            },
             facts.exported_functions,
             list(&facts.trace_backends)
         );
@@ -284,7 +387,11 @@ fn check(found: &Result<Probed, HostError>) -> Check {
     }
     let tcg = facts.accelerators.iter().any(|name| name == "tcg");
     let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
-    about(if whole { Verdict::ok(text) } else { Verdict::limited(text, HostProblem::QemuIncomplete) })
+    about(if whole {
+        Verdict::ok(text)
+    } else {
+        Verdict::limited(text, HostProblem::QemuIncomplete)
+    })
 }
 
 #[cfg(test)]

@@ -27,36 +27,62 @@ pub fn read(path: &Path) -> Option<QemuBinary> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
     let libraries = needed(&file);
-    let links = |name: &str| libraries.iter().any(|library| library.starts_with(name.as_bytes()));
+    let links = |name: &str| {
+        libraries
+            .iter()
+            .any(|library| library.starts_with(name.as_bytes()))
+    };
 
     let (mut exported_functions, mut symbols) = (0, [false; 3]);
     let names: [&[u8]; 3] = [b"laio_init", b"luring_init", b"openlog"];
     for symbol in file.dynamic_symbols().chain(file.symbols()) {
-        let Ok(name) = symbol.name_bytes() else { continue };
+        let Ok(name) = symbol.name_bytes() else {
+            continue;
+        };
         for (found, wanted) in symbols.iter_mut().zip(names) {
             *found |= name == wanted;
         }
     }
     for symbol in file.dynamic_symbols() {
-        exported_functions += u32::from(symbol.kind() == SymbolKind::Text && symbol.is_definition());
+        exported_functions +=
+            u32::from(symbol.kind() == SymbolKind::Text && symbol.is_definition());
     }
     let [laio, luring, openlog] = symbols;
 
-    let texts = file.section_by_name(".rodata").and_then(|section| section.data().ok()).unwrap_or_default();
+    let texts = file
+        .section_by_name(".rodata")
+        .and_then(|section| section.data().ok())
+        .unwrap_or_default();
     let mut aio = Vec::new();
     push_if(&mut aio, links("libaio.so") || laio, "native");
     push_if(&mut aio, links("liburing.so") || luring, "io_uring");
     let mut trace_backends = Vec::new();
-    push_if(&mut trace_backends, memmem::find(texts, b"virtqueue_pop vq %p").is_some() && !openlog, "log");
+    push_if(
+        &mut trace_backends,
+        memmem::find(texts, b"virtqueue_pop vq %p").is_some() && !openlog,
+        "log",
+    );
     push_if(
         &mut trace_backends,
         memmem::find(texts, b"failed to initialize simple tracing backend").is_some(),
         "simple",
     );
-    push_if(&mut trace_backends, memmem::find(texts, b"failed to initialize ftrace backend").is_some(), "ftrace");
+    push_if(
+        &mut trace_backends,
+        memmem::find(texts, b"failed to initialize ftrace backend").is_some(),
+        "ftrace",
+    );
     push_if(&mut trace_backends, links("liblttng-ust"), "ust");
-    push_if(&mut trace_backends, file.section_by_name(".note.stapsdt").is_some(), "dtrace");
-    Some(QemuBinary { aio, exported_functions, trace_backends })
+    push_if(
+        &mut trace_backends,
+        file.section_by_name(".note.stapsdt").is_some(),
+        "dtrace",
+    );
+    Some(QemuBinary {
+        aio,
+        exported_functions,
+        trace_backends,
+    })
 }
 
 fn push_if(list: &mut Vec<String>, condition: bool, name: &str) {
@@ -72,8 +98,14 @@ fn needed<'data, R: ReadRef<'data>>(file: &ElfFile64<'data, Endianness, R>) -> V
         let sections = file.elf_header().sections(endian, data).ok()?;
         let (entries, link) = sections.dynamic(endian, data).ok()??;
         let strings = sections.strings(endian, data, link).ok()?;
-        let libraries = entries.iter().filter(|entry| entry.tag32(endian) == Some(object::elf::DT_NEEDED));
-        Some(libraries.filter_map(|entry| strings.get(entry.val32(endian)?).ok()).collect())
+        let libraries = entries
+            .iter()
+            .filter(|entry| entry.tag32(endian) == Some(object::elf::DT_NEEDED));
+        Some(
+            libraries
+                .filter_map(|entry| strings.get(entry.val32(endian)?).ok())
+                .collect(),
+        )
     };
     read().unwrap_or_default()
 }
@@ -90,7 +122,11 @@ mod tests {
         assert_eq!(found.aio, Vec::<String>::new());
         // The shell imports many functions and exports none.
         let shell = read(Path::new("/bin/sh")).unwrap();
-        assert!(shell.exported_functions < 50, "{}", shell.exported_functions);
+        assert!(
+            shell.exported_functions < 50,
+            "{}",
+            shell.exported_functions
+        );
         assert_eq!(shell.trace_backends, Vec::<String>::new());
         assert_eq!(read(Path::new("/etc/passwd")), None);
         assert_eq!(read(Path::new("/nonexistent")), None);

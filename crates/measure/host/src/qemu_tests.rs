@@ -28,35 +28,82 @@ esac
 fn what_is_no_qemu_is_named_with_its_fix() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    assert!(matches!(qemu_at(&at.join("none")), Err(HostError::QemuMissing { .. })));
-    assert!(matches!(qemu_at(at), Err(HostError::QemuNotAFile { kind: "a folder", .. })));
-    assert!(matches!(qemu_at(Path::new("/dev/null")), Err(HostError::QemuNotAFile { .. })));
-    assert!(matches!(qemu_at(Path::new("/bin/true/x")), Err(HostError::QemuMissing { .. })));
-    assert!(matches!(qemu_at(Path::new("/bin/true")), Err(HostError::NotQemu { .. })));
+    assert!(matches!(
+        qemu_at(&at.join("none")),
+        Err(HostError::QemuMissing { .. })
+    ));
+    assert!(matches!(
+        qemu_at(at),
+        Err(HostError::QemuNotAFile {
+            kind: "a folder",
+            ..
+        })
+    ));
+    assert!(matches!(
+        qemu_at(Path::new("/dev/null")),
+        Err(HostError::QemuNotAFile { .. })
+    ));
+    assert!(matches!(
+        qemu_at(Path::new("/bin/true/x")),
+        Err(HostError::QemuMissing { .. })
+    ));
+    assert!(matches!(
+        qemu_at(Path::new("/bin/true")),
+        Err(HostError::NotQemu { .. })
+    ));
     let plain = at.join("plain");
     fs::write(&plain, "text").unwrap();
-    assert!(matches!(qemu_at(&plain), Err(HostError::QemuNotExecutable { .. })));
+    assert!(matches!(
+        qemu_at(&plain),
+        Err(HostError::QemuNotExecutable { .. })
+    ));
 }
 
 #[test]
 fn scripts_of_all_kinds() {
     let folder = tempfile::tempdir().unwrap();
     let try_one = |text: &str| qemu_at(&script(folder.path(), text));
-    let Err(HostError::NotQemu { said, .. }) = try_one("#!/bin/sh\nprintf 'a\\033[31mb\\nmore\\n'\n") else { panic!() };
+    let Err(HostError::NotQemu { said, .. }) =
+        try_one("#!/bin/sh\nprintf 'a\\033[31mb\\nmore\\n'\n")
+    else {
+        panic!()
+    };
     assert_eq!(said, "a[31mb", "no control characters");
-    assert!(matches!(try_one("#!/bin/sh\nexit 0\n"), Err(HostError::NotQemu { .. })));
-    let Err(HostError::QemuDoesNotStart { reason, .. }) = try_one("#!/bin/sh\necho libx.so missing >&2; exit 127\n")
+    assert!(matches!(
+        try_one("#!/bin/sh\nexit 0\n"),
+        Err(HostError::NotQemu { .. })
+    ));
+    let Err(HostError::QemuDoesNotStart { reason, .. }) =
+        try_one("#!/bin/sh\necho libx.so missing >&2; exit 127\n")
     else {
         panic!()
     };
     assert_eq!(reason, "libx.so missing");
-    assert!(matches!(try_one("#!/no/such/shell\n"), Err(HostError::QemuDoesNotStart { .. })));
-    assert!(matches!(try_one("\x7fELF rubbish"), Err(HostError::QemuDoesNotStart { .. })));
-    assert!(matches!(try_one("#!/bin/sh\nsleep 100\n"), Err(HostError::QemuHangs { .. })));
-    assert!(matches!(try_one(&fake("3.1.0", "pc")), Err(HostError::QemuTooOld { .. })));
-    assert!(matches!(try_one(&fake("8.2.0", "virt")), Err(HostError::QemuNotX86 { .. })));
+    assert!(matches!(
+        try_one("#!/no/such/shell\n"),
+        Err(HostError::QemuDoesNotStart { .. })
+    ));
+    assert!(matches!(
+        try_one("\x7fELF rubbish"),
+        Err(HostError::QemuDoesNotStart { .. })
+    ));
+    assert!(matches!(
+        try_one("#!/bin/sh\nsleep 100\n"),
+        Err(HostError::QemuHangs { .. })
+    ));
+    assert!(matches!(
+        try_one(&fake("3.1.0", "pc")),
+        Err(HostError::QemuTooOld { .. })
+    ));
+    assert!(matches!(
+        try_one(&fake("8.2.0", "virt")),
+        Err(HostError::QemuNotX86 { .. })
+    ));
     let facts = try_one(&fake("8.2.0", "q35")).unwrap();
-    assert_eq!((facts.version.as_str(), facts.exported_functions), ("8.2.0", 0));
+    assert_eq!(
+        (facts.version.as_str(), facts.exported_functions),
+        ("8.2.0", 0)
+    );
     assert_eq!(facts.accelerators, ["kvm", "tcg", "xen"]);
     assert_eq!(facts.aio, ["threads"]);
     assert!(facts.iothread);
@@ -69,11 +116,24 @@ fn every_error_ends_with_its_fix() {
     let errors = [
         HostError::NoQemu,
         HostError::QemuMissing { path: path.clone() },
-        HostError::QemuNotAFile { path: path.clone(), kind: "a folder" },
+        HostError::QemuNotAFile {
+            path: path.clone(),
+            kind: "a folder",
+        },
         HostError::QemuNotExecutable { path: path.clone() },
-        HostError::QemuDoesNotStart { path: path.clone(), reason: "r".into() },
-        HostError::NotQemu { path: path.clone(), said: "s".into() },
-        HostError::QemuHangs { path: path.clone(), arguments: "-h".into(), seconds: 3 },
+        HostError::QemuDoesNotStart {
+            path: path.clone(),
+            reason: "r".into(),
+        },
+        HostError::NotQemu {
+            path: path.clone(),
+            said: "s".into(),
+        },
+        HostError::QemuHangs {
+            path: path.clone(),
+            arguments: "-h".into(),
+            seconds: 3,
+        },
         HostError::QemuNotX86 { path: path.clone() },
         HostError::QemuTooOld { path, version },
     ];
@@ -90,10 +150,18 @@ fn a_check_says_what_is_lacking() {
     let probed = probe(&script(folder.path(), &fake("8.2.0", "pc")));
     let line = check(&probed);
     assert_eq!(line.state, Readiness::Limited);
-    assert!(line.found.contains("wrapper") && line.found.contains("lacks virtio-serial-pci"), "{}", line.found);
+    assert!(
+        line.found.contains("wrapper") && line.found.contains("lacks virtio-serial-pci"),
+        "{}",
+        line.found
+    );
     let none = checks(&[]);
     assert_eq!((none.len(), none[0].state), (1, Readiness::Missing));
-    assert!(none[0].remedies[0].action.contains("apt-get install qemu-system-x86"));
+    assert!(
+        none[0].remedies[0]
+            .action
+            .contains("apt-get install qemu-system-x86")
+    );
 }
 
 #[test]
@@ -113,10 +181,26 @@ fn those_with_both_accelerators_come_first_and_broken_ones_last() {
             is_wrapper: false,
         })
     };
-    let mut all = [Err(HostError::NoQemu), of(&["tcg"]), of(&["kvm", "tcg"]), of(&["kvm", "tcg", "xen"])];
+    let mut all = [
+        Err(HostError::NoQemu),
+        of(&["tcg"]),
+        of(&["kvm", "tcg"]),
+        of(&["kvm", "tcg", "xen"]),
+    ];
     all.sort_by_key(rank);
-    let order: Vec<_> = all.iter().map(|f| f.as_ref().map(|p| p.facts.path.display().to_string()).ok()).collect();
-    assert_eq!(order, [Some("kvmtcg".into()), Some("kvmtcgxen".into()), Some("tcg".into()), None]);
+    let order: Vec<_> = all
+        .iter()
+        .map(|f| f.as_ref().map(|p| p.facts.path.display().to_string()).ok())
+        .collect();
+    assert_eq!(
+        order,
+        [
+            Some("kvmtcg".into()),
+            Some("kvmtcgxen".into()),
+            Some("tcg".into()),
+            None
+        ]
+    );
 }
 
 #[test]
@@ -133,9 +217,13 @@ fn one_file_under_two_names_is_one_qemu() {
 
 #[test]
 fn accelerators_of_old_and_new_qemus() {
-    let new = "Accelerators supported in QEMU binary:\ntcg\nkvm\nqemu: module ui-ui-gtk not found\n";
+    let new =
+        "Accelerators supported in QEMU binary:\ntcg\nkvm\nqemu: module ui-ui-gtk not found\n";
     assert_eq!(accelerators_in(new), ["kvm", "tcg"]);
-    assert_eq!(accelerators_in("Possible accelerators: kvm, xen, hax, tcg\n"), ["kvm", "tcg", "xen"]);
+    assert_eq!(
+        accelerators_in("Possible accelerators: kvm, xen, hax, tcg\n"),
+        ["kvm", "tcg", "xen"]
+    );
 }
 
 /// The real one, where it is installed (the tests' prerequisites install it).
@@ -145,7 +233,11 @@ fn the_installed_qemu() {
     assert_eq!(facts.accelerators[..2], ["kvm", "tcg"]);
     assert_eq!(facts.aio, ["threads", "native", "io_uring"]);
     assert!(facts.iothread);
-    assert!(facts.exported_functions > 1000, "{}", facts.exported_functions);
+    assert!(
+        facts.exported_functions > 1000,
+        "{}",
+        facts.exported_functions
+    );
     assert_eq!(facts.trace_backends, ["log"]);
     assert_eq!(qemu_at(&facts.path).unwrap(), facts);
     assert_eq!(best_qemu(None).unwrap(), facts);

@@ -34,29 +34,49 @@ pub fn block_signals() -> io::Result<()> {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut())
     };
-    if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(failed))
+    }
 }
 
 /// Lets [`kick`] end KVM_RUN on this vCPU: the kernel unblocks that signal inside KVM_RUN only, which then returns EINTR
 /// with the signal still pending. No handler is needed, and a kick before KVM_RUN is not lost.
 pub fn let_kicks_end(vcpu: &VcpuFd) -> io::Result<()> {
     let blocked = !(1u64 << (KICK.as_raw() - 1));
-    let mask = KvmSignalMask { length: 8, signals: blocked.to_ne_bytes() };
+    let mask = KvmSignalMask {
+        length: 8,
+        signals: blocked.to_ne_bytes(),
+    };
     // SAFETY: the descriptor is a vCPU, and the kernel reads `length` bytes of signals behind the length, no more.
     let result = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_SET_SIGNAL_MASK, &mask) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Ends KVM_RUN in a thread of this process that has [`block_signals`] behind it.
 pub fn kick(thread: Pid) {
     // SAFETY: tgkill takes numbers only; the signal is blocked in the target and ignored by default elsewhere.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.as_raw_pid(), KICK.as_raw()) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            libc::getpid(),
+            thread.as_raw_pid(),
+            KICK.as_raw(),
+        )
+    };
 }
 
 /// Has a program end with the thread that starts it, also by SIGKILL of this process.
 pub fn end_with_this_thread(command: &mut Command) {
     // SAFETY: between fork and exec a single system call is made, and nothing allocated or locked.
-    unsafe { command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)) };
+    unsafe {
+        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into))
+    };
 }
 
 /// Starts a program in a session of its own, which has no controlling terminal.
@@ -72,7 +92,10 @@ pub fn take_kick() {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, KICK.as_raw());
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         libc::sigtimedwait(&set, std::ptr::null_mut(), &now);
     }
 }
@@ -104,11 +127,23 @@ pub fn perf_event(kind: u32, config: u64, exclude_kernel: bool) -> io::Result<Ow
     let mut attributes = [0u64; SIZE / 8];
     attributes[0] = u64::from(kind) | ((SIZE as u64) << 32);
     attributes[1] = config;
-    attributes[5] = DISABLED | if exclude_kernel { EXCLUDE_KERNEL_AND_HYPERVISOR } else { 0 };
+    attributes[5] = DISABLED
+        | if exclude_kernel {
+            EXCLUDE_KERNEL_AND_HYPERVISOR
+        } else {
+            0
+        };
     let (this_process, any_cpu, no_group): (i32, i32, i32) = (0, -1, -1);
     // SAFETY: the kernel reads SIZE bytes, as the structure itself says; all unset fields are zero, which is valid.
     let descriptor = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), this_process, any_cpu, no_group, CLOSE_ON_EXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes.as_ptr(),
+            this_process,
+            any_cpu,
+            no_group,
+            CLOSE_ON_EXEC,
+        )
     };
     match i32::try_from(descriptor) {
         // SAFETY: the kernel just made this descriptor for us, and nothing else knows it.
@@ -123,7 +158,10 @@ pub fn hypervisor_signature() -> [u8; 12] {
     // SAFETY: every x86-64 CPU has CPUID.
     let leaf = unsafe { std::arch::x86_64::__cpuid(0x4000_0000) };
     let mut signature = [0; 12];
-    for (part, register) in signature.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
+    for (part, register) in signature
+        .chunks_exact_mut(4)
+        .zip([leaf.ebx, leaf.ecx, leaf.edx])
+    {
         part.copy_from_slice(&register.to_le_bytes());
     }
     signature

@@ -18,11 +18,21 @@ pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) ->
         SourceOfKernel::Running => "running",
         SourceOfKernel::Cache => "in the cache",
     };
-    let mut parts: Vec<String> =
-        kernels.iter().map(|kernel| format!("{} ({})", kernel.release, whence(kernel.source))).collect();
-    parts.extend(unusable.iter().map(|(path, reason)| format!("not {}: {reason}", path.display())));
+    let mut parts: Vec<String> = kernels
+        .iter()
+        .map(|kernel| format!("{} ({})", kernel.release, whence(kernel.source)))
+        .collect();
+    parts.extend(
+        unusable
+            .iter()
+            .map(|(path, reason)| format!("not {}: {reason}", path.display())),
+    );
     let verdict = if kernels.is_empty() {
-        let found = if parts.is_empty() { "none".into() } else { parts.join("; ") };
+        let found = if parts.is_empty() {
+            "none".into()
+        } else {
+            parts.join("; ")
+        };
         Verdict::missing(found, HostProblem::NoGuestKernel)
     } else {
         Verdict::ok(parts.join("; "))
@@ -46,8 +56,10 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     };
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
     let transparent = transparent.and_then(system_files::chosen);
-    let found =
-        format!("transparent: {}; reserved: {reserved} of {size} KiB", transparent.unwrap_or("not in this kernel"));
+    let found = format!(
+        "transparent: {}; reserved: {reserved} of {size} KiB",
+        transparent.unwrap_or("not in this kernel")
+    );
     let huge = match transparent {
         // QEMU asks for them for a guest's memory, so `madvise` will do.
         Some("always" | "madvise") => Verdict::ok(found),
@@ -68,7 +80,9 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
 /// Whether a native trial can get a guest's memory limit.
 pub fn memory_limit() -> Check {
     let mounts = procfs::mounts().unwrap_or_default();
-    let own = Process::myself().and_then(|process| process.cgroups()).unwrap_or(ProcessCGroups(Vec::new()));
+    let own = Process::myself()
+        .and_then(|process| process.cgroups())
+        .unwrap_or(ProcessCGroups(Vec::new()));
     let root = rustix::process::geteuid().is_root();
     limit_verdict(&mounts, &own, root).about(
         "memory-limit",
@@ -82,7 +96,11 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
     let home = |mount: &Path, path: Option<&str>| {
         let below = mount.join(path.unwrap_or("/").trim_start_matches('/'));
         // In a container the path can be one of the outside.
-        if !root && below.is_dir() { below } else { mount.to_path_buf() }
+        if !root && below.is_dir() {
+            below
+        } else {
+            mount.to_path_buf()
+        }
     };
     if let Some(mount) = system_files::mount_point(mounts, "cgroup", Some("memory")) {
         let home = home(&mount, system_files::own_cgroup(own, Some("memory")));
@@ -93,11 +111,16 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
     };
     let has_memory = |folder: &Path| {
         let controllers = system_files::read(folder.join("cgroup.controllers")).unwrap_or_default();
-        controllers.split_ascii_whitespace().any(|name| name == "memory")
+        controllers
+            .split_ascii_whitespace()
+            .any(|name| name == "memory")
     };
     let home = home(&mount, system_files::own_cgroup(own, None));
     if !has_memory(&mount) {
-        Verdict::limited("cgroup v2 without the memory controller", HostProblem::NoMemoryController)
+        Verdict::limited(
+            "cgroup v2 without the memory controller",
+            HostProblem::NoMemoryController,
+        )
     } else if has_memory(&home) {
         usable(&home, "v2")
     } else {
@@ -107,7 +130,10 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
 
 fn usable(home: &Path, version: &str) -> Verdict {
     if is_writable(home) {
-        Verdict::ok(format!("cgroup {version}, groups can be created in {}", home.display()))
+        Verdict::ok(format!(
+            "cgroup {version}, groups can be created in {}",
+            home.display()
+        ))
     } else {
         not_ours(version)
     }
@@ -125,7 +151,10 @@ pub fn programs() -> Vec<Check> {
     let program = |names: &[&str]| names.iter().find_map(|name| find_program(name));
     let found = |path: Option<PathBuf>, problem| match path {
         Some(path) => Verdict::ok(path.display().to_string()),
-        None => Verdict::missing("not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu", problem),
+        None => Verdict::missing(
+            "not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu",
+            problem,
+        ),
     };
     vec![
         found(program(&["mkfs.ext4"]), HostProblem::NoMkfs).about(

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// The text of a file of /proc or /sys without the space around it; `None` when it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
-    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    std::fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
 }
 
 /// The value of `key` for the first CPU in /proc/cpuinfo.
@@ -19,7 +21,8 @@ pub fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 
 /// Whether the first CPU has that flag.
 pub fn has_flag(cpuinfo_text: &str, flag: &str) -> bool {
-    cpuinfo(cpuinfo_text, "flags").is_some_and(|flags| flags.split_ascii_whitespace().any(|word| word == flag))
+    cpuinfo(cpuinfo_text, "flags")
+        .is_some_and(|flags| flags.split_ascii_whitespace().any(|word| word == flag))
 }
 
 /// How many numbers a list like `0-3,8` names.
@@ -29,15 +32,27 @@ pub fn list_length(text: &str) -> u32 {
         let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         last.checked_sub(first)?.checked_add(1)
     };
-    text.split(',').filter_map(length).fold(0, u32::saturating_add)
+    text.split(',')
+        .filter_map(length)
+        .fold(0, u32::saturating_add)
 }
 
 /// Time of all CPUs since boot, from /proc/stat. Guest time is in the user time already, so only the first eight
 /// columns count.
 pub fn cpu_time(text: &str) -> CpuTime {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-    CpuTime { total: ticks.iter().fold(0, |sum, t| sum.saturating_add(*t)), stolen: ticks.get(7).copied().unwrap_or(0) }
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("cpu "))
+        .unwrap_or_default();
+    let ticks: Vec<u64> = line
+        .split_ascii_whitespace()
+        .take(8)
+        .map_while(|word| word.parse().ok())
+        .collect();
+    CpuTime {
+        total: ticks.iter().fold(0, |sum, t| sum.saturating_add(*t)),
+        stolen: ticks.get(7).copied().unwrap_or(0),
+    }
 }
 
 /// Time of all CPUs since boot, in ticks.
@@ -56,7 +71,11 @@ impl CpuTime {
     /// Share that the hypervisor underneath gave to others between `before` and now, 0 to 1.
     pub fn stolen_since(&self, before: &CpuTime) -> f64 {
         let total = self.total.saturating_sub(before.total);
-        if total == 0 { 0.0 } else { (self.stolen.saturating_sub(before.stolen) as f64 / total as f64).min(1.0) }
+        if total == 0 {
+            0.0
+        } else {
+            (self.stolen.saturating_sub(before.stolen) as f64 / total as f64).min(1.0)
+        }
     }
 }
 
@@ -73,22 +92,32 @@ pub fn meminfo(text: &str, key: &str) -> Option<u64> {
 
 /// The chosen word of a choice like `always [madvise] never`.
 pub fn chosen(text: &str) -> Option<&str> {
-    text.split_ascii_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+    text.split_ascii_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
 /// PRETTY_NAME of /etc/os-release, or NAME.
 pub fn distribution(text: &str) -> Option<String> {
     let value = |key: &str| {
-        text.lines()
-            .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('=').map(|v| v.trim_matches(['"', '\''])))
+        text.lines().find_map(|line| {
+            line.trim()
+                .strip_prefix(key)?
+                .strip_prefix('=')
+                .map(|v| v.trim_matches(['"', '\'']))
+        })
     };
-    value("PRETTY_NAME").or_else(|| value("NAME")).filter(|name| !name.is_empty()).map(str::to_owned)
+    value("PRETTY_NAME")
+        .or_else(|| value("NAME"))
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
 }
 
 /// Where a file system of that type is mounted; with `option`, only one that has it.
 pub fn mount_point(mounts: &[MountEntry], kind: &str, option: Option<&str>) -> Option<PathBuf> {
     let has = |mount: &MountEntry| option.is_none_or(|wanted| mount.fs_mntops.contains_key(wanted));
-    let found = mounts.iter().find(|mount| mount.fs_vfstype == kind && has(mount))?;
+    let found = mounts
+        .iter()
+        .find(|mount| mount.fs_vfstype == kind && has(mount))?;
     // The one escape of the kernel's that procfs leaves.
     Some(PathBuf::from(found.fs_file.replace("\\040", " ")))
 }

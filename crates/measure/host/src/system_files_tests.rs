@@ -13,28 +13,47 @@ const NO_FLAGS: &str = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd\
 #[test]
 fn cpus() {
     assert_eq!(cpuinfo(AMD_GUEST, "model name"), Some("AMD EPYC"));
-    assert_eq!(cpuinfo(INTEL_HOST, "model name"), Some("Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz"));
+    assert_eq!(
+        cpuinfo(INTEL_HOST, "model name"),
+        Some("Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz")
+    );
     assert_eq!(cpuinfo(NO_FLAGS, "model name"), None);
     assert!(has_flag(AMD_GUEST, "hypervisor") && !has_flag(AMD_GUEST, "svm"));
     assert!(has_flag(INTEL_HOST, "vmx") && !has_flag(INTEL_HOST, "hypervisor"));
-    assert!(!has_flag(INTEL_HOST, "vnmi"), "the list of vmx flags is another one");
+    assert!(
+        !has_flag(INTEL_HOST, "vnmi"),
+        "the list of vmx flags is another one"
+    );
     assert!(!has_flag(NO_FLAGS, "fp") && !has_flag("", "vmx"));
     assert!(!has_flag(AMD_GUEST, "tsc msr"));
 }
 
 #[test]
 fn lists_of_numbers() {
-    for (text, length) in
-        [("0", 1), ("0-3", 4), ("0-3,8,10-11\n", 7), ("", 0), ("x", 0), ("3-1", 0), ("0-4294967295", 0)]
-    {
+    for (text, length) in [
+        ("0", 1),
+        ("0-3", 4),
+        ("0-3,8,10-11\n", 7),
+        ("", 0),
+        ("x", 0),
+        ("3-1", 0),
+        ("0-4294967295", 0),
+    ] {
         assert_eq!(list_length(text), length, "{text:?}");
     }
 }
 
 #[test]
 fn stolen_time() {
-    assert_eq!(since_boot("cpu  60 0 20 10 0 0 0 10 60 0\ncpu0 1 1 1 1\n"), 0.1);
-    assert_eq!(since_boot("cpu  60 0 20 10\n"), 0.0, "kernels before 2.6.11");
+    assert_eq!(
+        since_boot("cpu  60 0 20 10 0 0 0 10 60 0\ncpu0 1 1 1 1\n"),
+        0.1
+    );
+    assert_eq!(
+        since_boot("cpu  60 0 20 10\n"),
+        0.0,
+        "kernels before 2.6.11"
+    );
     assert_eq!(since_boot("cpu  0 0 0 0 0 0 0 0 0 0\n"), 0.0);
     assert_eq!(since_boot("cpu0 0 0 0 0 0 0 0 5\n"), 0.0);
     assert_eq!(since_boot(""), 0.0);
@@ -42,8 +61,7 @@ fn stolen_time() {
 
 #[test]
 fn memory() {
-    let text =
-        "MemTotal:       24692340 kB\nMemFree:  1 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\nOdd\n";
+    let text = "MemTotal:       24692340 kB\nMemFree:  1 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\nOdd\n";
     assert_eq!(meminfo(text, "MemTotal"), Some(24_692_340));
     assert_eq!(meminfo(text, "HugePages_Total"), Some(3));
     assert_eq!(meminfo(text, "Mem"), None);
@@ -60,10 +78,14 @@ fn choices() {
 #[test]
 fn distributions() {
     assert_eq!(
-        distribution("NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n").as_deref(),
+        distribution("NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n")
+            .as_deref(),
         Some("Debian GNU/Linux 12 (bookworm)")
     );
-    assert_eq!(distribution("ID=alpine\nNAME='Alpine Linux'\n").as_deref(), Some("Alpine Linux"));
+    assert_eq!(
+        distribution("ID=alpine\nNAME='Alpine Linux'\n").as_deref(),
+        Some("Alpine Linux")
+    );
     assert_eq!(distribution("PRETTY_NAME=\"\"\n"), None);
 }
 
@@ -71,8 +93,14 @@ fn distributions() {
 fn mounts() {
     let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /a\\040b\\134 cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
     let mounts = Vec::<MountEntry>::from_buf_read(text.as_bytes()).unwrap();
-    assert_eq!(mount_point(&mounts, "cgroup2", None), Some("/sys/fs/cgroup/unified".into()));
-    assert_eq!(mount_point(&mounts, "cgroup", Some("memory")), Some("/a b\\".into()));
+    assert_eq!(
+        mount_point(&mounts, "cgroup2", None),
+        Some("/sys/fs/cgroup/unified".into())
+    );
+    assert_eq!(
+        mount_point(&mounts, "cgroup", Some("memory")),
+        Some("/a b\\".into())
+    );
     assert_eq!(mount_point(&mounts, "cgroup", Some("mem")), None);
     assert_eq!(mount_point(&mounts, "tracefs", None), None);
 }
@@ -84,7 +112,10 @@ fn cgroups() {
     assert_eq!(own_cgroup(&hybrid, Some("memory")), Some("/box/3374"));
     assert_eq!(own_cgroup(&hybrid, Some("cpuacct")), Some("/x:y"));
     assert_eq!(own_cgroup(&hybrid, None), Some("/user.slice"));
-    assert_eq!(own_cgroup(&ProcessCGroups(Vec::new()), Some("memory")), None);
+    assert_eq!(
+        own_cgroup(&ProcessCGroups(Vec::new()), Some("memory")),
+        None
+    );
 }
 
 proptest! {

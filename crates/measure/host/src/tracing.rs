@@ -58,58 +58,96 @@ fn find_tracefs(mounts: &[MountEntry], kinds: &str, lockdown: &str) -> Tracefs {
     }
     let Some(root) = system_files::mount_point(mounts, "tracefs", None) else {
         let known = kinds.split_ascii_whitespace().any(|word| word == "tracefs");
-        return if known { Tracefs::NotMounted } else { Tracefs::Unknown };
+        return if known {
+            Tracefs::NotMounted
+        } else {
+            Tracefs::Unknown
+        };
     };
     read_tracefs(root)
 }
 
 fn read_tracefs(root: PathBuf) -> Tracefs {
-    let Some(clocks) = system_files::read(root.join("trace_clock")) else { return Tracefs::Closed(root) };
+    let Some(clocks) = system_files::read(root.join("trace_clock")) else {
+        return Tracefs::Closed(root);
+    };
     let uprobes = root.join("uprobe_events");
     Tracefs::Open {
         instances: is_writable(&root.join("instances")),
         uprobes: uprobes.exists().then(|| is_writable(&uprobes)),
-        clocks: clocks.split_ascii_whitespace().map(|word| word.trim_matches(['[', ']']).to_owned()).collect(),
+        clocks: clocks
+            .split_ascii_whitespace()
+            .map(|word| word.trim_matches(['[', ']']).to_owned())
+            .collect(),
         root,
     }
 }
 
 fn tracing(tracefs: &Tracefs) -> Verdict {
     match tracefs {
-        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", HostProblem::KernelFeatureMissing),
+        Tracefs::Unknown => Verdict::missing(
+            "this kernel has no tracefs",
+            HostProblem::KernelFeatureMissing,
+        ),
         Tracefs::NotMounted => Verdict::missing("not mounted", HostProblem::TracefsNotMounted),
         Tracefs::LockedDown => Verdict::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
-        Tracefs::Closed(root) => {
-            Verdict::limited(format!("{} is closed to this user", root.display()), HostProblem::TracingNeedsRoot)
-        }
-        Tracefs::Open { root, instances: false, .. } => {
-            Verdict::limited(format!("{} is read-only for this user", root.display()), HostProblem::TracingNeedsRoot)
-        }
+        Tracefs::Closed(root) => Verdict::limited(
+            format!("{} is closed to this user", root.display()),
+            HostProblem::TracingNeedsRoot,
+        ),
+        Tracefs::Open {
+            root,
+            instances: false,
+            ..
+        } => Verdict::limited(
+            format!("{} is read-only for this user", root.display()),
+            HostProblem::TracingNeedsRoot,
+        ),
         Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
             Verdict::limited_for_good(format!(
                 "{} without the clock x86-tsc: events of host and guest cannot be joined by TSC",
                 root.display()
             ))
         }
-        Tracefs::Open { root, .. } => Verdict::ok(format!("{} with instances and the clock x86-tsc", root.display())),
+        Tracefs::Open { root, .. } => Verdict::ok(format!(
+            "{} with instances and the clock x86-tsc",
+            root.display()
+        )),
     }
 }
 
 fn uprobes(tracefs: &Tracefs) -> Verdict {
     match tracefs {
-        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", HostProblem::KernelFeatureMissing),
+        Tracefs::Unknown => Verdict::missing(
+            "this kernel has no tracefs",
+            HostProblem::KernelFeatureMissing,
+        ),
         // A kernel can have uprobes without tracefs mounted; perf's own type of event shows it.
         Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => {
-            Verdict::limited("supported by the kernel, but tracefs is not mounted", HostProblem::TracefsNotMounted)
+            Verdict::limited(
+                "supported by the kernel, but tracefs is not mounted",
+                HostProblem::TracefsNotMounted,
+            )
         }
-        Tracefs::NotMounted => Verdict::missing("unknown: tracefs is not mounted", HostProblem::TracefsNotMounted),
-        Tracefs::Open { uprobes: Some(true), .. } => Verdict::ok("can be defined"),
-        Tracefs::Open { uprobes: None, .. } => {
-            Verdict::missing("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)", HostProblem::KernelFeatureMissing)
-        }
+        Tracefs::NotMounted => Verdict::missing(
+            "unknown: tracefs is not mounted",
+            HostProblem::TracefsNotMounted,
+        ),
+        Tracefs::Open {
+            uprobes: Some(true),
+            ..
+        } => Verdict::ok("can be defined"),
+        Tracefs::Open { uprobes: None, .. } => Verdict::missing(
+            "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)",
+            HostProblem::KernelFeatureMissing,
+        ),
         Tracefs::LockedDown => Verdict::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
         // Root alone may define them, also where tracefs is open to a group.
-        Tracefs::Open { uprobes: Some(false), .. } | Tracefs::Closed(_) => {
+        Tracefs::Open {
+            uprobes: Some(false),
+            ..
+        }
+        | Tracefs::Closed(_) => {
             Verdict::limited("not permitted for this user", HostProblem::TracingNeedsRoot)
         }
     }
@@ -123,7 +161,12 @@ mod tests {
 
     fn open(instances: bool, uprobes: Option<bool>, clocks: &[&str]) -> Tracefs {
         let clocks = clocks.iter().map(|clock| clock.to_string()).collect();
-        Tracefs::Open { root: "/sys/kernel/tracing".into(), instances, uprobes, clocks }
+        Tracefs::Open {
+            root: "/sys/kernel/tracing".into(),
+            instances,
+            uprobes,
+            clocks,
+        }
     }
 
     #[test]
@@ -131,17 +174,32 @@ mod tests {
         let cases = [
             (Tracefs::Unknown, Missing, Missing),
             (Tracefs::Closed("/t".into()), Limited, Limited),
-            (find_tracefs(&[], "nodev\ttracefs", "none integrity [confidentiality]\n"), Limited, Limited),
-            (find_tracefs(&[], "nodev\text4", "none [integrity] confidentiality\n"), Missing, Missing),
+            (
+                find_tracefs(&[], "nodev\ttracefs", "none integrity [confidentiality]\n"),
+                Limited,
+                Limited,
+            ),
+            (
+                find_tracefs(&[], "nodev\text4", "none [integrity] confidentiality\n"),
+                Missing,
+                Missing,
+            ),
             (open(true, Some(true), &["local", "x86-tsc"]), Fine, Fine),
             (open(true, Some(true), &["local"]), Limited, Fine),
             (open(false, Some(false), &["x86-tsc"]), Limited, Limited),
             (open(true, None, &["x86-tsc"]), Fine, Missing),
         ];
         for (tracefs, first, second) in cases {
-            assert_eq!((tracing(&tracefs).state, uprobes(&tracefs).state), (first, second), "{tracefs:?}");
+            assert_eq!(
+                (tracing(&tracefs).state, uprobes(&tracefs).state),
+                (first, second),
+                "{tracefs:?}"
+            );
         }
-        assert_eq!(tracing(&Tracefs::NotMounted).problem, Some(HostProblem::TracefsNotMounted));
+        assert_eq!(
+            tracing(&Tracefs::NotMounted).problem,
+            Some(HostProblem::TracefsNotMounted)
+        );
         assert_ne!(uprobes(&Tracefs::NotMounted).state, Fine);
     }
 
@@ -152,18 +210,38 @@ mod tests {
         assert_eq!(read_tracefs(root.clone()), Tracefs::Closed(root.clone()));
         std::fs::write(root.join("trace_clock"), "[local] global mono x86-tsc\n").unwrap();
         std::fs::create_dir(root.join("instances")).unwrap();
-        let Tracefs::Open { instances, uprobes, clocks, .. } = read_tracefs(root.clone()) else { panic!() };
+        let Tracefs::Open {
+            instances,
+            uprobes,
+            clocks,
+            ..
+        } = read_tracefs(root.clone())
+        else {
+            panic!()
+        };
         assert_eq!((instances, uprobes), (true, None));
         assert_eq!(clocks, ["local", "global", "mono", "x86-tsc"]);
         std::fs::write(root.join("uprobe_events"), "").unwrap();
-        assert!(matches!(read_tracefs(root), Tracefs::Open { uprobes: Some(true), .. }));
+        assert!(matches!(
+            read_tracefs(root),
+            Tracefs::Open {
+                uprobes: Some(true),
+                ..
+            }
+        ));
     }
 
     #[test]
     fn mounted_or_not() {
-        assert_eq!(find_tracefs(&[], "nodev\tsysfs\nnodev\ttracefs\n", ""), Tracefs::NotMounted);
+        assert_eq!(
+            find_tracefs(&[], "nodev\tsysfs\nnodev\ttracefs\n", ""),
+            Tracefs::NotMounted
+        );
         assert_eq!(find_tracefs(&[], "nodev\tsysfs\n", ""), Tracefs::Unknown);
         let mounts = Vec::from_buf_read(&b"tracefs /nonexistent tracefs rw 0 0\n"[..]).unwrap();
-        assert_eq!(find_tracefs(&mounts, "", ""), Tracefs::Closed("/nonexistent".into()));
+        assert_eq!(
+            find_tracefs(&mounts, "", ""),
+            Tracefs::Closed("/nonexistent".into())
+        );
     }
 }

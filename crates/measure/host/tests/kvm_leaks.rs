@@ -12,11 +12,19 @@ const IN_TIME: Duration = Duration::from_secs(10);
 fn footprint() -> (Vec<String>, usize, usize, usize) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let kept = ["SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"];
-    let signals =
-        status.lines().filter(|line| kept.iter().any(|key| line.starts_with(key))).map(str::to_owned).collect();
+    let signals = status
+        .lines()
+        .filter(|line| kept.iter().any(|key| line.starts_with(key)))
+        .map(str::to_owned)
+        .collect();
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    (signals, threads(), descriptors, maps.matches("kvm-vcpu").count())
+    (
+        signals,
+        threads(),
+        descriptors,
+        maps.matches("kvm-vcpu").count(),
+    )
 }
 
 fn threads() -> usize {
@@ -44,7 +52,11 @@ fn ten_probes_agree_and_leave_nothing() {
         let facts = vmtax_host::kvm();
         let took = start.elapsed();
         assert!(took < IN_TIME, "took {took:?}");
-        assert_eq!(facts.class, first.class, "{} against {}", facts.evidence, first.evidence);
+        assert_eq!(
+            facts.class, first.class,
+            "{} against {}",
+            facts.evidence, first.evidence
+        );
     }
     until_threads(alone);
     assert_eq!(footprint(), before);

@@ -7,7 +7,12 @@ use vmtax_trace::TimeShift;
 /// How trace-cmd joined the guest's clock to that of this host.
 pub(crate) fn time_shift<'a>(guest: &'a Surveyed, host: &Surveyed) -> Option<&'a TimeShift> {
     let id = host.file.dat()?.trace_id()?;
-    guest.file.dat()?.time_shifts().iter().find(|shift| shift.peer == id)
+    guest
+        .file
+        .dat()?
+        .time_shifts()
+        .iter()
+        .find(|shift| shift.peer == id)
 }
 
 /// What is added to the guest's ticks of the time stamp counter for the host's: minus KVM's offset where the host's trace has
@@ -19,10 +24,17 @@ pub(crate) fn shared_tsc(guest: &Surveyed, host: &Surveyed, vm: &VmFacts) -> Opt
     let (first, last) = host.survey.span?;
     let (begin, end) = guest.survey.span?;
     let of_vm = |(tid, _): &(&i32, &i64)| vm.threads.iter().any(|thread| thread.tid == **tid);
-    let kvms = host.survey.tsc_offsets.iter().filter(of_vm).map(|(_, offset)| offset.wrapping_neg());
+    let kvms = host
+        .survey
+        .tsc_offsets
+        .iter()
+        .filter(of_vm)
+        .map(|(_, offset)| offset.wrapping_neg());
     kvms.chain([0]).find(|offset| {
         let at = |ticks: u64| ticks.checked_add_signed(*offset);
-        at(begin).zip(at(end)).is_some_and(|(begin, end)| first <= begin && end <= last)
+        at(begin)
+            .zip(at(end))
+            .is_some_and(|(begin, end)| first <= begin && end <= last)
     })
 }
 

@@ -10,7 +10,12 @@ use vmtax_observe::ExitCounter;
 use vmtax_trace::Entry;
 
 /// Counts the exits of a VM. `mhz`: ticks of the file's clock in a microsecond.
-pub(crate) fn count(file: &SourceFile, survey: &Survey, vm: &VmFacts, mhz: f64) -> Result<ExitCounts, ImportError> {
+pub(crate) fn count(
+    file: &SourceFile,
+    survey: &Survey,
+    vm: &VmFacts,
+    mhz: f64,
+) -> Result<ExitCounts, ImportError> {
     let mut counter = ExitCounter::new(file.formats());
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
@@ -43,7 +48,10 @@ pub(crate) fn missing(file: &SourceFile, survey: &Survey) -> Vec<Missing> {
         if !survey.has_calls {
             missing.push(Missing {
                 what: "times of exits".to_owned(),
-                why: format!("{} has neither kvm_exit and kvm_entry nor sys_enter", file.path.display()),
+                why: format!(
+                    "{} has neither kvm_exit and kvm_entry nor sys_enter",
+                    file.path.display()
+                ),
                 fix: "record `-e kvm -e raw_syscalls:sys_enter`".to_owned(),
             });
         }

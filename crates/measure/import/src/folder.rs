@@ -35,7 +35,11 @@ pub(crate) fn write(
 ) -> Result<WrittenFolder, ImportError> {
     let mut keep = |file: &str, content: &[u8]| trial.append(&format!("{name}/{file}"), content);
     let mut formats = kernel.map_or_else(Formats::default, |input| input.file.formats().clone());
-    let mut records = if qemu.is_empty() { QemuRecords::default() } else { QemuRecords::new(&mut formats) };
+    let mut records = if qemu.is_empty() {
+        QemuRecords::default()
+    } else {
+        QemuRecords::new(&mut formats)
+    };
     let mut writer = FolderWriter::default();
     let (mut used, mut is_full) = (BTreeSet::new(), false);
     let mut kept = 0_u64;
@@ -51,7 +55,12 @@ pub(crate) fn write(
                         break;
                     }
                     used.insert(event.id);
-                    writer.event((event.input, event.cpu), ticks(event.cpu, event.ticks), event.data, &mut keep)?;
+                    writer.event(
+                        (event.input, event.cpu),
+                        ticks(event.cpu, event.ticks),
+                        event.data,
+                        &mut keep,
+                    )?;
                 }
                 Entry::Event(_) => {}
                 Entry::Lost(lost) => {
@@ -66,7 +75,9 @@ pub(crate) fn write(
         while let Some(entry) = events.next()? {
             match entry {
                 Entry::Event(event) => {
-                    let Some(id) = records.record(file.formats(), &event, &mut record) else { continue };
+                    let Some(id) = records.record(file.formats(), &event, &mut record) else {
+                        continue;
+                    };
                     kept += record.len() as u64 + 8;
                     if kept > MAX_BYTES {
                         is_full = true;

@@ -25,7 +25,10 @@ impl AddedGuest {
     /// [`ImportError`] for another file, a recording of something else, one that has a guest's trace, or where it cannot be
     /// written.
     pub fn add(recording: &Recording, path: &Path) -> Result<AddedGuest, ImportError> {
-        let refused = |reason| ImportError::NotOfVm { folder: recording.folder.clone(), reason };
+        let refused = |reason| ImportError::NotOfVm {
+            folder: recording.folder.clone(),
+            reason,
+        };
         if !matches!(recording.plan.study, Study::VmLayers(_)) {
             return Err(refused(
                 "a guest's trace is joined with that of its host: name a recording of `vmtax layers --vm`",
@@ -38,19 +41,27 @@ impl AddedGuest {
         }
         let folder = recording.trial_folder(0);
         if folder.join(files::GUEST_FACTS).exists() {
-            return Err(refused("it has a guest's trace: `vmtax report` without --guest-trace shows it"));
+            return Err(refused(
+                "it has a guest's trace: `vmtax report` without --guest-trace shows it",
+            ));
         }
         // The facts come last: without them it was not added.
         remove(&folder);
-        let added = AddedGuest { folder, is_kept: false };
-        let file = File::open(path).map_err(|e| wrong(path, format!("{e}: name the file of `vmtax agent observe`")))?;
+        let added = AddedGuest {
+            folder,
+            is_kept: false,
+        };
+        let file = File::open(path)
+            .map_err(|e| wrong(path, format!("{e}: name the file of `vmtax agent observe`")))?;
         let mut trial = recording.trial_files(0);
         let mut guest = read_guest_file(path, file.take(MAX_BYTES), &mut trial)?;
         let host: VmTrace = recording.artifact(0, files::VM_TRACE)?;
         // KVM's events of the doorbells show the same kicks.
-        let shows_kicks =
-            host.vm.accelerator == Some(Accelerator::Kvm) && host.disks.iter().any(|disk| !disk.notify.is_empty());
-        guest.missing.retain(|missing| !shows_kicks || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
+        let shows_kicks = host.vm.accelerator == Some(Accelerator::Kvm)
+            && host.disks.iter().any(|disk| !disk.notify.is_empty());
+        guest
+            .missing
+            .retain(|missing| !shows_kicks || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
         trial.store(files::GUEST_FACTS, &guest)?;
         Ok(added)
     }
@@ -78,7 +89,11 @@ fn remove(trial: &Path) {
 ///
 /// # Errors
 /// [`ImportError::GuestFile`] for a file that is not whole or holds anything else.
-pub fn read_guest_file(path: &Path, mut file: impl Read, trial: &mut TrialFiles) -> Result<ObservedGuest, ImportError> {
+pub fn read_guest_file(
+    path: &Path,
+    mut file: impl Read,
+    trial: &mut TrialFiles,
+) -> Result<ObservedGuest, ImportError> {
     let (mut decoder, mut piece) = (Decoder::new(), vec![0; MAX_PIECE]);
     let mut has_pieces = false;
     loop {
@@ -96,7 +111,9 @@ pub fn read_guest_file(path: &Path, mut file: impl Read, trial: &mut TrialFiles)
                 Frame::Message(guest) => {
                     return match guest.check() {
                         Ok(()) => Ok(guest),
-                        Err(reason) => Err(wrong(path, format!("it {reason}: trace the guest again"))),
+                        Err(reason) => {
+                            Err(wrong(path, format!("it {reason}: trace the guest again")))
+                        }
                     };
                 }
             }
@@ -113,12 +130,17 @@ pub fn read_guest_file(path: &Path, mut file: impl Read, trial: &mut TrialFiles)
 
 fn damaged(path: &Path, error: &WireError) -> ImportError {
     let reason = match error {
-        WireError::Version(_) => "it is of another version of vmtax: copy this vmtax into the guest".to_owned(),
+        WireError::Version(_) => {
+            "it is of another version of vmtax: copy this vmtax into the guest".to_owned()
+        }
         other => format!("it is damaged ({other}): copy it again"),
     };
     wrong(path, reason)
 }
 
 fn wrong(path: &Path, reason: String) -> ImportError {
-    ImportError::GuestFile { path: path.to_owned(), reason }
+    ImportError::GuestFile {
+        path: path.to_owned(),
+        reason,
+    }
 }

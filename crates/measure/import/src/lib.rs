@@ -61,9 +61,17 @@ impl Import {
         let surveyed = |path: &PathBuf| {
             let file = SourceFile::open(path)?;
             let survey = survey(&file)?;
-            Ok(Surveyed { file, survey, side: TraceSide::Host })
+            Ok(Surveyed {
+                file,
+                survey,
+                side: TraceSide::Host,
+            })
         };
-        let mut files: Vec<Surveyed> = settings.files.iter().map(surveyed).collect::<Result<_, ImportError>>()?;
+        let mut files: Vec<Surveyed> = settings
+            .files
+            .iter()
+            .map(surveyed)
+            .collect::<Result<_, ImportError>>()?;
         sides::assign(&mut files, settings.guest.as_deref())?;
         Ok(Import { files, settings })
     }
@@ -74,17 +82,50 @@ impl Import {
     /// [`ImportError`] where a file cannot be read, its clock has no known scale, or the folder cannot be written.
     pub fn store(&self, trial: &mut TrialFiles) -> Result<(), ImportError> {
         // Of several of the host's kernel, the one with most events of KVM.
-        let host = self.of_side(TraceSide::Host).max_by_key(|file| file.kvm_events());
-        let vm = host.map(|host| self.store_exits(host, trial)).transpose()?.flatten();
-        let vm = vm.unwrap_or_else(|| vm::unknown(self.files.first().map_or(Path::new(""), |first| &first.file.path)));
-        let qemu = self.of_side(TraceSide::Qemu).filter(|file| !file.survey.threads.is_empty()).collect();
-        let sides = Sides { host, qemu, guest: self.of_side(TraceSide::Guest).next() };
-        let StoredRequests { clocks, mut missing } = sides.store(vm, self.settings.tsc_mhz, trial)?;
+        let host = self
+            .of_side(TraceSide::Host)
+            .max_by_key(|file| file.kvm_events());
+        let vm = host
+            .map(|host| self.store_exits(host, trial))
+            .transpose()?
+            .flatten();
+        let vm = vm.unwrap_or_else(|| {
+            vm::unknown(
+                self.files
+                    .first()
+                    .map_or(Path::new(""), |first| &first.file.path),
+            )
+        });
+        let qemu = self
+            .of_side(TraceSide::Qemu)
+            .filter(|file| !file.survey.threads.is_empty())
+            .collect();
+        let sides = Sides {
+            host,
+            qemu,
+            guest: self.of_side(TraceSide::Guest).next(),
+        };
+        let StoredRequests {
+            clocks,
+            mut missing,
+        } = sides.store(vm, self.settings.tsc_mhz, trial)?;
         let is_host = |file: &&Surveyed| host.is_some_and(|host| std::ptr::eq(host, *file));
-        missing.extend(self.of_side(TraceSide::Host).filter(|file| !is_host(file)).map(sides::unused));
+        missing.extend(
+            self.of_side(TraceSide::Host)
+                .filter(|file| !is_host(file))
+                .map(sides::unused),
+        );
         missing.extend(self.files.iter().flat_map(Surveyed::missing));
         let files = self.files.iter().map(Surveyed::facts).collect();
-        Ok(trial.store(files::IMPORT, &ImportFacts { schema: SCHEMA, files, clocks, missing })?)
+        Ok(trial.store(
+            files::IMPORT,
+            &ImportFacts {
+                schema: SCHEMA,
+                files,
+                clocks,
+                missing,
+            },
+        )?)
     }
 
     fn of_side(&self, side: TraceSide) -> impl Iterator<Item = &Surveyed> {
@@ -92,9 +133,15 @@ impl Import {
     }
 
     /// Counts the exits in a trace of the host's kernel; gives their VM.
-    fn store_exits(&self, host: &Surveyed, trial: &mut TrialFiles) -> Result<Option<VmFacts>, ImportError> {
+    fn store_exits(
+        &self,
+        host: &Surveyed,
+        trial: &mut TrialFiles,
+    ) -> Result<Option<VmFacts>, ImportError> {
         let Surveyed { file, survey, .. } = host;
-        let Some(TracedVm { facts, mut missing }) = TracedVm::choose(file, survey, self.settings.pid)? else {
+        let Some(TracedVm { facts, mut missing }) =
+            TracedVm::choose(file, survey, self.settings.pid)?
+        else {
             return Ok(None);
         };
         let counts = exits::count(file, survey, &facts, file.mhz(self.settings.tsc_mhz)?)?;
@@ -102,7 +149,13 @@ impl Import {
         trial.store(files::EXITS, &counts)?;
         let path = Some(file.path.display().to_string());
         let vm = Some(facts.clone());
-        let observed = ProfileFacts { pid: facts.pid, file: path, vm, missing, ..ProfileFacts::default() };
+        let observed = ProfileFacts {
+            pid: facts.pid,
+            file: path,
+            vm,
+            missing,
+            ..ProfileFacts::default()
+        };
         trial.store(files::OBSERVED, &observed)?;
         Ok(Some(facts))
     }

@@ -9,10 +9,16 @@ pub(crate) fn read(path: &Path) -> Result<TracedThreads, TraceError> {
     PerfRecords::open(path, |_, record| {
         let named = matches!(record.record_type, RecordType::COMM).then(|| record.parse());
         let (process, tid, name) = match named {
-            Some(Ok(EventRecord::Comm(comm))) => {
-                (comm.pid, comm.tid, String::from_utf8_lossy(&comm.name.as_slice()).into_owned())
-            }
-            _ => match record.common_data().ok().and_then(|common| Some((common.pid?, common.tid?))) {
+            Some(Ok(EventRecord::Comm(comm))) => (
+                comm.pid,
+                comm.tid,
+                String::from_utf8_lossy(&comm.name.as_slice()).into_owned(),
+            ),
+            _ => match record
+                .common_data()
+                .ok()
+                .and_then(|common| Some((common.pid?, common.tid?)))
+            {
                 Some((process, tid)) => (process, tid, String::new()),
                 None => return,
             },

@@ -42,12 +42,20 @@ const QEMU_EVENTS: &[QemuEvent] = &[
     QemuEvent {
         name: "virtio_blk_handle_read",
         probe: "pop",
-        numbers: &[(Argument("req"), "elem"), (Argument("sector"), "sector"), (Header(READ), "type")],
+        numbers: &[
+            (Argument("req"), "elem"),
+            (Argument("sector"), "sector"),
+            (Header(READ), "type"),
+        ],
     },
     QemuEvent {
         name: "virtio_blk_handle_write",
         probe: "pop",
-        numbers: &[(Argument("req"), "elem"), (Argument("sector"), "sector"), (Header(WRITE), "type")],
+        numbers: &[
+            (Argument("req"), "elem"),
+            (Argument("sector"), "sector"),
+            (Header(WRITE), "type"),
+        ],
     },
     QemuEvent {
         name: "virtio_blk_submit_multireq",
@@ -59,7 +67,11 @@ const QEMU_EVENTS: &[QemuEvent] = &[
         probe: "push",
         numbers: &[(Argument("req"), "elem"), (Sector, "sector")],
     },
-    QemuEvent { name: "virtio_notify_irqfd", probe: "notify", numbers: &[] },
+    QemuEvent {
+        name: "virtio_notify_irqfd",
+        probe: "notify",
+        numbers: &[],
+    },
 ];
 
 /// No disk has it.
@@ -79,12 +91,17 @@ impl QemuRecords {
             if let Some((_, id)) = ids.iter().find(|(known, _)| *known == event.probe) {
                 return Some(*id);
             }
-            let id = (1..=u16::MAX).map(EventId).find(|id| formats.get(*id).is_none())?;
+            let id = (1..=u16::MAX)
+                .map(EventId)
+                .find(|id| formats.get(*id).is_none())?;
             formats.add(GROUP, &format(event, id)).ok()?;
             ids.push((event.probe, id));
             Some(id)
         };
-        QemuRecords { ids: QEMU_EVENTS.iter().filter_map(&mut id_of).collect(), sectors: HashMap::new() }
+        QemuRecords {
+            ids: QEMU_EVENTS.iter().filter_map(&mut id_of).collect(),
+            sectors: HashMap::new(),
+        }
     }
 
     /// The record of one of QEMU's events; `None` for one that is not of a request.
@@ -105,7 +122,10 @@ impl QemuRecords {
             let value = match *source {
                 Argument(name) => number(name)?,
                 Header(kind) => kind,
-                Sector => self.sectors.remove(&number("req")?).unwrap_or(UNKNOWN_SECTOR),
+                Sector => self
+                    .sectors
+                    .remove(&number("req")?)
+                    .unwrap_or(UNKNOWN_SECTOR),
             };
             record.extend_from_slice(&value.to_le_bytes());
         }
@@ -125,7 +145,10 @@ impl QemuRecords {
 /// The format of a probe's event: its numbers, then the device.
 fn format(event: &QemuEvent, id: EventId) -> String {
     let number = |(n, (_, field)): (usize, &(Number, &str))| {
-        format!("\tfield:u64 {field};\toffset:{};\tsize:8;\tsigned:0;\n", HEADER + 8 * n)
+        format!(
+            "\tfield:u64 {field};\toffset:{};\tsize:8;\tsigned:0;\n",
+            HEADER + 8 * n
+        )
     };
     let numbers: String = event.numbers.iter().enumerate().map(number).collect();
     let device = HEADER + 8 * event.numbers.len();

@@ -5,7 +5,9 @@ use crate::error::ImportError;
 use crate::folder::{self, FolderInput};
 use crate::source::NANOSECONDS;
 use crate::surveyed::Surveyed;
-use vmtax_model::{GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files};
+use vmtax_model::{
+    GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files,
+};
 use vmtax_recording::TrialFiles;
 use vmtax_trace::TimeShift;
 
@@ -41,16 +43,27 @@ impl Sides<'_> {
             stored.missing.push(self.no_requests());
             return Ok(stored);
         }
-        let host = self.host.filter(|host| self.qemu.iter().all(|qemu| stored.joins(host, qemu)));
+        let host = self
+            .host
+            .filter(|host| self.qemu.iter().all(|qemu| stored.joins(host, qemu)));
         // One unit for all: that of the host's kernel, where its trace is joined.
         let mhz = match (host, guest) {
             (Some(host), _) => host.file.mhz(tsc_mhz)?,
             (None, Some(guest)) if self.qemu.is_empty() => guest.file.mhz(tsc_mhz)?,
             _ => NANOSECONDS,
         };
-        let qemu: Vec<FolderInput<'_>> =
-            self.qemu.iter().map(|qemu| FolderInput { file: &qemu.file, ticks: scaled(NANOSECONDS, mhz) }).collect();
-        let kernel = host.map(|host| FolderInput { file: &host.file, ticks: Box::new(|_, ticks| ticks) });
+        let qemu: Vec<FolderInput<'_>> = self
+            .qemu
+            .iter()
+            .map(|qemu| FolderInput {
+                file: &qemu.file,
+                ticks: scaled(NANOSECONDS, mhz),
+            })
+            .collect();
+        let kernel = host.map(|host| FolderInput {
+            file: &host.file,
+            ticks: Box::new(|_, ticks| ticks),
+        });
         let mut is_full = false;
         if kernel.is_some() || !qemu.is_empty() {
             let written = folder::write(files::HOST, kernel.as_ref(), &qemu, trial)?;
@@ -60,20 +73,41 @@ impl Sides<'_> {
         let mut on_guest = None;
         if let Some(guest) = guest {
             let shift = host.and_then(|host| time_shift(guest, host));
-            let offset = host.filter(|_| shift.is_none()).and_then(|host| clocks::shared_tsc(guest, host, &vm));
+            let offset = host
+                .filter(|_| shift.is_none())
+                .and_then(|host| clocks::shared_tsc(guest, host, &vm));
             let ticks: Box<dyn Fn(u32, u64) -> u64> = match (shift, offset) {
                 (Some(shift), _) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
                 (_, Some(offset)) => Box::new(move |_, ticks| ticks.saturating_add_signed(offset)),
                 _ => scaled(guest.file.mhz(tsc_mhz)?, mhz),
             };
-            let written = folder::write(files::GUEST, Some(&FolderInput { file: &guest.file, ticks }), &[], trial)?;
+            let written = folder::write(
+                files::GUEST,
+                Some(&FolderInput {
+                    file: &guest.file,
+                    ticks,
+                }),
+                &[],
+                trial,
+            )?;
             is_full |= written.is_full;
             stored.left_out(written.left_out);
-            on_guest = Some(stored.guest(guest, shift, offset, host.is_some() || !self.qemu.is_empty(), mhz));
+            on_guest = Some(stored.guest(
+                guest,
+                shift,
+                offset,
+                host.is_some() || !self.qemu.is_empty(),
+                mhz,
+            ));
         }
-        let spans = host.into_iter().chain(self.qemu.iter().copied()).filter_map(|file| file.survey.span);
+        let spans = host
+            .into_iter()
+            .chain(self.qemu.iter().copied())
+            .filter_map(|file| file.survey.span);
         let of_host = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let (begin, end) = of_host.or(guest.and_then(|guest| guest.survey.span)).unwrap_or_default();
+        let (begin, end) = of_host
+            .or(guest.and_then(|guest| guest.survey.span))
+            .unwrap_or_default();
         let trace = VmTrace {
             schema: SCHEMA,
             tsc_mhz: mhz,
@@ -99,9 +133,15 @@ impl Sides<'_> {
         let mut threads = vm.threads.clone();
         for tid in self.qemu.iter().flat_map(|qemu| &qemu.survey.threads) {
             if !threads.iter().any(|thread| thread.tid == *tid) {
-                let name = self.host.and_then(|host| host.file.threads()?.get(tid)).map(|thread| thread.name.clone());
+                let name = self
+                    .host
+                    .and_then(|host| host.file.threads()?.get(tid))
+                    .map(|thread| thread.name.clone());
                 let name = name.unwrap_or_else(|| format!("QEMU thread {tid}"));
-                threads.push(QemuThread { tid: *tid, role: Role::Other(name) });
+                threads.push(QemuThread {
+                    tid: *tid,
+                    role: Role::Other(name),
+                });
             }
         }
         threads
@@ -135,16 +175,28 @@ impl StoredRequests {
         let (of_host, of_qemu) = (host.file.clock(), qemu.file.clock());
         let file = qemu.file.path.display().to_string();
         // Text does not tell its clock: the times must lie in each other.
-        let overlaps = host.survey.span.zip(qemu.survey.span).is_some_and(|(a, b)| a.0 <= b.1 && b.0 <= a.1);
+        let overlaps = host
+            .survey
+            .span
+            .zip(qemu.survey.span)
+            .is_some_and(|(a, b)| a.0 <= b.1 && b.0 <= a.1);
         let joined = of_host == of_qemu || of_host.is_empty();
         if joined && overlaps {
             let method = match of_host {
-                "" => format!("taken for the clock of {}, whose times overlap", host.file.path.display()),
+                "" => format!(
+                    "taken for the clock of {}, whose times overlap",
+                    host.file.path.display()
+                ),
                 clock => format!("the same clock ({clock}) as {}", host.file.path.display()),
             };
             // QEMU's log has microseconds.
-            let bound_ns = (of_host == of_qemu).then_some(if of_qemu == "realtime" { 1000.0 } else { 0.0 });
-            self.clocks.push(JoinedClock { file, method, bound_ns });
+            let bound_ns =
+                (of_host == of_qemu).then_some(if of_qemu == "realtime" { 1000.0 } else { 0.0 });
+            self.clocks.push(JoinedClock {
+                file,
+                method,
+                bound_ns,
+            });
             return true;
         }
         let why = match joined {
@@ -181,7 +233,9 @@ impl StoredRequests {
         let disks = devices.into_iter().take(MAX_DISKS).map(disk).collect();
         let is_measured = shift.is_some_and(|shift| shift.measured);
         let is_joined = shift.is_some() || offset.is_some();
-        let bound = shift.filter(|_| is_measured).map_or(u64::from(is_joined), TimeShift::spread);
+        let bound = shift
+            .filter(|_| is_measured)
+            .map_or(u64::from(is_joined), TimeShift::spread);
         let source = match (shift, offset) {
             (Some(_), _) if is_measured => {
                 "trace-cmd's time synchronization (measured; the error is by how much its measurements differ)"
@@ -196,8 +250,17 @@ impl StoredRequests {
         if is_joined {
             let file = guest.file.path.display().to_string();
             let bound_ns = Some(bound as f64 * 1000.0 / mhz);
-            self.clocks.push(JoinedClock { file, method: source.clone(), bound_ns });
+            self.clocks.push(JoinedClock {
+                file,
+                method: source.clone(),
+                bound_ns,
+            });
         }
-        GuestTrace { disks, is_on_host_clock: is_joined || !has_host, bound, source }
+        GuestTrace {
+            disks,
+            is_on_host_clock: is_joined || !has_host,
+            bound,
+            source,
+        }
     }
 }

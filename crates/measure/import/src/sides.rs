@@ -9,7 +9,10 @@ use vmtax_model::{Missing, TraceSide};
 /// no events of KVM.
 pub(crate) fn assign(files: &mut [Surveyed], guest: Option<&Path>) -> Result<(), ImportError> {
     for file in files.iter_mut() {
-        let is_synchronized = file.file.dat().is_some_and(|dat| !dat.time_shifts().is_empty());
+        let is_synchronized = file
+            .file
+            .dat()
+            .is_some_and(|dat| !dat.time_shifts().is_empty());
         file.side = match guest {
             _ if file.file.is_of_qemu() => TraceSide::Qemu,
             Some(guest) if file.file.path == guest => TraceSide::Guest,
@@ -25,22 +28,29 @@ pub(crate) fn assign(files: &mut [Surveyed], guest: Option<&Path>) -> Result<(),
         TraceSide::Qemu => file.survey.threads.is_empty(),
     };
     if let Some(first) = files.first().filter(|_| files.iter().all(is_empty)) {
-        return Err(ImportError::Nothing { path: first.file.path.clone() });
+        return Err(ImportError::Nothing {
+            path: first.file.path.clone(),
+        });
     }
     one_clock_of_qemu(files)?;
     let mut guests = files.iter().filter(|file| file.side == TraceSide::Guest);
     match guests.next().zip(guests.next()) {
-        Some((first, second)) => {
-            Err(ImportError::Guests { first: first.file.path.clone(), second: second.file.path.clone() })
-        }
+        Some((first, second)) => Err(ImportError::Guests {
+            first: first.file.path.clone(),
+            second: second.file.path.clone(),
+        }),
         None => Ok(()),
     }
 }
 
 /// Nothing joins the clocks of two traces of QEMU: neither bounds the other's by cause and effect.
 fn one_clock_of_qemu(files: &[Surveyed]) -> Result<(), ImportError> {
-    let mut of_qemu = files.iter().filter(|file| file.side == TraceSide::Qemu && !file.survey.threads.is_empty());
-    let Some(first) = of_qemu.next() else { return Ok(()) };
+    let mut of_qemu = files
+        .iter()
+        .filter(|file| file.side == TraceSide::Qemu && !file.survey.threads.is_empty());
+    let Some(first) = of_qemu.next() else {
+        return Ok(());
+    };
     match of_qemu.find(|file| file.file.clock() != first.file.clock()) {
         Some(second) => Err(ImportError::QemuClocks {
             first: first.file.path.clone(),
@@ -56,7 +66,9 @@ fn one_clock_of_qemu(files: &[Surveyed]) -> Result<(), ImportError> {
 pub(crate) fn unused(file: &Surveyed) -> Missing {
     Missing {
         what: format!("events of {}", file.file.path.display()),
-        why: "one trace of the host's kernel is analyzed, and another has more events of KVM".to_owned(),
-        fix: "record all events of the host in one trace; name the guest's with --guest-trace".to_owned(),
+        why: "one trace of the host's kernel is analyzed, and another has more events of KVM"
+            .to_owned(),
+        fix: "record all events of the host in one trace; name the guest's with --guest-trace"
+            .to_owned(),
     }
 }

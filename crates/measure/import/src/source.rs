@@ -43,9 +43,14 @@ impl SourceFile {
         } else if !head.is_empty() && !head.contains(&0) {
             SourceTrace::Text(TraceText::open(path)?)
         } else {
-            return Err(ImportError::Format { path: path.to_owned() });
+            return Err(ImportError::Format {
+                path: path.to_owned(),
+            });
         };
-        Ok(SourceFile { path: path.to_owned(), trace })
+        Ok(SourceFile {
+            path: path.to_owned(),
+            trace,
+        })
     }
 
     /// Its format, for people.
@@ -61,7 +66,10 @@ impl SourceFile {
 
     /// Whether QEMU wrote it.
     pub fn is_of_qemu(&self) -> bool {
-        matches!(self.trace, SourceTrace::QemuLog(_) | SourceTrace::QemuSimple(_))
+        matches!(
+            self.trace,
+            SourceTrace::QemuLog(_) | SourceTrace::QemuSimple(_)
+        )
     }
 
     /// The clock of its events, as the kernel's trace clocks are called; empty where the file does not say.
@@ -77,17 +85,23 @@ impl SourceFile {
 
     /// Ticks of its clock in a microsecond; `tsc_mhz` is the user's word for a clock that counts ticks.
     pub fn mhz(&self, tsc_mhz: Option<f64>) -> Result<f64, ImportError> {
-        let unknown = |clock: &str| ImportError::Scale { path: self.path.clone(), clock: clock.to_owned() };
+        let unknown = |clock: &str| ImportError::Scale {
+            path: self.path.clone(),
+            clock: clock.to_owned(),
+        };
         match &self.trace {
             SourceTrace::Dat(dat) => match dat.clock() {
                 "counter" | "uptime" => Err(unknown(dat.clock())),
                 clock if clock.contains("tsc") => {
                     let mhz = dat.tsc_scale().map(vmtax_trace::TscScale::mhz).or(tsc_mhz);
-                    mhz.filter(|mhz| (1.0..=1e6).contains(mhz)).ok_or_else(|| unknown(clock))
+                    mhz.filter(|mhz| (1.0..=1e6).contains(mhz))
+                        .ok_or_else(|| unknown(clock))
                 }
                 _ => Ok(NANOSECONDS),
             },
-            SourceTrace::Text(text) if text.has_ticks() => tsc_mhz.ok_or_else(|| unknown("of numbers without a point")),
+            SourceTrace::Text(text) if text.has_ticks() => {
+                tsc_mhz.ok_or_else(|| unknown("of numbers without a point"))
+            }
             _ => Ok(NANOSECONDS),
         }
     }
@@ -132,7 +146,11 @@ impl SourceFile {
 
     /// What trace-cmd says of its tracing session.
     pub fn dat(&self) -> Option<&Dat> {
-        if let SourceTrace::Dat(dat) = &self.trace { Some(dat) } else { None }
+        if let SourceTrace::Dat(dat) = &self.trace {
+            Some(dat)
+        } else {
+            None
+        }
     }
 }
 
@@ -140,21 +158,33 @@ impl SourceFile {
 pub(crate) const NANOSECONDS: f64 = 1000.0;
 
 fn head(path: &Path) -> Result<Vec<u8>, TraceError> {
-    let unreadable = |source| TraceError::Read { path: path.to_owned(), source };
+    let unreadable = |source| TraceError::Read {
+        path: path.to_owned(),
+        source,
+    };
     // Opening a pipe or device would hang.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         let reason = "not a regular file".to_owned();
-        return Err(TraceError::Damaged { path: path.to_owned(), reason });
+        return Err(TraceError::Damaged {
+            path: path.to_owned(),
+            reason,
+        });
     }
     let mut head = Vec::new();
-    File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head)).map_err(unreadable)?;
+    File::open(path)
+        .and_then(|file| file.take(HEAD).read_to_end(&mut head))
+        .map_err(unreadable)?;
     Ok(head)
 }
 
 /// A line as `4711@1700000000.000123:virtio_blk_handle_read vdev …`.
 fn is_qemu_log(head: &[u8]) -> bool {
     String::from_utf8_lossy(head).lines().any(|line| {
-        let stamped = line.split_once('@').filter(|(thread, _)| thread.parse::<i32>().is_ok());
-        stamped.and_then(|(_, rest)| rest.split_once(':')).is_some_and(|(time, _)| time.parse::<f64>().is_ok())
+        let stamped = line
+            .split_once('@')
+            .filter(|(thread, _)| thread.parse::<i32>().is_ok());
+        stamped
+            .and_then(|(_, rest)| rest.split_once(':'))
+            .is_some_and(|(time, _)| time.parse::<f64>().is_ok())
     })
 }

@@ -63,7 +63,9 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
     };
     let tsc_offset = formats.event("kvm", "kvm_write_tsc_offset");
     let tsc_offset = tsc_offset.and_then(|id| Some((id, formats.field(id, "next_tsc_offset")?)));
-    let irq_name = formats.event("irq", "irq_handler_entry").and_then(|id| formats.field(id, "name"));
+    let irq_name = formats
+        .event("irq", "irq_handler_entry")
+        .and_then(|id| formats.field(id, "name"));
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
         let Entry::Event(event) = entry else { continue };
@@ -71,7 +73,11 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
         survey.span = Some((first.min(event.ticks), last.max(event.ticks)));
         if let Some((_, field)) = tsc_offset.filter(|(id, _)| *id == event.id) {
             if survey.tsc_offsets.len() < MAX_VCPUS {
-                survey.tsc_offsets.extend(field.unsigned(event.data).map(|offset| (event.pid, offset as i64)));
+                survey.tsc_offsets.extend(
+                    field
+                        .unsigned(event.data)
+                        .map(|offset| (event.pid, offset as i64)),
+                );
             }
         }
         match decoder.decode(&event) {
@@ -85,7 +91,9 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 if survey.vcpus.len() < MAX_VCPUS || survey.vcpus.contains_key(&event.pid) {
                     let thread = survey.vcpus.entry(event.pid).or_default();
                     thread.events += 1;
-                    let number = vcpu_fields.get(&event.id).and_then(|field| field.unsigned(event.data));
+                    let number = vcpu_fields
+                        .get(&event.id)
+                        .and_then(|field| field.unsigned(event.data));
                     thread.number = thread.number.or(number.and_then(known_vcpu));
                 }
             }
@@ -99,7 +107,9 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
             Some(KernelEvent::Irq { irq }) if survey.disk_interrupts.len() < MAX_DEVICES => {
                 let name = irq_name.and_then(|field| field.text(event.data));
                 let is_virtio = name.is_some_and(|name| name.contains("virtio"));
-                survey.disk_interrupts.extend(u32::try_from(irq).ok().filter(|_| is_virtio));
+                survey
+                    .disk_interrupts
+                    .extend(u32::try_from(irq).ok().filter(|_| is_virtio));
             }
             None if file.is_of_qemu() && survey.threads.len() < MAX_VCPUS => {
                 survey.threads.insert(event.pid);
@@ -110,10 +120,24 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
     survey.counts = *events.counts();
     // Threads of QEMU are named by their vCPU.
     for (tid, thread) in &mut survey.vcpus {
-        let name = file.threads().and_then(|threads| threads.get(tid)).map(|thread| thread.name.as_str());
-        thread.number = thread.number.or_else(|| name?.strip_prefix("CPU ")?.strip_suffix("/KVM")?.parse().ok());
+        let name = file
+            .threads()
+            .and_then(|threads| threads.get(tid))
+            .map(|thread| thread.name.as_str());
+        thread.number = thread.number.or_else(|| {
+            name?
+                .strip_prefix("CPU ")?
+                .strip_suffix("/KVM")?
+                .parse()
+                .ok()
+        });
     }
-    for (number, tid) in file.dat().into_iter().flat_map(|dat| dat.guests()).flat_map(|guest| &guest.vcpus) {
+    for (number, tid) in file
+        .dat()
+        .into_iter()
+        .flat_map(|dat| dat.guests())
+        .flat_map(|guest| &guest.vcpus)
+    {
         if let Some(thread) = survey.vcpus.get_mut(tid) {
             thread.number = Some(*number);
         }
@@ -123,5 +147,7 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
 
 /// Text may not tell the vCPU.
 fn known_vcpu(number: u64) -> Option<u32> {
-    u32::try_from(number).ok().filter(|number| *number < u32::MAX)
+    u32::try_from(number)
+        .ok()
+        .filter(|number| *number < u32::MAX)
 }

@@ -38,20 +38,44 @@ impl Surveyed {
         let mut add = |count: u64, what: &str, why: &str, fix: &str| {
             if count > 0 {
                 let why = format!("{count} {why}");
-                missing.push(Missing { what: format!("{what} of {path}"), why, fix: fix.to_owned() });
+                missing.push(Missing {
+                    what: format!("{what} of {path}"),
+                    why,
+                    fix: fix.to_owned(),
+                });
             }
         };
         let again = "copy the file again, or record it again";
-        add(counts.damaged_pages, "parts", "pages or records are invalid or cut off", again);
-        add(counts.short, "some events", "records do not fit their format", again);
+        add(
+            counts.damaged_pages,
+            "parts",
+            "pages or records are invalid or cut off",
+            again,
+        );
+        add(
+            counts.short,
+            "some events",
+            "records do not fit their format",
+            again,
+        );
         add(
             counts.losses,
             "some events",
             "times events were lost",
             "record with larger buffers (`trace-cmd record -b`)",
         );
-        add(counts.backwards + counts.leaps, "the order of events", "events are out of order or far ahead", "");
-        add(self.survey.unreadable.len() as u64, "some events", "tracepoints have other fields than are known", "");
+        add(
+            counts.backwards + counts.leaps,
+            "the order of events",
+            "events are out of order or far ahead",
+            "",
+        );
+        add(
+            self.survey.unreadable.len() as u64,
+            "some events",
+            "tracepoints have other fields than are known",
+            "",
+        );
         missing
     }
 }

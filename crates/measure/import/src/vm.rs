@@ -16,22 +16,40 @@ pub(crate) struct TracedVm {
 
 impl TracedVm {
     /// Chooses the VM of a process or vCPU thread, else the one with most exits; `None` where no thread runs a guest.
-    pub fn choose(file: &SourceFile, survey: &Survey, pid: Option<i32>) -> Result<Option<TracedVm>, ImportError> {
+    pub fn choose(
+        file: &SourceFile,
+        survey: &Survey,
+        pid: Option<i32>,
+    ) -> Result<Option<TracedVm>, ImportError> {
         let mut vms = vms(file, survey);
         if vms.is_empty() {
             return Ok(None);
         }
-        let events = |vm: &[i32]| vm.iter().map(|tid| survey.vcpus.get(tid).map_or(0, |vcpu| vcpu.events)).sum::<u64>();
+        let events = |vm: &[i32]| {
+            vm.iter()
+                .map(|tid| survey.vcpus.get(tid).map_or(0, |vcpu| vcpu.events))
+                .sum::<u64>()
+        };
         vms.sort_by_key(|vm| std::cmp::Reverse(events(vm)));
         let at = match pid {
             None => 0,
             Some(pid) => {
-                let is = |vm: &Vec<i32>| vm.contains(&pid) || vm.iter().any(|tid| process(file, *tid) == Some(pid));
-                vms.iter().position(is).ok_or_else(|| ImportError::Process {
-                    path: file.path.clone(),
-                    pid,
-                    known: survey.vcpus.keys().take(20).map(i32::to_string).collect::<Vec<_>>().join(", "),
-                })?
+                let is = |vm: &Vec<i32>| {
+                    vm.contains(&pid) || vm.iter().any(|tid| process(file, *tid) == Some(pid))
+                };
+                vms.iter()
+                    .position(is)
+                    .ok_or_else(|| ImportError::Process {
+                        path: file.path.clone(),
+                        pid,
+                        known: survey
+                            .vcpus
+                            .keys()
+                            .take(20)
+                            .map(i32::to_string)
+                            .collect::<Vec<_>>()
+                            .join(", "),
+                    })?
             }
         };
         let chosen = vms.remove(at);
@@ -39,11 +57,19 @@ impl TracedVm {
             what: format!("other VMs in {}", file.path.display()),
             why: format!(
                 "one is analyzed; vCPU threads of others: {}",
-                vms.iter().take(20).filter_map(|vm| vm.first()).map(i32::to_string).collect::<Vec<_>>().join(", ")
+                vms.iter()
+                    .take(20)
+                    .filter_map(|vm| vm.first())
+                    .map(i32::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ),
             fix: "choose with --pid".to_owned(),
         });
-        Ok(Some(TracedVm { facts: facts(file, survey, &chosen), missing: missing.into_iter().collect() }))
+        Ok(Some(TracedVm {
+            facts: facts(file, survey, &chosen),
+            missing: missing.into_iter().collect(),
+        }))
     }
 }
 
@@ -62,7 +88,10 @@ fn vms(file: &SourceFile, survey: &Survey) -> Vec<Vec<i32>> {
             by_process.entry(process).or_default().push(*tid);
             continue;
         }
-        match others.last_mut().filter(|_| vcpu.number > last || vcpu.number.is_none()) {
+        match others
+            .last_mut()
+            .filter(|_| vcpu.number > last || vcpu.number.is_none())
+        {
             Some(vm) => vm.push(*tid),
             None => others.push(vec![*tid]),
         }
@@ -73,15 +102,22 @@ fn vms(file: &SourceFile, survey: &Survey) -> Vec<Vec<i32>> {
 
 /// A VM of which no trace of the host's kernel tells.
 pub(crate) fn unknown(file: &Path) -> VmFacts {
-    VmFacts { name: Some(format!("VM of {}", file.display())), ..VmFacts::unknown(0) }
+    VmFacts {
+        name: Some(format!("VM of {}", file.display())),
+        ..VmFacts::unknown(0)
+    }
 }
 
 fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
     let first = vcpus.first().copied().unwrap_or(0);
     let pid = process(file, first);
     let guests = file.dat().into_iter().flat_map(|dat| dat.guests());
-    let name = guests.into_iter().find(|guest| guest.vcpus.iter().any(|(_, tid)| vcpus.contains(tid)));
-    let name = name.map(|guest| guest.name.clone()).filter(|name| !name.is_empty());
+    let name = guests
+        .into_iter()
+        .find(|guest| guest.vcpus.iter().any(|(_, tid)| vcpus.contains(tid)));
+    let name = name
+        .map(|guest| guest.name.clone())
+        .filter(|name| !name.is_empty());
     let of_process = file
         .threads()
         .into_iter()
@@ -89,13 +125,29 @@ fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
         .filter(|(tid, thread)| pid.is_some() && thread.process == pid && !vcpus.contains(tid));
     let others = of_process.map(|(tid, thread)| QemuThread {
         tid: *tid,
-        role: if Some(*tid) == pid { Role::Main } else { Role::of_thread_name(&thread.name) },
+        role: if Some(*tid) == pid {
+            Role::Main
+        } else {
+            Role::of_thread_name(&thread.name)
+        },
     });
-    let number = |(at, tid): (usize, &i32)| survey.vcpus.get(tid).and_then(|vcpu| vcpu.number).unwrap_or(at as u32);
-    let vcpu = |(at, tid): (usize, &i32)| QemuThread { tid: *tid, role: Role::Vcpu(number((at, tid))) };
+    let number = |(at, tid): (usize, &i32)| {
+        survey
+            .vcpus
+            .get(tid)
+            .and_then(|vcpu| vcpu.number)
+            .unwrap_or(at as u32)
+    };
+    let vcpu = |(at, tid): (usize, &i32)| QemuThread {
+        tid: *tid,
+        role: Role::Vcpu(number((at, tid))),
+    };
     VmFacts {
         pid: pid.unwrap_or(0),
-        name: name.or_else(|| pid.is_none().then(|| format!("VM with vCPU thread {first}"))),
+        name: name.or_else(|| {
+            pid.is_none()
+                .then(|| format!("VM with vCPU thread {first}"))
+        }),
         accelerator: Some(Accelerator::Kvm),
         vcpus: vcpus.len(),
         roles_from: RoleSource::KvmRun,

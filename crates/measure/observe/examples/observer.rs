@@ -27,7 +27,9 @@ fn main() {
         first_process();
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [rounds, reads, aio, groups @ ..] = &words[..] else { panic!("ROUNDS READS AIO GROUP…") };
+    let [rounds, reads, aio, groups @ ..] = &words[..] else {
+        panic!("ROUNDS READS AIO GROUP…")
+    };
     let (rounds, reads): (u32, u64) = (rounds.parse().unwrap(), reads.parse().unwrap());
     let mut guest = Guest::start(aio, false, KvmGuest::given().as_ref()).unwrap();
     pin(&guest);
@@ -37,10 +39,15 @@ fn main() {
         let mut order: Vec<&str> = groups.iter().map(String::as_str).collect();
         fastrand::shuffle(&mut order);
         for group in order {
-            times.entry(group).or_default().push(one(&mut guest, group, reads));
+            times
+                .entry(group)
+                .or_default()
+                .push(one(&mut guest, group, reads));
         }
     }
-    println!("{rounds} rounds of {reads} reads, aio={aio}: medians of a read, us; over `none` in the same round");
+    println!(
+        "{rounds} rounds of {reads} reads, aio={aio}: medians of a read, us; over `none` in the same round"
+    );
     let quartiles = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         [1, 2, 3].map(|q| values[values.len() * q / 4])
@@ -51,10 +58,20 @@ fn main() {
         let ([_, time, _], [low, middle, high]) = (quartiles(own.clone()), quartiles(over));
         println!("{group:36} {time:7.1}   {middle:+6.1}   (quartiles {low:+6.1} .. {high:+6.1})");
     }
-    println!("events on the host, calibrated: median ns of the first since a thread slept, and of the next");
-    let costs: Vec<EventCost> = (0..7).flat_map(|_| event_costs(Side::Host).unwrap()).collect();
+    println!(
+        "events on the host, calibrated: median ns of the first since a thread slept, and of the next"
+    );
+    let costs: Vec<EventCost> = (0..7)
+        .flat_map(|_| event_costs(Side::Host).unwrap())
+        .collect();
     for kind in EventKind::ALL {
-        let of = |ns: fn(&EventCost) -> f64| costs.iter().filter(|c| c.kind == kind).map(ns).collect::<Vec<f64>>();
+        let of = |ns: fn(&EventCost) -> f64| {
+            costs
+                .iter()
+                .filter(|c| c.kind == kind)
+                .map(ns)
+                .collect::<Vec<f64>>()
+        };
         if costs.iter().any(|cost| cost.kind == kind) {
             let [first, again] = [quartiles(of(|c| c.first_ns)), quartiles(of(|c| c.again_ns))];
             println!("{:36} {first:7.0?}   {again:7.0?}", kind.label());
@@ -64,7 +81,11 @@ fn main() {
 
 /// One round's median time of a read, us.
 fn one(guest: &mut Guest, group: &str, reads: u64) -> f64 {
-    let part = |host: bool| group.split(',').find(|part| part.starts_with("host:") == host);
+    let part = |host: bool| {
+        group
+            .split(',')
+            .find(|part| part.starts_with("host:") == host)
+    };
     let on_host = part(true).map(|part| &part["host:".len()..]);
     // Every batch begins alike, whatever is traced in it: after a change of the guest's kernel, and warm.
     guest.ask("all", 10);
@@ -81,7 +102,13 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let tids: Vec<i32> = vm.threads().iter().map(|t| t.tid).collect();
     let probes = uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary());
     let disk = host_disk(&guest.disk()).unwrap();
-    let mut set = ProbeSet::host(vmtax_model::DISK, &tids, HostDevice::Blocks(&[&disk]), is_kvm, probes);
+    let mut set = ProbeSet::host(
+        vmtax_model::DISK,
+        &tids,
+        HostDevice::Blocks(&[&disk]),
+        is_kvm,
+        probes,
+    );
     match name {
         "all" => set,
         "every-call" => ProbeSet::calls(&tids),
@@ -90,7 +117,8 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
             set.bound.retain(|event| wanted(event.system));
             set.free.retain(|event| wanted(event.system));
             set.calls.retain(|_| wanted("calls"));
-            set.uprobes.retain(|probe| wanted(probe.event) || wanted("uprobes"));
+            set.uprobes
+                .retain(|probe| wanted(probe.event) || wanted("uprobes"));
             set
         }
     }

@@ -21,17 +21,30 @@ struct Value {
 
 impl ArgumentRegisters {
     pub fn new(arguments: &[Argument]) -> ArgumentRegisters {
-        ArgumentRegisters(arguments.iter().map(|a| Value { narrow: a.narrow, registers: vec![a.register] }).collect())
+        ArgumentRegisters(
+            arguments
+                .iter()
+                .map(|a| Value {
+                    narrow: a.narrow,
+                    registers: vec![a.register],
+                })
+                .collect(),
+        )
     }
 
     /// A register for each argument; `None` when one is lost.
     pub fn registers(&self) -> Option<Vec<Register>> {
-        self.0.iter().map(|value| value.registers.first().copied()).collect()
+        self.0
+            .iter()
+            .map(|value| value.registers.first().copied())
+            .collect()
     }
 
     /// Whether all arguments are one, and this register holds it.
     pub fn all_in(&self, register: Register) -> bool {
-        self.0.iter().all(|value| value.registers.contains(&register))
+        self.0
+            .iter()
+            .all(|value| value.registers.contains(&register))
     }
 
     /// What is left of them behind an instruction.
@@ -44,7 +57,9 @@ impl ArgumentRegisters {
                     OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
                 );
                 if !stays {
-                    value.registers.retain(|register| *register != used.register().full_register());
+                    value
+                        .registers
+                        .retain(|register| *register != used.register().full_register());
                 }
             }
             value.registers.extend(copy);
@@ -60,6 +75,7 @@ impl Value {
             && instruction.op1_kind() == OpKind::Register;
         let (to, from) = (instruction.op0_register(), instruction.op1_register());
         let enough = to.is_gpr64() || (self.narrow && to.is_gpr32());
-        (registers && enough && self.registers.contains(&from.full_register())).then(|| to.full_register())
+        (registers && enough && self.registers.contains(&from.full_register()))
+            .then(|| to.full_register())
     }
 }

@@ -31,14 +31,22 @@ mod tests {
     fn looks_fall_into_every_part_of_what_is_regular() {
         let step = Duration::from_millis(50);
         let moments: Vec<Duration> = (0..1000).map(|number| moment(step, number)).collect();
-        assert!(moments.iter().zip(0..).all(|(moment, number)| (step * number..step * (number + 1)).contains(moment)));
+        assert!(
+            moments
+                .iter()
+                .zip(0..)
+                .all(|(moment, number)| (step * number..step * (number + 1)).contains(moment))
+        );
         for period in [1, 4, 10, 25, 50, 100] {
             let mut parts = [0; 10];
             for at in &moments {
                 let within = at.as_secs_f64() * 1e3 / f64::from(period);
                 parts[(within.fract() * 10.0) as usize] += 1;
             }
-            assert!(parts.iter().all(|part| (60..=140).contains(part)), "{period} ms: {parts:?}");
+            assert!(
+                parts.iter().all(|part| (60..=140).contains(part)),
+                "{period} ms: {parts:?}"
+            );
         }
     }
 }

@@ -9,7 +9,9 @@ use vmtax_trace::stacks::StackError;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// tracefs is nowhere.
-    #[error("tracefs is not mounted: mount it with `sudo mount -t tracefs tracefs /sys/kernel/tracing`")]
+    #[error(
+        "tracefs is not mounted: mount it with `sudo mount -t tracefs tracefs /sys/kernel/tracing`"
+    )]
     NoTracefs,
     /// Threads that are traced have other numbers here.
     #[error(
@@ -30,7 +32,9 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// The kernel cannot stamp events with the counter that guest and host share.
-    #[error("this kernel has no trace clock x86-tsc, which is needed to join host and guest events")]
+    #[error(
+        "this kernel has no trace clock x86-tsc, which is needed to join host and guest events"
+    )]
     NoTsc,
     /// A file of tracefs, or of /proc or /sys.
     #[error("{what}: {source}{}", limit_remedy(.source))]
@@ -47,7 +51,9 @@ pub enum ProbeError {
         pid: i32,
     },
     /// The process is another user's.
-    #[error("no permission to observe process {pid} of another user: run vmtax as root, or as that user")]
+    #[error(
+        "no permission to observe process {pid} of another user: run vmtax as root, or as that user"
+    )]
     NotOurs {
         /// Which.
         pid: i32,
@@ -61,10 +67,14 @@ pub enum ProbeError {
         level: String,
     },
     /// More threads on more CPUs than files may be open.
-    #[error("sampling needs an open file per thread and CPU, more than the limit: raise it with `ulimit -n`")]
+    #[error(
+        "sampling needs an open file per thread and CPU, more than the limit: raise it with `ulimit -n`"
+    )]
     TooManyEvents,
     /// No thread to observe with.
-    #[error("failed to start a thread ({0}): allow more with `ulimit -u`, or the cgroup's pids.max")]
+    #[error(
+        "failed to start a thread ({0}): allow more with `ulimit -u`, or the cgroup's pids.max"
+    )]
     Thread(io::Error),
     /// Neither BPF nor tracepoints of system calls, or not for this user.
     #[error(
@@ -80,7 +90,9 @@ pub enum ProbeError {
     #[error(transparent)]
     Stacks(#[from] StackError),
     /// The process was not once on a CPU, so there is nothing to show.
-    #[error("process {pid} was not on a CPU in {seconds:.1} s: give it work, or sample longer with --duration")]
+    #[error(
+        "process {pid} was not on a CPU in {seconds:.1} s: give it work, or sample longer with --duration"
+    )]
     Idle {
         /// Which.
         pid: i32,
@@ -88,7 +100,9 @@ pub enum ProbeError {
         seconds: f64,
     },
     /// KVM's events are of a kernel that is not known here.
-    #[error("failed to decode KVM's events ({0}): report this as a bug of vmtax, with the kernel version")]
+    #[error(
+        "failed to decode KVM's events ({0}): report this as a bug of vmtax, with the kernel version"
+    )]
     Trace(String),
     /// The disk is of another kind.
     #[error("{disk} is not a virtio-blk disk ({why}): give the guest a virtio-blk disk")]
@@ -99,7 +113,9 @@ pub enum ProbeError {
         why: String,
     },
     /// The network card is not there, or of another kind.
-    #[error("the network card {mac} cannot be traced ({why}): use a guest kernel with the driver virtio_net")]
+    #[error(
+        "the network card {mac} cannot be traced ({why}): use a guest kernel with the driver virtio_net"
+    )]
     NoNic {
         /// Its hardware address.
         mac: String,
@@ -112,8 +128,14 @@ impl ProbeError {
     /// For a file that could not be used.
     pub(crate) fn file(doing: &str, file: &Path, source: io::Error) -> ProbeError {
         if matches!(source.raw_os_error(), Some(libc::EACCES | libc::EPERM)) {
-            return ProbeError::NotPermitted { file: file.into(), source };
+            return ProbeError::NotPermitted {
+                file: file.into(),
+                source,
+            };
         }
-        ProbeError::System { what: format!("{doing} {}", file.display()), source }
+        ProbeError::System {
+            what: format!("{doing} {}", file.display()),
+            source,
+        }
     }
 }

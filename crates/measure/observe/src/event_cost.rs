@@ -39,13 +39,17 @@ const NAME: &CStr = c"vmtax-calibrate";
 /// As [`Tracer::start`], and where there are too many threads or descriptors.
 pub fn event_costs(side: Side) -> Result<Vec<EventCost>, ProbeError> {
     // In a thread of its own, which binds itself to a CPU and takes a name.
-    let calibration = std::thread::Builder::new().spawn(move || Calibration::start(side)?.repetitions());
+    let calibration =
+        std::thread::Builder::new().spawn(move || Calibration::start(side)?.repetitions());
     let ended = calibration.map_err(failed)?.join();
     ended.unwrap_or_else(|_| Err(failed(io::Error::other("its thread ended early"))))
 }
 
 fn failed(source: io::Error) -> ProbeError {
-    ProbeError::System { what: "calibrating trace events".into(), source }
+    ProbeError::System {
+        what: "calibrating trace events".into(),
+        source,
+    }
 }
 
 /// The set of events, and what passes them.
@@ -66,23 +70,42 @@ impl Calibration {
         set_name(NAME).map_err(|e| failed(e.into()))?;
         // It inherits the CPU: a wake-up is a switch.
         let partner = Partner::start().map_err(failed)?;
-        let event = |system, names| Event { system, names, filter: None };
-        let mut events =
-            vec![event("sched", &["sched_switch"]), event("sched", &["sched_waking"]), event("task", &["task_rename"])];
+        let event = |system, names| Event {
+            system,
+            names,
+            filter: None,
+        };
+        let mut events = vec![
+            event("sched", &["sched_switch"]),
+            event("sched", &["sched_waking"]),
+            event("task", &["task_rename"]),
+        ];
         let set = match side {
             Side::Host => ProbeSet {
                 threads: vec![gettid().as_raw_nonzero().get(), partner.tid()],
                 bound: events,
-                calls: vec![event("syscalls", &["sys_enter_getppid"]), event("syscalls", &["sys_exit_getppid"])],
+                calls: vec![
+                    event("syscalls", &["sys_enter_getppid"]),
+                    event("syscalls", &["sys_exit_getppid"]),
+                ],
                 uprobes: own_probe().into_iter().collect(),
                 ..ProbeSet::default()
             },
             Side::Guest => {
                 events.extend(ALL_CALLS.map(|names| event("raw_syscalls", names)));
-                ProbeSet { free: events, notify: &["__x64_sys_getuid"], alone: true, ..ProbeSet::default() }
+                ProbeSet {
+                    free: events,
+                    notify: &["__x64_sys_getuid"],
+                    alone: true,
+                    ..ProbeSet::default()
+                }
             }
         };
-        Ok(Calibration { set, partner, element: [0; 8] })
+        Ok(Calibration {
+            set,
+            partner,
+            element: [0; 8],
+        })
     }
 
     fn repetitions(&self) -> Result<Vec<EventCost>, ProbeError> {
@@ -91,7 +114,9 @@ impl Calibration {
         let tracer = Tracer::start(&self.set, BUFFER_KIB)?;
         tracer.on()?;
         let pairs = without.iter().map(|without| (without, self.times()));
-        Ok(pairs.flat_map(|(without, with)| differences(&tracer, without, &with)).collect())
+        Ok(pairs
+            .flat_map(|(without, with)| differences(&tracer, without, &with))
+            .collect())
     }
 
     /// The median times of a hit of each kind.
@@ -141,12 +166,22 @@ fn recorded(kind: EventKind) -> (&'static [&'static str], f64, f64) {
 /// The cost of an event of each kind that the tracer recorded. Where it records every system call, their part is taken off.
 fn differences(tracer: &Tracer, without: &[Times], with: &[Times]) -> Vec<EventCost> {
     let more = |kind: EventKind, i: usize| with[kind as usize][i] - without[kind as usize][i];
-    let every_call = if tracer.records("sys_enter") { more(EventKind::Call, 1) } else { 0.0 };
-    let kinds = EventKind::ALL.into_iter().filter(|kind| recorded(*kind).0.iter().any(|name| tracer.records(name)));
+    let every_call = if tracer.records("sys_enter") {
+        more(EventKind::Call, 1)
+    } else {
+        0.0
+    };
+    let kinds = EventKind::ALL
+        .into_iter()
+        .filter(|kind| recorded(*kind).0.iter().any(|name| tracer.records(name)));
     let cost = |kind: EventKind| {
         let (_, events, calls) = recorded(kind);
         let each = |i: usize| (more(kind, i) - calls * every_call) / events;
-        EventCost { kind, first_ns: each(0), again_ns: each(1) }
+        EventCost {
+            kind,
+            first_ns: each(0),
+            again_ns: each(1),
+        }
     };
     kinds.map(cost).collect()
 }
@@ -166,11 +201,17 @@ fn called(number: u64) -> u64 {
 /// A probe on [`probed`]; `None` where it would not be a cheap one.
 fn own_probe() -> Option<Uprobe> {
     let address = probed as fn(u64, &[u64; 8]) -> u64 as usize as u64;
-    let maps = procfs::process::Process::myself().and_then(|process| process.maps()).ok()?;
-    let map = maps.into_iter().find(|map| (map.address.0..map.address.1).contains(&address))?;
+    let maps = procfs::process::Process::myself()
+        .and_then(|process| process.maps())
+        .ok()?;
+    let map = maps
+        .into_iter()
+        .find(|map| (map.address.0..map.address.1).contains(&address))?;
     let offset = address - map.address.0 + map.offset;
     let mut bytes = [0; MAX_FUNCTION];
-    let length = File::open(PROGRAM).and_then(|file| file.read_at(&mut bytes, offset)).ok()?;
+    let length = File::open(PROGRAM)
+        .and_then(|file| file.read_at(&mut bytes, offset))
+        .ok()?;
     let place = Code::new(&bytes[..length]).entry(&arguments(FIELDS));
     place.cheap.then(|| Uprobe {
         event: PROBE,
@@ -188,6 +229,9 @@ mod tests {
     #[test]
     fn a_cheap_instruction_of_this_program_can_be_probed() {
         let probe = own_probe().unwrap();
-        assert!(probe.offset > 0 && probe.fields.starts_with("vq=%"), "{probe:?}");
+        assert!(
+            probe.offset > 0 && probe.fields.starts_with("vq=%"),
+            "{probe:?}"
+        );
     }
 }

@@ -25,7 +25,11 @@ impl Partner {
             while take(&questions) && put(&answers) {}
         })?;
         let tid = receive.recv().map_err(io::Error::other)?;
-        Ok(Partner { question, answer, tid })
+        Ok(Partner {
+            question,
+            answer,
+            tid,
+        })
     }
 
     /// Its number.

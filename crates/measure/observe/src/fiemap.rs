@@ -49,7 +49,14 @@ pub(crate) fn extents(file: &File, length: u64, flush: bool) -> Vec<Extent> {
 
 fn collect(file: &File, length: u64, flush: bool) -> Option<Vec<Extent>> {
     let flags = if flush { SYNC } else { 0 };
-    let none = Raw { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
+    let none = Raw {
+        logical: 0,
+        physical: 0,
+        length: 0,
+        reserved64: [0; 2],
+        flags: 0,
+        reserved: [0; 3],
+    };
     let (mut found, mut start) = (Vec::new(), 0);
     while start < length {
         let mut request = Box::new(Request {
@@ -76,12 +83,19 @@ fn collect(file: &File, length: u64, flush: bool) -> Option<Vec<Extent>> {
                 }
                 continue;
             }
-            found.push(Extent { file: raw.logical, device: raw.physical, length: raw.length });
+            found.push(Extent {
+                file: raw.logical,
+                device: raw.physical,
+                length: raw.length,
+            });
         }
         if last.flags & LAST != 0 {
             break;
         }
-        start = last.logical.checked_add(last.length).filter(|next| *next > start)?;
+        start = last
+            .logical
+            .checked_add(last.length)
+            .filter(|next| *next > start)?;
     }
     Some(found)
 }

@@ -15,7 +15,8 @@ use vmtax_model::Missing;
 /// Longer functions than any of the table: what a symbol claims beyond is not trusted.
 const MAX_FUNCTION: u64 = 1 << 16;
 
-const OTHER_QEMU: &str = "use a QEMU that exports its functions, as distributions' builds do, or an unstripped one";
+const OTHER_QEMU: &str =
+    "use a QEMU that exports its functions, as distributions' builds do, or an unstripped one";
 
 /// Probes on the points of a VMM's binary that a block request passes. What this binary does not offer, or offers only at
 /// a price, is listed beside them.
@@ -28,7 +29,9 @@ pub fn uprobes(points: &[ProbePoint], binary: &Path) -> (Vec<Uprobe>, Vec<Missin
         if there && point.used == ProbeUse::Instead {
             continue;
         }
-        let Some(places) = functions.places(point) else { continue };
+        let Some(places) = functions.places(point) else {
+            continue;
+        };
         told.push(point.event);
         let cheap = places.iter().all(|(_, place)| place.cheap);
         if !cheap {
@@ -48,10 +51,18 @@ pub fn uprobes(points: &[ProbePoint], binary: &Path) -> (Vec<Uprobe>, Vec<Missin
     let mut events: Vec<&str> = points.iter().map(|point| point.event).collect();
     events.dedup();
     for event in events.into_iter().filter(|event| !told.contains(event)) {
-        let names: Vec<&str> = points.iter().filter(|p| p.event == event).map(|p| p.function).collect();
+        let names: Vec<&str> = points
+            .iter()
+            .filter(|p| p.event == event)
+            .map(|p| p.function)
+            .collect();
         missing.push(Missing {
             what: format!("QEMU's probe point `{event}`"),
-            why: format!("{} does not export {}", binary.display(), names.join(" or ")),
+            why: format!(
+                "{} does not export {}",
+                binary.display(),
+                names.join(" or ")
+            ),
             fix: OTHER_QEMU.into(),
         });
     }
@@ -59,10 +70,16 @@ pub fn uprobes(points: &[ProbePoint], binary: &Path) -> (Vec<Uprobe>, Vec<Missin
 }
 
 fn expensive(point: &ProbePoint) -> Missing {
-    let effect = if point.used == ProbeUse::Cheap { "it is not probed" } else { "it is probed all the same" };
+    let effect = if point.used == ProbeUse::Cheap {
+        "it is not probed"
+    } else {
+        "it is probed all the same"
+    };
     Missing {
         what: format!("a cheap probe on QEMU's {}", point.function),
-        why: format!("the kernel emulates none of its first instructions, so a hit costs 10 µs; {effect}"),
+        why: format!(
+            "the kernel emulates none of its first instructions, so a hit costs 10 µs; {effect}"
+        ),
         fix: "use another build of QEMU".into(),
     }
 }
@@ -92,7 +109,10 @@ impl Functions {
             let Ok(name) = symbol.name() else { continue };
             let wanted = points.iter().any(|point| point.function == name);
             if wanted && symbol.kind() == SymbolKind::Text && symbol.is_definition() {
-                found.by_name.insert(name.into(), (symbol.address(), symbol.size().min(MAX_FUNCTION)));
+                found.by_name.insert(
+                    name.into(),
+                    (symbol.address(), symbol.size().min(MAX_FUNCTION)),
+                );
             }
         }
         for header in file.elf_program_headers() {
@@ -136,7 +156,12 @@ impl Functions {
                 code.after(distance, &arguments)
             }
         };
-        (!places.is_empty()).then(|| places.into_iter().map(|place| (offset + place.offset, place)).collect())
+        (!places.is_empty()).then(|| {
+            places
+                .into_iter()
+                .map(|place| (offset + place.offset, place))
+                .collect()
+        })
     }
 }
 
@@ -164,8 +189,13 @@ const REGISTERS: [(&str, Register); 16] = [
 pub(crate) fn arguments(fields: &str) -> Vec<Argument> {
     let named = fields.split(' ').filter_map(|field| {
         let (_, fetch) = field.split_once('=')?;
-        let (_, register) = REGISTERS.iter().find(|(name, _)| register_of(fetch) == Some(name))?;
-        Some(Argument { register: *register, narrow: fetch.starts_with('%') && fetch.ends_with("32") })
+        let (_, register) = REGISTERS
+            .iter()
+            .find(|(name, _)| register_of(fetch) == Some(name))?;
+        Some(Argument {
+            register: *register,
+            narrow: fetch.starts_with('%') && fetch.ends_with("32"),
+        })
     });
     named.collect()
 }
@@ -179,8 +209,12 @@ fn register_of(fetch: &str) -> Option<&str> {
 pub(crate) fn moved(fields: &str, place: &UprobeOffset) -> String {
     let mut registers = place.registers.iter();
     let moved = fields.split(' ').map(|field| {
-        let Some(old) = register_of(field) else { return field.to_owned() };
-        let new = registers.next().and_then(|new| REGISTERS.iter().find(|(_, register)| register == new));
+        let Some(old) = register_of(field) else {
+            return field.to_owned();
+        };
+        let new = registers
+            .next()
+            .and_then(|new| REGISTERS.iter().find(|(_, register)| register == new));
         field.replace(old, new.map_or(old, |(name, _)| name))
     });
     moved.collect::<Vec<String>>().join(" ")
@@ -195,11 +229,24 @@ mod tests {
         let fields = "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 level=%si:u32 write=\\0:u8";
         let found = arguments(fields);
         let registers = [Register::RSI, Register::RDX, Register::R9, Register::RSI];
-        assert_eq!(found.iter().map(|a| a.register).collect::<Vec<_>>(), registers);
-        assert_eq!(found.iter().map(|a| a.narrow).collect::<Vec<_>>(), [false, false, false, true]);
+        assert_eq!(
+            found.iter().map(|a| a.register).collect::<Vec<_>>(),
+            registers
+        );
+        assert_eq!(
+            found.iter().map(|a| a.narrow).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
         let registers = vec![Register::RBX, Register::R10, Register::R9, Register::RDX];
-        let place = UprobeOffset { offset: 0, cheap: true, registers };
+        let place = UprobeOffset {
+            offset: 0,
+            cheap: true,
+            registers,
+        };
         let moved = moved(fields, &place);
-        assert_eq!(moved, "offset=%bx:u64 bytes=+32(%r10):u64 elem=%r9:x64 level=%dx:u32 write=\\0:u8");
+        assert_eq!(
+            moved,
+            "offset=%bx:u64 bytes=+32(%r10):u64 elem=%r9:x64 level=%dx:u32 write=\\0:u8"
+        );
     }
 }

@@ -12,13 +12,21 @@ use vmtax_model::{GuestDisk, ObservedDisk, ObservedGuest};
 /// When it is no block device, or another driver than virtio-blk's has it.
 pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     let data = fs::metadata(path).map_err(|e| ProbeError::file("reading", path, e))?;
-    let not = |why: &str| ProbeError::NotVirtio { disk: path.into(), why: why.into() };
+    let not = |why: &str| ProbeError::NotVirtio {
+        disk: path.into(),
+        why: why.into(),
+    };
     if !data.file_type().is_block_device() {
         return Err(not("it is not a block device"));
     }
-    let (major, minor) = (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev()));
+    let (major, minor) = (
+        rustix::fs::major(data.rdev()),
+        rustix::fs::minor(data.rdev()),
+    );
     // /sys/dev/block/254:0/device is the virtio device, `virtio1`, and its driver says of which kind it is.
-    let device = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).join("device");
+    let device = Path::new("/sys/dev/block")
+        .join(format!("{major}:{minor}"))
+        .join("device");
     let link = |path: &Path| {
         let target = fs::canonicalize(path).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
@@ -26,16 +34,26 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     match link(&device.join("driver")).as_deref() {
         Some("virtio_blk") => {}
         Some(other) => return Err(not(&format!("its driver is {other}"))),
-        None => return Err(not("it has no driver: it is a partition or a stacked device")),
+        None => {
+            return Err(not(
+                "it has no driver: it is a partition or a stacked device",
+            ));
+        }
     }
     let name = link(&device).ok_or_else(|| not("it is not a virtio device"))?;
     let interrupts = fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    Ok(GuestDisk { device: kernel_number(major, minor), interrupts: of_device(&interrupts, &name, "req") })
+    Ok(GuestDisk {
+        device: kernel_number(major, minor),
+        interrupts: of_device(&interrupts, &name, "req"),
+    })
 }
 
 /// All disks of this guest on virtio-blk and virtio-scsi, by name.
 pub fn guest_disks() -> Vec<ObservedDisk> {
-    let mut disks = disks_in(Path::new("/sys/block"), &fs::read_to_string("/proc/interrupts").unwrap_or_default());
+    let mut disks = disks_in(
+        Path::new("/sys/block"),
+        &fs::read_to_string("/proc/interrupts").unwrap_or_default(),
+    );
     disks.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     disks.truncate(ObservedGuest::MAX_DISKS);
     disks
@@ -43,24 +61,37 @@ pub fn guest_disks() -> Vec<ObservedDisk> {
 
 fn disks_in(block: &Path, interrupts: &str) -> Vec<ObservedDisk> {
     let entries = fs::read_dir(block).into_iter().flatten().flatten();
-    entries.filter_map(|entry| observed_disk(&entry.path(), interrupts)).collect()
+    entries
+        .filter_map(|entry| observed_disk(&entry.path(), interrupts))
+        .collect()
 }
 
 /// The disk in this folder of /sys/block; `None` for one of another driver.
 fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
-    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let text = |path: &Path| {
+        fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
     let file_name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
     // Of a SCSI disk `virtio2/host0/target0:0:0/0:0:0:0`, of which the first is the device that has the queues.
     let disk = fs::canonicalize(folder.join("device")).ok()?;
-    let queues = |device: &Path| match file_name(&fs::canonicalize(device.join("driver")).ok()?)?.as_str() {
-        "virtio_blk" => Some("req"),
-        "virtio_scsi" => Some("request"),
-        _ => None,
-    };
-    let (device, queues) = disk.ancestors().take(4).find_map(|device| Some((device, queues(device)?)))?;
+    let queues =
+        |device: &Path| match file_name(&fs::canonicalize(device.join("driver")).ok()?)?.as_str() {
+            "virtio_blk" => Some("req"),
+            "virtio_scsi" => Some("request"),
+            _ => None,
+        };
+    let (device, queues) = disk
+        .ancestors()
+        .take(4)
+        .find_map(|device| Some((device, queues(device)?)))?;
     let number = text(&folder.join("dev"));
     let (major, minor) = number.split_once(':')?;
-    let on_pci = device.parent().filter(|parent| parent.join("resource").exists());
+    let on_pci = device
+        .parent()
+        .filter(|parent| parent.join("resource").exists());
     Some(ObservedDisk {
         name: file_name(folder)?,
         serial: text(&folder.join("serial")),
@@ -93,16 +124,26 @@ pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
 /// virtio-scsi), else the shared line, on which the device stands as `virtio1`, perhaps among others.
 pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32> {
     let with = |wanted: &dyn Fn(&str) -> bool| -> Vec<u32> {
-        let lines = interrupts.lines().filter(|line| line.split([' ', ',', '\t']).any(wanted));
-        lines.filter_map(|line| line.split_once(':')?.0.trim().parse().ok()).collect()
+        let lines = interrupts
+            .lines()
+            .filter(|line| line.split([' ', ',', '\t']).any(wanted));
+        lines
+            .filter_map(|line| line.split_once(':')?.0.trim().parse().ok())
+            .collect()
     };
     let queue = format!("{device}-{queues}");
     // With one vector for all queues the kernel names it after them together.
     let together = format!("{device}-virtqueues");
     let own = with(&|word| {
-        word.strip_prefix(&queue).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) || word == together
+        word.strip_prefix(&queue)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            || word == together
     });
-    if own.is_empty() { with(&|word| word == device) } else { own }
+    if own.is_empty() {
+        with(&|word| word == device)
+    } else {
+        own
+    }
 }
 
 #[cfg(test)]
@@ -142,8 +183,15 @@ LOC:      12345      12345   Local timer interrupts
     #[test]
     fn what_is_no_virtio_disk_is_refused() {
         let error = guest_disk(Path::new("/dev/null")).unwrap_err();
-        assert!(matches!(&error, ProbeError::NotVirtio { .. }) && error.to_string().contains("/dev/null"), "{error}");
-        assert!(matches!(guest_disk(Path::new("/nonexistent")), Err(ProbeError::System { .. })));
+        assert!(
+            matches!(&error, ProbeError::NotVirtio { .. })
+                && error.to_string().contains("/dev/null"),
+            "{error}"
+        );
+        assert!(matches!(
+            guest_disk(Path::new("/nonexistent")),
+            Err(ProbeError::System { .. })
+        ));
     }
 
     #[test]
@@ -164,18 +212,30 @@ LOC:      12345      12345   Local timer interrupts
         put(&root.path().join("devices/sdb/dev"), "8:16\n");
         let other = root.path().join("devices/pci0000:00/0000:00:05.0");
         let lun = other.join("virtio2/host0/target0:0:0/0:0:0:0");
-        put(&other.join("resource"), "0x00000000febd2000 0x00000000febd2fff 0x40200\n");
+        put(
+            &other.join("resource"),
+            "0x00000000febd2000 0x00000000febd2fff 0x40200\n",
+        );
         put(&lun.join("block/sda/dev"), "8:0\n");
         put(&root.path().join("drivers/virtio_scsi/bind"), "");
         put(&root.path().join("drivers/sd/bind"), "");
         fs::create_dir_all(root.path().join("block")).unwrap();
         let link = |from: PathBuf, to: PathBuf| std::os::unix::fs::symlink(from, to).unwrap();
-        link(root.path().join("drivers/virtio_blk"), pci.join("virtio1/driver"));
+        link(
+            root.path().join("drivers/virtio_blk"),
+            pci.join("virtio1/driver"),
+        );
         link(pci.join("virtio1"), pci.join("virtio1/block/vda/device"));
         link(pci.join("virtio1/block/vda"), root.path().join("block/vda"));
-        link(root.path().join("devices/sdb"), root.path().join("block/sdb"));
+        link(
+            root.path().join("devices/sdb"),
+            root.path().join("block/sdb"),
+        );
         link(root.path().join("drivers/sd"), lun.join("driver"));
-        link(root.path().join("drivers/virtio_scsi"), other.join("virtio2/driver"));
+        link(
+            root.path().join("drivers/virtio_scsi"),
+            other.join("virtio2/driver"),
+        );
         link(lun.clone(), lun.join("block/sda/device"));
         link(lun.join("block/sda"), root.path().join("block/sda"));
         let disk = ObservedDisk {
@@ -183,14 +243,20 @@ LOC:      12345      12345   Local timer interrupts
             serial: "web01-root".to_owned(),
             address: "0000:00:04.0".to_owned(),
             regions: vec![(0xc000, 0x80), (0xfebd_1000, 0x1000)],
-            disk: GuestDisk { device: 254 << 20 | 16, interrupts: vec![28, 29] },
+            disk: GuestDisk {
+                device: 254 << 20 | 16,
+                interrupts: vec![28, 29],
+            },
         };
         let scsi = ObservedDisk {
             name: "sda".to_owned(),
             serial: String::new(),
             address: "0000:00:05.0".to_owned(),
             regions: vec![(0xfebd_2000, 0x1000)],
-            disk: GuestDisk { device: 8 << 20, interrupts: vec![33, 34] },
+            disk: GuestDisk {
+                device: 8 << 20,
+                interrupts: vec![33, 34],
+            },
         };
         let mut found = disks_in(&root.path().join("block"), OWN);
         found.sort_by(|a, b| b.name.cmp(&a.name));

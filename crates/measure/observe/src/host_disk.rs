@@ -33,7 +33,9 @@ pub fn host_disk_in_use(path: &Path) -> Result<HostDisk, ProbeError> {
 
 /// The number of the block device at `path`, as the kernel's block events print it; `None` where no block device is there.
 pub fn block_device_number(path: &Path) -> Option<u64> {
-    let data = fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
+    let data = fs::metadata(path)
+        .ok()
+        .filter(|data| data.file_type().is_block_device())?;
     Some(number(data.rdev()))
 }
 
@@ -41,22 +43,52 @@ pub fn block_device_number(path: &Path) -> Option<u64> {
 /// logical volumes and the like. `None` where there are several, or none.
 pub fn lowest_device(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok()?;
-    lowest(&folder(number(if data.file_type().is_block_device() { data.rdev() } else { data.dev() })))
+    lowest(&folder(number(if data.file_type().is_block_device() {
+        data.rdev()
+    } else {
+        data.dev()
+    })))
 }
 
 fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     let mut file = File::open(path).map_err(|e| ProbeError::file("opening", path, e))?;
-    let data = file.metadata().map_err(|e| ProbeError::file("reading", path, e))?;
+    let data = file
+        .metadata()
+        .map_err(|e| ProbeError::file("reading", path, e))?;
     let (holder, mut extents) = if data.file_type().is_block_device() {
-        let length = file.seek(SeekFrom::End(0)).map_err(|e| ProbeError::file("measuring", path, e))?;
-        (data.rdev(), vec![Extent { file: 0, device: 0, length }])
+        let length = file
+            .seek(SeekFrom::End(0))
+            .map_err(|e| ProbeError::file("measuring", path, e))?;
+        (
+            data.rdev(),
+            vec![Extent {
+                file: 0,
+                device: 0,
+                length,
+            }],
+        )
     } else {
         (data.dev(), fiemap::extents(&file, data.len(), flush))
     };
     let whole = whole_device(&folder(number(holder))).filter(|whole| !whole.has_paths());
-    let Some(WholeDevice { number, start, is_bio_based, .. }) = whole else { return Ok(HostDisk::default()) };
-    extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(start));
-    Ok(HostDisk { device: Some(number), is_bio_based, extents, descriptors: Vec::new() })
+    let Some(WholeDevice {
+        number,
+        start,
+        is_bio_based,
+        ..
+    }) = whole
+    else {
+        return Ok(HostDisk::default());
+    };
+    extents
+        .iter_mut()
+        .for_each(|extent| extent.device = extent.device.saturating_add(start));
+    Ok(HostDisk {
+        device: Some(number),
+        is_bio_based,
+        extents,
+        descriptors: Vec::new(),
+    })
 }
 
 /// Returns a device's number as the kernel's block events print it, by that of `stat`.
@@ -84,7 +116,11 @@ struct WholeDevice {
 impl WholeDevice {
     /// Tells whether it is an NVMe disk of several paths: each of its bios becomes one of a path, and ends as that.
     fn has_paths(&self) -> bool {
-        self.is_bio_based && self.folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"nvme"))
+        self.is_bio_based
+            && self
+                .folder
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"nvme"))
     }
 }
 
@@ -94,19 +130,33 @@ fn whole_device(folder: &Path) -> Option<WholeDevice> {
     let mut folder = fs::canonicalize(folder).ok()?;
     let mut start = 0;
     if folder.join("partition").exists() {
-        start = fs::read_to_string(folder.join("start")).ok()?.trim().parse::<u64>().ok()?.checked_mul(SECTOR)?;
+        start = fs::read_to_string(folder.join("start"))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(SECTOR)?;
         folder = folder.parent()?.to_path_buf();
     }
     let number = fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = number.trim().split_once(':')?;
     let number = kernel_number(major.parse().ok()?, minor.parse().ok()?);
-    Some(WholeDevice { number, start, is_bio_based: is_bio_based(&folder), folder })
+    Some(WholeDevice {
+        number,
+        start,
+        is_bio_based: is_bio_based(&folder),
+        folder,
+    })
 }
 
 /// Tells whether the device with this folder, a disk or a partition, takes bios and no requests: since Linux 5.0 every other one has
 /// hardware queues.
 pub(crate) fn is_bio_based(folder: &Path) -> bool {
-    let disk = if folder.join("partition").exists() { folder.parent().unwrap_or(folder) } else { folder };
+    let disk = if folder.join("partition").exists() {
+        folder.parent().unwrap_or(folder)
+    } else {
+        folder
+    };
     !disk.join("mq").exists()
 }
 
@@ -114,7 +164,10 @@ pub(crate) fn is_bio_based(folder: &Path) -> bool {
 fn lowest(folder: &Path) -> Option<u64> {
     let mut device = whole_device(folder)?;
     for _ in 0..MAX_DEPTH {
-        let mut slaves = fs::read_dir(device.folder.join("slaves")).into_iter().flatten().flatten();
+        let mut slaves = fs::read_dir(device.folder.join("slaves"))
+            .into_iter()
+            .flatten()
+            .flatten();
         match (slaves.next(), slaves.next()) {
             (None, _) => return Some(device.number),
             (Some(slave), None) => device = whole_device(&slave.path())?,
@@ -148,7 +201,11 @@ mod tests {
         for (upper, lower) in [("dm-0", "vda/vda1"), ("md0", "vda"), ("md0", "vdb")] {
             let slaves = root.path().join(upper).join("slaves");
             fs::create_dir_all(&slaves).unwrap();
-            symlink(root.path().join(lower), slaves.join(lower.rsplit('/').next().unwrap())).unwrap();
+            symlink(
+                root.path().join(lower),
+                slaves.join(lower.rsplit('/').next().unwrap()),
+            )
+            .unwrap();
         }
         root
     }
@@ -165,7 +222,14 @@ mod tests {
         assert_eq!(of("dm-0"), Some((253, 0, true)));
         assert_eq!(of("none"), None);
         let has_paths = |name: &str| whole_device(&root.path().join(name)).unwrap().has_paths();
-        assert_eq!([has_paths("dm-0"), has_paths("nvme0n1"), has_paths("nvme1n1")], [false, true, false]);
+        assert_eq!(
+            [
+                has_paths("dm-0"),
+                has_paths("nvme0n1"),
+                has_paths("nvme1n1")
+            ],
+            [false, true, false]
+        );
     }
 
     #[test]
@@ -173,7 +237,10 @@ mod tests {
         let root = tree();
         let of = |name: &str| lowest(&root.path().join(name));
         let vda = Some(254 << 20);
-        assert_eq!([of("vda"), of("vda/vda1"), of("dm-0"), of("md0")], [vda, vda, vda, None]);
+        assert_eq!(
+            [of("vda"), of("vda/vda1"), of("dm-0"), of("md0")],
+            [vda, vda, vda, None]
+        );
     }
 
     #[test]
@@ -188,15 +255,28 @@ mod tests {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         fs::write(file.path(), vec![7; 300_000]).unwrap();
         let disk = host_disk(file.path()).unwrap();
-        let Some(device) = disk.device else { return skipped("this folder lies on no block device") };
+        let Some(device) = disk.device else {
+            return skipped("this folder lies on no block device");
+        };
         let sys = format!("/sys/dev/block/{}:{}", device >> 20, device & 0xf_ffff);
-        assert!(Path::new(&sys).exists() && !Path::new(&sys).join("partition").exists(), "{sys}");
+        assert!(
+            Path::new(&sys).exists() && !Path::new(&sys).join("partition").exists(),
+            "{sys}"
+        );
         if disk.extents.is_empty() {
             return skipped("this file system does not tell where a file lies");
         }
         assert_eq!(disk.extents[0].file, 0);
         let covered: u64 = disk.extents.iter().map(|extent| extent.length).sum();
-        assert!((300_000..300_000 + (1 << 20)).contains(&covered), "{disk:?}");
-        assert!(disk.extents.windows(2).all(|w| w[0].file + w[0].length <= w[1].file), "{disk:?}");
+        assert!(
+            (300_000..300_000 + (1 << 20)).contains(&covered),
+            "{disk:?}"
+        );
+        assert!(
+            disk.extents
+                .windows(2)
+                .all(|w| w[0].file + w[0].length <= w[1].file),
+            "{disk:?}"
+        );
     }
 }

@@ -23,7 +23,13 @@ pub fn kvm_exits(process: i32) -> Option<KvmCounters> {
 
 fn exits_in(kvm: &Path, process: i32) -> Option<KvmCounters> {
     let guest = guest_of(kvm, process)?;
-    let read = |name: &str| fs::read_to_string(guest.join(name)).ok()?.trim().parse::<u64>().ok();
+    let read = |name: &str| {
+        fs::read_to_string(guest.join(name))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     // The kernels before 5.15 have no times of halts.
     let time = |name: &str| read(name).unwrap_or(0);
     Some(KvmCounters {
@@ -35,9 +41,23 @@ fn exits_in(kvm: &Path, process: i32) -> Option<KvmCounters> {
 }
 
 fn counters_in(kvm: &Path, process: i32) -> Option<BTreeMap<String, u64>> {
-    let files = fs::read_dir(guest_of(kvm, process)?).into_iter().flatten().flatten().map(|entry| entry.path());
-    let counter = |path: PathBuf| Some((named(&path)?, fs::read_to_string(&path).ok()?.trim().parse().ok()?));
-    Some(files.filter(|path| path.is_file()).filter_map(counter).collect())
+    let files = fs::read_dir(guest_of(kvm, process)?)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let counter = |path: PathBuf| {
+        Some((
+            named(&path)?,
+            fs::read_to_string(&path).ok()?.trim().parse().ok()?,
+        ))
+    };
+    Some(
+        files
+            .filter(|path| path.is_file())
+            .filter_map(counter)
+            .collect(),
+    )
 }
 
 /// Host ticks minus guest ticks for a guest of KVM, exact: the negative of the offset that KVM adds to the host's counter
@@ -64,7 +84,9 @@ fn offset_in(kvm: &Path, process: i32) -> Option<i64> {
         let of_vcpu = read(&vcpu.join("tsc-offset"))?;
         // One to one is a ratio of 2 to the number of its fraction's bits; the files are there only where KVM can scale.
         let bits = read(&vcpu.join("tsc-scaling-ratio-frac-bits"));
-        let scaled = read(&vcpu.join("tsc-scaling-ratio")).zip(bits).is_some_and(|(r, b)| b > 0 && r != 1 << b.min(62));
+        let scaled = read(&vcpu.join("tsc-scaling-ratio"))
+            .zip(bits)
+            .is_some_and(|(r, b)| b > 0 && r != 1 << b.min(62));
         if scaled || offset.is_some_and(|other| other != of_vcpu) {
             return None;
         }
@@ -84,7 +106,10 @@ fn in_debugfs<T>(read: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
         return read(usual);
     }
     let mount = mounted_nowhere("debugfs")?;
-    read(&PathBuf::from(format!("/proc/self/fd/{}/kvm", mount.as_raw_fd())))
+    read(&PathBuf::from(format!(
+        "/proc/self/fd/{}/kvm",
+        mount.as_raw_fd()
+    )))
 }
 
 /// The folder of a process's guest.
@@ -106,11 +131,18 @@ mod tests {
     #[test]
     fn the_guests_own_counters_are_read() {
         let kvm = tempfile::tempdir().unwrap();
-        for (file, text) in [("7-12/exits", "31\n"), ("7-12/halt_wait_hist", "1 2\n"), ("77-12/exits", "5\n")] {
+        for (file, text) in [
+            ("7-12/exits", "31\n"),
+            ("7-12/halt_wait_hist", "1 2\n"),
+            ("77-12/exits", "5\n"),
+        ] {
             put(kvm.path(), file, text).unwrap();
         }
         fs::create_dir(kvm.path().join("7-12/vcpu0")).unwrap();
-        assert_eq!(counters_in(kvm.path(), 7), Some(BTreeMap::from([("exits".to_owned(), 31)])));
+        assert_eq!(
+            counters_in(kvm.path(), 7),
+            Some(BTreeMap::from([("exits".to_owned(), 31)]))
+        );
         assert_eq!(counters_in(kvm.path(), 8), None);
     }
 
@@ -120,14 +152,37 @@ mod tests {
         let put = |file: &str, text: &str| put(kvm.path(), file, text).unwrap();
         put("77-12/exits", "5\n");
         put("7-12/halt_exits", "9\n");
-        assert_eq!(exits_in(kvm.path(), 7), None, "this KVM does not count exits");
+        assert_eq!(
+            exits_in(kvm.path(), 7),
+            None,
+            "this KVM does not count exits"
+        );
         put("7-12/exits", "31\n");
-        assert_eq!(exits_in(kvm.path(), 7), Some(KvmCounters { exits: 31, halt_exits: 9, ..KvmCounters::default() }));
-        for (file, text) in [("wait", "100\n"), ("poll_success", "20\n"), ("poll_fail", "3\n")] {
+        assert_eq!(
+            exits_in(kvm.path(), 7),
+            Some(KvmCounters {
+                exits: 31,
+                halt_exits: 9,
+                ..KvmCounters::default()
+            })
+        );
+        for (file, text) in [
+            ("wait", "100\n"),
+            ("poll_success", "20\n"),
+            ("poll_fail", "3\n"),
+        ] {
             put(&format!("7-12/halt_{file}_ns"), text);
         }
-        let all = KvmCounters { exits: 31, halt_exits: 9, halt_wait_ns: 100, halt_poll_ns: 23 };
-        assert_eq!((exits_in(kvm.path(), 7), exits_in(kvm.path(), 8)), (Some(all), None));
+        let all = KvmCounters {
+            exits: 31,
+            halt_exits: 9,
+            halt_wait_ns: 100,
+            halt_poll_ns: 23,
+        };
+        assert_eq!(
+            (exits_in(kvm.path(), 7), exits_in(kvm.path(), 8)),
+            (Some(all), None)
+        );
     }
 
     #[test]

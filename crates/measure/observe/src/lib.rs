@@ -53,7 +53,9 @@ pub use kvm_debugfs::{kvm_counters, kvm_exits, kvm_offset};
 pub use perf::{Sampler, Sampling, Trigger};
 pub use probe_point::{ProbeAt, ProbePoint, ProbeUse};
 pub use probe_set::{Clock, Event, HOST_DISK, HostDevice, ProbeSet};
-pub use process::{descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names};
+pub use process::{
+    descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names,
+};
 pub use record::{Recorded, cpu_buffer_kib};
 pub use schedule::schedule;
 pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};

@@ -73,15 +73,29 @@ impl ProbeSet {
     /// layer, where some wait before they are issued, and its packets begin and end in the network stack.
     pub fn guest_of_command(checkpoints: &'static [CheckpointInfo]) -> ProbeSet {
         let of_disk = [Checkpoint::GuestCall, Checkpoint::GuestReturn];
-        let of_network = [Checkpoint::NetGuestCall, Checkpoint::NetGuestRead, Checkpoint::NetGuestReturn];
+        let of_network = [
+            Checkpoint::NetGuestCall,
+            Checkpoint::NetGuestRead,
+            Checkpoint::NetGuestReturn,
+        ];
         ProbeSet::guest_without(checkpoints, &[&of_disk[..], &of_network].concat())
     }
 
     /// The same in somebody's guest: other programs trace there, too, and other devices interrupt.
     pub fn guest_of_others(checkpoints: &'static [CheckpointInfo], interrupts: &[u32]) -> ProbeSet {
-        let mut set = ProbeSet { alone: false, ..ProbeSet::guest_of_command(checkpoints) };
-        let any: Vec<String> = interrupts.iter().map(|irq| format!("irq == {irq}")).collect();
-        for event in set.free.iter_mut().filter(|event| event.system == "irq" && !any.is_empty()) {
+        let mut set = ProbeSet {
+            alone: false,
+            ..ProbeSet::guest_of_command(checkpoints)
+        };
+        let any: Vec<String> = interrupts
+            .iter()
+            .map(|irq| format!("irq == {irq}"))
+            .collect();
+        for event in set
+            .free
+            .iter_mut()
+            .filter(|event| event.system == "irq" && !any.is_empty())
+        {
             event.filter = Some(any.join(" || "));
         }
         set
@@ -89,10 +103,16 @@ impl ProbeSet {
 
     fn guest_without(checkpoints: &'static [CheckpointInfo], left_out: &[Checkpoint]) -> ProbeSet {
         let free = SCHED.map(|names| event("sched", names, None)).into();
-        let mut set = ProbeSet { free, alone: true, ..ProbeSet::default() };
+        let mut set = ProbeSet {
+            free,
+            alone: true,
+            ..ProbeSet::default()
+        };
         for source in sources(checkpoints, Side::Guest, left_out) {
             match *source {
-                Source::Tracepoint { system, names, .. } => set.free.push(event(system, names, None)),
+                Source::Tracepoint { system, names, .. } => {
+                    set.free.push(event(system, names, None))
+                }
                 Source::Functions(functions) => set.notify = functions,
                 Source::Calls(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
             }
@@ -112,14 +132,21 @@ impl ProbeSet {
         kvm: bool,
         uprobes: (Vec<Uprobe>, Vec<Missing>),
     ) -> ProbeSet {
-        let mut set =
-            ProbeSet { threads: qemu.to_vec(), uprobes: uprobes.0, missing: uprobes.1, ..ProbeSet::default() };
-        set.bound.extend(SCHED.map(|name| event("sched", name, None)));
+        let mut set = ProbeSet {
+            threads: qemu.to_vec(),
+            uprobes: uprobes.0,
+            missing: uprobes.1,
+            ..ProbeSet::default()
+        };
+        set.bound
+            .extend(SCHED.map(|name| event("sched", name, None)));
         // FUTEX_WAIT and FUTEX_WAIT_PRIVATE, by which glibc waits for a mutex.
-        set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
+        set.calls
+            .push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         // One that did not wait returns an error; the others are over when the thread is back on a CPU.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
-        if matches!(behind, HostDevice::Blocks(disks) if disks.iter().all(|disk| disk.device.is_none())) {
+        if matches!(behind, HostDevice::Blocks(disks) if disks.iter().all(|disk| disk.device.is_none()))
+        {
             set.missing.push(Missing {
                 what: HOST_DISK.into(),
                 why: "the disk's file lies on no single block device (a memory, network or overlay file system)".into(),
@@ -128,23 +155,48 @@ impl ProbeSet {
         }
         if kvm {
             // An event of KVM costs a third of a uprobe's trap.
-            let of_kvm = |source: &Source| matches!(source, Source::Tracepoint { system: "kvm", .. });
-            let shown = checkpoints.iter().filter(|info| info.sources.iter().any(of_kvm));
+            let of_kvm =
+                |source: &Source| matches!(source, Source::Tracepoint { system: "kvm", .. });
+            let shown = checkpoints
+                .iter()
+                .filter(|info| info.sources.iter().any(of_kvm));
             let shown: Vec<&Source> = shown.flat_map(|info| info.sources).collect();
-            set.uprobes.retain(|probe| !shown.contains(&&Source::Qemu(probe.event)));
+            set.uprobes
+                .retain(|probe| !shown.contains(&&Source::Qemu(probe.event)));
         }
         for source in sources(checkpoints, Side::Host, &[Checkpoint::NetPasstNotify]) {
             match *source {
                 Source::Tracepoint { system: "kvm", .. } if !kvm => {}
-                Source::Tracepoint { system, names, of: Scope::Qemu } => set.bound.push(event(system, names, None)),
-                Source::Tracepoint { system, names, of: Scope::All } => set.free.push(event(system, names, None)),
-                Source::Tracepoint { system, names, of: of @ (Scope::Device | Scope::BioDevice) } => {
-                    set.free.extend(behind.filter(of).map(|filter| event(system, names, Some(filter))));
+                Source::Tracepoint {
+                    system,
+                    names,
+                    of: Scope::Qemu,
+                } => set.bound.push(event(system, names, None)),
+                Source::Tracepoint {
+                    system,
+                    names,
+                    of: Scope::All,
+                } => set.free.push(event(system, names, None)),
+                Source::Tracepoint {
+                    system,
+                    names,
+                    of: of @ (Scope::Device | Scope::BioDevice),
+                } => {
+                    set.free.extend(
+                        behind
+                            .filter(of)
+                            .map(|filter| event(system, names, Some(filter))),
+                    );
                 }
                 // Some tell of two checkpoints.
                 Source::Calls(calls) => {
                     let calls: Vec<Event> = calls.iter().map(|names| call(names, None)).collect();
-                    set.calls.extend(calls.into_iter().filter(|call| !set.calls.contains(call)).collect::<Vec<_>>());
+                    set.calls.extend(
+                        calls
+                            .into_iter()
+                            .filter(|call| !set.calls.contains(call))
+                            .collect::<Vec<_>>(),
+                    );
                 }
                 Source::Functions(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
             }
@@ -155,11 +207,15 @@ impl ProbeSet {
     /// Adds the `write` calls by which these threads of passt notify the guest, without those to its log. QEMU's threads make the same
     /// call for much else.
     pub fn add_notifications(&mut self, passt: &[i32]) {
-        let any: Vec<String> = passt.iter().map(|tid| format!("common_pid == {tid}")).collect();
+        let any: Vec<String> = passt
+            .iter()
+            .map(|tid| format!("common_pid == {tid}"))
+            .collect();
         let filter = format!("fd > 2 && ({})", any.join(" || "));
         for source in Checkpoint::NetPasstNotify.info().sources {
             if let (Source::Calls(calls), false) = (source, any.is_empty()) {
-                self.calls.extend(calls.iter().map(|names| call(names, Some(&filter))));
+                self.calls
+                    .extend(calls.iter().map(|names| call(names, Some(&filter))));
             }
         }
     }
@@ -168,7 +224,9 @@ impl ProbeSet {
     /// range with its length. Where none is known, all.
     pub fn keep_doorbells(&mut self, ranges: &[(u64, u64)]) {
         for event in self.bound.iter_mut().filter(|event| event.system == "kvm") {
-            let Some(name) = ACCESSES.into_iter().find(|name| event.names == [*name]) else { continue };
+            let Some(name) = ACCESSES.into_iter().find(|name| event.names == [*name]) else {
+                continue;
+            };
             let field = if name == "kvm_pio" { "port" } else { "gpa" };
             let within = |(first, length): &(u64, u64)| {
                 let last = first.saturating_add(length.saturating_sub(1));
@@ -185,12 +243,16 @@ impl ProbeSet {
     /// accesses where the doorbells' addresses are not known.
     #[must_use]
     pub fn among_others(mut self, doorbells: &[(u64, u64)]) -> ProbeSet {
-        let (of_kvm, free) = self.free.into_iter().partition(|event| event.system == "kvm");
+        let (of_kvm, free) = self
+            .free
+            .into_iter()
+            .partition(|event| event.system == "kvm");
         self.free = free;
         self.bound.extend::<Vec<Event>>(of_kvm);
         self.keep_doorbells(doorbells);
         if doorbells.is_empty() {
-            self.bound.retain(|event| !ACCESSES.contains(&event.names[0]));
+            self.bound
+                .retain(|event| !ACCESSES.contains(&event.names[0]));
         }
         self
     }
@@ -200,7 +262,12 @@ impl ProbeSet {
         let bound = EXITS.map(|name| event("kvm", name, None)).into();
         // Where a thread goes into its guest: 0xae80 is KVM_RUN.
         let calls = vec![call(&["sys_enter_ioctl"], Some("cmd == 0xae80"))];
-        ProbeSet { threads: threads.to_vec(), bound, calls, ..ProbeSet::default() }
+        ProbeSet {
+            threads: threads.to_vec(),
+            bound,
+            calls,
+            ..ProbeSet::default()
+        }
     }
 
     /// When threads had a CPU, who woke them, and all their system calls.
@@ -208,13 +275,24 @@ impl ProbeSet {
         let sched = SCHED.map(|name| event("sched", name, None));
         let calls = ALL_CALLS.map(|name| event("raw_syscalls", name, None));
         let bound = sched.into_iter().chain(calls).collect();
-        ProbeSet { threads: threads.to_vec(), bound, clock: Clock::Mono, ..ProbeSet::default() }
+        ProbeSet {
+            threads: threads.to_vec(),
+            bound,
+            clock: Clock::Mono,
+            ..ProbeSet::default()
+        }
     }
 
     /// All system calls of QEMU's threads, and nothing else.
     pub fn calls(qemu: &[i32]) -> ProbeSet {
-        let bound = ALL_CALLS.map(|name| event("raw_syscalls", name, None)).into();
-        ProbeSet { threads: qemu.to_vec(), bound, ..ProbeSet::default() }
+        let bound = ALL_CALLS
+            .map(|name| event("raw_syscalls", name, None))
+            .into();
+        ProbeSet {
+            threads: qemu.to_vec(),
+            bound,
+            ..ProbeSet::default()
+        }
     }
 }
 
@@ -233,12 +311,20 @@ impl HostDevice<'_> {
     fn filter(self, of: Scope) -> Option<String> {
         let any: Vec<String> = match self {
             HostDevice::Blocks(disks) => {
-                let such = disks.iter().filter(|disk| disk.is_bio_based == (of == Scope::BioDevice));
+                let such = disks
+                    .iter()
+                    .filter(|disk| disk.is_bio_based == (of == Scope::BioDevice));
                 // Several disks may lie on one device.
                 let devices: BTreeSet<u64> = such.filter_map(|disk| disk.device).collect();
-                devices.iter().map(|device| format!("dev == {device}")).collect()
+                devices
+                    .iter()
+                    .map(|device| format!("dev == {device}"))
+                    .collect()
             }
-            HostDevice::Interfaces(names) => names.iter().map(|name| format!("name == \"{name}\"")).collect(),
+            HostDevice::Interfaces(names) => names
+                .iter()
+                .map(|name| format!("name == \"{name}\""))
+                .collect(),
         };
         (!any.is_empty()).then(|| any.join(" || "))
     }
@@ -276,7 +362,9 @@ fn sources(
     side: Side,
     left_out: &[Checkpoint],
 ) -> impl Iterator<Item = &'static Source> {
-    let infos = checkpoints.iter().filter(move |info| info.side == side && !left_out.contains(&info.checkpoint));
+    let infos = checkpoints
+        .iter()
+        .filter(move |info| info.side == side && !left_out.contains(&info.checkpoint));
     infos.flat_map(|info| info.sources)
 }
 
@@ -285,7 +373,11 @@ fn call(names: &'static [&'static str], filter: Option<&str>) -> Event {
 }
 
 fn event(system: &'static str, names: &'static [&'static str], filter: Option<String>) -> Event {
-    Event { system, names, filter }
+    Event {
+        system,
+        names,
+        filter,
+    }
 }
 
 #[cfg(test)]
@@ -297,26 +389,56 @@ mod tests {
     }
 
     fn disk(device: u64) -> HostDisk {
-        HostDisk { device: Some(device), ..HostDisk::default() }
+        HostDisk {
+            device: Some(device),
+            ..HostDisk::default()
+        }
     }
 
     fn host(kvm: bool, disk: &HostDisk) -> ProbeSet {
-        let probe = |event| Uprobe { event, binary: "/q".into(), offset: 1, fields: String::new(), function: "f" };
-        let probes = ["pop", "submit", "push", "notify", "inject"].map(probe).into();
-        ProbeSet::host(vmtax_model::DISK, &[7, 8], HostDevice::Blocks(&[disk]), kvm, (probes, Vec::new()))
+        let probe = |event| Uprobe {
+            event,
+            binary: "/q".into(),
+            offset: 1,
+            fields: String::new(),
+            function: "f",
+        };
+        let probes = ["pop", "submit", "push", "notify", "inject"]
+            .map(probe)
+            .into();
+        ProbeSet::host(
+            vmtax_model::DISK,
+            &[7, 8],
+            HostDevice::Blocks(&[disk]),
+            kvm,
+            (probes, Vec::new()),
+        )
     }
 
     #[test]
     fn of_passts_threads_alone_writes_are_traced() {
         let interfaces = ["tap0".to_owned()];
         let behind = HostDevice::Interfaces(&interfaces);
-        let mut set = ProbeSet::host(vmtax_model::NETWORK, &[7, 8, 9], behind, true, (Vec::new(), Vec::new()));
+        let mut set = ProbeSet::host(
+            vmtax_model::NETWORK,
+            &[7, 8, 9],
+            behind,
+            true,
+            (Vec::new(), Vec::new()),
+        );
         let is_write = |event: &&Event| event.names == ["sys_enter_write"];
         set.add_notifications(&[]);
         assert_eq!(set.calls.iter().find(is_write), None);
         set.add_notifications(&[8, 9]);
-        let filter = set.calls.iter().find(is_write).and_then(|event| event.filter.as_deref());
-        assert_eq!(filter, Some("fd > 2 && (common_pid == 8 || common_pid == 9)"));
+        let filter = set
+            .calls
+            .iter()
+            .find(is_write)
+            .and_then(|event| event.filter.as_deref());
+        assert_eq!(
+            filter,
+            Some("fd > 2 && (common_pid == 8 || common_pid == 9)")
+        );
     }
 
     #[test]
@@ -324,18 +446,37 @@ mod tests {
         let set = host(true, &disk(5)).among_others(&[]);
         assert_eq!(names(&set.free), ["block_rq_issue", "block_rq_complete"]);
         let bound = names(&set.bound);
-        assert!(bound.contains(&"kvm_msi_set_irq") && !ACCESSES.iter().any(|name| bound.contains(name)), "{bound:?}");
+        assert!(
+            bound.contains(&"kvm_msi_set_irq") && !ACCESSES.iter().any(|name| bound.contains(name)),
+            "{bound:?}"
+        );
         let set = host(true, &disk(5)).among_others(&[(0x1000, 4)]);
-        assert!(set.bound.iter().any(|e| e.names == ["kvm_mmio"] && e.filter.is_some()));
+        assert!(
+            set.bound
+                .iter()
+                .any(|e| e.names == ["kvm_mmio"] && e.filter.is_some())
+        );
     }
 
     #[test]
     fn several_disks_may_lie_on_several_devices() {
-        let volume = HostDisk { is_bio_based: true, ..disk(7) };
+        let volume = HostDisk {
+            is_bio_based: true,
+            ..disk(7)
+        };
         let disks = [&disk(6), &disk(5), &volume, &disk(5)];
-        let set = ProbeSet::host(vmtax_model::DISK, &[7], HostDevice::Blocks(&disks), false, (Vec::new(), Vec::new()));
-        let filters: Vec<(&str, Option<&str>)> =
-            set.free.iter().map(|event| (event.names[0], event.filter.as_deref())).collect();
+        let set = ProbeSet::host(
+            vmtax_model::DISK,
+            &[7],
+            HostDevice::Blocks(&disks),
+            false,
+            (Vec::new(), Vec::new()),
+        );
+        let filters: Vec<(&str, Option<&str>)> = set
+            .free
+            .iter()
+            .map(|event| (event.names[0], event.filter.as_deref()))
+            .collect();
         assert_eq!(
             filters,
             [
@@ -350,16 +491,35 @@ mod tests {
 
     #[test]
     fn kvms_events_are_wanted_where_it_runs_the_guest() {
-        assert!(!names(&host(false, &HostDisk::default()).bound).iter().any(|name| name.starts_with("kvm")));
+        assert!(
+            !names(&host(false, &HostDisk::default()).bound)
+                .iter()
+                .any(|name| name.starts_with("kvm"))
+        );
         let set = host(true, &disk(5));
-        assert!(names(&set.bound).contains(&"kvm_mmio") && names(&set.free).contains(&"kvm_set_irq"));
+        assert!(
+            names(&set.bound).contains(&"kvm_mmio") && names(&set.free).contains(&"kvm_set_irq")
+        );
         // No checkpoint is observed by these, and a request makes several.
         let all = || set.bound.iter().chain(&set.free);
-        assert!(!all().any(|event| ["kvm_entry", "kvm_exit", "kvm_apic_accept_irq"].contains(&event.names[0])));
-        assert_eq!(set.free.iter().filter(|e| e.filter.as_deref() == Some("dev == 5")).count(), 2);
+        assert!(!all().any(|event| {
+            ["kvm_entry", "kvm_exit", "kvm_apic_accept_irq"].contains(&event.names[0])
+        }));
+        assert_eq!(
+            set.free
+                .iter()
+                .filter(|e| e.filter.as_deref() == Some("dev == 5"))
+                .count(),
+            2
+        );
         assert_eq!(set.threads, [7, 8]);
         // KVM itself shows the interrupt.
-        let probes = |set: &ProbeSet| set.uprobes.iter().map(|probe| probe.event).collect::<Vec<_>>();
+        let probes = |set: &ProbeSet| {
+            set.uprobes
+                .iter()
+                .map(|probe| probe.event)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(probes(&set), ["pop", "submit", "push", "notify"]);
         assert!(probes(&host(false, &disk(5))).contains(&"inject"));
     }
@@ -368,13 +528,20 @@ mod tests {
     fn of_accesses_the_doorbells_are_wanted() {
         let mut set = host(true, &HostDisk::default());
         let filter = |set: &ProbeSet, name: &str| {
-            let event = set.bound.iter().find(|event| event.names == [name]).unwrap();
+            let event = set
+                .bound
+                .iter()
+                .find(|event| event.names == [name])
+                .unwrap();
             event.filter.clone()
         };
         set.keep_doorbells(&[(0xc010, 2), (0x1_0000_3000, 4)]);
         let both = "(gpa >= 0xc010 && gpa <= 0xc011) || (gpa >= 0x100003000 && gpa <= 0x100003003)";
         assert_eq!(filter(&set, "kvm_mmio").as_deref(), Some(both));
-        assert_eq!(filter(&set, "kvm_pio").as_deref(), Some("(port >= 0xc010 && port <= 0xc011)"));
+        assert_eq!(
+            filter(&set, "kvm_pio").as_deref(),
+            Some("(port >= 0xc010 && port <= 0xc011)")
+        );
         assert_eq!(filter(&set, "kvm_userspace_exit"), None);
         set.keep_doorbells(&[]);
         assert_eq!(filter(&set, "kvm_mmio"), None);
@@ -387,10 +554,17 @@ mod tests {
         assert!(names.contains(&"sys_exit_ppoll") && !names.contains(&"sys_enter_ppoll"));
         for call in ["io_submit", "io_uring_enter", "preadv", "pwritev"] {
             assert!(
-                ["enter", "exit"].iter().all(|side| names.contains(&format!("sys_{side}_{call}").as_str())),
+                ["enter", "exit"]
+                    .iter()
+                    .all(|side| names.contains(&format!("sys_{side}_{call}").as_str())),
                 "{call}"
             );
         }
-        assert!(set.calls.iter().filter(|e| e.names[0].ends_with("futex")).all(|e| e.filter.is_some()));
+        assert!(
+            set.calls
+                .iter()
+                .filter(|e| e.names[0].ends_with("futex"))
+                .all(|e| e.filter.is_some())
+        );
     }
 }

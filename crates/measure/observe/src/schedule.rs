@@ -29,9 +29,15 @@ pub fn schedule(
     let mut names: BTreeMap<i32, String> = thread_names(pid).into_iter().collect();
     let tids: Vec<i32> = names.keys().copied().collect();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let tracer = Tracer::start(&ProbeSet::schedule(&tids), (ROOM_KIB / cpus).max(1024) as u32)?;
+    let tracer = Tracer::start(
+        &ProbeSet::schedule(&tids),
+        (ROOM_KIB / cpus).max(1024) as u32,
+    )?;
     let begin = monotonic_ns();
-    let states = tids.iter().filter_map(|tid| Some((*tid, reader.state(*tid)?))).collect();
+    let states = tids
+        .iter()
+        .filter_map(|tid| Some((*tid, reader.state(*tid)?)))
+        .collect();
     tracer.on()?;
     let watched = Instant::now();
     while watched.elapsed() < time && !stop() && !has_ended(pid) {
@@ -43,7 +49,16 @@ pub fn schedule(
     let holders = holders(pid, &reader, &names);
     let missing = tracer.missing().to_vec();
     tracer.save(sink)?;
-    Ok((ScheduleFacts { begin, end, states, names, holders }, missing))
+    Ok((
+        ScheduleFacts {
+            begin,
+            end,
+            states,
+            names,
+            holders,
+        },
+        missing,
+    ))
 }
 
 /// Who holds the locks that threads wait for now. A mutex of the C library's (`pthread_mutex_t` of glibc on x86-64) is
@@ -52,7 +67,14 @@ fn holders(pid: i32, reader: &ThreadReader, names: &BTreeMap<i32, String>) -> BT
     let numbers = own_tids(pid);
     let mut holders = BTreeMap::new();
     for tid in names.keys() {
-        let Some(ThreadState::Waits { call: Some(FUTEX), argument, .. }) = reader.state(*tid) else { continue };
+        let Some(ThreadState::Waits {
+            call: Some(FUTEX),
+            argument,
+            ..
+        }) = reader.state(*tid)
+        else {
+            continue;
+        };
         let mut mutex = [0; 12];
         if reader.copy(argument, &mut mutex) == mutex.len() && mutex[..4] != [0; 4] {
             let owner = i32::from_le_bytes([mutex[8], mutex[9], mutex[10], mutex[11]]);

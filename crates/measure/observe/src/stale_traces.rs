@@ -15,17 +15,30 @@ pub fn remove_stale_traces() {
 }
 
 fn sweep_in(root: &Path) {
-    let names = fs::read_dir(root.join("instances")).into_iter().flatten().flatten();
-    let names: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names = fs::read_dir(root.join("instances"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names: Vec<String> = names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     for name in names {
-        if name.strip_prefix(PREFIX).and_then(process).is_some_and(is_gone) {
+        if name
+            .strip_prefix(PREFIX)
+            .and_then(process)
+            .is_some_and(is_gone)
+        {
             tracefs::remove(&root.join("instances").join(name));
         }
     }
     // Those that an instance still listens to cannot be removed, so instances go first.
     for list in List::ALL {
         for group in list.groups(root) {
-            if group.strip_prefix(uprobe::PREFIX).and_then(process).is_some_and(is_gone) {
+            if group
+                .strip_prefix(uprobe::PREFIX)
+                .and_then(process)
+                .is_some_and(is_gone)
+            {
                 list.undefine(root, &group);
             }
         }
@@ -51,7 +64,15 @@ mod tests {
     fn only_names_of_ours_have_a_process() {
         assert_eq!(process("123-0-bound"), Some(123));
         assert_eq!(process("123_0"), Some(123));
-        for other in ["", "123", "-1-bound", "abc-1", "12x-0", "99999999999-0", "123/0"] {
+        for other in [
+            "",
+            "123",
+            "-1-bound",
+            "abc-1",
+            "12x-0",
+            "99999999999-0",
+            "123/0",
+        ] {
             assert_eq!(process(other), None, "{other}");
         }
         assert!(!is_gone(1) && !is_gone(std::process::id() as i32) && !is_gone(0));

@@ -26,8 +26,15 @@ pub struct StopTime {
 /// # Errors
 /// [`ProbeError`] when the process cannot be started or stopped.
 pub fn stop_time(waiting: &mut Command) -> Result<StopTime, ProbeError> {
-    let failed = |what: &str, source| ProbeError::System { what: what.to_owned(), source };
-    let child = waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let failed = |what: &str, source| ProbeError::System {
+        what: what.to_owned(),
+        source,
+    };
+    let child = waiting
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     let waiting = Waiting(child.map_err(|e| failed("starting a process to measure a stop", e))?);
     let pid = i32::try_from(waiting.0.id()).unwrap_or(i32::MAX);
     let (mut reader, mut stack) = (ThreadReader::new(pid)?, vec![0; STACK]);
@@ -39,7 +46,10 @@ pub fn stop_time(waiting: &mut Command) -> Result<StopTime, ProbeError> {
     pauses.sort_unstable();
     match (pauses.get(pauses.len() / 2), pauses.last()) {
         (Some(&median), Some(&max)) => Ok(StopTime { median, max }),
-        _ => Err(failed("stopping a process to measure it", std::io::Error::other("it did not stop"))),
+        _ => Err(failed(
+            "stopping a process to measure it",
+            std::io::Error::other("it did not stop"),
+        )),
     }
 }
 
@@ -60,7 +70,10 @@ mod tests {
     #[test]
     fn stops_are_measured_and_leave_no_process() {
         let StopTime { median, max } = stop_time(&mut Command::new("cat")).unwrap();
-        assert!(median > Duration::ZERO && median <= max && max < Duration::from_secs(2), "{median:?} {max:?}");
+        assert!(
+            median > Duration::ZERO && median <= max && max < Duration::from_secs(2),
+            "{median:?} {max:?}"
+        );
         // On a busy host one that is about to end may be stopped first.
         let fails = |_| stop_time(&mut Command::new("true")).is_err();
         assert!((0..50).any(fails), "a process that ended cannot be stopped");

@@ -45,9 +45,17 @@ impl ThreadReader {
         let memory = File::open(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => ProbeError::NoProcess { pid },
             std::io::ErrorKind::PermissionDenied => ProbeError::NotOurs { pid },
-            _ => ProbeError::System { what: format!("opening {path}"), source },
+            _ => ProbeError::System {
+                what: format!("opening {path}"),
+                source,
+            },
         })?;
-        Ok(ThreadReader { pid, memory, late: HashMap::new(), pauses: Vec::new() })
+        Ok(ThreadReader {
+            pid,
+            memory,
+            late: HashMap::new(),
+            pauses: Vec::new(),
+        })
     }
 
     /// Whether a thread runs or waits, without stopping it; `None` after it ended.
@@ -57,7 +65,8 @@ impl ThreadReader {
 
     /// The kernel's function that a thread waits in; empty where it does not say.
     pub fn waits_in(&self, tid: i32) -> String {
-        let name = fs::read_to_string(format!("/proc/{}/task/{tid}/wchan", self.pid)).unwrap_or_default();
+        let name =
+            fs::read_to_string(format!("/proc/{}/task/{tid}/wchan", self.pid)).unwrap_or_default();
         if name == "0" { String::new() } else { name }
     }
 
@@ -97,7 +106,14 @@ impl ThreadReader {
         let pause = since.elapsed();
         let registers = registers.ok()?;
         self.pauses.push(pause);
-        Some((Registers { ip: registers.rip, sp: registers.rsp, bp: registers.rbp }, copied))
+        Some((
+            Registers {
+                ip: registers.rip,
+                sp: registers.rsp,
+                bp: registers.rbp,
+            },
+            copied,
+        ))
     }
 
     /// Does nothing for so long, but let threads go that stop only now.
@@ -109,7 +125,11 @@ impl ThreadReader {
             if left.is_zero() {
                 return;
             }
-            std::thread::sleep(if self.late.is_empty() { left } else { left.min(POLL_INTERVAL) });
+            std::thread::sleep(if self.late.is_empty() {
+                left
+            } else {
+                left.min(POLL_INTERVAL)
+            });
         }
     }
 
@@ -157,7 +177,11 @@ fn stopped(pid: Pid, timeout: Duration) -> Option<(Option<Signal>, Instant)> {
         if waited > timeout {
             return None;
         }
-        if waited < SPIN_TIME { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+        if waited < SPIN_TIME {
+            std::thread::yield_now()
+        } else {
+            std::thread::sleep(Duration::from_micros(50))
+        }
     }
 }
 
@@ -169,8 +193,18 @@ fn state(text: &str) -> Option<ThreadState> {
         ["running"] => Some(ThreadState::Runs),
         [call, .., sp, ip] => {
             let call = call.parse::<i64>().ok()?;
-            let argument = words.get(1).copied().filter(|_| call >= 0).and_then(hex).unwrap_or(0);
-            Some(ThreadState::Waits { call: (call >= 0).then_some(call), argument, sp: hex(sp)?, ip: hex(ip)? })
+            let argument = words
+                .get(1)
+                .copied()
+                .filter(|_| call >= 0)
+                .and_then(hex)
+                .unwrap_or(0);
+            Some(ThreadState::Waits {
+                call: (call >= 0).then_some(call),
+                argument,
+                sp: hex(sp)?,
+                ip: hex(ip)?,
+            })
         }
         _ => None,
     }
@@ -184,8 +218,28 @@ mod tests {
     fn states_as_the_kernel_writes_them() {
         assert_eq!(state("running\n"), Some(ThreadState::Runs));
         let waits = state("202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd10 0x7f1122\n");
-        assert_eq!(waits, Some(ThreadState::Waits { call: Some(202), argument: 0x7f, sp: 0x7f_fd10, ip: 0x7f_1122 }));
-        assert_eq!(state("-1 0x10 0x20"), Some(ThreadState::Waits { call: None, argument: 0, sp: 16, ip: 32 }));
-        assert!(["", "x", "1 2", "-1 0x 0x"].iter().all(|text| state(text).is_none()));
+        assert_eq!(
+            waits,
+            Some(ThreadState::Waits {
+                call: Some(202),
+                argument: 0x7f,
+                sp: 0x7f_fd10,
+                ip: 0x7f_1122
+            })
+        );
+        assert_eq!(
+            state("-1 0x10 0x20"),
+            Some(ThreadState::Waits {
+                call: None,
+                argument: 0,
+                sp: 16,
+                ip: 32
+            })
+        );
+        assert!(
+            ["", "x", "1 2", "-1 0x 0x"]
+                .iter()
+                .all(|text| state(text).is_none())
+        );
     }
 }

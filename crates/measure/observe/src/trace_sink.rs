@@ -30,7 +30,10 @@ pub(crate) fn layouts(
     };
     copy("header_page", "header_page")?;
     for (system, name) in events {
-        copy(&format!("{system}/{name}/format"), &format!("formats/{system}.{name}"))?;
+        copy(
+            &format!("{system}/{name}/format"),
+            &format!("formats/{system}.{name}"),
+        )?;
     }
     sink("clock", format!("{}\n", clock.name()).as_bytes()).map_err(saving)
 }
@@ -50,9 +53,13 @@ pub(crate) fn pages(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(
     let page = page_size(instance);
     let mut piece = Vec::with_capacity(PIECE);
     for cpu in cpus(instance)? {
-        let (name, path) = (format!("{kind}.cpu{cpu}.raw"), instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw")));
+        let (name, path) = (
+            format!("{kind}.cpu{cpu}.raw"),
+            instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw")),
+        );
         let reading = |e: Errno| ProbeError::file("reading", &path, e.into());
-        let raw = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).map_err(reading)?;
+        let raw = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+            .map_err(reading)?;
         sink(&name, &[]).map_err(saving)?;
         loop {
             let begin = piece.len();
@@ -88,19 +95,30 @@ pub(crate) fn stats(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(
 /// Numbers of the CPUs that have a buffer, in order.
 fn cpus(instance: &Instance) -> Result<Vec<u32>, ProbeError> {
     let path = instance.path("per_cpu");
-    let entries = fs::read_dir(&path).map_err(|e| ProbeError::file("reading", &path, e))?.flatten();
+    let entries = fs::read_dir(&path)
+        .map_err(|e| ProbeError::file("reading", &path, e))?
+        .flatten();
     let number = |name: &str| name.strip_prefix("cpu")?.parse().ok();
-    let mut cpus: Vec<u32> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
+    let mut cpus: Vec<u32> = entries
+        .filter_map(|entry| number(entry.file_name().to_str()?))
+        .collect();
     cpus.sort_unstable();
     Ok(cpus)
 }
 
 /// Since Linux 6.8 a page of the buffer may be several of the CPU's.
 fn page_size(instance: &Instance) -> usize {
-    let kib = fs::read_to_string(instance.path("buffer_subbuf_size_kb")).ok().and_then(|text| text.trim().parse().ok());
-    kib.map_or_else(rustix::param::page_size, |kib: usize| kib.clamp(4, 1024) << 10)
+    let kib = fs::read_to_string(instance.path("buffer_subbuf_size_kb"))
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    kib.map_or_else(rustix::param::page_size, |kib: usize| {
+        kib.clamp(4, 1024) << 10
+    })
 }
 
 fn saving(source: io::Error) -> ProbeError {
-    ProbeError::System { what: "saving the trace".into(), source }
+    ProbeError::System {
+        what: "saving the trace".into(),
+        source,
+    }
 }

@@ -2,7 +2,9 @@
 
 use crate::{Clock, ProbeError};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsmount, fsopen, mount};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsmount, fsopen, mount,
+};
 use rustix::process::geteuid;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
@@ -29,8 +31,10 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
     if attached().is_some() {
         return Ok(());
     }
-    mount("tracefs", USUAL, "tracefs", MountFlags::empty(), None)
-        .map_err(|e| ProbeError::System { what: format!("mounting tracefs on {USUAL}"), source: e.into() })
+    mount("tracefs", USUAL, "tracefs", MountFlags::empty(), None).map_err(|e| ProbeError::System {
+        what: format!("mounting tracefs on {USUAL}"),
+        source: e.into(),
+    })
 }
 
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
@@ -45,16 +49,23 @@ pub fn tracefs() -> Result<PathBuf, ProbeError> {
     if is_tracing_locked_down(&fs::read_to_string(LOCKDOWN_FILE).unwrap_or_default()) {
         return Err(ProbeError::LockedDown);
     }
-    attached().or_else(unattached).ok_or_else(|| match geteuid().is_root() {
-        true => ProbeError::NoTracefs,
-        // Once it is mounted, only root may use it.
-        false => ProbeError::NotPermitted { file: USUAL.into(), source: Errno::PERM.into() },
-    })
+    attached()
+        .or_else(unattached)
+        .ok_or_else(|| match geteuid().is_root() {
+            true => ProbeError::NoTracefs,
+            // Once it is mounted, only root may use it.
+            false => ProbeError::NotPermitted {
+                file: USUAL.into(),
+                source: Errno::PERM.into(),
+            },
+        })
 }
 
 /// Returns true where the kernel's own files have the PIDs that this process sees.
 pub(crate) fn is_first_pid_namespace() -> bool {
-    fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace == Path::new(FIRST_PID_NAMESPACE))
+    fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| {
+        namespace == Path::new(FIRST_PID_NAMESPACE)
+    })
 }
 
 fn attached() -> Option<PathBuf> {
@@ -64,14 +75,20 @@ fn attached() -> Option<PathBuf> {
 fn unattached() -> Option<PathBuf> {
     static OURS: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let ours = OURS.get_or_init(|| mounted_nowhere("tracefs"));
-    ours.as_ref().map(|mount| PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())))
+    ours.as_ref()
+        .map(|mount| PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())))
 }
 
 /// A file system of a kind, mounted in no folder: gone when this is.
 pub(crate) fn mounted_nowhere(kind: &str) -> Option<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
     fsconfig_create(context.as_fd()).ok()?;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()
+    fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )
+    .ok()
 }
 
 fn mounted(mounts: &str) -> Option<PathBuf> {
@@ -82,7 +99,11 @@ fn mounted(mounts: &str) -> Option<PathBuf> {
     });
     let first = places.next()?;
     // The automatic mount below debugfs may come first; the usual one is as good.
-    Some(places.find(|place| place == Path::new(USUAL)).unwrap_or(first))
+    Some(
+        places
+            .find(|place| place == Path::new(USUAL))
+            .unwrap_or(first),
+    )
 }
 
 /// An instance: a trace buffer with settings of its own, apart from everybody else's. Removed on drop.
@@ -96,14 +117,29 @@ pub(crate) struct Instance {
 impl Instance {
     /// Makes one that records nothing yet, stamps with `clock`, and keeps the oldest events when full.
     /// On a kernel that serves us `alone` it also leaves tasks' names alone, which costs at each switch of tasks.
-    pub fn create(root: &Path, name: &str, buffer_kib: u32, alone: bool, clock: Clock) -> Result<Instance, ProbeError> {
-        let instance =
-            if alone { without_names(root, || Instance::make(root, name)) } else { Instance::make(root, name) }?;
+    pub fn create(
+        root: &Path,
+        name: &str,
+        buffer_kib: u32,
+        alone: bool,
+        clock: Clock,
+    ) -> Result<Instance, ProbeError> {
+        let instance = if alone {
+            without_names(root, || Instance::make(root, name))
+        } else {
+            Instance::make(root, name)
+        }?;
         instance.switch_to(false)?;
-        instance.write("trace_clock", clock.name()).map_err(|e| match e {
-            ProbeError::System { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => ProbeError::NoTsc,
-            e => e,
-        })?;
+        instance
+            .write("trace_clock", clock.name())
+            .map_err(|e| match e {
+                ProbeError::System { source, .. }
+                    if source.raw_os_error() == Some(libc::EINVAL) =>
+                {
+                    ProbeError::NoTsc
+                }
+                e => e,
+            })?;
         instance.write("options/overwrite", "0")?;
         instance.write("buffer_size_kb", &buffer_kib.max(1).to_string())?;
         Ok(instance)
@@ -112,17 +148,26 @@ impl Instance {
     fn make(root: &Path, name: &str) -> Result<Instance, ProbeError> {
         let folder = root.join("instances").join(name);
         // Without the instance's name, which is another each time: the same problem is reported once.
-        fs::create_dir(&folder).map_err(|e| ProbeError::file("making an instance in", &root.join("instances"), e))?;
-        let mut instance = Instance { folder, switch: None };
+        fs::create_dir(&folder)
+            .map_err(|e| ProbeError::file("making an instance in", &root.join("instances"), e))?;
+        let mut instance = Instance {
+            folder,
+            switch: None,
+        };
         let switch = instance.path("tracing_on");
-        let open = OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;
+        let open = OpenOptions::new()
+            .write(true)
+            .open(&switch)
+            .map_err(|e| ProbeError::file("opening", &switch, e))?;
         instance.switch = Some(open);
         Ok(instance)
     }
 
     /// Lets events be recorded, or not.
     pub fn switch_to(&self, on: bool) -> Result<(), ProbeError> {
-        let Some(mut switch) = self.switch.as_ref() else { return Ok(()) };
+        let Some(mut switch) = self.switch.as_ref() else {
+            return Ok(());
+        };
         switch
             .rewind()
             .and_then(|()| switch.write_all(if on { b"1" } else { b"0" }))
@@ -166,7 +211,9 @@ pub(crate) fn remove(instance: &Path) -> bool {
     let deadline = Instant::now() + REMOVE_TIMEOUT;
     loop {
         match rustix::fs::rmdir(instance) {
-            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+            Err(Errno::BUSY) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
             Ok(()) | Err(Errno::NOENT) => return true,
             Err(_) => return false,
         }
@@ -180,16 +227,29 @@ mod tests {
 
     #[test]
     fn lockdown_closes_traces_in_its_strictest_mode_alone() {
-        let modes = ["none integrity [confidentiality]\n", "none [integrity] confidentiality\n", ""];
+        let modes = [
+            "none integrity [confidentiality]\n",
+            "none [integrity] confidentiality\n",
+            "",
+        ];
         assert_eq!(modes.map(is_tracing_locked_down), [true, false, false]);
     }
 
     #[test]
     fn the_usual_mount_is_preferred() {
         let below = "tracefs /sys/kernel/debug/tracing tracefs rw 0 0\n";
-        assert_eq!(mounted(below).unwrap(), Path::new("/sys/kernel/debug/tracing"));
-        assert_eq!(mounted(&format!("{below}tracefs {USUAL} tracefs rw 0 0\n")).unwrap(), Path::new(USUAL));
-        assert_eq!(mounted("tmpfs /tracefs tmpfs rw 0 0\nsysfs /sys sysfs rw\n"), None);
+        assert_eq!(
+            mounted(below).unwrap(),
+            Path::new("/sys/kernel/debug/tracing")
+        );
+        assert_eq!(
+            mounted(&format!("{below}tracefs {USUAL} tracefs rw 0 0\n")).unwrap(),
+            Path::new(USUAL)
+        );
+        assert_eq!(
+            mounted("tmpfs /tracefs tmpfs rw 0 0\nsysfs /sys sysfs rw\n"),
+            None
+        );
         assert_eq!(mounted("tracefs"), None);
     }
 

@@ -73,7 +73,9 @@ impl Tracer {
     /// # Errors
     /// When tracefs refuses.
     pub fn on(&self) -> Result<(), ProbeError> {
-        self.instances.iter().try_for_each(|(_, instance)| instance.switch_to(true))
+        self.instances
+            .iter()
+            .try_for_each(|(_, instance)| instance.switch_to(true))
     }
 
     /// Ends it.
@@ -81,7 +83,9 @@ impl Tracer {
     /// # Errors
     /// When tracefs refuses.
     pub fn off(&self) -> Result<(), ProbeError> {
-        self.instances.iter().try_for_each(|(_, instance)| instance.switch_to(false))
+        self.instances
+            .iter()
+            .try_for_each(|(_, instance)| instance.switch_to(false))
     }
 
     /// Whether it records an event of this name.
@@ -107,7 +111,9 @@ impl Tracer {
             match self.group.user(probe) {
                 Ok(()) if defined.iter().any(|other| other.event == probe.event) => {}
                 Ok(()) => defined.push(probe),
-                Err(e) => self.missing.push(refused(&format!("QEMU's {}", probe.function), &e)),
+                Err(e) => self
+                    .missing
+                    .push(refused(&format!("QEMU's {}", probe.function), &e)),
             }
         }
         let group = self.group.name().to_owned();
@@ -118,8 +124,15 @@ impl Tracer {
     }
 
     fn listen(&mut self, instance: &Instance, events: &[Event]) {
-        for Event { system, names, filter } in events {
-            let there = names.iter().find(|name| instance.path(&format!("events/{system}/{name}")).exists());
+        for Event {
+            system,
+            names,
+            filter,
+        } in events
+        {
+            let there = names
+                .iter()
+                .find(|name| instance.path(&format!("events/{system}/{name}")).exists());
             match there {
                 Some(name) => self.enable(instance, system, name, filter.as_deref()),
                 None => self.missing.push(Missing {
@@ -133,7 +146,11 @@ impl Tracer {
 
     fn single_calls(&mut self, instance: &Instance, calls: &[Event]) {
         let there = |event: &Event| {
-            let found = event.names.iter().any(|n| instance.path(&format!("events/{}/{n}", event.system)).exists());
+            let found = event.names.iter().any(|n| {
+                instance
+                    .path(&format!("events/{}/{n}", event.system))
+                    .exists()
+            });
             found.then(|| event.clone())
         };
         let known: Vec<Event> = calls.iter().filter_map(there).collect();
@@ -145,16 +162,22 @@ impl Tracer {
 
     fn enable(&mut self, instance: &Instance, system: &str, name: &str, filter: Option<&str>) {
         let folder = format!("events/{system}/{name}");
-        let filtered = filter.map_or(Ok(()), |filter| instance.write(&format!("{folder}/filter"), filter));
+        let filtered = filter.map_or(Ok(()), |filter| {
+            instance.write(&format!("{folder}/filter"), filter)
+        });
         match filtered.and_then(|()| instance.write(&format!("{folder}/enable"), "1")) {
             Ok(()) => self.events.push((system.into(), name.into())),
-            Err(e) => self.missing.push(refused(&format!("the event {system}:{name}"), &e)),
+            Err(e) => self
+                .missing
+                .push(refused(&format!("the event {system}:{name}"), &e)),
         }
     }
 
     /// Has calls of the notify functions recorded, as far as they exist.
     fn notify(&mut self, instance: &Instance, functions: &[&str]) {
-        let Some(first) = functions.first() else { return };
+        let Some(first) = functions.first() else {
+            return;
+        };
         if !self.root.join("kprobe_events").exists() {
             self.missing.push(Missing {
                 what: VIRTQUEUE_KICKS.into(),
@@ -165,12 +188,19 @@ impl Tracer {
             return;
         }
         let mut why = None;
-        let defined =
-            functions.iter().filter(|f| self.group.kernel("notify", f, VQ).map_err(|e| why = Some(e)).is_ok());
+        let defined = functions.iter().filter(|f| {
+            self.group
+                .kernel("notify", f, VQ)
+                .map_err(|e| why = Some(e))
+                .is_ok()
+        });
         match (defined.count(), why) {
             (0, Some(e)) => {
                 let refused = refused(first, &e);
-                self.missing.push(Missing { what: VIRTQUEUE_KICKS.into(), ..refused });
+                self.missing.push(Missing {
+                    what: VIRTQUEUE_KICKS.into(),
+                    ..refused
+                });
             }
             _ => {
                 let group = self.group.name().to_owned();
@@ -207,7 +237,9 @@ impl Tracer {
     /// # Errors
     /// As [`Tracer::save`].
     pub fn drain(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        self.instances.iter().try_for_each(|(kind, instance)| trace_sink::pages(kind, instance, sink))
+        self.instances
+            .iter()
+            .try_for_each(|(kind, instance)| trace_sink::pages(kind, instance, sink))
     }
 
     /// What the kernel counted of the buffers.
@@ -215,7 +247,9 @@ impl Tracer {
     /// # Errors
     /// As [`Tracer::save`].
     pub fn stats(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        self.instances.iter().try_for_each(|(kind, instance)| trace_sink::stats(kind, instance, sink))
+        self.instances
+            .iter()
+            .try_for_each(|(kind, instance)| trace_sink::stats(kind, instance, sink))
     }
 }
 
@@ -224,5 +258,9 @@ fn refused(what: &str, why: &ProbeError) -> Missing {
         ProbeError::NotPermitted { .. } => AS_ROOT,
         _ => OTHER_KERNEL,
     };
-    Missing { what: what.into(), why: why.to_string(), fix: fix.into() }
+    Missing {
+        what: what.into(),
+        why: why.to_string(),
+        fix: fix.into(),
+    }
 }

@@ -51,7 +51,10 @@ impl List {
     fn append(self, root: &Path, text: &str) -> Result<(), ProbeError> {
         let path = self.path(root);
         // Appending matters: opened for writing without it, the kernel empties the list, other people's too.
-        let written = OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(text.as_bytes()));
+        let written = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut f| f.write_all(text.as_bytes()));
         written.map_err(|e| ProbeError::file("writing", &path, e))
     }
 
@@ -71,7 +74,10 @@ impl List {
         // The kernel gives the list in pieces: a probe is missing from it when another goes meanwhile.
         loop {
             let list = self.read(root);
-            let found: Vec<&str> = events(&list, group).into_iter().filter(|e| !tried.iter().any(|t| t == e)).collect();
+            let found: Vec<&str> = events(&list, group)
+                .into_iter()
+                .filter(|e| !tried.iter().any(|t| t == e))
+                .collect();
             if found.is_empty() {
                 return;
             }
@@ -99,7 +105,11 @@ pub(crate) struct Group {
 
 impl Group {
     pub fn new(root: &Path, name: String) -> Group {
-        Group { root: root.to_owned(), name, defined: Vec::new() }
+        Group {
+            root: root.to_owned(),
+            name,
+            defined: Vec::new(),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -108,8 +118,18 @@ impl Group {
 
     /// Defines a probe in a program.
     pub fn user(&mut self, probe: &Uprobe) -> Result<(), ProbeError> {
-        let Uprobe { event, binary, offset, fields, .. } = probe;
-        self.define(List::Uprobes, event, &format!("{}:{offset:#x} {fields}", binary.display()))
+        let Uprobe {
+            event,
+            binary,
+            offset,
+            fields,
+            ..
+        } = probe;
+        self.define(
+            List::Uprobes,
+            event,
+            &format!("{}:{offset:#x} {fields}", binary.display()),
+        )
     }
 
     /// Defines a probe on a function of the kernel.
@@ -136,7 +156,10 @@ impl Drop for Group {
 
 /// The events of a group in a list of definitions, each once.
 fn events<'d>(defined: &'d str, group: &str) -> Vec<&'d str> {
-    let mut events: Vec<&str> = names(defined).filter(|(g, _)| *g == group).map(|(_, event)| event).collect();
+    let mut events: Vec<&str> = names(defined)
+        .filter(|(g, _)| *g == group)
+        .map(|(_, event)| event)
+        .collect();
     events.sort_unstable();
     events.dedup();
     events
@@ -144,7 +167,9 @@ fn events<'d>(defined: &'d str, group: &str) -> Vec<&'d str> {
 
 /// Group and event of each line `p:GROUP/EVENT PLACE …`.
 fn names(defined: &str) -> impl Iterator<Item = (&str, &str)> {
-    defined.lines().filter_map(|line| line.split(' ').next()?.split_once(':')?.1.split_once('/'))
+    defined
+        .lines()
+        .filter_map(|line| line.split(' ').next()?.split_once(':')?.1.split_once('/'))
 }
 
 #[cfg(test)]
@@ -178,7 +203,10 @@ mod tests {
         };
         group.user(&probe).unwrap();
         group.user(&probe).unwrap();
-        assert!(group.kernel("notify", "vp_notify", "vq=%di:x64").is_err(), "there is no such list");
+        assert!(
+            group.kernel("notify", "vp_notify", "vq=%di:x64").is_err(),
+            "there is no such list"
+        );
         let written = fs::read_to_string(&list).unwrap();
         let defined = "p:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=%ax:x64\n";
         assert_eq!(written, format!("p:vmt/x /q:0x3\n{defined}{defined}"));
@@ -196,6 +224,9 @@ mod tests {
         fs::write(&list, defined).unwrap();
         List::Uprobes.undefine(root.path(), "vmtax_7_0");
         let written = fs::read_to_string(&list).unwrap();
-        assert_eq!(written, format!("{defined}-:vmtax_7_0/pop\n-:vmtax_7_0/push\n"));
+        assert_eq!(
+            written,
+            format!("{defined}-:vmtax_7_0/pop\n-:vmtax_7_0/push\n")
+        );
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::argument_registers::{Argument, ArgumentRegisters};
 use iced_x86::{
-    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register,
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpKind, Register,
 };
 use std::collections::HashSet;
 
@@ -37,36 +37,54 @@ pub struct Code<'c> {
 impl<'c> Code<'c> {
     /// Decodes the bytes of a function; jumps are relative to the first.
     pub fn new(bytes: &'c [u8]) -> Code<'c> {
-        let instructions: Vec<Instruction> = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter().collect();
-        let joints = instructions.iter().filter(|i| is_jump(i)).map(Instruction::near_branch64).collect();
-        Code { bytes, instructions, joints }
+        let instructions: Vec<Instruction> = Decoder::new(64, bytes, DecoderOptions::NONE)
+            .into_iter()
+            .collect();
+        let joints = instructions
+            .iter()
+            .filter(|i| is_jump(i))
+            .map(Instruction::near_branch64)
+            .collect();
+        Code {
+            bytes,
+            instructions,
+            joints,
+        }
     }
 
     /// The first cheap place at which all `arguments` still are in some register; the expensive entry when there is none.
     pub fn entry(&self, arguments: &[Argument]) -> UprobeOffset {
         let mut held = ArgumentRegisters::new(arguments);
-        self.walk(0, &mut held).and_then(|i| self.cheap(i, &held)).unwrap_or_else(|| UprobeOffset {
-            offset: 0,
-            cheap: false,
-            registers: arguments.iter().map(|a| a.register).collect(),
-        })
+        self.walk(0, &mut held)
+            .and_then(|i| self.cheap(i, &held))
+            .unwrap_or_else(|| UprobeOffset {
+                offset: 0,
+                cheap: false,
+                registers: arguments.iter().map(|a| a.register).collect(),
+            })
     }
 
     /// The cheap place behind each call of the function that lies `distance` bytes from this one's first byte, where that
     /// gave something else than zero and all `results` still are in some register.
     pub fn after(&self, distance: i64, results: &[Argument]) -> Vec<UprobeOffset> {
         let calls = self.instructions.iter().filter(|i| {
-            let direct = i.flow_control() == FlowControl::Call && i.op0_kind() == OpKind::NearBranch64;
+            let direct =
+                i.flow_control() == FlowControl::Call && i.op0_kind() == OpKind::NearBranch64;
             direct && i.near_branch64() as i64 == distance
         });
-        calls.filter_map(|call| self.after_call(call, results)).collect()
+        calls
+            .filter_map(|call| self.after_call(call, results))
+            .collect()
     }
 
     fn after_call(&self, call: &Instruction, results: &[Argument]) -> Option<UprobeOffset> {
         let mut held = ArgumentRegisters::new(results);
         let branch = self.walk(call.next_ip(), &mut held)?;
         // `test %rax,%rax` right before it decides; on goes the way of a result that is not zero.
-        let test = self.instructions.iter().find(|i| i.next_ip() == branch.ip())?;
+        let test = self
+            .instructions
+            .iter()
+            .find(|i| i.next_ip() == branch.ip())?;
         let tests = test.mnemonic() == Mnemonic::Test
             && test.op0_register() == test.op1_register()
             && held.all_in(test.op0_register());
@@ -75,7 +93,10 @@ impl<'c> Code<'c> {
             ConditionCode::ne => branch.near_branch64(),
             _ => return None,
         };
-        let alone = !self.instructions.iter().any(|i| i.ip() != branch.ip() && is_jump(i) && i.near_branch64() == on);
+        let alone = !self
+            .instructions
+            .iter()
+            .any(|i| i.ip() != branch.ip() && is_jump(i) && i.near_branch64() == on);
         if !tests || !alone {
             return None;
         }
@@ -85,11 +106,16 @@ impl<'c> Code<'c> {
     /// Goes from `begin` on with what is held, as far as everyone goes who comes by there: to the first instruction that
     /// is cheap or leads elsewhere (direct jumps are both).
     fn walk(&self, begin: u64, held: &mut ArgumentRegisters) -> Option<&Instruction> {
-        let first = self.instructions.binary_search_by_key(&begin, Instruction::ip).ok()?;
+        let first = self
+            .instructions
+            .binary_search_by_key(&begin, Instruction::ip)
+            .ok()?;
         let mut info = InstructionInfoFactory::new();
         for instruction in self.instructions[first..].iter().take(MAX_OFFSET) {
             // Where others join, a probe would count them too.
-            if instruction.is_invalid() || (instruction.ip() > begin && self.joints.contains(&instruction.ip())) {
+            if instruction.is_invalid()
+                || (instruction.ip() > begin && self.joints.contains(&instruction.ip()))
+            {
                 return None;
             }
             if self.is_cheap(instruction) || instruction.flow_control() != FlowControl::Next {
@@ -102,11 +128,17 @@ impl<'c> Code<'c> {
 
     fn cheap(&self, instruction: &Instruction, held: &ArgumentRegisters) -> Option<UprobeOffset> {
         let registers = held.registers().filter(|_| self.is_cheap(instruction))?;
-        Some(UprobeOffset { offset: instruction.ip(), cheap: true, registers })
+        Some(UprobeOffset {
+            offset: instruction.ip(),
+            cheap: true,
+            registers,
+        })
     }
 
     fn is_cheap(&self, instruction: &Instruction) -> bool {
-        self.bytes.get(instruction.ip() as usize..).is_some_and(is_cheap)
+        self.bytes
+            .get(instruction.ip() as usize..)
+            .is_some_and(is_cheap)
     }
 }
 
@@ -125,6 +157,9 @@ pub fn is_cheap(code: &[u8]) -> bool {
 }
 
 fn is_jump(instruction: &Instruction) -> bool {
-    let jump = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+    let jump = matches!(
+        instruction.flow_control(),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+    );
     jump && instruction.op0_kind() == OpKind::NearBranch64
 }

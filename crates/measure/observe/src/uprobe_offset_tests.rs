@@ -6,15 +6,26 @@ use iced_x86::Register::{self, *};
 use proptest::prelude::*;
 
 fn wide(register: Register) -> Argument {
-    Argument { register, narrow: false }
+    Argument {
+        register,
+        narrow: false,
+    }
 }
 
 fn cheap(offset: u64, registers: &[Register]) -> UprobeOffset {
-    UprobeOffset { offset, cheap: true, registers: registers.to_vec() }
+    UprobeOffset {
+        offset,
+        cheap: true,
+        registers: registers.to_vec(),
+    }
 }
 
 fn dear(registers: &[Register]) -> UprobeOffset {
-    UprobeOffset { offset: 0, cheap: false, registers: registers.to_vec() }
+    UprobeOffset {
+        offset: 0,
+        cheap: false,
+        registers: registers.to_vec(),
+    }
 }
 
 /// `virtqueue_push`: push %r12; mov %edx,%r12d; …
@@ -26,9 +37,9 @@ fn a_push_at_the_entry_is_as_good_as_any() {
 
 /// `virtqueue_pop` of 7.2: movabs; mov 0x60(%rdi),%rdx; and 0x1b0(%rdx),%rax; jne; testb; je; jmp …
 const POP: &[u8] = &[
-    0x48, 0xb8, 0, 0, 0, 0xff, 0, 0xff, 0, 0, 0x48, 0x8b, 0x57, 0x60, 0x48, 0x23, 0x82, 0xb0, 1, 0, 0, 0x75, 0x19,
-    0xf6, 0x82, 0xb4, 0, 0, 0, 4, 0x74, 8, 0xe9, 0xdb, 0xf1, 0xff, 0xff, 0x0f, 0x1f, 0, 0xe9, 0xd3, 0xf7, 0xff, 0xff,
-    0x0f, 0x1f, 0, 0x31, 0xc0, 0xc3,
+    0x48, 0xb8, 0, 0, 0, 0xff, 0, 0xff, 0, 0, 0x48, 0x8b, 0x57, 0x60, 0x48, 0x23, 0x82, 0xb0, 1, 0,
+    0, 0x75, 0x19, 0xf6, 0x82, 0xb4, 0, 0, 0, 4, 0x74, 8, 0xe9, 0xdb, 0xf1, 0xff, 0xff, 0x0f, 0x1f,
+    0, 0xe9, 0xd3, 0xf7, 0xff, 0xff, 0x0f, 0x1f, 0, 0x31, 0xc0, 0xc3,
 ];
 
 #[test]
@@ -41,18 +52,31 @@ fn the_first_branch_is_passed_by_every_call() {
 /// `bdrv_co_preadv`: mov %r8d,%r9d; xor %r8d,%r8d; jmp bdrv_co_preadv_part.
 #[test]
 fn a_tail_jump_is_a_place() {
-    let code = Code::new(&[0x45, 0x89, 0xc1, 0x45, 0x31, 0xc0, 0xe9, 0x65, 0xfd, 0xff, 0xff]);
+    let code = Code::new(&[
+        0x45, 0x89, 0xc1, 0x45, 0x31, 0xc0, 0xe9, 0x65, 0xfd, 0xff, 0xff,
+    ]);
     assert_eq!(code.entry(&[wide(RSI), wide(RDX)]), cheap(6, &[RSI, RDX]));
     // Its last argument is moved, but only 32 bits of it.
-    assert_eq!(code.entry(&[Argument { register: R8, narrow: true }]), cheap(6, &[R9]));
+    assert_eq!(
+        code.entry(&[Argument {
+            register: R8,
+            narrow: true
+        }]),
+        cheap(6, &[R9])
+    );
     assert_eq!(code.entry(&[wide(R8)]), dear(&[R8]));
 }
 
 /// `blk_aio_preadv` of 5.2: sub $8,%rsp; mov %rdx,%r10; mov 0x20(%rdx),%rdx; push %r9 …
 #[test]
 fn arguments_are_followed_through_moves() {
-    let code = Code::new(&[0x48, 0x83, 0xec, 8, 0x49, 0x89, 0xd2, 0x48, 0x8b, 0x52, 0x20, 0x41, 0x51, 0xc3]);
-    assert_eq!(code.entry(&[wide(RSI), wide(RDX), wide(R9)]), cheap(11, &[RSI, R10, R9]));
+    let code = Code::new(&[
+        0x48, 0x83, 0xec, 8, 0x49, 0x89, 0xd2, 0x48, 0x8b, 0x52, 0x20, 0x41, 0x51, 0xc3,
+    ]);
+    assert_eq!(
+        code.entry(&[wide(RSI), wide(RDX), wide(R9)]),
+        cheap(11, &[RSI, R10, R9])
+    );
 }
 
 /// What the CPU, but not every kernel, takes for a nop: endbr64; push %rbp.
@@ -65,11 +89,20 @@ fn a_landing_pad_is_passed() {
 #[test]
 fn without_a_cheap_instruction_the_entry_is_left() {
     // `msi_send_message` of 7.2: jmp *0x510(%rdi).
-    assert_eq!(Code::new(&[0xff, 0xa7, 0x10, 5, 0, 0]).entry(&[wide(RDI)]), dear(&[RDI]));
+    assert_eq!(
+        Code::new(&[0xff, 0xa7, 0x10, 5, 0, 0]).entry(&[wide(RDI)]),
+        dear(&[RDI])
+    );
     // mov; ret; push: the push is of another function.
-    assert_eq!(Code::new(&[0x89, 0xd0, 0xc3, 0x55]).entry(&[wide(RDI)]), dear(&[RDI]));
+    assert_eq!(
+        Code::new(&[0x89, 0xd0, 0xc3, 0x55]).entry(&[wide(RDI)]),
+        dear(&[RDI])
+    );
     // A push of memory is single-stepped.
-    assert_eq!(Code::new(&[0xff, 0x77, 8, 0xc3]).entry(&[wide(RDI)]), dear(&[RDI]));
+    assert_eq!(
+        Code::new(&[0xff, 0x77, 8, 0xc3]).entry(&[wide(RDI)]),
+        dear(&[RDI])
+    );
     assert_eq!(Code::new(&[]).entry(&[]), dear(&[]));
     // Cut off in the middle, and no instruction at all.
     assert_eq!(Code::new(&[0x48, 0xb8, 0, 0]).entry(&[]), dear(&[]));
@@ -87,21 +120,28 @@ fn a_place_where_a_loop_begins_would_count_its_rounds() {
 /// mov %rbp,0x48(%rax); movups; movups; call handle_request; test; jne; mov; mov; call virtqueue_pop; mov %rax,%rbx;
 /// test %rax,%rax; jne A; …
 const HANDLE: &[u8] = &[
-    0x4c, 0x89, 0x60, 0x40, 0x66, 0x0f, 0xef, 0xc0, 0x4c, 0x89, 0xee, 0x48, 0x89, 0xc7, 0x48, 0x89, 0x68, 0x48, 0x0f,
-    0x11, 0x80, 0xb8, 0, 0, 0, 0x0f, 0x11, 0x80, 0xc8, 0, 0, 0, 0xe8, 0x7b, 0xf5, 0xff, 0xff, 0x85, 0xc0, 0x0f, 0x85,
-    0xb3, 0, 0, 0, 0xbe, 0xf0, 0, 0, 0, 0x48, 0x89, 0xef, 0xe8, 0x96, 0xeb, 4, 0, 0x48, 0x89, 0xc3, 0x48, 0x85, 0xc0,
-    0x75, 0xbe, 0x45, 0x84, 0xf6, 0x75, 0x69, 0xc3,
+    0x4c, 0x89, 0x60, 0x40, 0x66, 0x0f, 0xef, 0xc0, 0x4c, 0x89, 0xee, 0x48, 0x89, 0xc7, 0x48, 0x89,
+    0x68, 0x48, 0x0f, 0x11, 0x80, 0xb8, 0, 0, 0, 0x0f, 0x11, 0x80, 0xc8, 0, 0, 0, 0xe8, 0x7b, 0xf5,
+    0xff, 0xff, 0x85, 0xc0, 0x0f, 0x85, 0xb3, 0, 0, 0, 0xbe, 0xf0, 0, 0, 0, 0x48, 0x89, 0xef, 0xe8,
+    0x96, 0xeb, 4, 0, 0x48, 0x89, 0xc3, 0x48, 0x85, 0xc0, 0x75, 0xbe, 0x45, 0x84, 0xf6, 0x75, 0x69,
+    0xc3,
 ];
 /// Where that call leads: behind the call, and as far as it says.
 const POPPED: i64 = 0x3a + 0x4eb96;
 
 #[test]
 fn behind_a_call_the_way_of_a_result_is_taken() {
-    assert_eq!(Code::new(HANDLE).after(POPPED, &[wide(RAX)]), [cheap(0x20, &[RAX])]);
+    assert_eq!(
+        Code::new(HANDLE).after(POPPED, &[wide(RAX)]),
+        [cheap(0x20, &[RAX])]
+    );
     assert_eq!(Code::new(HANDLE).after(POPPED + 1, &[wide(RAX)]), []);
     // The other way round: je elsewhere, and on: call; test %rax,%rax; je; push %rbx.
     let code = [0xe8, 0xfb, 0, 0, 0, 0x48, 0x85, 0xc0, 0x74, 1, 0x53, 0xc3];
-    assert_eq!(Code::new(&code).after(0x100, &[wide(RAX)]), [cheap(10, &[RAX])]);
+    assert_eq!(
+        Code::new(&code).after(0x100, &[wide(RAX)]),
+        [cheap(10, &[RAX])]
+    );
     // Another condition, or another register tested, says nothing of the result.
     let mut other = code;
     other[8] = 0x78;

@@ -2,7 +2,11 @@
 //!
 //! Needs root, tracefs, QEMU and a guest kernel; without, it says so and passes.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "guest/mod.rs"]
 mod guest;
@@ -27,8 +31,15 @@ fn main() {
     if let Err(why) = tracefs() {
         return skipped(&format!("needs root and tracefs: {why}"));
     }
-    for (aio, iothread) in [("threads", false), ("native", false), ("io_uring", false), ("native", true)] {
-        let Some(mut guest) = Guest::start(aio, iothread, None) else { return };
+    for (aio, iothread) in [
+        ("threads", false),
+        ("native", false),
+        ("io_uring", false),
+        ("native", true),
+    ] {
+        let Some(mut guest) = Guest::start(aio, iothread, None) else {
+            return;
+        };
         guests_own_set(&mut guest);
         every_point_once_a_request(&mut guest, aio, iothread);
         println!("aio={aio}, iothread {iothread}: every point fires once a request");
@@ -43,19 +54,36 @@ fn guests_own_set(guest: &mut Guest) {
     }
     // Issue, complete, notify, interrupt, enter, exit of each request; and the scheduler's.
     assert!(number(&said, "events") >= 7 * READS, "{said}");
-    for format in ["block_rq_issue", "notify", "irq_handler_entry", "sys_enter", "sched_switch"] {
-        assert_eq!(number(&said, format), 1, "{format} has no description: {said}");
+    for format in [
+        "block_rq_issue",
+        "notify",
+        "irq_handler_entry",
+        "sys_enter",
+        "sched_switch",
+    ] {
+        assert_eq!(
+            number(&said, format),
+            1,
+            "{format} has no description: {said}"
+        );
     }
     let some = guest.ask("block+irq+notify", READS);
     // An interrupt may serve more than one request.
     let events = number(&some, "events");
-    assert!((3 * READS + READS / 2..4 * READS + READS / 2).contains(&events), "{some}");
+    assert!(
+        (3 * READS + READS / 2..4 * READS + READS / 2).contains(&events),
+        "{some}"
+    );
 }
 
 fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     let found = Vm::attach(guest.process()).threads();
     assert!(found.iter().any(|t| t.role == Role::Vcpu(0)), "{found:?}");
-    assert_eq!(found.iter().any(|t| t.role == Role::Iothread("io0".into())), iothread, "{found:?}");
+    assert_eq!(
+        found.iter().any(|t| t.role == Role::Iothread("io0".into())),
+        iothread,
+        "{found:?}"
+    );
     let tids: Vec<i32> = found.iter().map(|t| t.tid).collect();
     let disk = host_disk(&guest.disk()).unwrap();
     let set = ProbeSet::host(
@@ -73,10 +101,17 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     let hits = hits();
     let hit = |name: &str| hits.get(name).copied().unwrap_or(0);
     for name in ["pop", "submit", "push", "notify", "inject"] {
-        assert_eq!(hit(name), READS, "{name} under aio={aio}, iothread {iothread}: {hits:?}");
+        assert_eq!(
+            hit(name),
+            READS,
+            "{name} under aio={aio}, iothread {iothread}: {hits:?}"
+        );
     }
     if disk.device.is_some() {
-        assert!(hit("block_rq_issue") >= READS && hit("block_rq_complete") >= READS, "{hits:?}");
+        assert!(
+            hit("block_rq_issue") >= READS && hit("block_rq_complete") >= READS,
+            "{hits:?}"
+        );
     }
     assert!(hit("sched_switch") > READS, "{hits:?}");
     let submits = match aio {
@@ -86,21 +121,38 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     };
     assert!(submits >= READS, "under aio={aio}: {hits:?}");
     let waits = ["sys_ppoll", "sys_epoll_wait", "sys_io_uring_enter"];
-    assert!(waits.iter().map(|call| hit(&format!("{call} returns"))).sum::<u64>() > READS, "{hits:?}");
+    assert!(
+        waits
+            .iter()
+            .map(|call| hit(&format!("{call} returns")))
+            .sum::<u64>()
+            > READS,
+        "{hits:?}"
+    );
 }
 
 /// Events in the instances of this process, by name: as the kernel itself prints them.
 fn hits() -> BTreeMap<String, u64> {
     let mut hits = BTreeMap::new();
     let ours = format!("vmtax-{}-", std::process::id());
-    for entry in fs::read_dir(tracefs().unwrap().join("instances")).unwrap().flatten() {
+    for entry in fs::read_dir(tracefs().unwrap().join("instances"))
+        .unwrap()
+        .flatten()
+    {
         if entry.file_name().to_string_lossy().starts_with(&ours) {
             let text = fs::read(entry.path().join("trace")).unwrap();
-            for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.starts_with('#')) {
+            for line in String::from_utf8_lossy(&text)
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+            {
                 // TASK-PID [CPU] FLAGS TICKS: NAME: …, or of a system call NAME(… and NAME -> …
                 if let Some(text) = line.split(": ").nth(1) {
                     let name = text.trim().split(['(', ' ']).next().unwrap_or_default();
-                    let returns = if text.contains(" -> ") { " returns" } else { "" };
+                    let returns = if text.contains(" -> ") {
+                        " returns"
+                    } else {
+                        ""
+                    };
                     *hits.entry(format!("{name}{returns}")).or_default() += 1;
                 }
             }

@@ -13,7 +13,9 @@ pub(crate) fn seconds() -> f64 {
     let once = |_| {
         let begin = Instant::now();
         // Each step needs the one before: neither vectors nor a cleverer compiler shorten it.
-        black_box((0..STEPS).fold(1_u64, |x, i| (x ^ i).wrapping_mul(6_364_136_223_846_793_005)));
+        black_box((0..STEPS).fold(1_u64, |x, i| {
+            (x ^ i).wrapping_mul(6_364_136_223_846_793_005)
+        }));
         begin.elapsed().as_secs_f64()
     };
     (0..TRIES).map(once).fold(f64::INFINITY, f64::min)

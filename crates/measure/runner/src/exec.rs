@@ -7,11 +7,16 @@ use crate::tool_output::{Patterns, figures};
 use std::path::Path;
 use vmtax_model::{CpuSeconds, Execution, Net, Plan, Probes, Share, ShareMethod, TrialResult};
 use vmtax_vm::{
-    CommandRun, Files, Finished, MachineError, Observed, Ran, RootExtras, RunningMachine, Scratch, Sharing,
+    CommandRun, Files, Finished, MachineError, Observed, Ran, RootExtras, RunningMachine, Scratch,
+    Sharing,
 };
 
 /// Each variant of the plan, in order.
-pub(crate) fn share_setups(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<ShareSetup>, RunError> {
+pub(crate) fn share_setups(
+    plan: &Plan,
+    images: &Images,
+    scratch: &Scratch,
+) -> Result<Vec<ShareSetup>, RunError> {
     let source = scratch.folder().join("root");
     let making = |source: std::io::Error| MachineError::System {
         what: "making the folder of the guests' root".to_owned(),
@@ -22,10 +27,16 @@ pub(crate) fn share_setups(plan: &Plan, images: &Images, scratch: &Scratch) -> R
     std::fs::create_dir_all(&source).map_err(making)?;
     let besides = besides(plan)?;
     let setup = |variant: &vmtax_model::Variant| {
-        let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match share {
-            Some(share) => sharing(share, images, &source, &besides).map(Some),
-            None => Err("a command in a guest needs the host's files: set share=9p or share=virtiofs".to_owned()),
-        });
+        let share = variant
+            .share()
+            .map_err(|e| e.to_string())
+            .and_then(|share| match share {
+                Some(share) => sharing(share, images, &source, &besides).map(Some),
+                None => Err(
+                    "a command in a guest needs the host's files: set share=9p or share=virtiofs"
+                        .to_owned(),
+                ),
+            });
         ShareSetup::new(variant, share)
     };
     Ok(plan.variants.iter().map(setup).collect())
@@ -33,24 +44,45 @@ pub(crate) fn share_setups(plan: &Plan, images: &Images, scratch: &Scratch) -> R
 
 /// What guests can access in addition to the read-only root.
 fn besides(plan: &Plan) -> Result<RootExtras, MachineError> {
-    let Some(command) = plan.command() else { return Ok(RootExtras::default()) };
+    let Some(command) = plan.command() else {
+        return Ok(RootExtras::default());
+    };
     for folder in &command.write {
         if !folder.is_dir() {
             let source = std::io::ErrorKind::NotADirectory.into();
-            return Err(MachineError::NoTree { folder: folder.clone(), source });
+            return Err(MachineError::NoTree {
+                folder: folder.clone(),
+                source,
+            });
         }
     }
-    Ok(RootExtras { writable: command.write.clone(), network: command.net.map(|Net::User| command.forward.clone()) })
+    Ok(RootExtras {
+        writable: command.write.clone(),
+        network: command.net.map(|Net::User| command.forward.clone()),
+    })
 }
 
-fn sharing(share: Share, images: &Images, source: &Path, besides: &RootExtras) -> Result<Sharing, String> {
-    let taken = |method| method == share.method || (method == ShareMethod::NineP && !besides.writable.is_empty());
+fn sharing(
+    share: Share,
+    images: &Images,
+    source: &Path,
+    besides: &RootExtras,
+) -> Result<Sharing, String> {
+    let taken = |method| {
+        method == share.method || (method == ShareMethod::NineP && !besides.writable.is_empty())
+    };
     if let Some((method, why)) = images.refused.iter().find(|(method, _)| taken(*method)) {
         return Err(format!("share={method}: {why}"));
     }
     let server = match share.method {
-        ShareMethod::NineP | ShareMethod::Virtiofs => vmtax_vm::share_program(&share).map_err(|e| e.to_string())?,
-        other => return Err(format!("share={other} cannot share the host's root: use 9p or virtiofs")),
+        ShareMethod::NineP | ShareMethod::Virtiofs => {
+            vmtax_vm::share_program(&share).map_err(|e| e.to_string())?
+        }
+        other => {
+            return Err(format!(
+                "share={other} cannot share the host's root: use 9p or virtiofs"
+            ));
+        }
     };
     Ok(Sharing {
         read_only: true,
@@ -62,7 +94,9 @@ fn sharing(share: Share, images: &Images, source: &Path, besides: &RootExtras) -
 
 /// The expressions of the plan's command.
 pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
-    Ok(Patterns::new(plan.command().map_or(&[], |command| &command.metrics))?)
+    Ok(Patterns::new(
+        plan.command().map_or(&[], |command| &command.metrics),
+    )?)
 }
 
 /// The outcome of a command on a machine.
@@ -94,16 +128,35 @@ pub(crate) fn run(
     probes: Probes,
     files: &mut Files<'_>,
 ) -> CommandOutcome {
-    let of = |ran, execution, cpu_seconds, alive| CommandOutcome { ran, execution, cpu_seconds, alive };
+    let of = |ran, execution, cpu_seconds, alive| CommandOutcome {
+        ran,
+        execution,
+        cpu_seconds,
+        alive,
+    };
     match machine.exec(run, probes, files) {
         Ok(Ran::Done(mut finished)) => {
             parse_output(&mut finished, patterns);
-            let Finished { execution, result, cpu_seconds, observed, .. } = *finished;
+            let Finished {
+                execution,
+                result,
+                cpu_seconds,
+                observed,
+                ..
+            } = *finished;
             of(Ok((result, observed)), Some(execution), cpu_seconds, true)
         }
         Ok(Ran::NotRun(status, error)) => {
-            let execution = Execution { status, ..Execution::default() };
-            of(Err(MachineError::Workload(error)), Some(execution), None, true)
+            let execution = Execution {
+                status,
+                ..Execution::default()
+            };
+            of(
+                Err(MachineError::Workload(error)),
+                Some(execution),
+                None,
+                true,
+            )
         }
         Ok(Ran::Stopped) => of(Err(MachineError::Interrupted), None, None, false),
         Err(error) => of(Err(error), None, None, false),

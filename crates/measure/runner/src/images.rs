@@ -25,30 +25,62 @@ impl Images {
         methods: &[ShareMethod],
         scratch: &Scratch,
     ) -> Result<Images, RunError> {
-        let mut images = Images { guests: Vec::new(), rom: None, refused: Vec::new() };
+        let mut images = Images {
+            guests: Vec::new(),
+            rom: None,
+            refused: Vec::new(),
+        };
         let purpose = match plan.command() {
-            Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
+            Some(command) => Purpose::Command {
+                network: command.net.is_some(),
+                disk: command.scratch_mib.is_some(),
+            },
             None if plan.workloads.iter().any(|w| w.name.needs_network()) => Purpose::Network,
             None => Purpose::Workloads,
         };
-        let Some(requirements) = requirements else { return Ok(images) };
+        let Some(requirements) = requirements else {
+            return Ok(images);
+        };
         for kernel in &requirements.kernels {
             if images.guests.iter().any(|(known, _)| known == kernel) {
                 continue;
             }
             let number = images.guests.len();
             let initramfs = scratch.folder().join(format!("initramfs-{number}.cpio"));
-            let symbols = plan.probes.iter().any(|probes| matches!(probes, Probes::Inside(_)));
-            let init = Init { program: Path::new("/proc/self/exe"), symbols };
-            let packed = vmtax_guests::kernel::initramfs(kernel, init, methods, purpose, &drivers(plan), &initramfs)?;
+            let symbols = plan
+                .probes
+                .iter()
+                .any(|probes| matches!(probes, Probes::Inside(_)));
+            let init = Init {
+                program: Path::new("/proc/self/exe"),
+                symbols,
+            };
+            let packed = vmtax_guests::kernel::initramfs(
+                kernel,
+                init,
+                methods,
+                purpose,
+                &drivers(plan),
+                &initramfs,
+            )?;
             images.refused.extend(packed.refused);
             let vmlinux = scratch.folder().join(format!("vmlinux-{number}"));
-            images.guests.push((kernel.clone(), GuestImage { kernel: unpacked(kernel, vmlinux), initramfs }));
+            images.guests.push((
+                kernel.clone(),
+                GuestImage {
+                    kernel: unpacked(kernel, vmlinux),
+                    initramfs,
+                },
+            ));
         }
         if plan.machines.iter().any(|m| !m.has_kernel()) {
             let rom = scratch.folder().join("micro.rom");
-            std::fs::write(&rom, vmtax_vm::micro_guest::rom())
-                .map_err(|source| MachineError::System { what: format!("writing {}", rom.display()), source })?;
+            std::fs::write(&rom, vmtax_vm::micro_guest::rom()).map_err(|source| {
+                MachineError::System {
+                    what: format!("writing {}", rom.display()),
+                    source,
+                }
+            })?;
             images.rom = Some(rom);
         }
         Ok(images)
@@ -86,17 +118,30 @@ fn drivers(plan: &Plan) -> Vec<&'static str> {
             Some("nvme") => &["nvme"],
             _ => &[],
         };
-        all.extend(modules.iter().filter(|module| !all.contains(module)).copied().collect::<Vec<_>>());
+        all.extend(
+            modules
+                .iter()
+                .filter(|module| !all.contains(module))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
     }
     all
 }
 
 /// The error of a guest without a VMM or an image.
 pub(crate) fn no_program(machine: Machine) -> RunError {
-    RunError::NoMachine { machine, reason: "no QEMU or kernel was found for it".to_owned() }
+    RunError::NoMachine {
+        machine,
+        reason: "no QEMU or kernel was found for it".to_owned(),
+    }
 }
 
 /// The kernel in the format that boots fastest: uncompressed, if possible.
 fn unpacked(kernel: &KernelFacts, vmlinux: PathBuf) -> PathBuf {
-    if vmtax_guests::kernel::unpack_vmlinux(kernel, &vmlinux) { vmlinux } else { kernel.image.clone() }
+    if vmtax_guests::kernel::unpack_vmlinux(kernel, &vmlinux) {
+        vmlinux
+    } else {
+        kernel.image.clone()
+    }
 }

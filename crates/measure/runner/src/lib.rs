@@ -79,7 +79,9 @@ pub enum RunError {
         pid: i32,
     },
     /// A VM that ended before it was observed for long enough to say something.
-    #[error("the VM of process {pid} ended while it was observed: `vmtax vms` lists those that run")]
+    #[error(
+        "the VM of process {pid} ended while it was observed: `vmtax vms` lists those that run"
+    )]
     Ended {
         /// Its process.
         pid: i32,
@@ -93,7 +95,10 @@ pub enum RunError {
         pid: i32,
     },
     /// A VM none of whose packets pass a tap that QEMU reads.
-    #[error("QEMU {pid} reads no tap, so no packet of it can be followed{}", reasons(missing))]
+    #[error(
+        "QEMU {pid} reads no tap, so no packet of it can be followed{}",
+        reasons(missing)
+    )]
     NoTap {
         /// The process.
         pid: i32,
@@ -118,6 +123,8 @@ fn reasons(missing: &[Missing]) -> String {
     if missing.is_empty() {
         return ": give it a network card with -netdev tap".to_owned();
     }
-    let reasons = missing.iter().map(|missing| format!(". {}: {}; {}", missing.what, missing.why, missing.fix));
+    let reasons = missing
+        .iter()
+        .map(|missing| format!(". {}: {}; {}", missing.what, missing.why, missing.fix));
     reasons.collect()
 }

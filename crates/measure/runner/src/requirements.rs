@@ -24,7 +24,10 @@ impl Requirements {
 
     /// The VMM that runs a machine in a variant.
     pub(crate) fn program(&self, machine: Machine, variant: usize) -> Option<&VmmProgram> {
-        self.programs.get(variant)?.iter().find(|program| Some(program.vmm()) == machine.vmm())
+        self.programs
+            .get(variant)?
+            .iter()
+            .find(|program| Some(program.vmm()) == machine.vmm())
     }
 }
 
@@ -41,7 +44,10 @@ pub fn find_requirements(
     if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
         return Err(RunError::NoMachine {
             machine: Machine::NATIVE,
-            reason: format!("it has {} CPUs, {} were asked for: use --cpus {0}", host.cpu.online, plan.guest.cpus),
+            reason: format!(
+                "it has {} CPUs, {} were asked for: use --cpus {0}",
+                host.cpu.online, plan.guest.cpus
+            ),
         });
     }
     if let Some(&machine) = plan.machines.iter().find(|m| m.has_kernel()) {
@@ -50,7 +56,12 @@ pub fn find_requirements(
             return Err(RunError::NoMachine { machine, reason });
         }
     }
-    let guests: Vec<Machine> = plan.machines.iter().copied().filter(|m| m.is_guest()).collect();
+    let guests: Vec<Machine> = plan
+        .machines
+        .iter()
+        .copied()
+        .filter(|m| m.is_guest())
+        .collect();
     if guests.is_empty() {
         return Ok(None);
     }
@@ -63,14 +74,32 @@ pub fn find_requirements(
     let mut vmms: Vec<Vmm> = guests.iter().filter_map(|m| m.vmm()).collect();
     vmms.sort_unstable();
     vmms.dedup();
-    let programs = vmms.into_iter().map(|vmm| programs(vmm, plan, host)).collect::<Result<Vec<_>, _>>()?;
-    let of_variant = |variant| programs.iter().filter_map(|of_vmm| of_vmm.get(variant).cloned()).collect();
-    let mut requirements =
-        Requirements { programs: (0..plan.variants.len()).map(of_variant).collect(), kernels: Vec::new() };
+    let programs = vmms
+        .into_iter()
+        .map(|vmm| programs(vmm, plan, host))
+        .collect::<Result<Vec<_>, _>>()?;
+    let of_variant = |variant| {
+        programs
+            .iter()
+            .filter_map(|of_vmm| of_vmm.get(variant).cloned())
+            .collect()
+    };
+    let mut requirements = Requirements {
+        programs: (0..plan.variants.len()).map(of_variant).collect(),
+        kernels: Vec::new(),
+    };
     for &machine in &guests {
-        for (i, _) in plan.variants.iter().enumerate().filter(|(_, variant)| variant.is_on(machine)) {
-            let lacks =
-                |program: &&VmmProgram| machine.accelerator().is_some_and(|accelerator| !program.has(accelerator));
+        for (i, _) in plan
+            .variants
+            .iter()
+            .enumerate()
+            .filter(|(_, variant)| variant.is_on(machine))
+        {
+            let lacks = |program: &&VmmProgram| {
+                machine
+                    .accelerator()
+                    .is_some_and(|accelerator| !program.has(accelerator))
+            };
             if let Some(program) = requirements.program(machine, i).filter(lacks) {
                 return Err(RunError::NoMachine {
                     machine,
@@ -101,7 +130,11 @@ fn kernels(
         let guest = variant.guest(&plan.guest)?;
         kernels.push(match (&guest.kernel, &usual) {
             // A name that is not a file may be of a release or a suite, in the cache or to be fetched.
-            (Some(named), _) if guest.modules.is_none() && !named.exists() && named.components().count() == 1 => {
+            (Some(named), _)
+                if guest.modules.is_none()
+                    && !named.exists()
+                    && named.components().count() == 1 =>
+            {
                 let cache = cache().map_err(KernelError::from)?;
                 let name = named.to_string_lossy();
                 if vmtax_guests::kernel::is_name(&name, &cache) {
@@ -114,7 +147,9 @@ fn kernels(
             (None, Some(found)) => found.clone(),
             (None, None) => {
                 let cache = cache().map_err(KernelError::from)?;
-                usual.insert(vmtax_guests::kernel::fetch(None, &cache, say)?).clone()
+                usual
+                    .insert(vmtax_guests::kernel::fetch(None, &cache, say)?)
+                    .clone()
             }
         });
     }
@@ -163,7 +198,9 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
         }
         let depth = vmtax_workload::block_work(workload)?.depth;
         if depth != 1 {
-            return cannot(format!("it has one request in flight at a time, not {depth}: leave it out of --machine"));
+            return cannot(format!(
+                "it has one request in flight at a time, not {depth}: leave it out of --machine"
+            ));
         }
     }
     Ok(())
@@ -186,5 +223,8 @@ fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Re
         KvmClass::NoPermission => "this user may not open /dev/kvm: see `vmtax doctor`",
         KvmClass::Absent => "there is no /dev/kvm: see `vmtax doctor`, or use the machine tcg",
     };
-    Err(RunError::NoMachine { machine, reason: reason.to_owned() })
+    Err(RunError::NoMachine {
+        machine,
+        reason: reason.to_owned(),
+    })
 }

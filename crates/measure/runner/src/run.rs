@@ -23,12 +23,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    CpuSeconds, Execution, Guest, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult, Warning, WorkloadName,
-    WorkloadSpec,
+    CpuSeconds, Execution, Guest, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult,
+    Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
-use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams, no_files};
+use vmtax_vm::{
+    CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams,
+    no_files,
+};
 use vmtax_workload::CheckedPlan;
 pub use workspace::Workspace;
 use write_trial::{note_boot, note_memory_tree};
@@ -70,7 +73,11 @@ pub fn run(
     workspace: &mut Option<Workspace>,
     watch: &mut Watch<'_>,
 ) -> Result<Ended, RunError> {
-    let Watch { progress, go_on, before } = watch;
+    let Watch {
+        progress,
+        go_on,
+        before,
+    } = watch;
     let patterns = exec::patterns(plan)?;
     let workspace = match workspace {
         Some(made) => made,
@@ -142,7 +149,10 @@ pub fn run(
 impl<'a> Run<'a> {
     /// The first slot of a boot, with the variant that the machine boots as.
     fn booted_slot(&self, boot: &[Slot]) -> Slot {
-        Slot { variant: self.plan.booted_variant(boot[0]), ..boot[0] }
+        Slot {
+            variant: self.plan.booted_variant(boot[0]),
+            ..boot[0]
+        }
     }
 
     /// Boots a machine once, for one slot or all those that share the boot.
@@ -162,7 +172,10 @@ impl<'a> Run<'a> {
         };
         // Only this guest is affected; the next one is tried again.
         if let Err(error) = self.scratch.clear() {
-            (self.progress)(Progress::Failed { number: self.number, error: &error });
+            (self.progress)(Progress::Failed {
+                number: self.number,
+                error: &error,
+            });
             self.write_failed(boot, 0, &error.to_string())?;
             self.first_failure.get_or_insert(error);
             return Ok(());
@@ -170,10 +183,22 @@ impl<'a> Run<'a> {
         let log = self.log_folder(slot)?;
         let control_s = self.plan.comparison().map(|_| control::seconds());
         // Natively the host's settings stay.
-        let settings = if slot.machine.is_guest() { variant_setup.variant.host() } else { BTreeMap::new() };
+        let settings = if slot.machine.is_guest() {
+            variant_setup.variant.host()
+        } else {
+            BTreeMap::new()
+        };
         let settings = HostSettings::set(&settings)?;
-        let outcome =
-            self.boot(boot, &Conditions { variant_setup, share, log: &log, control_s, restored: &settings.before() });
+        let outcome = self.boot(
+            boot,
+            &Conditions {
+                variant_setup,
+                share,
+                log: &log,
+                control_s,
+                restored: &settings.before(),
+            },
+        );
         settings.restore()?;
         outcome
     }
@@ -181,30 +206,58 @@ impl<'a> Run<'a> {
     /// Boots the slots' machine, and makes their trials.
     fn boot(&mut self, boot: &[Slot], conditions: &Conditions<'_>) -> Result<(), RunError> {
         let slot = self.booted_slot(boot);
-        let Conditions { variant_setup, share, log, control_s, restored } = *conditions;
+        let Conditions {
+            variant_setup,
+            share,
+            log,
+            control_s,
+            restored,
+        } = *conditions;
         let usual = &self.steps[slot.step].plan.guest;
-        let mut guest = if slot.machine.is_guest() { variant_setup.variant.guest(usual)? } else { usual.clone() };
-        if !slot.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
-            guest.qemu_args.extend(ANTIPATTERN_DEVICES.map(str::to_owned));
+        let mut guest = if slot.machine.is_guest() {
+            variant_setup.variant.guest(usual)?
+        } else {
+            usual.clone()
+        };
+        if !slot.machine.has_kernel()
+            && self
+                .plan
+                .workloads
+                .iter()
+                .any(|w| w.name == WorkloadName::GuestAntipatterns)
+        {
+            guest
+                .qemu_args
+                .extend(ANTIPATTERN_DEVICES.map(str::to_owned));
         }
         let placement = Placement::of(&guest, self.plan.comparison().is_some());
         let setup = Setup {
             machine: slot.machine,
             pinned: placement.vcpus(),
-            boot: self.images.boot(slot.machine, self.kernel(slot), self.program(slot))?,
+            boot: self
+                .images
+                .boot(slot.machine, self.kernel(slot), self.program(slot))?,
             guest: &guest,
             disk: &variant_setup.disk,
             restored,
             share,
             network: self.plan.workloads.iter().any(|w| w.name.needs_network()),
-            backend: if slot.machine.is_guest() { variant_setup.variant.backend()? } else { None },
+            backend: if slot.machine.is_guest() {
+                variant_setup.variant.backend()?
+            } else {
+                None
+            },
             command: self.plan.command(),
             scratch: self.scratch,
             log,
             events: self.events,
             interrupt: self.interrupt,
         };
-        let image = if slot.machine.is_guest() { self.scratch.make_image(&variant_setup.disk) } else { Ok(()) };
+        let image = if slot.machine.is_guest() {
+            self.scratch.make_image(&variant_setup.disk)
+        } else {
+            Ok(())
+        };
         match image.and_then(|()| vmtax_vm::start(&setup)) {
             Ok(session) => {
                 self.booted.insert((slot.machine, slot.variant));
@@ -212,17 +265,25 @@ impl<'a> Run<'a> {
             }
             Err(MachineError::Interrupted) => Ok(()),
             // Another size, share, backend or candidate may work.
-            Err(error) if slot.round == 0 && (self.is_one_of_several(slot, &error) || share.is_some()) => {
+            Err(error)
+                if slot.round == 0 && (self.is_one_of_several(slot, &error) || share.is_some()) =>
+            {
                 self.refuse(boot, error)
             }
             Err(source) if !self.booted.contains(&(slot.machine, slot.variant)) => {
                 // Recorded first, so that the recording has the reason.
                 let why = source.to_string();
                 self.write_failed(boot, 0, &why)?;
-                Err(RunError::FirstBoot { machine: slot.machine, source })
+                Err(RunError::FirstBoot {
+                    machine: slot.machine,
+                    source,
+                })
             }
             Err(error) => {
-                (self.progress)(Progress::Failed { number: self.number, error: &error });
+                (self.progress)(Progress::Failed {
+                    number: self.number,
+                    error: &error,
+                });
                 self.skip(boot, 0, error)
             }
         }
@@ -230,10 +291,20 @@ impl<'a> Run<'a> {
 
     /// Whether what failed to boot is a size, a candidate or a network among others that the plan has.
     fn is_one_of_several(&self, slot: Slot, error: &MachineError) -> bool {
-        let of_network = matches!(error, MachineError::NoNetwork(_) | MachineError::NoNamespace { .. });
+        let of_network = matches!(
+            error,
+            MachineError::NoNetwork(_) | MachineError::NoNamespace { .. }
+        );
         self.plan.range().is_some()
             || self.is_candidate(slot)
-            || (of_network && self.plan.variants.iter().filter(|variant| variant.is_on(slot.machine)).count() > 1)
+            || (of_network
+                && self
+                    .plan
+                    .variants
+                    .iter()
+                    .filter(|variant| variant.is_on(slot.machine))
+                    .count()
+                    > 1)
     }
 
     /// Writes down that these slots have no result, and why they are not tried again.
@@ -244,9 +315,13 @@ impl<'a> Run<'a> {
             MachineError::NoShare(why) => why.clone(),
             _ => format!("{} failed to boot: {error}", slot.machine),
         };
-        (self.progress)(Progress::Failed { number: self.number, error: &error });
+        (self.progress)(Progress::Failed {
+            number: self.number,
+            error: &error,
+        });
         self.write_failed(boot, 0, &why)?;
-        self.refused.insert((slot.machine, slot.variant, slot.step), why);
+        self.refused
+            .insert((slot.machine, slot.variant, slot.step), why);
         self.first_failure.get_or_insert(error);
         Ok(())
     }
@@ -261,7 +336,14 @@ impl<'a> Run<'a> {
         placement: &Placement,
     ) -> Result<(), RunError> {
         let booted = self.booted_slot(boot);
-        note_boot(log, Slot { round: self.round(booted), ..booted }, &*machine)?;
+        note_boot(
+            log,
+            Slot {
+                round: self.round(booted),
+                ..booted
+            },
+            &*machine,
+        )?;
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }
@@ -300,21 +382,40 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a slot's workloads once, for no figure: else of all turns of a boot the first alone would be on a cold guest.
-    fn warm_up(&self, slot: Slot, machine: &mut (dyn RunningMachine + '_)) -> Result<(), MachineError> {
+    fn warm_up(
+        &self,
+        slot: Slot,
+        machine: &mut (dyn RunningMachine + '_),
+    ) -> Result<(), MachineError> {
         let timeout = Duration::from_secs(u64::from(self.plan.timeout_s));
         let mut workloads = self.steps[slot.step].specs(slot.variant).iter();
-        workloads.try_for_each(|workload| machine.run(workload, Probes::None, timeout, &mut no_files).map(drop))
+        workloads.try_for_each(|workload| {
+            machine
+                .run(workload, Probes::None, timeout, &mut no_files)
+                .map(drop)
+        })
     }
 
     /// Gives the measured disk the attributes of a slot's variant, where variants that share a boot differ in them.
-    fn set_block_queue(&self, slot: Slot, machine: &mut (dyn RunningMachine + '_)) -> Result<(), MachineError> {
+    fn set_block_queue(
+        &self,
+        slot: Slot,
+        machine: &mut (dyn RunningMachine + '_),
+    ) -> Result<(), MachineError> {
         let is_shared = self.plan.shared_boot() == Some(SharedBoot::Variants);
-        if !is_shared || !self.plan.differing_settings().iter().any(|key| key.starts_with(Guest::BLOCK_QUEUE)) {
+        if !is_shared
+            || !self
+                .plan
+                .differing_settings()
+                .iter()
+                .any(|key| key.starts_with(Guest::BLOCK_QUEUE))
+        {
             return Ok(());
         }
         let usual = &self.steps[slot.step].plan.guest;
-        let guest =
-            self.plan.variants[slot.variant].guest(usual).map_err(|e| MachineError::BlockQueue(e.to_string()))?;
+        let guest = self.plan.variants[slot.variant]
+            .guest(usual)
+            .map_err(|e| MachineError::BlockQueue(e.to_string()))?;
         machine.set_block_queue(&guest.block_queue())
     }
 
@@ -332,23 +433,55 @@ impl<'a> Run<'a> {
         let all = self.all(slot);
         for (index, &trial) in all.iter().enumerate() {
             let Trial { workload, probes } = trial;
-            (self.progress)(Progress::Trial { number: self.number, slot, workload, probes });
+            (self.progress)(Progress::Trial {
+                number: self.number,
+                slot,
+                workload,
+                probes,
+            });
             let before = HostSnapshot::now(machine);
-            let TrialOutcome { mut result, execution, cpu_seconds } = self.work(slot, machine, trial, log)?;
-            if let Some(status) = execution.as_ref().map(|execution| execution.status).filter(|status| *status != 0) {
+            let TrialOutcome {
+                mut result,
+                execution,
+                cpu_seconds,
+            } = self.work(slot, machine, trial, log)?;
+            if let Some(status) = execution
+                .as_ref()
+                .map(|execution| execution.status)
+                .filter(|status| *status != 0)
+            {
                 result = self.note_failure(slot, status, result);
             }
             let mut notes = before.notes(machine, cpu_seconds);
-            (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
+            (notes.control_s, notes.execution, notes.pinned) =
+                (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
-            notes.warnings.extend(stood_still(workload.name, slot.machine, notes.wall_s, notes.cpu_seconds.as_ref()));
+            notes.warnings.extend(stood_still(
+                workload.name,
+                slot.machine,
+                notes.wall_s,
+                notes.cpu_seconds.as_ref(),
+            ));
             let checked = self.steps[slot.step].workload(slot.variant, workload.name);
-            notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
+            notes.warnings.extend(
+                notes
+                    .share
+                    .as_ref()
+                    .zip(checked)
+                    .and_then(|(s, w)| shares::few_open_files(w, s)),
+            );
             match result {
                 Ok(mut result) => {
                     let is_last = index + 1 == all.len() && slots.len() == 1;
                     let cut_off = self.note_tree(machine, workload, &mut result, is_last);
-                    self.write(slot, trial, Outcome::Done { result: Box::new(result) }, notes)?;
+                    self.write(
+                        slot,
+                        trial,
+                        Outcome::Done {
+                            result: Box::new(result),
+                        },
+                        notes,
+                    )?;
                     if cut_off || self.command_failure.is_some() {
                         return Ok(false);
                     }
@@ -358,9 +491,14 @@ impl<'a> Run<'a> {
                     return Ok(false);
                 }
                 Err(error) => {
-                    let outcome = Outcome::Failed { error: error.to_string() };
+                    let outcome = Outcome::Failed {
+                        error: error.to_string(),
+                    };
                     self.write(slot, trial, outcome, notes)?;
-                    (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
+                    (self.progress)(Progress::Failed {
+                        number: self.number - 1,
+                        error: &error,
+                    });
                     if self.command_failure.is_some() {
                         return Ok(false);
                     }
@@ -397,34 +535,63 @@ impl<'a> Run<'a> {
             timeout,
             events: self.events.then(|| log.join("qemu.events")),
         };
-        let store = TrialStore { writer: self.writer, number: self.number };
+        let store = TrialStore {
+            writer: self.writer,
+            number: self.number,
+        };
         // The guest's agent itself traces these alone.
-        let traced = if matches!(probes, Probes::Inside(_)) { Probes::None } else { probes };
+        let traced = if matches!(probes, Probes::Inside(_)) {
+            Probes::None
+        } else {
+            probes
+        };
         let Some(command) = self.plan.command() else {
             let observed = Observers::start(machine, &what, &store).and_then(|mut observers| {
                 let (result, observed) =
-                    machine.run(workload, traced, timeout, &mut |name, bytes| observers.file(name, bytes))?;
+                    machine.run(workload, traced, timeout, &mut |name, bytes| {
+                        observers.file(name, bytes)
+                    })?;
                 observers.stop(machine, observed).map(|()| result)
             });
-            return Ok(TrialOutcome { result: observed, execution: None, cpu_seconds: None });
+            return Ok(TrialOutcome {
+                result: observed,
+                execution: None,
+                cpu_seconds: None,
+            });
         };
         let Some(streams) = self.streams else {
             let error = "the plan's command needs standard streams".to_owned();
             return Ok(TrialOutcome::failed(MachineError::Workload(error)));
         };
-        let run = CommandRun { command, streams, timeout };
+        let run = CommandRun {
+            command,
+            streams,
+            timeout,
+        };
         let prepared = exec::shell(machine, command.before(), run);
         let started = prepared.and_then(|()| Observers::start(machine, &what, &store));
         let mut observers = match started {
             Ok(observers) => observers,
             Err(error) => return Ok(TrialOutcome::failed(error)),
         };
-        let ran = exec::run(machine, run, self.patterns, traced, &mut |name, bytes| observers.file(name, bytes));
-        let result = ran.ran.and_then(|(result, observed)| observers.stop(machine, observed).map(|()| result));
+        let ran = exec::run(machine, run, self.patterns, traced, &mut |name, bytes| {
+            observers.file(name, bytes)
+        });
+        let result = ran
+            .ran
+            .and_then(|(result, observed)| observers.stop(machine, observed).map(|()| result));
         // A machine that ended needs no cleanup.
-        let cleaned = if ran.alive { exec::shell(machine, command.after().into_iter(), run) } else { Ok(()) };
+        let cleaned = if ran.alive {
+            exec::shell(machine, command.after().into_iter(), run)
+        } else {
+            Ok(())
+        };
         let result = result.and_then(|result| cleaned.map(|()| result));
-        Ok(TrialOutcome { result, execution: ran.execution, cpu_seconds: ran.cpu_seconds })
+        Ok(TrialOutcome {
+            result,
+            execution: ran.execution,
+            cpu_seconds: ran.cpu_seconds,
+        })
     }
 
     /// Adds what the host sees of the tree that was written to. Where nothing comes after it, the guest ends as by a power
@@ -437,11 +604,15 @@ impl<'a> Run<'a> {
         last: bool,
     ) -> bool {
         let tree = shares::tree_on_host(machine, self.scratch);
-        result.kept.extend(shares::check_on_host(result, tree.as_deref()));
+        result
+            .kept
+            .extend(shares::check_on_host(result, tree.as_deref()));
         let cut_off = last && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST));
         if cut_off {
             machine.cut_off();
-            result.kept.extend(shares::check_after_power_cut(workload, tree.as_deref()));
+            result
+                .kept
+                .extend(shares::check_after_power_cut(workload, tree.as_deref()));
         }
         cut_off
     }
@@ -450,9 +621,21 @@ impl<'a> Run<'a> {
 /// Warnings that apply to all figures from this machine.
 fn warnings(slot: Slot, machine: &dyn RunningMachine, placement: &Placement) -> Vec<Warning> {
     let mut warnings = machine.warnings().to_vec();
-    warnings.extend(placement.warning.iter().filter(|_| slot.machine.is_guest()).cloned());
-    let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
-    warnings.extend(complaints.map(|c| Warning::PartialBoot { machine: slot.machine, complaint: c.clone() }));
+    warnings.extend(
+        placement
+            .warning
+            .iter()
+            .filter(|_| slot.machine.is_guest())
+            .cloned(),
+    );
+    let complaints = machine
+        .hello()
+        .map_or(&[][..], |hello| &hello.complaints)
+        .iter();
+    warnings.extend(complaints.map(|c| Warning::PartialBoot {
+        machine: slot.machine,
+        complaint: c.clone(),
+    }));
     warnings
 }
 
@@ -479,6 +662,10 @@ struct TrialOutcome {
 
 impl TrialOutcome {
     fn failed(error: MachineError) -> TrialOutcome {
-        TrialOutcome { result: Err(error), execution: None, cpu_seconds: None }
+        TrialOutcome {
+            result: Err(error),
+            execution: None,
+            cpu_seconds: None,
+        }
     }
 }

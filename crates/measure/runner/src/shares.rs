@@ -4,8 +4,8 @@ use crate::images::Images;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_model::{
-    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Variant,
-    Warning, WorkloadSpec,
+    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree,
+    TrialResult, Variant, Warning, WorkloadSpec,
 };
 use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
 use vmtax_workload::{Checked, CheckedPlan, GuestState};
@@ -25,7 +25,11 @@ pub(crate) struct ShareSetup {
 
 impl ShareSetup {
     pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> ShareSetup {
-        ShareSetup { variant: variant.clone(), disk: variant.disk(), share }
+        ShareSetup {
+            variant: variant.clone(),
+            disk: variant.disk(),
+            share,
+        }
     }
 }
 
@@ -35,7 +39,10 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
     for variant in &plan.variants {
         methods.extend(variant.share()?.map(|share| share.method));
     }
-    if plan.command().is_some_and(|command| !command.write.is_empty()) {
+    if plan
+        .command()
+        .is_some_and(|command| !command.write.is_empty())
+    {
         methods.push(ShareMethod::NineP);
     }
     methods.sort();
@@ -60,15 +67,25 @@ pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
     let mut sum = 0_u64;
     for ((method, _), writable) in images {
         let (bytes, files) = image_room(plan, tree, method)?;
-        sum = sum.saturating_add(image_mib(method, bytes, files).saturating_mul(1 + u64::from(writable)));
+        sum = sum.saturating_add(
+            image_mib(method, bytes, files).saturating_mul(1 + u64::from(writable)),
+        );
     }
     Ok(sum)
 }
 
 /// Bytes and files that an image must have room for, including what guests write on a disk.
-fn image_room(plan: &CheckedPlan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
+fn image_room(
+    plan: &CheckedPlan,
+    tree: &Tree,
+    method: ShareMethod,
+) -> Result<(u64, u64), crate::RunError> {
     let (bytes, files) = tree_room(tree)?;
-    let more = if method == ShareMethod::Disk { written(plan)?.share } else { (0, 0) };
+    let more = if method == ShareMethod::Disk {
+        written(plan)?.share
+    } else {
+        (0, 0)
+    };
     Ok((bytes.saturating_add(more.0), files.saturating_add(more.1)))
 }
 
@@ -85,8 +102,15 @@ pub(crate) struct Written {
 /// # Errors
 /// A workload that holds more names open than the machines' memory has room for.
 pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
-    let tree_files = plan.tree.as_ref().filter(|tree| tree.path.is_none()).map_or(0, |tree| tree.files);
-    let mut most = Written { files_bytes: 0, share: (0, 0) };
+    let tree_files = plan
+        .tree
+        .as_ref()
+        .filter(|tree| tree.path.is_none())
+        .map_or(0, |tree| tree.files);
+    let mut most = Written {
+        files_bytes: 0,
+        share: (0, 0),
+    };
     for step in plan.checked_steps() {
         let memory_mib = u64::from(step.plan.guest.memory_mib);
         for workloads in step.workloads() {
@@ -94,11 +118,19 @@ pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
             for workload in workloads {
                 let room = workload.room(tree_files);
                 files_bytes += room.files_bytes;
-                most.share = (room.share_bytes.max(most.share.0), room.share_files.max(most.share.1));
+                most.share = (
+                    room.share_bytes.max(most.share.0),
+                    room.share_files.max(most.share.1),
+                );
                 let (name, held_mib) = (workload.name(), room.held_bytes >> 20);
                 let needed = held_mib + SYSTEM_MIB;
                 if needed > memory_mib {
-                    return Err(crate::RunError::HeldTooMany { workload: name, held_mib, memory_mib, needed });
+                    return Err(crate::RunError::HeldTooMany {
+                        workload: name,
+                        held_mib,
+                        memory_mib,
+                        needed,
+                    });
                 }
             }
             most.files_bytes = files_bytes.max(most.files_bytes);
@@ -117,7 +149,11 @@ pub(crate) fn few_open_files(workload: &Checked, share: &ShareFacts) -> Option<W
         _ => room.held_files,
     };
     let limit = share.open_files.filter(|limit| *limit < needed)?;
-    Some(Warning::FewOpenFiles { method: share.method, limit, needed })
+    Some(Warning::FewOpenFiles {
+        method: share.method,
+        limit,
+        needed,
+    })
 }
 
 /// Identifies an image: how it is made and compressed.
@@ -134,13 +170,25 @@ fn kind(share: &Share) -> Option<ImageKey> {
 }
 
 /// The share of each variant of the plan, in order; makes the images that they need.
-pub(crate) fn share_setups(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<ShareSetup> {
-    let mut ready = ShareBuilder { plan, images, scratch, made: BTreeMap::new() };
+pub(crate) fn share_setups(
+    plan: &CheckedPlan,
+    images: &Images,
+    scratch: &Scratch,
+) -> Vec<ShareSetup> {
+    let mut ready = ShareBuilder {
+        plan,
+        images,
+        scratch,
+        made: BTreeMap::new(),
+    };
     let setup = |variant: &Variant| {
-        let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
-            (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
-            _ => Ok(None),
-        });
+        let share = variant
+            .share()
+            .map_err(|e| e.to_string())
+            .and_then(|share| match (share, &plan.tree) {
+                (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
+                _ => Ok(None),
+            });
         ShareSetup::new(variant, share)
     };
     plan.variants.iter().map(setup).collect()
@@ -158,17 +206,27 @@ struct ShareBuilder<'a> {
 
 impl ShareBuilder<'_> {
     fn sharing(&mut self, share: Share, tree: &Tree) -> Result<Sharing, String> {
-        if let Some((_, why)) = self.images.refused.iter().find(|(method, _)| *method == share.method) {
+        if let Some((_, why)) = self
+            .images
+            .refused
+            .iter()
+            .find(|(method, _)| *method == share.method)
+        {
             return Err(format!("share={}: {why}", share.method));
         }
         let folder = self.scratch.tree().ok_or("the plan has no tree")?;
         let (read_only, users) = (share.read_only(tree), tree.path.is_some());
         vmtax_vm::check_rights(&share).map_err(|e| e.to_string())?;
-        let mut sharing = Sharing { read_only, users, ..Sharing::new(share, folder.to_path_buf()) };
+        let mut sharing = Sharing {
+            read_only,
+            users,
+            ..Sharing::new(share, folder.to_path_buf())
+        };
         if !sharing.share.method.is_image() {
             sharing.server = vmtax_vm::share_program(&sharing.share).map_err(|e| e.to_string())?;
         }
-        sharing.portmapper = vmtax_vm::portmapper_program(&sharing.share).map_err(|e| e.to_string())?;
+        sharing.portmapper =
+            vmtax_vm::portmapper_program(&sharing.share).map_err(|e| e.to_string())?;
         if let Some(kind) = kind(&sharing.share) {
             let (path, facts) = self.image(kind, tree, folder)?;
             sharing.source = path;
@@ -185,7 +243,8 @@ impl ShareBuilder<'_> {
     /// Creates the folder that becomes the server's root.
     fn place(&self) -> Result<PathBuf, String> {
         let at = self.scratch.folder().join("jail");
-        std::fs::create_dir_all(&at).map_err(|e| format!("{} cannot be created: {e}", at.display()))?;
+        std::fs::create_dir_all(&at)
+            .map_err(|e| format!("{} cannot be created: {e}", at.display()))?;
         Ok(at)
     }
 
@@ -194,16 +253,29 @@ impl ShareBuilder<'_> {
         if let Some(made) = self.made.get(&kind) {
             return made.clone();
         }
-        let path = self.scratch.folder().join(format!("share-{}.{}", self.made.len(), kind.0));
-        let options = kind.1.iter().map(|how| ("compress".to_owned(), how.clone())).collect();
-        let share = Share { method: kind.0, options };
+        let path = self
+            .scratch
+            .folder()
+            .join(format!("share-{}.{}", self.made.len(), kind.0));
+        let options = kind
+            .1
+            .iter()
+            .map(|how| ("compress".to_owned(), how.clone()))
+            .collect();
+        let share = Share {
+            method: kind.0,
+            options,
+        };
         let make = || -> Result<ImageFacts, MachineError> {
             let no_image = || MachineError::NoShare(format!("share={} has no image", share.method));
             let program = vmtax_vm::share_program(&share)?.ok_or_else(no_image)?;
-            let room = image_room(self.plan, tree, share.method).map_err(|e| MachineError::NoShare(e.to_string()))?;
+            let room = image_room(self.plan, tree, share.method)
+                .map_err(|e| MachineError::NoShare(e.to_string()))?;
             make_image(&share, &program, folder, room, &path)
         };
-        let made = make().map(|facts| (path.clone(), facts)).map_err(|e| e.to_string());
+        let made = make()
+            .map(|facts| (path.clone(), facts))
+            .map_err(|e| e.to_string());
         self.made.insert(kind, made.clone());
         made
     }
@@ -211,19 +283,28 @@ impl ShareBuilder<'_> {
 
 /// The folder on the host that shows a guest's changes to the run's own tree; `None` for an image, which is a copy.
 pub(crate) fn tree_on_host(machine: &dyn RunningMachine, scratch: &Scratch) -> Option<PathBuf> {
-    let shared = machine.share().is_some_and(|share| !share.method.is_image()) && scratch.users_tree().is_none();
-    machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
+    let shared = machine
+        .share()
+        .is_some_and(|share| !share.method.is_image())
+        && scratch.users_tree().is_none();
+    machine
+        .served()
+        .or_else(|| scratch.tree().map(ToOwned::to_owned))
+        .filter(|_| shared)
 }
 
 /// Checks from the host the files that the trial left in a shared `tree`, while the guest runs.
 pub(crate) fn check_on_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
-    let mut seen =
-        tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(&result.workload, tree, GuestState::Running));
+    let mut seen = tree.map_or_else(Vec::new, |tree| {
+        vmtax_workload::check_from_host(&result.workload, tree, GuestState::Running)
+    });
     seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
     seen
 }
 
 /// Checks from the host the unlinked files that a guest process held open when the guest was killed.
 pub(crate) fn check_after_power_cut(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
-    tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(workload, tree, GuestState::Ended))
+    tree.map_or_else(Vec::new, |tree| {
+        vmtax_workload::check_from_host(workload, tree, GuestState::Ended)
+    })
 }

@@ -8,7 +8,11 @@ use vmtax_model::{Better, Printed, Unit};
 use vmtax_runner::tool_output::figures;
 
 fn output(name: &str) -> String {
-    std::fs::read_to_string(format!("{}/tests/outputs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    std::fs::read_to_string(format!(
+        "{}/tests/outputs/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    ))
+    .unwrap()
 }
 
 /// The value of a figure, which has to be there in this unit.
@@ -17,7 +21,11 @@ fn value(all: &[Printed], of: &str, name: &str, unit: Unit) -> f64 {
     let found = found.unwrap_or_else(|| panic!("no {of}: {name} in {all:#?}"));
     assert_eq!(found.unit, unit, "{found:?}");
     let rate = matches!(unit, Unit::PerSecond | Unit::MebibytesPerSecond);
-    assert_eq!(found.better, Some(if rate { Better::Higher } else { Better::Lower }), "{found:?}");
+    assert_eq!(
+        found.better,
+        Some(if rate { Better::Higher } else { Better::Lower }),
+        "{found:?}"
+    );
     found.value
 }
 
@@ -35,15 +43,28 @@ fn sysbench_1_0() {
     assert!(value(&all, "sysbench cpu", "events", RATE) > 100.0);
     assert!(value(&all, "sysbench cpu", "latency, p95", TIME) < 0.1);
     let all = figures(&output("sysbench-memory.txt"));
-    close(value(&all, "sysbench memory", "transferred", BANDWIDTH), 3822.07);
-    close(value(&all, "sysbench memory", "operations", RATE), 3_913_802.47);
+    close(
+        value(&all, "sysbench memory", "transferred", BANDWIDTH),
+        3822.07,
+    );
+    close(
+        value(&all, "sysbench memory", "operations", RATE),
+        3_913_802.47,
+    );
     let all = figures(&output("sysbench-fileio.txt"));
     close(value(&all, "sysbench fileio", "reads", RATE), 3771.91);
     close(value(&all, "sysbench fileio", "fsyncs", RATE), 254.41);
     close(value(&all, "sysbench fileio", "written", BANDWIDTH), 39.29);
-    close(value(&all, "sysbench fileio", "latency, maximum", TIME), 0.01355);
+    close(
+        value(&all, "sysbench fileio", "latency, maximum", TIME),
+        0.01355,
+    );
     // Neither says which test it is: threads counts events, mutex is a time.
-    let both = format!("{}{}", output("sysbench-threads.txt"), output("sysbench-mutex.txt"));
+    let both = format!(
+        "{}{}",
+        output("sysbench-threads.txt"),
+        output("sysbench-mutex.txt")
+    );
     let all = figures(&both);
     close(value(&all, "sysbench", "events", RATE), 2361.0 / 1.0002);
     close(value(&all, "sysbench", "total time", TIME), 0.0119);
@@ -61,29 +82,54 @@ fn sysbench_1_1() {
 
 #[test]
 fn fio_and_hyperfine_among_other_text() {
-    let text = format!("{{ no JSON\nfio: a warning\n{}\n{{\n{}\n", output("fio.json"), output("hyperfine.json"));
+    let text = format!(
+        "{{ no JSON\nfio: a warning\n{}\n{{\n{}\n",
+        output("fio.json"),
+        output("hyperfine.json")
+    );
     let all = figures(&text);
     close(value(&all, "fio probe", "reads", RATE), 6655.344655);
-    close(value(&all, "fio probe", "read rate", BANDWIDTH), 26_621.0 / 1024.0);
-    close(value(&all, "fio probe", "read latency, mean", TIME), 109_237.532_423e-9);
-    close(value(&all, "fio probe", "read latency, p99", TIME), 387_072e-9);
+    close(
+        value(&all, "fio probe", "read rate", BANDWIDTH),
+        26_621.0 / 1024.0,
+    );
+    close(
+        value(&all, "fio probe", "read latency, mean", TIME),
+        109_237.532_423e-9,
+    );
+    close(
+        value(&all, "fio probe", "read latency, p99", TIME),
+        387_072e-9,
+    );
     assert!(!all.iter().any(|p| p.name.starts_with("trim")), "{all:#?}");
-    close(value(&all, "hyperfine true", "mean", TIME), 0.0023599040000000003);
+    close(
+        value(&all, "hyperfine true", "mean", TIME),
+        0.0023599040000000003,
+    );
     close(value(&all, "hyperfine true", "median", TIME), 0.001000763);
 }
 
 #[test]
 fn bonnie() {
     let all = figures(&output("bonnie.csv"));
-    close(value(&all, "Bonnie++", "block write", BANDWIDTH), 205_435.0 / 1024.0);
-    close(value(&all, "Bonnie++", "rewrite", BANDWIDTH), 981_554.0 / 1024.0);
+    close(
+        value(&all, "Bonnie++", "block write", BANDWIDTH),
+        205_435.0 / 1024.0,
+    );
+    close(
+        value(&all, "Bonnie++", "rewrite", BANDWIDTH),
+        981_554.0 / 1024.0,
+    );
     close(value(&all, "Bonnie++", "creates, in order", RATE), 20_151.0);
     // What was too fast has no figure, and what was not done neither.
     assert_eq!(all.len(), 3, "{all:#?}");
     let whole = "1.97,1.97,host,1,1300000000,300M,,100,99,2000,20,3000,30,400,99,5000,50,600.5,60,16,,,,,701,7,802,8,903,9,\
                  1004,10,1105,11,1206,12,1us,2us,3us,4us,5us,6us,7us,8us,9us,10us,11us,12us";
     let all = figures(whole);
-    close(value(&all, "Bonnie++", "block write", BANDWIDTH), 2000.0 / 1024.0);
+    close(
+        value(&all, "Bonnie++", "block write", BANDWIDTH),
+        2000.0 / 1024.0,
+    );
     close(value(&all, "Bonnie++", "random seeks", RATE), 600.5);
     close(value(&all, "Bonnie++", "creates, in order", RATE), 701.0);
     close(value(&all, "Bonnie++", "deletes, at random", RATE), 1206.0);
@@ -95,14 +141,35 @@ fn pgbench_perf_and_stress_ng() {
     close(value(&all, "pgbench", "transactions", RATE), 209.983831);
     close(value(&all, "pgbench", "latency, mean", TIME), 0.004762);
     let all = figures(&output("perf.txt"));
-    close(value(&all, "perf bench sched/pipe", "an operation", TIME), 6.760850e-6);
-    close(value(&all, "perf bench sched/pipe", "operations", RATE), 147_910.0);
-    close(value(&all, "perf bench mem/memcpy", "moved", BANDWIDTH), 22.194602 * 1024.0);
-    close(value(&all, "perf bench mem/memcpy", "moved (4)", BANDWIDTH), 27.126736 * 1024.0);
-    close(value(&all, "perf bench futex/hash", "operations", RATE), 1_496_576.0);
+    close(
+        value(&all, "perf bench sched/pipe", "an operation", TIME),
+        6.760850e-6,
+    );
+    close(
+        value(&all, "perf bench sched/pipe", "operations", RATE),
+        147_910.0,
+    );
+    close(
+        value(&all, "perf bench mem/memcpy", "moved", BANDWIDTH),
+        22.194602 * 1024.0,
+    );
+    close(
+        value(&all, "perf bench mem/memcpy", "moved (4)", BANDWIDTH),
+        27.126736 * 1024.0,
+    );
+    close(
+        value(&all, "perf bench futex/hash", "operations", RATE),
+        1_496_576.0,
+    );
     let all = figures(&output("stress-ng.yaml"));
-    close(value(&all, "stress-ng", "cpu, by wall time", RATE), 566.516416);
-    close(value(&all, "stress-ng", "matrix, by CPU time", RATE), 4807.268237);
+    close(
+        value(&all, "stress-ng", "cpu, by wall time", RATE),
+        566.516416,
+    );
+    close(
+        value(&all, "stress-ng", "matrix, by CPU time", RATE),
+        4807.268237,
+    );
 }
 
 #[test]
@@ -127,7 +194,13 @@ fn a_text_of_nothing_but_beginnings_takes_no_time() {
     assert_eq!(figures(&nested), []);
     let many = "{\"command\":\"x\",\"mean\":1},\n".repeat(20_000);
     assert_eq!(figures(&format!("{{\"results\":[\n{many}")), []);
-    assert_eq!(figures(&format!("{{\"results\":[\n{many}{{\"command\":\"x\",\"mean\":1}}]}}")).len(), 200);
+    assert_eq!(
+        figures(&format!(
+            "{{\"results\":[\n{many}{{\"command\":\"x\",\"mean\":1}}]}}"
+        ))
+        .len(),
+        200
+    );
     assert!(spent() - before < 5, "{} s", spent() - before);
 }
 

@@ -248,7 +248,9 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// Not the CPUs that were asked for.
-    #[error("{machine} has {got} of the {asked} CPUs asked for: use --cpus {got}, or allow it more")]
+    #[error(
+        "{machine} has {got} of the {asked} CPUs asked for: use --cpus {got}, or allow it more"
+    )]
     Vcpus {
         /// The machine.
         machine: Machine,
@@ -258,7 +260,9 @@ pub enum MachineError {
         got: u32,
     },
     /// A program or file in a running guest.
-    #[error("QEMU's guest agent failed: {0}. Install qemu-guest-agent in the guest and allow guest-exec, or use SSH")]
+    #[error(
+        "QEMU's guest agent failed: {0}. Install qemu-guest-agent in the guest and allow guest-exec, or use SSH"
+    )]
     InGuest(String),
     /// QEMU's monitor.
     #[error("QEMU's monitor (QMP) failed: {0}")]
@@ -292,7 +296,10 @@ pub enum MachineError {
 
 impl MachineError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        MachineError::System { what: what.into(), source: source.into() }
+        MachineError::System {
+            what: what.into(),
+            source: source.into(),
+        }
     }
 
     /// The reason of an error of the monitor, without the words that name it.
@@ -310,7 +317,11 @@ impl MachineError {
 }
 
 fn quoted_lines(said: &str) -> String {
-    if said.is_empty() { String::new() } else { format!(". Its last output:\n{said}") }
+    if said.is_empty() {
+        String::new()
+    } else {
+        format!(". Its last output:\n{said}")
+    }
 }
 
 fn fix_ended(machine: Machine, status: i32) -> &'static str {
@@ -327,6 +338,9 @@ fn quoted(tail: &str, log: &std::path::Path) -> String {
     if tail.is_empty() {
         format!(". Its log is {}", log.display())
     } else {
-        format!(". Its console ends with:\n{tail}\nThe whole log is {}", log.display())
+        format!(
+            ". Its console ends with:\n{tail}\nThe whole log is {}",
+            log.display()
+        )
     }
 }

@@ -12,8 +12,14 @@ const KNOWN: [(&str, &str); 6] = [
     ("thp", "/sys/kernel/mm/transparent_hugepage/enabled"),
     ("ksm", "/sys/kernel/mm/ksm/run"),
     ("nx-huge-pages", "/sys/module/kvm/parameters/nx_huge_pages"),
-    ("l1d-flush", "/sys/module/kvm_intel/parameters/vmentry_l1d_flush"),
-    ("governor", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
+    (
+        "l1d-flush",
+        "/sys/module/kvm_intel/parameters/vmentry_l1d_flush",
+    ),
+    (
+        "governor",
+        "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    ),
 ];
 
 /// Why a setting, by name without `host.`, is no change on this host; `None` where it is one.
@@ -22,10 +28,16 @@ pub fn host_setting_fault(name: &str, value: &str) -> Option<&'static str> {
 }
 
 fn setting_fault(root: &Path, name: &str, value: &str) -> Option<&'static str> {
-    let pattern = KNOWN.iter().find(|(known, _)| *known == name).map_or("", |(_, pattern)| pattern);
+    let pattern = KNOWN
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or("", |(_, pattern)| pattern);
     let files = files(root, pattern);
     // Root may open a file of sysfs that nobody may write; the kernel refuses what is written.
-    let is_writable = |file: &PathBuf| file.metadata().is_ok_and(|about| about.permissions().mode() & 0o222 != 0);
+    let is_writable = |file: &PathBuf| {
+        file.metadata()
+            .is_ok_and(|about| about.permissions().mode() & 0o222 != 0)
+    };
     match files.iter().find(|file| !is_writable(file)) {
         None if files.is_empty() => Some("this host does not have it"),
         Some(_) => Some("read-only on this host's kernel"),
@@ -56,29 +68,54 @@ impl HostSettings {
     fn set_below(root: &Path, wanted: &BTreeMap<&str, &str>) -> Result<HostSettings, MachineError> {
         let mut settings = HostSettings::default();
         for (name, value) in wanted {
-            let fault = |why: String| MachineError::HostSetting { name: (*name).to_owned(), why };
+            let fault = |why: String| MachineError::HostSetting {
+                name: (*name).to_owned(),
+                why,
+            };
             let Some((_, pattern)) = KNOWN.iter().find(|(known, _)| known == name) else {
-                let all: Vec<String> = KNOWN.iter().map(|(known, _)| format!("host.{known}")).collect();
-                return Err(fault(format!("unknown host setting: choose from {}", all.join(", "))));
+                let all: Vec<String> = KNOWN
+                    .iter()
+                    .map(|(known, _)| format!("host.{known}"))
+                    .collect();
+                return Err(fault(format!(
+                    "unknown host setting: choose from {}",
+                    all.join(", ")
+                )));
             };
             let files = files(root, pattern);
             if files.is_empty() {
-                return Err(fault(format!("this host has no {pattern}: leave the setting out")));
+                return Err(fault(format!(
+                    "this host has no {pattern}: leave the setting out"
+                )));
             }
             for file in files {
-                let before = value_in_effect(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
+                let before = value_in_effect(&file)
+                    .map_err(|e| fault(format!("{}: {e}", file.display())))?;
                 if before == *value {
                     continue;
                 }
                 // Before it is tried: what is half set is restored too.
-                settings.changed.push((file.clone(), before, (*value).to_owned()));
+                settings
+                    .changed
+                    .push((file.clone(), before, (*value).to_owned()));
                 fs::write(&file, value).map_err(|e| {
-                    let hint = if e.kind() == std::io::ErrorKind::PermissionDenied { " (run as root)" } else { "" };
-                    fault(format!("writing {value} to {} failed: {e}{hint}", file.display()))
+                    let hint = if e.kind() == std::io::ErrorKind::PermissionDenied {
+                        " (run as root)"
+                    } else {
+                        ""
+                    };
+                    fault(format!(
+                        "writing {value} to {} failed: {e}{hint}",
+                        file.display()
+                    ))
                 })?;
-                let now = value_in_effect(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
+                let now = value_in_effect(&file)
+                    .map_err(|e| fault(format!("{}: {e}", file.display())))?;
                 if now != *value {
-                    return Err(fault(format!("{} is {now} after {value} was written", file.display())));
+                    return Err(fault(format!(
+                        "{} is {now} after {value} was written",
+                        file.display()
+                    )));
                 }
             }
         }
@@ -87,7 +124,10 @@ impl HostSettings {
 
     /// What has to be written where, should this program be killed.
     pub fn before(&self) -> Vec<(PathBuf, String)> {
-        self.changed.iter().map(|(file, before, _)| (file.clone(), before.clone())).collect()
+        self.changed
+            .iter()
+            .map(|(file, before, _)| (file.clone(), before.clone()))
+            .collect()
     }
 
     /// Restores all settings.
@@ -97,14 +137,18 @@ impl HostSettings {
     pub fn restore(mut self) -> Result<(), MachineError> {
         match self.restore_all().as_slice() {
             [] => Ok(()),
-            left => Err(MachineError::NotRestored { commands: left.join("; ") }),
+            left => Err(MachineError::NotRestored {
+                commands: left.join("; "),
+            }),
         }
     }
 
     /// The commands for what could not be restored.
     fn restore_all(&mut self) -> Vec<String> {
         let failed = |(file, before, _): (PathBuf, String, String)| {
-            let done = fs::write(&file, &before).and_then(|()| value_in_effect(&file)).is_ok_and(|now| now == before);
+            let done = fs::write(&file, &before)
+                .and_then(|()| value_in_effect(&file))
+                .is_ok_and(|now| now == before);
             (!done).then(|| format!("echo {before} > {}", file.display()))
         };
         self.changed.drain(..).rev().filter_map(failed).collect()
@@ -121,9 +165,15 @@ impl Drop for HostSettings {
 fn files(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let below = |path: &str| root.join(path.trim_start_matches('/'));
     let Some((before, after)) = pattern.split_once('*') else {
-        return Some(below(pattern)).filter(|file| file.exists()).into_iter().collect();
+        return Some(below(pattern))
+            .filter(|file| file.exists())
+            .into_iter()
+            .collect();
     };
-    (0..4096).map(|n| below(&format!("{before}{n}{after}"))).filter(|file| file.exists()).collect()
+    (0..4096)
+        .map(|n| below(&format!("{before}{n}{after}")))
+        .filter(|file| file.exists())
+        .collect()
 }
 
 /// What a setting holds: of several in a line the one in brackets.
@@ -133,7 +183,10 @@ pub(crate) fn value_in_effect(file: &Path) -> std::io::Result<String> {
 
 /// The value of such a text.
 pub(crate) fn in_effect(text: &str) -> &str {
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+    let chosen = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map(|(chosen, _)| chosen);
     chosen.unwrap_or(text).trim()
 }
 
@@ -152,13 +205,16 @@ mod tests {
     #[test]
     fn a_setting_is_set_and_put_back() {
         let (root, file) = place(KNOWN[0].1, "200000\n");
-        let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
+        let settings =
+            HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
         assert_eq!(value_in_effect(&file).unwrap(), "0");
         assert_eq!(settings.before(), [(file.clone(), "200000".to_owned())]);
         settings.restore().unwrap();
         assert_eq!(value_in_effect(&file).unwrap(), "200000");
         // Also where nobody asks for it.
-        drop(HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "7")])).unwrap());
+        drop(
+            HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "7")])).unwrap(),
+        );
         assert_eq!(value_in_effect(&file).unwrap(), "200000");
     }
 
@@ -167,11 +223,20 @@ mod tests {
         // A plain file keeps the word; the kernel's would keep all three with other brackets.
         let (root, file) = place(KNOWN[1].1, "always [madvise] never\n");
         assert_eq!(value_in_effect(&file).unwrap(), "madvise");
-        let unknown = HostSettings::set_below(root.path(), &BTreeMap::from([("thp", "never"), ("turbo", "off")]));
+        let unknown = HostSettings::set_below(
+            root.path(),
+            &BTreeMap::from([("thp", "never"), ("turbo", "off")]),
+        );
         assert!(unknown.unwrap_err().to_string().contains("host.thp"));
         assert_eq!(value_in_effect(&file).unwrap(), "madvise");
-        let missing = HostSettings::set_below(root.path(), &BTreeMap::from([("governor", "performance")]));
-        assert!(missing.unwrap_err().to_string().contains("leave the setting out"));
+        let missing =
+            HostSettings::set_below(root.path(), &BTreeMap::from([("governor", "performance")]));
+        assert!(
+            missing
+                .unwrap_err()
+                .to_string()
+                .contains("leave the setting out")
+        );
     }
 
     #[test]
@@ -188,10 +253,14 @@ mod tests {
     #[test]
     fn what_cannot_be_put_back_is_said_with_the_command() {
         let (root, file) = place(KNOWN[0].1, "200000");
-        let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
+        let settings =
+            HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         let error = settings.restore().unwrap_err().to_string();
-        assert!(error.contains(&format!("echo 200000 > {}", file.display())), "{error}");
+        assert!(
+            error.contains(&format!("echo 200000 > {}", file.display())),
+            "{error}"
+        );
     }
 }

@@ -14,7 +14,10 @@ pub struct Interrupt {
 impl Interrupt {
     /// From the reading end of a pipe or socket that a signal handler writes to.
     pub fn new(readable: OwnedFd) -> Self {
-        Interrupt { readable, acknowledged: AtomicBool::new(false) }
+        Interrupt {
+            readable,
+            acknowledged: AtomicBool::new(false),
+        }
     }
 
     /// Acknowledges a request, so that the next one can be waited for; [`Interrupt::raised`] stays true.
@@ -29,7 +32,14 @@ impl Interrupt {
             return true;
         }
         let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -46,17 +46,20 @@ pub use scratch::{DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
 pub use setup::{Boot, GuestImage, Setup, VmmProgram};
 pub use share::jail::jailed;
 pub use share::{
-    RootExtras, Sharing, check_rights, check_share, image_mib, make_image, portmapper_program, share_program,
+    RootExtras, Sharing, check_rights, check_share, image_mib, make_image, portmapper_program,
+    share_program,
 };
 pub use start::start;
-pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, driver_attribute, edit_domain, read_twin, twin};
+pub use twin::{
+    DomainEdit, Twin, TwinDisk, TwinError, driver_attribute, edit_domain, read_twin, twin,
+};
 pub use vm::{FindError, Vm, check_identity, running};
 pub use vmm::qemu::disk_arguments::{IOTHREAD, file_option, is_image_setting};
 pub use vmm::qemu::disk_devices::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{
-    DISK_DEVICE, NET_DEVICE, disk_probe_points, read_agent_answers, read_answers, read_command_line, read_console,
-    read_domain_stats, read_guest_disks, read_settings,
+    DISK_DEVICE, NET_DEVICE, disk_probe_points, read_agent_answers, read_answers,
+    read_command_line, read_console, read_domain_stats, read_guest_disks, read_settings,
 };
 pub use vmtax_wire::{Hello, Observed};

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::{
-    CpuSeconds, Inside, Missing, Ping, Probes, QemuThread, ShareFacts, TrialResult, Warning, WorkloadSpec,
+    CpuSeconds, Inside, Missing, Ping, Probes, QemuThread, ShareFacts, TrialResult, Warning,
+    WorkloadSpec,
 };
 use vmtax_wire::{Hello, Observed};
 
@@ -73,8 +74,15 @@ pub trait RunningMachine {
     ///
     /// # Errors
     /// [`MachineError`]; after one the machine is of no more use.
-    fn exec(&mut self, _: CommandRun<'_>, _: Probes, _: &mut Files<'_>) -> Result<Ran, MachineError> {
-        Err(MachineError::Workload("the micro-guest has no kernel and cannot run a command".to_owned()))
+    fn exec(
+        &mut self,
+        _: CommandRun<'_>,
+        _: Probes,
+        _: &mut Files<'_>,
+    ) -> Result<Ran, MachineError> {
+        Err(MachineError::Workload(
+            "the micro-guest has no kernel and cannot run a command".to_owned(),
+        ))
     }
 
     /// Runs a shell line before or after the command, in its environment but without its input; what it prints goes to
@@ -83,7 +91,9 @@ pub trait RunningMachine {
     /// # Errors
     /// As [`RunningMachine::exec`]; and when the line fails, named after its option.
     fn shell(&mut self, _option: &str, _line: &str, _: CommandRun<'_>) -> Result<(), MachineError> {
-        Err(MachineError::Workload("the micro-guest has no kernel and cannot run a shell".to_owned()))
+        Err(MachineError::Workload(
+            "the micro-guest has no kernel and cannot run a shell".to_owned(),
+        ))
     }
 
     /// Restores what the last call changed, then sets these attributes of the measured disk's request queue in the guest.
@@ -91,7 +101,9 @@ pub trait RunningMachine {
     /// # Errors
     /// [`MachineError::BlockQueue`] where the guest refuses one.
     fn set_block_queue(&mut self, _: &BTreeMap<String, String>) -> Result<(), MachineError> {
-        Err(MachineError::BlockQueue("the micro-guest has no kernel with such a queue".to_owned()))
+        Err(MachineError::BlockQueue(
+            "the micro-guest has no kernel with such a queue".to_owned(),
+        ))
     }
 
     /// Has the guest sample and count itself from now on; without effect in a guest without a kernel.
@@ -106,7 +118,11 @@ pub trait RunningMachine {
     ///
     /// # Errors
     /// [`MachineError`] when it does not answer within `timeout`, or has nothing to give.
-    fn stop_sampling(&mut self, _timeout: Duration, _files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+    fn stop_sampling(
+        &mut self,
+        _timeout: Duration,
+        _files: &mut Files<'_>,
+    ) -> Result<Vec<Missing>, MachineError> {
         Ok(Vec::new())
     }
 

@@ -30,7 +30,10 @@ impl VmmProgram {
     /// Whether it was built with an accelerator.
     pub fn has(&self, accelerator: Accelerator) -> bool {
         match self {
-            VmmProgram::Qemu(qemu) => qemu.accelerators.iter().any(|name| name == accelerator.as_str()),
+            VmmProgram::Qemu(qemu) => qemu
+                .accelerators
+                .iter()
+                .any(|name| name == accelerator.as_str()),
         }
     }
 }

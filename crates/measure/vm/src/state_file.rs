@@ -13,9 +13,13 @@ use vmtax_observe::counters::started;
 /// # Errors
 /// Without a folder of this user's, and where it cannot be made.
 pub(crate) fn own(kind: &str) -> io::Result<PathBuf> {
-    let why = || io::Error::other("XDG_RUNTIME_DIR is not set: run vmtax as root, or with --level 0");
+    let why =
+        || io::Error::other("XDG_RUNTIME_DIR is not set: run vmtax as root, or with --level 0");
     let folder = folder(kind).ok_or_else(why)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)?;
     let own = std::process::id() as i32;
     Ok(folder.join(format!("{own}-{}", started(own).unwrap_or(0))))
 }
@@ -28,7 +32,10 @@ pub(crate) fn stale(kind: &str) -> Vec<PathBuf> {
 
 fn stale_in(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).filter(|path| is_stale(path)).collect();
+    let mut files: Vec<PathBuf> = files
+        .map(|entry| entry.path())
+        .filter(|path| is_stale(path))
+        .collect();
     files.sort_by_key(|path| std::cmp::Reverse(writer(path).map(|(_, at)| at)));
     files
 }
@@ -80,7 +87,10 @@ mod tests {
         let own = std::process::id() as i32;
         let at = started(own).unwrap();
         assert!(!is_stale(Path::new(&format!("/x/{own}-{at}"))));
-        assert!(is_stale(Path::new(&format!("/x/{own}-{}", at + 1))), "another process with its PID");
+        assert!(
+            is_stale(Path::new(&format!("/x/{own}-{}", at + 1))),
+            "another process with its PID"
+        );
         assert!(is_stale(Path::new(&format!("/x/{}-5", i32::MAX))));
         assert!(!is_stale(Path::new("/x/notes")) && !is_stale(Path::new("/x/a-b")));
     }
@@ -91,7 +101,10 @@ mod tests {
         for at in [5, 70, 9] {
             fs::write(folder.path().join(format!("{}-{at}", i32::MAX)), "").unwrap();
         }
-        let starts: Vec<u64> = stale_in(folder.path()).iter().filter_map(|path| Some(writer(path)?.1)).collect();
+        let starts: Vec<u64> = stale_in(folder.path())
+            .iter()
+            .filter_map(|path| Some(writer(path)?.1))
+            .collect();
         assert_eq!(starts, [70, 9, 5]);
     }
 

@@ -27,7 +27,9 @@ fn main() {
     let mut seed = 1u64;
     let mut draw = move || {
         // Spread over six decades, as latencies are; an LCG is the least that cannot be foreseen.
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (seed >> 44) + 20
     };
     let drawing = best(|| (0..OPERATIONS).for_each(|_| _ = black_box(draw())));

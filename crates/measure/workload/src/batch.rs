@@ -14,7 +14,9 @@ pub(crate) fn notify(places: &Places, edge: BatchEdge) -> Result<(), WorkloadErr
     retry_on_intr(|| write(agent, &edge.to_bytes())).map_err(|e| WorkloadError::Agent(e.into()))?;
     match retry_on_intr(|| read(agent, &mut [0; 1][..])) {
         Ok(1) => Ok(()),
-        Ok(_) => Err(WorkloadError::Agent(std::io::ErrorKind::UnexpectedEof.into())),
+        Ok(_) => Err(WorkloadError::Agent(
+            std::io::ErrorKind::UnexpectedEof.into(),
+        )),
         Err(e) => Err(WorkloadError::Agent(e.into())),
     }
 }

@@ -19,11 +19,22 @@ unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// So many bytes, which `option` of `workload` asks for.
-    pub fn new(bytes: u64, workload: WorkloadName, option: &'static str) -> Result<Buffer, WorkloadError> {
-        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes.max(1), PAGE).ok());
+    pub fn new(
+        bytes: u64,
+        workload: WorkloadName,
+        option: &'static str,
+    ) -> Result<Buffer, WorkloadError> {
+        let layout = usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| Layout::from_size_align(bytes.max(1), PAGE).ok());
         // SAFETY: the layout's size is not zero.
-        let memory = layout.and_then(|layout| Some((NonNull::new(unsafe { alloc_zeroed(layout) })?, layout)));
-        let (start, layout) = memory.ok_or(WorkloadError::NoMemory { workload, bytes, option })?;
+        let memory = layout
+            .and_then(|layout| Some((NonNull::new(unsafe { alloc_zeroed(layout) })?, layout)));
+        let (start, layout) = memory.ok_or(WorkloadError::NoMemory {
+            workload,
+            bytes,
+            option,
+        })?;
         let mut buffer = Buffer { start, layout };
         let mut random = fastrand::Rng::with_seed(7);
         buffer.bytes().fill_with(|| random.u8(1..));

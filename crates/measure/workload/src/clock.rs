@@ -37,8 +37,21 @@ impl Clock {
             Ok((mhz, error)) => ((1000.0 / mhz * 4_294_967_296.0) as u64, mhz, error, None),
             Err(reason) => (0, 1000.0, 0.0, Some(reason)),
         };
-        let source = if factor == 0 { TimerSource::ClockGettime } else { TimerSource::Tsc };
-        let mut clock = Clock { factor, about: Timer { source, mhz, error, pair_ns: 0.0, reason } };
+        let source = if factor == 0 {
+            TimerSource::ClockGettime
+        } else {
+            TimerSource::Tsc
+        };
+        let mut clock = Clock {
+            factor,
+            about: Timer {
+                source,
+                mhz,
+                error,
+                pair_ns: 0.0,
+                reason,
+            },
+        };
         clock.about.pair_ns = clock.pair_ns();
         clock
     }
@@ -47,7 +60,13 @@ impl Clock {
     #[cfg(test)]
     pub(crate) fn without_tsc(reason: &str) -> Clock {
         let source = TimerSource::ClockGettime;
-        let about = Timer { source, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: Some(reason.to_owned()) };
+        let about = Timer {
+            source,
+            mhz: 1000.0,
+            error: 0.0,
+            pair_ns: 0.0,
+            reason: Some(reason.to_owned()),
+        };
         Clock { factor: 0, about }
     }
 
@@ -86,7 +105,11 @@ impl Clock {
     #[inline(always)]
     pub fn ns(&self, start: u64, stop: u64) -> u64 {
         let ticks = stop.saturating_sub(start);
-        if self.factor != 0 { ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64 } else { ticks }
+        if self.factor != 0 {
+            ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64
+        } else {
+            ticks
+        }
     }
 
     /// Does something, and records how long it took.
@@ -118,7 +141,10 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 fn gettime_ns(clock: libc::clockid_t) -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `t` is valid for writing.
     unsafe { libc::clock_gettime(clock, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -146,7 +172,13 @@ fn moment() -> Result<Moment, String> {
         }
         last = after;
         if after - before < best.0 {
-            best = (after - before, Moment { ticks: before + (after - before) / 2, ns });
+            best = (
+                after - before,
+                Moment {
+                    ticks: before + (after - before) / 2,
+                    ns,
+                },
+            );
         }
     }
     Ok(best.1)
@@ -163,8 +195,9 @@ fn calibrate_tsc() -> Result<(f64, f64), String> {
     if gettime_ns(libc::CLOCK_MONOTONIC_RAW) == 0 {
         return Err("there is no CLOCK_MONOTONIC_RAW to calibrate the TSC against".to_owned());
     }
-    let mhz =
-        |a: Moment, b: Moment| (b.ticks.saturating_sub(a.ticks)) as f64 * 1000.0 / (b.ns.max(a.ns + 1) - a.ns) as f64;
+    let mhz = |a: Moment, b: Moment| {
+        (b.ticks.saturating_sub(a.ticks)) as f64 * 1000.0 / (b.ns.max(a.ns + 1) - a.ns) as f64
+    };
     let first = moment()?;
     std::thread::sleep(WINDOW);
     let second = moment()?;
@@ -176,7 +209,10 @@ fn calibrate_tsc() -> Result<(f64, f64), String> {
         return Err(format!("the TSC ticks at {whole:.3} MHz"));
     }
     if error > AGREEMENT {
-        return Err(format!("two calibrations of the TSC differ by {:.2} %", error * 100.0));
+        return Err(format!(
+            "two calibrations of the TSC differ by {:.2} %",
+            error * 100.0
+        ));
     }
     same_on_every_cpu(third, whole)?;
     Ok((whole, error))
@@ -185,7 +221,9 @@ fn calibrate_tsc() -> Result<(f64, f64), String> {
 /// Visits each CPU this thread may use and compares its TSC with what the calibration predicts.
 fn same_on_every_cpu(origin: Moment, mhz: f64) -> Result<(), String> {
     // A kernel without affinity calls cannot be asked; one CPU needs no asking.
-    let Ok(allowed) = sched_getaffinity(None) else { return Ok(()) };
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return Ok(());
+    };
     if allowed.count() < 2 {
         return Ok(());
     }
@@ -201,7 +239,11 @@ fn same_on_every_cpu(origin: Moment, mhz: f64) -> Result<(), String> {
             let off_ns = (here.ticks as f64 - origin.ticks as f64 - foretold).abs() * 1000.0 / mhz;
             // The rate is only known to within AGREEMENT, so distance from the origin widens the bound.
             let bound = SKEW_NS + (here.ns - origin.ns) as f64 * AGREEMENT;
-            if off_ns > bound { Err(format!("the TSC of CPU {cpu} is {off_ns:.0} ns off")) } else { Ok(()) }
+            if off_ns > bound {
+                Err(format!("the TSC of CPU {cpu} is {off_ns:.0} ns off"))
+            } else {
+                Ok(())
+            }
         });
         if verdict.is_err() {
             break;

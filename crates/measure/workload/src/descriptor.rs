@@ -138,7 +138,9 @@ impl Descriptor {
             Preset::Full => self.presets.full,
         };
         let settings = self.name.reference().iter().chain(more);
-        settings.fold(WorkloadSpec::new(self.name), |spec, (option, value)| spec.with(option, value))
+        settings.fold(WorkloadSpec::new(self.name), |spec, (option, value)| {
+            spec.with(option, value)
+        })
     }
 }
 
@@ -157,7 +159,10 @@ fn typed<W: Workload>(name: WorkloadName, values: Vec<Value>) -> Result<W, Workl
 }
 
 /// The typed options of a spec of this workload.
-pub(crate) fn options_of<W: Workload>(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<W, WorkloadError> {
+pub(crate) fn options_of<W: Workload>(
+    spec: &WorkloadSpec,
+    known: &[OptionInfo],
+) -> Result<W, WorkloadError> {
     typed(spec.name, options::parse(spec, known)?)
 }
 
@@ -168,9 +173,15 @@ pub struct Checked {
 }
 
 impl Checked {
-    pub(crate) fn new(spec: &WorkloadSpec, descriptor: &'static Descriptor) -> Result<Checked, WorkloadError> {
+    pub(crate) fn new(
+        spec: &WorkloadSpec,
+        descriptor: &'static Descriptor,
+    ) -> Result<Checked, WorkloadError> {
         let values = options::parse(spec, descriptor.options)?;
-        Ok(Checked { descriptor, work: (descriptor.parse)(spec.name, values)? })
+        Ok(Checked {
+            descriptor,
+            work: (descriptor.parse)(spec.name, values)?,
+        })
     }
 
     /// Which workload it is.
@@ -181,7 +192,11 @@ impl Checked {
     /// The spec as it takes effect: every option, values in canonical spelling (`65536` becomes `64K`). Checked again
     /// it stays as it is.
     pub fn spec(&self) -> WorkloadSpec {
-        options::spec(self.descriptor.name, self.descriptor.options, &self.work.values())
+        options::spec(
+            self.descriptor.name,
+            self.descriptor.options,
+            &self.work.values(),
+        )
     }
 
     /// What it takes, in a shared tree that has `tree_files` files.
@@ -200,6 +215,10 @@ impl Checked {
     /// finds missing in the kernel is no error: it is in [`TrialResult::unsupported`].
     pub fn run(&self, places: &Places) -> Result<TrialResult, WorkloadError> {
         let clock = Clock::calibrate();
-        Ok(self.work.run(&clock, places)?.result(self.spec(), clock.about().clone(), kernel_identity()))
+        Ok(self.work.run(&clock, places)?.result(
+            self.spec(),
+            clock.about().clone(),
+            kernel_identity(),
+        ))
     }
 }

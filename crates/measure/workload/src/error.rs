@@ -14,7 +14,9 @@ pub enum WorkloadError {
     #[error("{0} runs your command: use `vmtax exec -- CMD`")]
     CommandAlone(WorkloadName),
     /// A bug of its declaration.
-    #[error("{0}: an option is declared with other values than its field takes; please report this")]
+    #[error(
+        "{0}: an option is declared with other values than its field takes; please report this"
+    )]
     Declaration(WorkloadName),
     /// The workload has no such option.
     #[error("{workload} has no option '{option}': choose from {known}")]
@@ -92,7 +94,9 @@ pub enum WorkloadError {
         fix: &'static str,
     },
     /// More stamps of single requests than are kept.
-    #[error("{workload}.count={asked}: stamps of at most {most} requests are kept: give a smaller count")]
+    #[error(
+        "{workload}.count={asked}: stamps of at most {most} requests are kept: give a smaller count"
+    )]
     TooMany {
         /// Which workload.
         workload: WorkloadName,
@@ -102,7 +106,9 @@ pub enum WorkloadError {
         most: u64,
     },
     /// The time stamp counter will not do, and nothing else gives stamps that both sides of a machine share.
-    #[error("stamps of single requests need a time stamp counter, and here {0}: see `vmtax doctor`")]
+    #[error(
+        "stamps of single requests need a time stamp counter, and here {0}: see `vmtax doctor`"
+    )]
     NoStamps(String),
     /// No io_uring.
     #[error(

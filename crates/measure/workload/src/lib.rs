@@ -31,7 +31,9 @@ pub use workloads::disk::{BlockWork, block_work, requests};
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
-pub use workloads::net_rr::{RESPONSE_TIMEOUT, RoundTripWork, WARM_UP, round_trip_work, round_trips};
+pub use workloads::net_rr::{
+    RESPONSE_TIMEOUT, RoundTripWork, WARM_UP, round_trip_work, round_trips,
+};
 pub use workloads::syscalls::shortest_call;
 
 use vmtax_model::{Places, Series, TrialResult, WorkloadName, WorkloadSpec};
@@ -58,7 +60,10 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
 /// # Errors
 /// As [`run`]; [`WorkloadError::NoRequests`] for workloads other than `disk` and `net-rr`, [`WorkloadError::TooMany`], and
 /// [`WorkloadError::NoStamps`] where the clock is not the time stamp counter.
-pub fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
+pub fn run_with_series(
+    spec: &WorkloadSpec,
+    places: &Places,
+) -> Result<(TrialResult, Series), WorkloadError> {
     match spec.name {
         WorkloadName::Disk => workloads::disk::run_with_series(spec, places),
         WorkloadName::NetRr => workloads::net_rr::run_with_series(spec, places),
@@ -79,9 +84,14 @@ pub fn set_option(spec: &mut WorkloadSpec, option: &str, value: &str) -> Result<
 /// # Errors
 /// As [`check`].
 pub fn set_duration(spec: &mut WorkloadSpec, seconds: f64) -> Result<(), WorkloadError> {
-    if descriptor(spec.name).options.iter().any(|option| option.name == options::TIME) {
+    if descriptor(spec.name)
+        .options
+        .iter()
+        .any(|option| option.name == options::TIME)
+    {
         let each = seconds / check(spec)?.parts() as f64;
-        spec.options.insert(options::TIME.to_owned(), each.to_string());
+        spec.options
+            .insert(options::TIME.to_owned(), each.to_string());
     }
     Ok(())
 }

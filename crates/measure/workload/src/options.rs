@@ -58,38 +58,96 @@ type Text = &'static str;
 type Texts = &'static [&'static str];
 
 /// A whole number from `min` to `max`: a `u64`, or a `u32` where `max` allows.
-pub(crate) const fn count(name: Text, default: Text, (min, max): (u64, u64), help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::Count { min, max } }
+pub(crate) const fn count(
+    name: Text,
+    default: Text,
+    (min, max): (u64, u64),
+    help: Text,
+) -> OptionInfo {
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::Count { min, max },
+    }
 }
 
 /// Bytes from `min` to `max`, a multiple of `multiple`: a `u64`.
-pub(crate) const fn size(name: Text, default: Text, (min, max): (u64, u64), multiple: u64, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::Size { min, max, multiple } }
+pub(crate) const fn size(
+    name: Text,
+    default: Text,
+    (min, max): (u64, u64),
+    multiple: u64,
+    help: Text,
+) -> OptionInfo {
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::Size { min, max, multiple },
+    }
 }
 
 /// Seconds from `min` to `max`: an `f64`.
-pub(crate) const fn seconds(name: Text, default: Text, (min, max): (f64, f64), help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::Seconds { min, max } }
+pub(crate) const fn seconds(
+    name: Text,
+    default: Text,
+    (min, max): (f64, f64),
+    help: Text,
+) -> OptionInfo {
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::Seconds { min, max },
+    }
 }
 
 /// A ratio up to a million: an `f64`.
 pub(crate) const fn ratio(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::Ratio }
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::Ratio,
+    }
 }
 
 /// `on` or `off`: a `bool`.
 pub(crate) const fn switch(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::Switch }
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::Switch,
+    }
 }
 
 /// One of the words: a [`Word`].
 pub(crate) const fn one_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::OneOf(words) }
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::OneOf(words),
+    }
 }
 
 /// Some of the words: [`Words`], of which `default` gives none.
 pub(crate) const fn some_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, aliases: &[], kind: Kind::SomeOf(words) }
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind: Kind::SomeOf(words),
+    }
 }
 
 /// One of an option's words.
@@ -127,22 +185,43 @@ impl OptionInfo {
     /// The value, where the text is one that is allowed.
     fn parse(&self, text: &str) -> Option<Value> {
         let text = text.trim();
-        let real = |min, max| text.parse::<f64>().ok().filter(|x| (min..=max).contains(x)).map(Value::Real);
+        let real = |min, max| {
+            text.parse::<f64>()
+                .ok()
+                .filter(|x| (min..=max).contains(x))
+                .map(Value::Real)
+        };
         match self.kind {
-            Kind::Count { min, max } => text.parse().ok().filter(|n| (min..=max).contains(n)).map(Value::Number),
-            Kind::Size { min, max, multiple } => {
-                parse_size(text).filter(|n| (min..=max).contains(n) && n % multiple == 0).map(Value::Number)
-            }
+            Kind::Count { min, max } => text
+                .parse()
+                .ok()
+                .filter(|n| (min..=max).contains(n))
+                .map(Value::Number),
+            Kind::Size { min, max, multiple } => parse_size(text)
+                .filter(|n| (min..=max).contains(n) && n % multiple == 0)
+                .map(Value::Number),
             Kind::Seconds { min, max } => real(min, max),
             Kind::Ratio => real(0.0, 1e6),
-            Kind::Switch => ["on", "off"].contains(&text).then(|| Value::Switch(text == "on")),
-            Kind::OneOf(words) => words.iter().find(|w| **w == current(text)).map(|w| Value::Word(w)),
+            Kind::Switch => ["on", "off"]
+                .contains(&text)
+                .then(|| Value::Switch(text == "on")),
+            Kind::OneOf(words) => words
+                .iter()
+                .find(|w| **w == current(text))
+                .map(|w| Value::Word(w)),
             Kind::SomeOf(_) if text == self.default => Some(Value::Words(Vec::new())),
             Kind::SomeOf(words) => {
                 let given: Vec<&str> = text.split(',').map(str::trim).collect();
                 // In the table's order and each once, so that two ways to say the same are equal.
-                let chosen = words.iter().copied().filter(|w| given.contains(w)).collect();
-                given.iter().all(|g| words.contains(g)).then_some(Value::Words(chosen))
+                let chosen = words
+                    .iter()
+                    .copied()
+                    .filter(|w| given.contains(w))
+                    .collect();
+                given
+                    .iter()
+                    .all(|g| words.contains(g))
+                    .then_some(Value::Words(chosen))
             }
         }
     }
@@ -165,14 +244,26 @@ impl OptionInfo {
         match self.kind {
             Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Size { min, max, multiple } => {
-                let step = if multiple > 1 { format!(", a multiple of {multiple}") } else { String::new() };
-                format!("a size from {} to {}{step}, such as 4096, 64K, 2G", size_text(min), size_text(max))
+                let step = if multiple > 1 {
+                    format!(", a multiple of {multiple}")
+                } else {
+                    String::new()
+                };
+                format!(
+                    "a size from {} to {}{step}, such as 4096, 64K, 2G",
+                    size_text(min),
+                    size_text(max)
+                )
             }
             Kind::Seconds { min, max } => format!("seconds from {min} to {max}, such as 0.5"),
             Kind::Ratio => "a ratio from 0 to 1000000, such as 1.5".to_owned(),
             Kind::Switch => "on or off".to_owned(),
             Kind::OneOf(words) => format!("one of {}", words.join(", ")),
-            Kind::SomeOf(words) => format!("{}, or some of {} (comma separated)", self.default, words.join(", ")),
+            Kind::SomeOf(words) => format!(
+                "{}, or some of {} (comma separated)",
+                self.default,
+                words.join(", ")
+            ),
         }
     }
 }
@@ -181,8 +272,15 @@ impl OptionInfo {
 ///
 /// # Errors
 /// [`WorkloadError::BadValue`] for a value that another tool's option does not have.
-pub(crate) fn set(spec: &mut WorkloadSpec, known: &[OptionInfo], name: &str, value: &str) -> Result<(), WorkloadError> {
-    let aliases = known.iter().flat_map(|option| option.aliases.iter().map(move |alias| (option.name, alias)));
+pub(crate) fn set(
+    spec: &mut WorkloadSpec,
+    known: &[OptionInfo],
+    name: &str,
+    value: &str,
+) -> Result<(), WorkloadError> {
+    let aliases = known
+        .iter()
+        .flat_map(|option| option.aliases.iter().map(move |alias| (option.name, alias)));
     let mut is_known = false;
     for (option, alias) in aliases.filter(|(_, alias)| alias.name == name) {
         is_known = true;
@@ -194,7 +292,15 @@ pub(crate) fn set(spec: &mut WorkloadSpec, known: &[OptionInfo], name: &str, val
                     workload: spec.name,
                     option: name.to_owned(),
                     value: value.to_owned(),
-                    allowed: format!("one of {}", alias.values.iter().map(|(v, _)| *v).collect::<Vec<_>>().join(", ")),
+                    allowed: format!(
+                        "one of {}",
+                        alias
+                            .values
+                            .iter()
+                            .map(|(v, _)| *v)
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    ),
                 });
             }
         };
@@ -258,8 +364,15 @@ pub(crate) trait Options {
 ///
 /// # Errors
 /// An option other than these, or a value that is not allowed.
-pub(crate) fn parse(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<Vec<Value>, WorkloadError> {
-    if let Some(option) = spec.options.keys().find(|o| known.iter().all(|k| k.name != o.as_str())) {
+pub(crate) fn parse(
+    spec: &WorkloadSpec,
+    known: &[OptionInfo],
+) -> Result<Vec<Value>, WorkloadError> {
+    if let Some(option) = spec
+        .options
+        .keys()
+        .find(|o| known.iter().all(|k| k.name != o.as_str()))
+    {
         return Err(WorkloadError::UnknownOption {
             workload: spec.name,
             option: option.clone(),
@@ -267,7 +380,10 @@ pub(crate) fn parse(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<Vec<Val
         });
     }
     let value = |option: &OptionInfo| {
-        let text = spec.options.get(option.name).map_or(option.default, String::as_str);
+        let text = spec
+            .options
+            .get(option.name)
+            .map_or(option.default, String::as_str);
         option.parse(text).ok_or_else(|| WorkloadError::BadValue {
             workload: spec.name,
             option: option.name.to_owned(),
@@ -280,8 +396,14 @@ pub(crate) fn parse(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<Vec<Val
 
 /// The values as a spec: every option, in canonical spelling.
 pub(crate) fn spec(name: WorkloadName, known: &[OptionInfo], values: &[Value]) -> WorkloadSpec {
-    let options = known.iter().zip(values).map(|(option, value)| (option.name.to_owned(), option.text(value)));
-    WorkloadSpec { name, options: options.collect() }
+    let options = known
+        .iter()
+        .zip(values)
+        .map(|(option, value)| (option.name.to_owned(), option.text(value)));
+    WorkloadSpec {
+        name,
+        options: options.collect(),
+    }
 }
 
 /// What the option is called that says for how long a workload measures.
@@ -293,7 +415,12 @@ pub(crate) fn nanoseconds(seconds: f64) -> u64 {
 }
 
 /// A run that neither its time nor the option `counter`, which is `count`, would end is refused.
-pub(crate) fn must_end(workload: WorkloadName, time: f64, counter: &str, count: u64) -> Result<(), WorkloadError> {
+pub(crate) fn must_end(
+    workload: WorkloadName,
+    time: f64,
+    counter: &str,
+    count: u64,
+) -> Result<(), WorkloadError> {
     if nanoseconds(time) == 0 && count == 0 {
         return Err(WorkloadError::Conflict {
             workload,

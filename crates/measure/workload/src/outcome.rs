@@ -1,8 +1,8 @@
 //! What a workload gives back.
 
 use vmtax_model::{
-    Fairness, Kept, KernelIdentity, Latency, Measure, Metric, Operation, Timer, TrialResult, Unanswered, Unsupported,
-    WorkloadSpec,
+    Fairness, Kept, KernelIdentity, Latency, Measure, Metric, Operation, Timer, TrialResult,
+    Unanswered, Unsupported, WorkloadSpec,
 };
 
 /// What a workload found; [`Yield::result`] adds who, where and how timed.
@@ -25,18 +25,44 @@ impl Yield {
     }
 
     pub fn operation(&mut self, name: &str, latency: Latency) {
-        self.operations.push(Operation { name: name.to_owned(), latency });
+        self.operations.push(Operation {
+            name: name.to_owned(),
+            latency,
+        });
     }
 
     pub fn result(self, spec: WorkloadSpec, timer: Timer, kernel: KernelIdentity) -> TrialResult {
-        let Yield { measures, operations, unsupported, kept, notes, unanswered, fairness, total_s } = self;
+        let Yield {
+            measures,
+            operations,
+            unsupported,
+            kept,
+            notes,
+            unanswered,
+            fairness,
+            total_s,
+        } = self;
         let new = TrialResult::new(spec, timer, kernel);
-        TrialResult { measures, operations, unsupported, kept, notes, unanswered, fairness, total_s, ..new }
+        TrialResult {
+            measures,
+            operations,
+            unsupported,
+            kept,
+            notes,
+            unanswered,
+            fairness,
+            total_s,
+            ..new
+        }
     }
 }
 
 pub(crate) fn kernel_identity() -> KernelIdentity {
     let name = rustix::system::uname();
     let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
-    KernelIdentity { system: text(name.sysname()), release: text(name.release()), version: text(name.version()) }
+    KernelIdentity {
+        system: text(name.sysname()),
+        release: text(name.release()),
+        version: text(name.version()),
+    }
 }

@@ -60,16 +60,24 @@ impl Deref for CheckedPlan {
 impl CheckedStep {
     /// The workloads of each variant, in the plan's order.
     pub fn workloads(&self) -> impl Iterator<Item = &[Checked]> {
-        self.variants.iter().map(|of_variant| of_variant.checked.as_slice())
+        self.variants
+            .iter()
+            .map(|of_variant| of_variant.checked.as_slice())
     }
 
     /// What a variant was asked to run.
     pub fn specs(&self, variant: usize) -> &[WorkloadSpec] {
-        self.variants.get(variant).map_or(&self.plan.workloads, |of_variant| &of_variant.specs)
+        self.variants
+            .get(variant)
+            .map_or(&self.plan.workloads, |of_variant| &of_variant.specs)
     }
 
     /// A variant's workload of a name; `None` where it is not run.
     pub fn workload(&self, variant: usize, name: WorkloadName) -> Option<&Checked> {
-        self.variants.get(variant)?.checked.iter().find(|workload| workload.name() == name)
+        self.variants
+            .get(variant)?
+            .checked
+            .iter()
+            .find(|workload| workload.name() == name)
     }
 }

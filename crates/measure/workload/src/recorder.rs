@@ -19,31 +19,58 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Room for as many requests as are asked for, or as can be made in the time, ns: [`MOST`] at most. Of more that time
     /// allows, the first are kept. 0: no limit.
-    pub fn new(workload: WorkloadName, count: u64, time_ns: u64, clock: &Clock) -> Result<Recorder, WorkloadError> {
+    pub fn new(
+        workload: WorkloadName,
+        count: u64,
+        time_ns: u64,
+        clock: &Clock,
+    ) -> Result<Recorder, WorkloadError> {
         let timer = clock.about();
         if timer.source != TimerSource::Tsc {
-            return Err(WorkloadError::NoStamps(timer.reason.clone().unwrap_or_default()));
+            return Err(WorkloadError::NoStamps(
+                timer.reason.clone().unwrap_or_default(),
+            ));
         }
         if count > MOST {
-            return Err(WorkloadError::TooMany { workload, asked: count, most: MOST });
+            return Err(WorkloadError::TooMany {
+                workload,
+                asked: count,
+                most: MOST,
+            });
         }
-        let timed = if time_ns == 0 { MOST } else { ((time_ns as f64 / 1e9 * FASTEST) as u64 + 1).min(MOST) };
+        let timed = if time_ns == 0 {
+            MOST
+        } else {
+            ((time_ns as f64 / 1e9 * FASTEST) as u64 + 1).min(MOST)
+        };
         let requests = if count == 0 { timed } else { count.min(timed) };
         let mut room = Vec::new();
-        room.try_reserve_exact(requests as usize).map_err(|_| WorkloadError::NoMemory {
-            workload,
-            bytes: requests * size_of::<Stamped>() as u64,
-            option: COUNT,
-        })?;
+        room.try_reserve_exact(requests as usize)
+            .map_err(|_| WorkloadError::NoMemory {
+                workload,
+                bytes: requests * size_of::<Stamped>() as u64,
+                option: COUNT,
+            })?;
         // Not zeros: those the system would only promise.
-        room.resize(requests as usize, Stamped { begin: u64::MAX, end: u64::MAX, key: u64::MAX });
+        room.resize(
+            requests as usize,
+            Stamped {
+                begin: u64::MAX,
+                end: u64::MAX,
+                key: u64::MAX,
+            },
+        );
         Ok(Recorder { room, kept: 0 })
     }
 
     #[inline(always)]
     pub fn note(&mut self, begin: u64, end: u64, offset: u64) {
         if let Some(place) = self.room.get_mut(self.kept) {
-            *place = Stamped { begin, end, key: offset };
+            *place = Stamped {
+                begin,
+                end,
+                key: offset,
+            };
             self.kept += 1;
         }
     }
@@ -53,9 +80,14 @@ impl Recorder {
         let mut operations = self.room;
         operations.truncate(self.kept);
         // Counters of two CPUs may differ by less than would show in figures.
-        operations.iter_mut().for_each(|o| o.end = o.end.max(o.begin));
+        operations
+            .iter_mut()
+            .for_each(|o| o.end = o.end.max(o.begin));
         operations.sort_unstable_by_key(|o| o.begin);
-        Series { mhz: clock.about().mhz, operations }
+        Series {
+            mhz: clock.about().mhz,
+            operations,
+        }
     }
 }
 
@@ -74,7 +106,9 @@ mod tests {
         assert_eq!(room(10, 0).unwrap(), 10);
         assert_eq!(room(MOST, 1_000_000).unwrap(), 1_001);
         assert_eq!(room(0, 3_600_000_000_000).unwrap(), MOST);
-        assert!(matches!(room(MOST + 1, 0), Err(WorkloadError::TooMany { asked, .. }) if asked == MOST + 1));
+        assert!(
+            matches!(room(MOST + 1, 0), Err(WorkloadError::TooMany { asked, .. }) if asked == MOST + 1)
+        );
     }
 
     #[test]
@@ -86,7 +120,11 @@ mod tests {
         }
         let series = recorder.series(&clock);
         assert_eq!(
-            series.operations.iter().map(|o| (o.begin, o.end)).collect::<Vec<_>>(),
+            series
+                .operations
+                .iter()
+                .map(|o| (o.begin, o.end))
+                .collect::<Vec<_>>(),
             [(10, 40), (20, 30), (50, 50)]
         );
         assert_eq!(Series::from_bytes(&series.to_bytes()).unwrap(), series);
@@ -94,7 +132,12 @@ mod tests {
 
     #[test]
     fn without_a_tsc_the_reason_is_told() {
-        let refused = recorder(1, 0, &Clock::without_tsc("the TSC goes backwards")).err().unwrap();
-        assert!(refused.to_string().contains("here the TSC goes backwards"), "{refused}");
+        let refused = recorder(1, 0, &Clock::without_tsc("the TSC goes backwards"))
+            .err()
+            .unwrap();
+        assert!(
+            refused.to_string().contains("here the TSC goes backwards"),
+            "{refused}"
+        );
     }
 }

@@ -14,8 +14,11 @@ use vmtax_model::{Places, Unsupported, WorkloadName};
 pub(crate) const SCRATCH: &str = "scratch";
 pub(crate) const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-pub(crate) const DROP: OptionInfo =
-    switch("drop", "off", "empty this system's caches of files and names before what is to be cold; needs root");
+pub(crate) const DROP: OptionInfo = switch(
+    "drop",
+    "off",
+    "empty this system's caches of files and names before what is to be cold; needs root",
+);
 
 /// A file takes whole pages, and its name part of one: what they take of a tree's room, bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -24,23 +27,38 @@ pub(crate) const NAME_BYTES: u64 = 64;
 /// Where the shared tree is.
 pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
     let what = "a shared tree";
-    let path = places.share.as_deref().ok_or(WorkloadError::NoPlace { workload, what, option: "--share DIR" })?;
+    let path = places.share.as_deref().ok_or(WorkloadError::NoPlace {
+        workload,
+        what,
+        option: "--share DIR",
+    })?;
     // A share that was not mounted must not pass for an empty one.
-    std::fs::read_dir(path).map(|_| path).map_err(|e| error("read the folder", path, e))
+    std::fs::read_dir(path)
+        .map(|_| path)
+        .map_err(|e| error("read the folder", path, e))
 }
 
 pub(crate) const READ_ONLY: &str = "the share may only be read";
 
 pub(crate) fn is_read_only(places: &Places) -> bool {
-    let at = places.share.as_deref().and_then(|share| rustix::fs::statvfs(share).ok());
+    let at = places
+        .share
+        .as_deref()
+        .and_then(|share| rustix::fs::statvfs(share).ok());
     at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// What a workload that writes says of a share that may only be read: that it is not known, not that it failed.
 pub(crate) fn read_only(workload: WorkloadName) -> Yield {
-    let why = |metric| Unsupported { metric, reason: READ_ONLY.to_owned() };
+    let why = |metric| Unsupported {
+        metric,
+        reason: READ_ONLY.to_owned(),
+    };
     let unsupported = workload.metrics().map(why).collect();
-    Yield { unsupported, ..Yield::default() }
+    Yield {
+        unsupported,
+        ..Yield::default()
+    }
 }
 
 /// A folder of this workload's own in the share: what a killed trial left there is removed. The folder goes when
@@ -52,9 +70,16 @@ pub(crate) fn own_folder(workload: WorkloadName, places: &Places) -> Result<Fold
 }
 
 /// The same with what an earlier trial kept in it.
-pub(crate) fn kept_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
+pub(crate) fn kept_folder(
+    workload: WorkloadName,
+    places: &Places,
+) -> Result<Folder, WorkloadError> {
     let folder = named_folder(workload, places)?;
-    if folder.0.is_dir() { Ok(folder) } else { make(folder) }
+    if folder.0.is_dir() {
+        Ok(folder)
+    } else {
+        make(folder)
+    }
 }
 
 fn make(folder: Folder) -> Result<Folder, WorkloadError> {
@@ -66,8 +91,14 @@ fn named_folder(workload: WorkloadName, places: &Places) -> Result<Folder, Workl
     let scratch = root(workload, places)?.join(SCRATCH);
     if !scratch.is_dir() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
-        let fix = "this workload writes, and writes there alone: make that folder in the shared tree";
-        return Err(WorkloadError::File { action: "write in", path: scratch, source, fix });
+        let fix =
+            "this workload writes, and writes there alone: make that folder in the shared tree";
+        return Err(WorkloadError::File {
+            action: "write in",
+            path: scratch,
+            source,
+            fix,
+        });
     }
     Ok(Folder(scratch.join(format!("vmtax-{workload}"))))
 }
@@ -85,7 +116,9 @@ impl Folder {
         for _ in 0..20 {
             match std::fs::remove_dir_all(&self.0) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-                Err(e) if e.raw_os_error() == Some(libc::ENOTEMPTY) => std::thread::sleep(Duration::from_millis(50)),
+                Err(e) if e.raw_os_error() == Some(libc::ENOTEMPTY) => {
+                    std::thread::sleep(Duration::from_millis(50))
+                }
                 done => return done,
             }
         }
@@ -103,18 +136,31 @@ impl Drop for Folder {
 }
 
 /// The error of a call on a file of the share.
-pub(crate) fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> WorkloadError {
+pub(crate) fn error(
+    action: &'static str,
+    path: impl AsRef<Path>,
+    source: impl Into<io::Error>,
+) -> WorkloadError {
     let source = source.into();
     let fix = match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "give more room where the tree is, or ask for less",
         Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n` and fs.file-max, or ask for fewer",
-        Some(libc::EROFS) => "share the tree so that it may be written to, or leave this workload out",
+        Some(libc::EROFS) => {
+            "share the tree so that it may be written to, or leave this workload out"
+        }
         Some(libc::EACCES | libc::EPERM) => "run as a user who may do that, or give another tree",
         Some(libc::ENOENT | libc::ENOTDIR) => "see that the tree is there and nobody changes it",
-        Some(libc::EIO | libc::ETIMEDOUT | libc::ENOTCONN | libc::ESTALE) => "see whether the server still runs",
+        Some(libc::EIO | libc::ETIMEDOUT | libc::ENOTCONN | libc::ESTALE) => {
+            "see whether the server still runs"
+        }
         _ => "give another tree, or another way to share it",
     };
-    WorkloadError::File { action, path: path.as_ref().to_owned(), source, fix }
+    WorkloadError::File {
+        action,
+        path: path.as_ref().to_owned(),
+        source,
+        fix,
+    }
 }
 
 /// Empties this system's caches of files and names, where that is wanted.

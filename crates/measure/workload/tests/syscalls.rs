@@ -13,7 +13,9 @@ use vmtax_workload::run;
 static ONE: Mutex<()> = Mutex::new(());
 
 fn syscalls(only: &str) -> TrialResult {
-    let spec = WorkloadSpec::new(WorkloadName::Syscalls).with("time", 0.02).with("only", only);
+    let spec = WorkloadSpec::new(WorkloadName::Syscalls)
+        .with("time", 0.02)
+        .with("only", only);
     run(&spec, &Places::default()).unwrap()
 }
 
@@ -24,7 +26,10 @@ fn every_kind_of_call_has_a_figure_here_and_nothing_is_left() {
     let before = fds();
     let got = syscalls("all");
     assert_eq!(got.unsupported, []);
-    let kinds: Vec<_> = Metric::ALL.iter().filter(|m| m.id().starts_with("syscalls.")).collect();
+    let kinds: Vec<_> = Metric::ALL
+        .iter()
+        .filter(|m| m.id().starts_with("syscalls."))
+        .collect();
     for metric in &kinds {
         let ns = got.value(**metric).unwrap();
         assert!((1.0..1e8).contains(&ns), "{metric}: {ns} ns");
@@ -51,18 +56,37 @@ fn only_what_is_asked_for_is_measured() {
 
 /// From here on, the calling thread and what it starts get `errno` for the call `number`.
 fn refuse(number: libc::c_long, errno: i32) {
-    let op = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let op = |code: u32, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
     let mut program = [
         op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, number as u32),
-        op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        op(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            number as u32,
+        ),
+        op(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ),
         op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: the filter outlives the call, which copies it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter),
+            0
+        );
     }
 }
 
@@ -70,15 +94,69 @@ fn refuse(number: libc::c_long, errno: i32) {
 fn what_the_kernel_lacks_is_unsupported_and_the_rest_goes_on() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (number, errno, only, metric, reason) in [
-        (libc::SYS_getpid, libc::ENOSYS, "getpid", Metric::SyscallGetpid, "ENOSYS: getpid"),
-        (libc::SYS_open, libc::ENOENT, "read_null", Metric::SyscallReadNull, "ENOENT: open /dev/null"),
-        (libc::SYS_stat, libc::ENOSYS, "stat", Metric::SyscallStat, "ENOSYS: stat"),
-        (libc::SYS_pipe2, libc::ENOSYS, "pipe", Metric::SyscallPipe, "ENOSYS: pipe2"),
-        (libc::SYS_fork, libc::EPERM, "fork", Metric::SyscallFork, "EPERM: fork"),
-        (libc::SYS_fork, libc::ENOSYS, "context_switch", Metric::SyscallContextSwitch, "ENOSYS: fork"),
-        (libc::SYS_execveat, libc::ENOSYS, "exec", Metric::SyscallExec, "ENOSYS: execveat"),
-        (libc::SYS_memfd_create, libc::ENOSYS, "exec", Metric::SyscallExec, "ENOSYS: memfd_create"),
-        (libc::SYS_tgkill, libc::ENOSYS, "signal", Metric::SyscallSignal, "ENOSYS: tgkill"),
+        (
+            libc::SYS_getpid,
+            libc::ENOSYS,
+            "getpid",
+            Metric::SyscallGetpid,
+            "ENOSYS: getpid",
+        ),
+        (
+            libc::SYS_open,
+            libc::ENOENT,
+            "read_null",
+            Metric::SyscallReadNull,
+            "ENOENT: open /dev/null",
+        ),
+        (
+            libc::SYS_stat,
+            libc::ENOSYS,
+            "stat",
+            Metric::SyscallStat,
+            "ENOSYS: stat",
+        ),
+        (
+            libc::SYS_pipe2,
+            libc::ENOSYS,
+            "pipe",
+            Metric::SyscallPipe,
+            "ENOSYS: pipe2",
+        ),
+        (
+            libc::SYS_fork,
+            libc::EPERM,
+            "fork",
+            Metric::SyscallFork,
+            "EPERM: fork",
+        ),
+        (
+            libc::SYS_fork,
+            libc::ENOSYS,
+            "context_switch",
+            Metric::SyscallContextSwitch,
+            "ENOSYS: fork",
+        ),
+        (
+            libc::SYS_execveat,
+            libc::ENOSYS,
+            "exec",
+            Metric::SyscallExec,
+            "ENOSYS: execveat",
+        ),
+        (
+            libc::SYS_memfd_create,
+            libc::ENOSYS,
+            "exec",
+            Metric::SyscallExec,
+            "ENOSYS: memfd_create",
+        ),
+        (
+            libc::SYS_tgkill,
+            libc::ENOSYS,
+            "signal",
+            Metric::SyscallSignal,
+            "ENOSYS: tgkill",
+        ),
         (
             libc::SYS_sched_setaffinity,
             libc::ENOSYS,
@@ -93,7 +171,13 @@ fn what_the_kernel_lacks_is_unsupported_and_the_rest_goes_on() {
         });
         let got = got.join().unwrap();
         assert_eq!(got.unsupported.len(), 1, "{reason}: {:?}", got.unsupported);
-        assert_eq!((got.unsupported[0].metric, got.unsupported[0].reason.as_str()), (metric, reason));
+        assert_eq!(
+            (
+                got.unsupported[0].metric,
+                got.unsupported[0].reason.as_str()
+            ),
+            (metric, reason)
+        );
         assert_eq!(got.value(metric), None);
         assert!(got.value(Metric::SyscallClockRaw).is_some());
         assert!(got.summary(only).is_none());

@@ -41,12 +41,21 @@ impl<'a> ObservedTrials<'a> {
         let is_observed = |t: &&TrialRecord| t.probes.follows_requests() && t.result().is_some();
         let devices = match recording.plan.study {
             // Of imported traces without requests there is no such file.
-            Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => Vec::new(),
-            Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
+            Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => {
+                Vec::new()
+            }
+            Study::VmLayers(_) | Study::Import(_) => {
+                vmtax_layers::join_vm(&recording.trial_folder(0))?
+            }
             _ => Vec::new(),
         };
         let trials = recording.trials.iter().filter(is_observed).collect();
-        Ok(ObservedTrials { recording, run: Run::of(recording, false)?.id, trials, devices })
+        Ok(ObservedTrials {
+            recording,
+            run: Run::of(recording, false)?.id,
+            trials,
+            devices,
+        })
     }
 
     /// Whether nothing was observed.
@@ -63,15 +72,40 @@ impl<'a> ObservedTrials<'a> {
     ///
     /// # Errors
     /// [`ExportError`] when a trace cannot be read, or of `pass_on`.
-    pub fn for_each(&self, mut pass_on: impl FnMut(Trial<'_>) -> Result<(), ExportError>) -> Result<(), ExportError> {
+    pub fn for_each(
+        &self,
+        mut pass_on: impl FnMut(Trial<'_>) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
         let run = self.run.as_str();
         for record in &self.trials {
             let joined = vmtax_layers::join(&self.recording.trial_folder(record.number), record)?;
             let (number, machine, round) = (record.number, record.machine, record.round);
-            pass_on(Trial { run, number, machine, variant: &record.variant, round, joined: &joined })?;
+            pass_on(Trial {
+                run,
+                number,
+                machine,
+                variant: &record.variant,
+                round,
+                joined: &joined,
+            })?;
         }
-        for (number, VmTrial { machine, device, joined }) in (0..).zip(&self.devices) {
-            pass_on(Trial { run, number, machine: *machine, variant: device, round: 0, joined })?;
+        for (
+            number,
+            VmTrial {
+                machine,
+                device,
+                joined,
+            },
+        ) in (0..).zip(&self.devices)
+        {
+            pass_on(Trial {
+                run,
+                number,
+                machine: *machine,
+                variant: device,
+                round: 0,
+                joined,
+            })?;
         }
         Ok(())
     }

@@ -24,7 +24,11 @@ const STATES: [(State, &str, &str); 9] = [
     (State::Runnable, "runnable", "runnable_ns"),
     (State::GuestRunnable, "guest_runnable", "guest_runnable_ns"),
     (State::CpuWakeUp, "cpu_wake_up", "cpu_wake_up_ns"),
-    (State::GuestCpuWakeUp, "guest_cpu_wake_up", "guest_cpu_wake_up_ns"),
+    (
+        State::GuestCpuWakeUp,
+        "guest_cpu_wake_up",
+        "guest_cpu_wake_up_ns",
+    ),
     (State::Lock, "lock", "lock_ns"),
     (State::Waiting, "waiting", "waiting_ns"),
     (State::InRing, "in_ring", "in_ring_ns"),
@@ -45,10 +49,20 @@ fn identity<'n>() -> Vec<(&'n str, Column)> {
 
 /// The cells of [`identity`].
 fn identify(sheet: &Sheet) -> impl Fn(u32) -> [Cell; 6] + use<> {
-    let [run, machine, variant] = [&sheet.run, sheet.machine.as_str(), &sheet.variant].map(ByteArray::from);
+    let [run, machine, variant] =
+        [&sheet.run, sheet.machine.as_str(), &sheet.variant].map(ByteArray::from);
     let (round, trial) = (sheet.round, sheet.number);
     let text = |t: &ByteArray| Cell::Text(t.clone());
-    move |request| [text(&run), text(&machine), text(&variant), Cell::Int(round), Cell::Int(trial), Cell::Int(request)]
+    move |request| {
+        [
+            text(&run),
+            text(&machine),
+            text(&variant),
+            Cell::Int(round),
+            Cell::Int(trial),
+            Cell::Int(request),
+        ]
+    }
 }
 
 /// A table with a row for each joined request.
@@ -69,7 +83,12 @@ impl<W: Write + Send> Requests<W> {
         let mut columns = identity();
         columns.push(("offset", Column::Long(vec![])));
         let names = checkpoint_columns();
-        columns.extend(names.iter().enumerate().map(|(i, name)| (name.as_str(), time(i))));
+        columns.extend(
+            names
+                .iter()
+                .enumerate()
+                .map(|(i, name)| (name.as_str(), time(i))),
+        );
         columns.extend(STATES.map(|(_, _, column)| (column, Column::Long(vec![]))));
         columns.push(("unexplained_ns", Column::Long(vec![])));
         Table::new("table of requests", out, columns).map(Requests)
@@ -86,8 +105,13 @@ impl<W: Write + Send> Requests<W> {
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
         let identity = identify(sheet);
         for r in &sheet.requests {
-            let between = r.checkpoints[1..Checkpoint::COUNT - 1].iter().map(|at| Cell::Maybe(*at));
-            let times = [Cell::Long(r.begin())].into_iter().chain(between).chain([Cell::Long(r.end())]);
+            let between = r.checkpoints[1..Checkpoint::COUNT - 1]
+                .iter()
+                .map(|at| Cell::Maybe(*at));
+            let times = [Cell::Long(r.begin())]
+                .into_iter()
+                .chain(between)
+                .chain([Cell::Long(r.end())]);
             let mut states = [0; STATES.len()];
             for slice in &r.slices {
                 if let Some(at) = STATES.iter().position(|(state, ..)| *state == slice.state) {
@@ -95,7 +119,11 @@ impl<W: Write + Send> Requests<W> {
                 }
             }
             let states = states.map(Cell::Long);
-            let row = identity(r.number).into_iter().chain([Cell::Long(r.offset)]).chain(times).chain(states);
+            let row = identity(r.number)
+                .into_iter()
+                .chain([Cell::Long(r.offset)])
+                .chain(times)
+                .chain(states);
             self.0.push(row.chain([Cell::Long(r.unexplained())]))?;
         }
         Ok(())
@@ -136,25 +164,42 @@ impl<W: Write + Send> Segments<W> {
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
         let identity = identify(sheet);
         // Each text once: a row has copies that point to it.
-        let checkpoints = Checkpoint::ALL.map(|checkpoint| ByteArray::from(name(checkpoint).as_str()));
+        let checkpoints =
+            Checkpoint::ALL.map(|checkpoint| ByteArray::from(name(checkpoint).as_str()));
         let states = STATES.map(|(_, name, _)| ByteArray::from(name));
-        let text_of_state = |state| STATES.iter().position(|(s, ..)| *s == state).map(|at| states[at].clone());
+        let text_of_state = |state| {
+            STATES
+                .iter()
+                .position(|(s, ..)| *s == state)
+                .map(|at| states[at].clone())
+        };
         let [guest, host] = [Who::Guest, Who::Host].map(|who| ByteArray::from(sheet.name(who)));
         let thread = |i: u16| ByteArray::from(sheet.name(Who::Thread(i)));
-        let threads: Vec<ByteArray> =
-            (0..sheet.threads.len()).filter_map(|i| u16::try_from(i).ok()).map(thread).collect();
+        let threads: Vec<ByteArray> = (0..sheet.threads.len())
+            .filter_map(|i| u16::try_from(i).ok())
+            .map(thread)
+            .collect();
         for r in &sheet.requests {
             for s in &r.slices {
                 let who = match s.who {
                     Who::Guest => guest.clone(),
                     Who::Host => host.clone(),
-                    Who::Thread(i) => threads.get(usize::from(i)).cloned().unwrap_or_else(|| thread(i)),
+                    Who::Thread(i) => threads
+                        .get(usize::from(i))
+                        .cloned()
+                        .unwrap_or_else(|| thread(i)),
                 };
                 let state = text_of_state(s.state).unwrap_or_default();
-                let words = [checkpoints[s.from as usize].clone(), checkpoints[s.to as usize].clone(), state, who];
+                let words = [
+                    checkpoints[s.from as usize].clone(),
+                    checkpoints[s.to as usize].clone(),
+                    state,
+                    who,
+                ];
                 let words = words.map(Cell::Text);
                 let times = [Cell::Long(s.begin), Cell::Long(s.end)];
-                self.0.push(identity(r.number).into_iter().chain(words).chain(times))?;
+                self.0
+                    .push(identity(r.number).into_iter().chain(words).chain(times))?;
             }
         }
         Ok(())

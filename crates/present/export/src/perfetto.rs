@@ -2,8 +2,9 @@
 //! slice for each segment of a request's way, and arrows that follow the request from slice to slice.
 
 use crate::proto::{
-    DebugAnnotation, INCREMENTAL_STATE_CLEARED, Interned, InternedData, Kind, NEEDS_INCREMENTAL_STATE,
-    ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+    DebugAnnotation, INCREMENTAL_STATE_CLEARED, Interned, InternedData, Kind,
+    NEEDS_INCREMENTAL_STATE, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor,
+    TrackEvent,
 };
 use crate::record::{Record, Sheet, Slice};
 use crate::{ExportError, Trial};
@@ -42,7 +43,13 @@ impl Names {
         }
         let iid = self.0.len() as u64 + 1;
         self.0.insert(name.to_owned(), iid);
-        (iid, Some(Interned { iid: Some(iid), name: Some(name.to_owned()) }))
+        (
+            iid,
+            Some(Interned {
+                iid: Some(iid),
+                name: Some(name.to_owned()),
+            }),
+        )
     }
 }
 
@@ -108,19 +115,35 @@ impl<W: Write> Perfetto<W> {
     ///
     /// # Errors
     /// [`ExportError::Write`] when they cannot be written.
-    pub fn add(&mut self, trial: &Trial, which: impl Fn(&JoinedRequest) -> bool) -> Result<(), ExportError> {
+    pub fn add(
+        &mut self,
+        trial: &Trial,
+        which: impl Fn(&JoinedRequest) -> bool,
+    ) -> Result<(), ExportError> {
         self.sheet(&Sheet::of(trial, which))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
-        self.trial(sheet).map_err(|source| ExportError::Write { what: "Perfetto trace", source })
+        self.trial(sheet).map_err(|source| ExportError::Write {
+            what: "Perfetto trace",
+            source,
+        })
     }
 
     fn trial(&mut self, sheet: &Sheet) -> std::io::Result<()> {
         self.trials += 1;
-        let mut tracks = Tracks { sheet, base: self.trials * TRACKS, lanes: HashMap::new(), next: 1 };
+        let mut tracks = Tracks {
+            sheet,
+            base: self.trials * TRACKS,
+            lanes: HashMap::new(),
+            next: 1,
+        };
         self.descriptor(tracks.process())?;
-        let mut drawn: Vec<Drawn> = sheet.requests.iter().flat_map(|r| slices(r, self.trials)).collect();
+        let mut drawn: Vec<Drawn> = sheet
+            .requests
+            .iter()
+            .flat_map(|r| slices(r, self.trials))
+            .collect();
         drawn.sort_by_key(|d| d.begin);
         let mut lanes = Vec::with_capacity(drawn.len());
         for d in &drawn {
@@ -143,18 +166,32 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn descriptor(&mut self, descriptor: TrackDescriptor) -> std::io::Result<()> {
-        self.write(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() }, 0)
+        self.write(
+            TracePacket {
+                track_descriptor: Some(descriptor),
+                ..TracePacket::default()
+            },
+            0,
+        )
     }
 
     fn event(&mut self, at: u64, drawn: &Drawn, track: u64, kind: Kind) -> std::io::Result<()> {
-        let mut event = TrackEvent { r#type: Some(kind as i32), track_uuid: Some(track), ..TrackEvent::default() };
+        let mut event = TrackEvent {
+            r#type: Some(kind as i32),
+            track_uuid: Some(track),
+            ..TrackEvent::default()
+        };
         let mut interned = None;
         if kind == Kind::SliceBegin {
             let (name, new_name) = self.names.number(&drawn.name);
             let (category, new_category) = self.categories.number(drawn.category);
             event.name_iid = Some(name);
             event.category_iids = vec![category];
-            *(if drawn.last { &mut event.terminating_flow_ids } else { &mut event.flow_ids }) = vec![drawn.flow];
+            *(if drawn.last {
+                &mut event.terminating_flow_ids
+            } else {
+                &mut event.flow_ids
+            }) = vec![drawn.flow];
             event.debug_annotations = drawn.request.map(annotations).unwrap_or_default();
             let is_new = new_name.is_some() || new_category.is_some();
             interned = is_new.then(|| InternedData {
@@ -173,7 +210,11 @@ impl<W: Write> Perfetto<W> {
 
     fn write(&mut self, packet: TracePacket, flags: u32) -> std::io::Result<()> {
         let first = self.packet.is_empty();
-        let flags = if first { INCREMENTAL_STATE_CLEARED } else { flags };
+        let flags = if first {
+            INCREMENTAL_STATE_CLEARED
+        } else {
+            flags
+        };
         let packet = TracePacket {
             trusted_packet_sequence_id: Some(SEQUENCE),
             sequence_flags: (flags != 0).then_some(flags),
@@ -182,7 +223,9 @@ impl<W: Write> Perfetto<W> {
         self.packet.clear();
         // A trace is the repetition of its field 1, so that packets can be written one by one.
         self.packet.push(1 << 3 | 2);
-        packet.encode_length_delimited(&mut self.packet).map_err(std::io::Error::other)?;
+        packet
+            .encode_length_delimited(&mut self.packet)
+            .map_err(std::io::Error::other)?;
         self.out.write_all(&self.packet)
     }
 
@@ -191,7 +234,10 @@ impl<W: Write> Perfetto<W> {
     /// # Errors
     /// [`ExportError::Write`] when it cannot be written.
     pub fn finish(mut self) -> Result<(), ExportError> {
-        self.out.flush().map_err(|source| ExportError::Write { what: "Perfetto trace", source })
+        self.out.flush().map_err(|source| ExportError::Write {
+            what: "Perfetto trace",
+            source,
+        })
     }
 }
 
@@ -214,7 +260,11 @@ fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
             place: Place::of(s),
             begin: s.begin,
             end: s.end,
-            name: if s.state == State::Running { stretch } else { format!("{stretch} ({})", s.state.label()) },
+            name: if s.state == State::Running {
+                stretch
+            } else {
+                format!("{stretch} ({})", s.state.label())
+            },
             category: s.state.label(),
             flow,
             last: i + 1 == record.slices.len(),
@@ -225,9 +275,14 @@ fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
 }
 
 fn annotations(record: &Record) -> Vec<DebugAnnotation> {
-    let figures = [("request", u64::from(record.number)), ("disk offset", record.offset)];
-    let annotation =
-        |(name, value): (&str, u64)| DebugAnnotation { name: Some(name.to_owned()), uint_value: Some(value) };
+    let figures = [
+        ("request", u64::from(record.number)),
+        ("disk offset", record.offset),
+    ];
+    let annotation = |(name, value): (&str, u64)| DebugAnnotation {
+        name: Some(name.to_owned()),
+        uint_value: Some(value),
+    };
     figures.map(annotation).into()
 }
 
@@ -248,10 +303,26 @@ impl Tracks<'_> {
 
     fn process(&self) -> TrackDescriptor {
         let sheet = self.sheet;
-        let variant = if sheet.variant.is_empty() { String::new() } else { format!(" {}", sheet.variant) };
-        let name = format!("{}{variant}, round {}, trial {}", sheet.machine, sheet.round + 1, sheet.number);
-        let process = ProcessDescriptor { pid: Some(self.pid()), process_name: Some(name) };
-        TrackDescriptor { uuid: Some(self.base), process: Some(process), ..TrackDescriptor::default() }
+        let variant = if sheet.variant.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", sheet.variant)
+        };
+        let name = format!(
+            "{}{variant}, round {}, trial {}",
+            sheet.machine,
+            sheet.round + 1,
+            sheet.number
+        );
+        let process = ProcessDescriptor {
+            pid: Some(self.pid()),
+            process_name: Some(name),
+        };
+        TrackDescriptor {
+            uuid: Some(self.base),
+            process: Some(process),
+            ..TrackDescriptor::default()
+        }
     }
 
     /// The lane for a slice, and its description when it is new. Slices must come in the order in which they begin.
@@ -266,19 +337,36 @@ impl Tracks<'_> {
         let first = lanes.is_empty();
         lanes.push((drawn.end, uuid));
         let name = drawn.place.name(self.sheet);
-        let track = TrackDescriptor { uuid: Some(uuid), parent_uuid: Some(self.base), ..TrackDescriptor::default() };
+        let track = TrackDescriptor {
+            uuid: Some(uuid),
+            parent_uuid: Some(self.base),
+            ..TrackDescriptor::default()
+        };
         let descriptor = match drawn.place {
             Place::Thread(i) if first => {
-                let tid = self.sheet.threads.get(usize::from(i)).map_or(0, |(_, tid)| *tid);
+                let tid = self
+                    .sheet
+                    .threads
+                    .get(usize::from(i))
+                    .map_or(0, |(_, tid)| *tid);
                 let thread = ThreadDescriptor {
                     pid: Some(self.pid()),
                     tid: Some(self.pid().saturating_add(i32::from(i) + 1)),
                     thread_name: Some(format!("{name} (tid {tid})")),
                 };
-                TrackDescriptor { thread: Some(thread), ..track }
+                TrackDescriptor {
+                    thread: Some(thread),
+                    ..track
+                }
             }
-            Place::Thread(_) => TrackDescriptor { name: Some(format!("{name}, more at once")), ..track },
-            _ => TrackDescriptor { name: Some(name), ..track },
+            Place::Thread(_) => TrackDescriptor {
+                name: Some(format!("{name}, more at once")),
+                ..track
+            },
+            _ => TrackDescriptor {
+                name: Some(name),
+                ..track
+            },
         };
         (uuid, Some(descriptor))
     }

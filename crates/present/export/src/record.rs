@@ -79,8 +79,15 @@ impl Sheet {
             machine: trial.machine,
             variant: trial.variant.to_owned(),
             round: trial.round,
-            threads: joined.threads.iter().enumerate().map(|(i, t)| (name(i), t.tid)).collect(),
-            requests: chosen().map(|(r, number)| record(joined, r, number, origin)).collect(),
+            threads: joined
+                .threads
+                .iter()
+                .enumerate()
+                .map(|(i, t)| (name(i), t.tid))
+                .collect(),
+            requests: chosen()
+                .map(|(r, number)| record(joined, r, number, origin))
+                .collect(),
         }
     }
 
@@ -89,7 +96,10 @@ impl Sheet {
         match who {
             Who::Guest => "guest",
             Who::Host => "host kernel",
-            Who::Thread(i) => self.threads.get(usize::from(i)).map_or("worker", |(name, _)| name),
+            Who::Thread(i) => self
+                .threads
+                .get(usize::from(i))
+                .map_or("worker", |(name, _)| name),
         }
     }
 }
@@ -101,7 +111,10 @@ fn record(trial: &JoinedTrial, request: &JoinedRequest, number: u32, origin: u64
     let slices = request.segments.iter().map(|segment| {
         let begin = at;
         at += segment.ticks;
-        let before = request.checkpoints().take_while(|(s, _)| *s < segment.to).last();
+        let before = request
+            .checkpoints()
+            .take_while(|(s, _)| *s < segment.to)
+            .last();
         Slice {
             from: before.map_or(Checkpoint::Begin, |(s, _)| s),
             to: segment.to,
@@ -112,5 +125,10 @@ fn record(trial: &JoinedTrial, request: &JoinedRequest, number: u32, origin: u64
         }
     });
     let slices = slices.collect();
-    Record { number, offset: request.key, checkpoints: Checkpoint::ALL.map(|s| request.at(s).map(ns)), slices }
+    Record {
+        number,
+        offset: request.key,
+        checkpoints: Checkpoint::ALL.map(|s| request.at(s).map(ns)),
+        slices,
+    }
 }

@@ -23,29 +23,63 @@ pub struct Run {
 
 impl Run {
     pub fn of(recording: &Recording, hash_host: bool) -> Result<Run, ExportError> {
-        let Recording { manifest, plan, host, .. } = recording;
+        let Recording {
+            manifest,
+            plan,
+            host,
+            ..
+        } = recording;
         let began: Timestamp = manifest.started.parse().map_err(|_| ExportError::Started {
             folder: recording.folder.clone(),
             started: manifest.started.chars().take(40).collect(),
         })?;
         let identity = &host.identity;
-        let name = if hash_host { &identity.id } else { &identity.name };
+        let name = if hash_host {
+            &identity.id
+        } else {
+            &identity.name
+        };
         let name = name.clone().filter(|name| !name.is_empty());
-        if let Some(length) = name.as_ref().map(String::len).filter(|length| *length > LONGEST_HOST) {
-            return Err(ExportError::HostName { folder: recording.folder.clone(), length });
+        if let Some(length) = name
+            .as_ref()
+            .map(String::len)
+            .filter(|length| *length > LONGEST_HOST)
+        {
+            return Err(ExportError::HostName {
+                folder: recording.folder.clone(),
+                length,
+            });
         }
         // The host's name is left out: a short hash of a name can be guessed.
         let seed = plan.seed.to_string();
-        let parts = [&manifest.started, &plan.name, &seed, &host.kernel, &host.cpu.model];
-        let parts = parts.into_iter().chain(&identity.id).chain(&manifest.command);
+        let parts = [
+            &manifest.started,
+            &plan.name,
+            &seed,
+            &host.kernel,
+            &host.cpu.model,
+        ];
+        let parts = parts
+            .into_iter()
+            .chain(&identity.id)
+            .chain(&manifest.command);
         let mut hash = Sha256::new();
         for part in parts {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = hash
+            .finalize()
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         Ok(Run {
-            id: format!("{}-{}-{digest}", began.strftime("%Y%m%dT%H%M%SZ"), plan.name),
+            id: format!(
+                "{}-{}-{digest}",
+                began.strftime("%Y%m%dT%H%M%SZ"),
+                plan.name
+            ),
             date: began.strftime("%Y-%m-%d").to_string(),
             host: name,
             is_hashed: hash_host,

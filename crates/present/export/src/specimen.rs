@@ -33,12 +33,24 @@ fn request(number: u32, begin: u64) -> Record {
         if let Some(before) = slices.last().filter(|s| s.to != *to) {
             from = before.to;
         }
-        slices.push(Slice { from, to: *to, state: *state, who: *who, begin: at, end: at + ns });
+        slices.push(Slice {
+            from,
+            to: *to,
+            state: *state,
+            who: *who,
+            begin: at,
+            end: at + ns,
+        });
         at += ns;
         checkpoints[*to as usize] = Some(at);
     }
     checkpoints[Checkpoint::End as usize] = Some(at + REST);
-    Record { number, offset: u64::from(number) * 4096, checkpoints, slices }
+    Record {
+        number,
+        offset: u64::from(number) * 4096,
+        checkpoints,
+        slices,
+    }
 }
 
 /// A trial whose requests begin every `apart` ns: below 155,000 they overlap.
@@ -50,6 +62,8 @@ pub fn sheet(number: u32, variant: &str, requests: u32, apart: u64) -> Sheet {
         variant: variant.to_owned(),
         round: number / 2,
         threads: vec![("main loop".to_owned(), 4242), ("worker".to_owned(), 4250)],
-        requests: (0..requests).map(|i| request(i, u64::from(i) * apart)).collect(),
+        requests: (0..requests)
+            .map(|i| request(i, u64::from(i) * apart))
+            .collect(),
     }
 }

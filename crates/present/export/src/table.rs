@@ -1,12 +1,16 @@
 //! A flat Parquet table, written row group by row group with the format's column writers.
 
 use crate::ExportError;
-use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
+use parquet::basic::{
+    Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
+};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{
+    SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
+};
 use parquet::schema::types::{ColumnPath, Type};
 use std::io::Write;
 use std::sync::Arc;
@@ -67,17 +71,22 @@ impl Column {
 
     fn field(&self, name: &str) -> Result<Arc<Type>> {
         let repetition = match self {
-            Column::Maybe(_) | Column::MaybeText(_) | Column::MaybeFloat(_) | Column::MaybeTime(_) => {
-                Repetition::OPTIONAL
-            }
+            Column::Maybe(_)
+            | Column::MaybeText(_)
+            | Column::MaybeFloat(_)
+            | Column::MaybeTime(_) => Repetition::OPTIONAL,
             _ => Repetition::REQUIRED,
         };
         let logical = match self {
             Column::Text(_) | Column::MaybeText(_) => Some(LogicalType::String),
-            Column::MaybeTime(_) => Some(LogicalType::Timestamp { is_adjusted_to_u_t_c: true, unit: TimeUnit::MICROS }),
+            Column::MaybeTime(_) => Some(LogicalType::Timestamp {
+                is_adjusted_to_u_t_c: true,
+                unit: TimeUnit::MICROS,
+            }),
             _ => None,
         };
-        let builder = Type::primitive_type_builder(name, self.physical()).with_repetition(repetition);
+        let builder =
+            Type::primitive_type_builder(name, self.physical()).with_repetition(repetition);
         builder.with_logical_type(logical).build().map(Arc::new)
     }
 
@@ -85,7 +94,9 @@ impl Column {
         let large = |v: u64| ParquetError::General(format!("{v} is too large"));
         let long = |v: u64| i64::try_from(v).map_err(|_| large(v));
         match (self, cell) {
-            (Column::Int(all), Cell::Int(v)) => all.push(i32::try_from(v).map_err(|_| large(v.into()))?),
+            (Column::Int(all), Cell::Int(v)) => {
+                all.push(i32::try_from(v).map_err(|_| large(v.into()))?)
+            }
             (Column::Long(all), Cell::Long(v)) => all.push(long(v)?),
             (Column::Maybe(all), Cell::Maybe(v)) => all.push(v.map(long).transpose()?),
             (Column::Text(all), Cell::Text(v)) => all.push(v),
@@ -93,22 +104,33 @@ impl Column {
             (Column::Float(all), Cell::Float(v)) => all.push(v),
             (Column::MaybeFloat(all), Cell::MaybeFloat(v)) => all.push(v),
             (Column::MaybeTime(all), Cell::MaybeTime(v)) => all.push(v),
-            _ => return Err(ParquetError::General("a value is not of its column's type".to_owned())),
+            _ => {
+                return Err(ParquetError::General(
+                    "a value is not of its column's type".to_owned(),
+                ));
+            }
         }
         Ok(())
     }
 
     /// Writes the values and forgets them.
-    fn write<W: Write + Send>(&mut self, group: &mut SerializedRowGroupWriter<'_, W>) -> Result<()> {
+    fn write<W: Write + Send>(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+    ) -> Result<()> {
         let Some(mut writer) = group.next_column()? else {
-            return Err(ParquetError::General("more columns than the schema has".to_owned()));
+            return Err(ParquetError::General(
+                "more columns than the schema has".to_owned(),
+            ));
         };
         match self {
             Column::Int(all) => write_all::<Int32Type>(&mut writer, all)?,
             Column::Long(all) => write_all::<Int64Type>(&mut writer, all)?,
             Column::Text(all) => write_all::<ByteArrayType>(&mut writer, all)?,
             Column::Float(all) => write_all::<DoubleType>(&mut writer, all)?,
-            Column::Maybe(all) | Column::MaybeTime(all) => write_optional::<Int64Type>(&mut writer, all)?,
+            Column::Maybe(all) | Column::MaybeTime(all) => {
+                write_optional::<Int64Type>(&mut writer, all)?
+            }
             Column::MaybeText(all) => write_optional::<ByteArrayType>(&mut writer, all)?,
             Column::MaybeFloat(all) => write_optional::<DoubleType>(&mut writer, all)?,
         };
@@ -117,16 +139,24 @@ impl Column {
 }
 
 /// Writes the values and empties the list, whose memory the next ones take.
-fn write_all<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: &mut Vec<T::T>) -> Result<usize> {
+fn write_all<T: DataType>(
+    writer: &mut SerializedColumnWriter<'_>,
+    all: &mut Vec<T::T>,
+) -> Result<usize> {
     let written = writer.typed::<T>().write_batch(all, None, None)?;
     all.clear();
     Ok(written)
 }
 
-fn write_optional<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: &mut Vec<Option<T::T>>) -> Result<usize> {
+fn write_optional<T: DataType>(
+    writer: &mut SerializedColumnWriter<'_>,
+    all: &mut Vec<Option<T::T>>,
+) -> Result<usize> {
     let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
     let values: Vec<T::T> = all.drain(..).flatten().collect();
-    writer.typed::<T>().write_batch(&values, Some(&levels), None)
+    writer
+        .typed::<T>()
+        .write_batch(&values, Some(&levels), None)
 }
 
 /// A column of text.
@@ -144,14 +174,21 @@ pub struct Table<W: Write + Send> {
 
 impl<W: Write + Send> Table<W> {
     /// A table of these columns; `what` it is, for errors.
-    pub fn new(what: &'static str, out: W, columns: Vec<(&str, Column)>) -> Result<Self, ExportError> {
+    pub fn new(
+        what: &'static str,
+        out: W,
+        columns: Vec<(&str, Column)>,
+    ) -> Result<Self, ExportError> {
         // The library panics where it cannot; once this went well it can.
         getrandom::fill(&mut [0]).map_err(|source| ExportError::Random { what, source })?;
         Self::begin(what, out, columns).map_err(|source| ExportError::Parquet { what, source })
     }
 
     fn begin(what: &'static str, out: W, columns: Vec<(&str, Column)>) -> Result<Self> {
-        let fields = columns.iter().map(|(name, column)| column.field(name)).collect::<Result<Vec<_>>>()?;
+        let fields = columns
+            .iter()
+            .map(|(name, column)| column.field(name))
+            .collect::<Result<Vec<_>>>()?;
         let schema = Type::group_type_builder(what).with_fields(fields).build()?;
         let mut properties = WriterProperties::builder()
             .set_statistics_enabled(EnabledStatistics::Chunk)
@@ -169,27 +206,43 @@ impl<W: Write + Send> Table<W> {
                     .set_column_dictionary_enabled(path.clone(), false)
                     .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
                 // The dictionary says which texts there are; comparing each takes long.
-                Physical::BYTE_ARRAY => properties.set_column_statistics_enabled(path, EnabledStatistics::None),
+                Physical::BYTE_ARRAY => {
+                    properties.set_column_statistics_enabled(path, EnabledStatistics::None)
+                }
                 _ => properties,
             };
         }
         let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
-        Ok(Table { what, file, columns: columns.into_iter().map(|(_, column)| column).collect(), rows: 0 })
+        Ok(Table {
+            what,
+            file,
+            columns: columns.into_iter().map(|(_, column)| column).collect(),
+            rows: 0,
+        })
     }
 
     /// Adds a row: a cell for each column, in their order.
     pub fn push(&mut self, row: impl IntoIterator<Item = Cell>) -> Result<(), ExportError> {
-        self.push_row(row).map_err(|source| ExportError::Parquet { what: self.what, source })
+        self.push_row(row).map_err(|source| ExportError::Parquet {
+            what: self.what,
+            source,
+        })
     }
 
     fn push_row(&mut self, row: impl IntoIterator<Item = Cell>) -> Result<()> {
         let mut cells = row.into_iter();
         for column in &mut self.columns {
-            let cell = cells.next().ok_or_else(|| ParquetError::General("a row is too short".to_owned()))?;
+            let cell = cells
+                .next()
+                .ok_or_else(|| ParquetError::General("a row is too short".to_owned()))?;
             column.push(cell)?;
         }
         self.rows += 1;
-        if self.rows == ROW_GROUP { self.flush() } else { Ok(()) }
+        if self.rows == ROW_GROUP {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -205,6 +258,9 @@ impl<W: Write + Send> Table<W> {
     pub fn finish(mut self) -> Result<(), ExportError> {
         let rest = if self.rows > 0 { self.flush() } else { Ok(()) };
         rest.and_then(|()| self.file.close().map(drop))
-            .map_err(|source| ExportError::Parquet { what: self.what, source })
+            .map_err(|source| ExportError::Parquet {
+                what: self.what,
+                source,
+            })
     }
 }

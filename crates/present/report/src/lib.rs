@@ -13,17 +13,19 @@ mod vms;
 
 pub use doctor::doctor;
 pub use engine::{
-    Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section, Table, Tile, Tone,
+    Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section,
+    Table, Tile, Tone,
 };
 pub use json::{findings_json, json, plain_json};
 pub use studies::{
-    antipatterns, check, compare, exec, exits, fleet, growth, history, import, layers, overhead, profile, reproduction,
-    shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers, vm_packets,
+    antipatterns, check, compare, exec, exits, fleet, growth, history, import, layers, overhead,
+    profile, reproduction, shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers, vm_packets,
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;
 pub use top::{
-    TOP_COLUMNS, TopColumn, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top, unknown_columns,
+    TOP_COLUMNS, TopColumn, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top,
+    unknown_columns,
 };
 pub use vms::vms;
 pub use vmtax_model::number::counted;

@@ -10,7 +10,10 @@ use vmtax_recording::Recording;
 
 /// Every trial of the recording, or the one with this number, in sysbench's figures. Empty when there is none.
 pub fn sysbench(recording: &Recording, number: Option<u32>) -> String {
-    let chosen = recording.trials.iter().filter(|t| number.is_none_or(|n| n == t.number));
+    let chosen = recording
+        .trials
+        .iter()
+        .filter(|t| number.is_none_or(|n| n == t.number));
     chosen.map(trial).collect::<Vec<_>>().join("\n")
 }
 
@@ -49,7 +52,12 @@ pub fn result(result: &TrialResult) -> String {
 }
 
 fn done(out: &mut String, result: &TrialResult) {
-    let options: Vec<String> = result.workload.options.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let options: Vec<String> = result
+        .workload
+        .options
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
     if !options.is_empty() {
         let _ = writeln!(out, "  options: {}", plain(&options.join(" ")));
     }
@@ -67,7 +75,10 @@ fn done(out: &mut String, result: &TrialResult) {
         (Metric::FileioReadBandwidth, "read, MiB/s:"),
         (Metric::FileioWriteBandwidth, "written, MiB/s:"),
     ];
-    if let Some(v) = result.value(Metric::CpuEvents).or_else(|| result.value(Metric::ThreadsEvents)) {
+    if let Some(v) = result
+        .value(Metric::CpuEvents)
+        .or_else(|| result.value(Metric::ThreadsEvents))
+    {
         line("events per second:", format!("{v:.2}"));
     }
     for (metric, name) in rates {
@@ -87,12 +98,23 @@ fn done(out: &mut String, result: &TrialResult) {
     }
     if let Some(f) = &result.fairness {
         line("threads:", f.threads.to_string());
-        line("events (avg/stddev):", format!("{:.4}/{:.2}", f.events_mean, f.events_stddev));
-        line("execution time (avg/stddev), s:", format!("{:.4}/{:.2}", f.time_mean_s, f.time_stddev_s));
+        line(
+            "events (avg/stddev):",
+            format!("{:.4}/{:.2}", f.events_mean, f.events_stddev),
+        );
+        line(
+            "execution time (avg/stddev), s:",
+            format!("{:.4}/{:.2}", f.time_mean_s, f.time_stddev_s),
+        );
     }
     operations(out, result);
     for u in &result.unsupported {
-        let _ = writeln!(out, "  {:<32}unsupported: {}", u.metric.label(), plain(&u.reason));
+        let _ = writeln!(
+            out,
+            "  {:<32}unsupported: {}",
+            u.metric.label(),
+            plain(&u.reason)
+        );
     }
     for kept in &result.kept {
         let keeping = match kept.keeping {
@@ -100,7 +122,12 @@ fn done(out: &mut String, result: &TrialResult) {
             Keeping::Lost => "lost",
             Keeping::Refused => "refused",
         };
-        let _ = writeln!(out, "  {:<32}{keeping:<9}{}", plain(&kept.what), plain(&kept.detail));
+        let _ = writeln!(
+            out,
+            "  {:<32}{keeping:<9}{}",
+            plain(&kept.what),
+            plain(&kept.detail)
+        );
     }
     for note in &result.notes {
         let _ = writeln!(out, "  note: {}", plain(note));
@@ -120,7 +147,10 @@ fn events(result: &TrialResult) -> Latency {
 
 fn is_sysbench(result: &TrialResult) -> bool {
     use WorkloadName::{Cpu, Fileio, Memory, Mutex, Threads};
-    matches!(result.workload.name, Cpu | Threads | Mutex | Memory | Fileio)
+    matches!(
+        result.workload.name,
+        Cpu | Threads | Mutex | Memory | Fileio
+    )
 }
 
 /// A line for each kind of operation, where there are several or sysbench has no such test.
@@ -136,9 +166,19 @@ fn operations(out: &mut String, result: &TrialResult) {
     for operation in &result.operations {
         let name = plain(&operation.name);
         if let Some(s) = operation.latency.summary() {
-            let [min, avg, p95, p99, max] =
-                [s.min_ns as f64, s.mean_ns, s.p95_ns as f64, s.p99_ns as f64, s.max_ns as f64].map(nanoseconds);
-            let _ = writeln!(out, "  {name:<20}{:>10}{min:>11}{avg:>11}{p95:>11}{p99:>11}{max:>11}", s.count);
+            let [min, avg, p95, p99, max] = [
+                s.min_ns as f64,
+                s.mean_ns,
+                s.p95_ns as f64,
+                s.p99_ns as f64,
+                s.max_ns as f64,
+            ]
+            .map(nanoseconds);
+            let _ = writeln!(
+                out,
+                "  {name:<20}{:>10}{min:>11}{avg:>11}{p95:>11}{p99:>11}{max:>11}",
+                s.count
+            );
         }
     }
 }

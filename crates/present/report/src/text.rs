@@ -8,7 +8,10 @@ pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => ' ',
-            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => '\u{fffd}',
+            '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' => '\u{fffd}',
             c if c.is_control() => '\u{fffd}',
             c => c,
         })
@@ -23,7 +26,9 @@ pub fn printable(page: &str) -> String {
 /// `text` in lines of at most `width` columns, the first after `first`, the others after `other`.
 pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
     // Options of commands have hyphens: not to be broken there.
-    let options = Options::new(width).initial_indent(first).subsequent_indent(other);
+    let options = Options::new(width)
+        .initial_indent(first)
+        .subsequent_indent(other);
     let options = options.word_splitter(WordSplitter::NoHyphenation);
     let mut lines = textwrap::fill(&plain(text), options);
     lines.push('\n');
@@ -41,23 +46,41 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
     let indent = if first.trim().is_empty() { first } else { "  " };
     let mut lines = vec![indent.to_owned()];
     let words = shell_words(&command);
-    let (words, comment) = words.split_at(words.iter().position(|word| word.starts_with('#')).unwrap_or(words.len()));
+    let (words, comment) = words.split_at(
+        words
+            .iter()
+            .position(|word| word.starts_with('#'))
+            .unwrap_or(words.len()),
+    );
     for word in words {
-        let last = lines.last_mut().filter(|line| columns(line) + columns(word) + " \\".len() < width);
+        let last = lines
+            .last_mut()
+            .filter(|line| columns(line) + columns(word) + " \\".len() < width);
         match last {
             Some(line) if line.trim().is_empty() => line.push_str(word),
             Some(line) => line.extend([" ", word]),
             None => lines.push(format!("{indent}  {word}")),
         }
     }
-    let lines: Vec<String> = lines.into_iter().filter(|line| !line.trim().is_empty()).collect();
-    let head = if first.trim().is_empty() { String::new() } else { format!("{}\n", first.trim_end()) };
+    let lines: Vec<String> = lines
+        .into_iter()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let head = if first.trim().is_empty() {
+        String::new()
+    } else {
+        format!("{}\n", first.trim_end())
+    };
     let comment = comment.join(" ");
     let comment = match comment.trim_start_matches('#').trim_start() {
         "" => String::new(),
         text => wrapped(text, width, &format!("{indent}# "), &format!("{indent}# ")),
     };
-    let command = if lines.is_empty() { String::new() } else { lines.join(" \\\n") + "\n" };
+    let command = if lines.is_empty() {
+        String::new()
+    } else {
+        lines.join(" \\\n") + "\n"
+    };
     format!("{head}{command}{comment}")
 }
 
@@ -77,7 +100,10 @@ fn shell_words(command: &str) -> Vec<&str> {
 
 /// `text` in lines of at most `width` columns for a table's cell: broken between words only.
 pub fn cell(text: &str, width: usize) -> String {
-    textwrap::fill(&plain(text), Options::new(width).word_splitter(WordSplitter::NoHyphenation))
+    textwrap::fill(
+        &plain(text),
+        Options::new(width).word_splitter(WordSplitter::NoHyphenation),
+    )
 }
 
 /// A titled list, each item after `bullet`; nothing where there is no item. An item's further lines are to be copied.
@@ -88,7 +114,12 @@ pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, wi
     out.push_str(&format!("\n{title}\n"));
     for item in items {
         let mut lines = item.split('\n');
-        out.push_str(&wrapped(lines.next().unwrap_or_default(), width, bullet, "  "));
+        out.push_str(&wrapped(
+            lines.next().unwrap_or_default(),
+            width,
+            bullet,
+            "  ",
+        ));
         lines.for_each(|line| out.push_str(&command_lines(line, width, "    ")));
     }
 }
@@ -129,7 +160,11 @@ pub struct Paint(pub bool);
 impl Paint {
     /// `text` in the colour with this SGR code.
     pub fn with(self, code: &str, text: &str) -> String {
-        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.0 {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// `text` in bold.
@@ -146,23 +181,38 @@ mod tests {
     fn nothing_a_terminal_obeys_is_left() {
         let hostile = "a\u{1b}[31mb\u{9b}2Jc\rd\ne\u{7}f\u{202e}g\u{7f}";
         let text = plain(hostile);
-        assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
+        assert!(
+            !text.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{text:?}"
+        );
         assert!(text.contains("[31mb") && text.contains("d e"), "{text:?}");
     }
 
     #[test]
     fn a_long_command_is_broken_where_a_shell_joins_it_again() {
-        let command =
-            "vmtax exec --memory 2G --kernel ./vmlinux --qemu-arg '-device edu' -- sh -c 'sleep 0.5; echo a b'";
-        assert_eq!(command_lines("vmtax vms", 80, "Next: "), "Next: vmtax vms\n");
+        let command = "vmtax exec --memory 2G --kernel ./vmlinux --qemu-arg '-device edu' -- sh -c 'sleep 0.5; echo a b'";
+        assert_eq!(
+            command_lines("vmtax vms", 80, "Next: "),
+            "Next: vmtax vms\n"
+        );
         for width in [40, 60, 80] {
             let text = command_lines(command, width, "Next: ");
-            assert!(text.starts_with("Next:\n  vmtax exec") && text.lines().all(|l| columns(l) <= width), "{text}");
+            assert!(
+                text.starts_with("Next:\n  vmtax exec")
+                    && text.lines().all(|l| columns(l) <= width),
+                "{text}"
+            );
             let joined = text.trim_start_matches("Next:").replace("\\\n", "");
-            assert_eq!(joined.split_whitespace().collect::<Vec<_>>().join(" "), command);
+            assert_eq!(
+                joined.split_whitespace().collect::<Vec<_>>().join(" "),
+                command
+            );
         }
         let long = format!("vmtax report {}", "x".repeat(60));
-        assert_eq!(command_lines(&long, 40, "    "), format!("    vmtax report \\\n      {}\n", "x".repeat(60)));
+        assert_eq!(
+            command_lines(&long, 40, "    "),
+            format!("    vmtax report \\\n      {}\n", "x".repeat(60))
+        );
     }
 
     #[test]
@@ -177,14 +227,22 @@ mod tests {
             command_lines(line, 42, ""),
             "echo CPUS | sudo tee \\\n  /sys/fs/cgroup/GROUP/cpuset.cpus\n# libvirt: virsh vcpupin VM VCPU CPUS\n# --live\n"
         );
-        assert_eq!(command_lines("# one two three four", 12, ""), "# one two\n# three four\n");
+        assert_eq!(
+            command_lines("# one two three four", 12, ""),
+            "# one two\n# three four\n"
+        );
         let quoted = command_lines("echo 'a # b' c # d", 14, "");
         assert_eq!(quoted, "echo 'a # b' \\\n  c\n# d\n");
     }
 
     #[test]
     fn no_line_is_too_wide() {
-        let text = wrapped(&format!("some words {} and more of them", "x".repeat(100)), 30, "! ", "  ");
+        let text = wrapped(
+            &format!("some words {} and more of them", "x".repeat(100)),
+            30,
+            "! ",
+            "  ",
+        );
         assert!(text.lines().all(|l| columns(l) <= 30), "{text}");
         assert!(text.starts_with("! some words"));
     }

@@ -12,12 +12,22 @@ const MOST_NAMED: usize = 5;
 pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     let missing = missing(vms);
     let all = Section::new("", vec![Block::Table(table(vms))]);
-    let of_missing = Section::new("Not observable", missing.iter().map(|text| Block::Text(text.clone())).collect());
+    let of_missing = Section::new(
+        "Not observable",
+        missing
+            .iter()
+            .map(|text| Block::Text(text.clone()))
+            .collect(),
+    );
     Report {
         study: "doctor",
         title: "Running VMs".to_owned(),
         answer: answer(vms),
-        next: vms.first().map(|vm| format!("vmtax profile --vm {}", unique_name(vm, vms))).into_iter().collect(),
+        next: vms
+            .first()
+            .map(|vm| format!("vmtax profile --vm {}", unique_name(vm, vms)))
+            .into_iter()
+            .collect(),
         sections: if vms.is_empty() { vec![] } else { vec![all] }
             .into_iter()
             .chain((!missing.is_empty()).then_some(of_missing))
@@ -28,7 +38,8 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
 
 fn answer(vms: &[VmFacts]) -> String {
     // The guest agent is an addition: most VMs have none.
-    let is_restricted = |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
+    let is_restricted =
+        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
     let restricted = vms.iter().filter(is_restricted).count();
     let observed = match restricted {
         0 => "all can be observed in full".to_owned(),
@@ -42,7 +53,11 @@ fn answer(vms: &[VmFacts]) -> String {
         stopped.push(format!("{more} more do not run"));
     }
     if !stopped.is_empty() {
-        return format!("{}. {} on this host.", stopped.join("; "), counted(vms.len() as u64, "VM"));
+        return format!(
+            "{}. {} on this host.",
+            stopped.join("; "),
+            counted(vms.len() as u64, "VM")
+        );
     }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
@@ -55,18 +70,28 @@ fn answer(vms: &[VmFacts]) -> String {
 /// A clause that says that QEMU does not answer, of which vCPUs may still run.
 fn silent(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
     let seconds = vm.monitor_timeout_s?;
-    Some(format!("QEMU of {} does not respond: QMP did not answer within {seconds} s", unique_name(vm, vms)))
+    Some(format!(
+        "QEMU of {} does not respond: QMP did not answer within {seconds} s",
+        unique_name(vm, vms)
+    ))
 }
 
 fn table(vms: &[VmFacts]) -> Table {
     Table::of("Running VMs", vms)
         .column(Column::figures("PID"), |vm| vm.pid.to_string())
-        .column(Column::words("name").broken(16, 8), |vm| vm.name.clone().unwrap_or_default())
+        .column(Column::words("name").broken(16, 8), |vm| {
+            vm.name.clone().unwrap_or_default()
+        })
         .column(Column::words("manager"), |vm| {
-            vm.managed.as_ref().map_or("", |managed| managed.manager.as_str()).to_owned()
+            vm.managed
+                .as_ref()
+                .map_or("", |managed| managed.manager.as_str())
+                .to_owned()
         })
         .column(Column::words("accelerator"), |vm| {
-            vm.accelerator.map_or("", |accelerator| accelerator.as_str()).to_owned()
+            vm.accelerator
+                .map_or("", |accelerator| accelerator.as_str())
+                .to_owned()
         })
         .column(Column::figures("vCPUs"), |vm| vm.vcpus.to_string())
         .column(Column::figures("memory"), |vm| bytes(vm.memory))
@@ -74,7 +99,11 @@ fn table(vms: &[VmFacts]) -> Table {
         .column(Column::figures("taps"), |vm| vm.nics.len().to_string())
         .column(Column::words("not observable").broken(20, 10), |vm| {
             let names: Vec<&str> = lacks(vm).map(|(what, _)| name(what)).collect();
-            if names.is_empty() { "–".to_owned() } else { names.join(", ") }
+            if names.is_empty() {
+                "–".to_owned()
+            } else {
+                names.join(", ")
+            }
         })
         .done()
 }
@@ -82,11 +111,15 @@ fn table(vms: &[VmFacts]) -> Table {
 /// What stands in the way of observing a VM; not what changes it, nor what a guest of somebody else's cannot have.
 fn lacks(vm: &VmFacts) -> impl Iterator<Item = (AbilityName, &Missing)> {
     let observes = |what: AbilityName| {
-        !matches!(what, AbilityName::GuestAgent | AbilityName::SetAffinity | AbilityName::SetCgroup)
+        !matches!(
+            what,
+            AbilityName::GuestAgent | AbilityName::SetAffinity | AbilityName::SetCgroup
+        )
     };
     // TCG has no VM exits: nothing is missing.
     let is_tcg = vm.accelerator == Some(vmtax_model::Accelerator::Tcg);
-    let applies = move |what: AbilityName| observes(what) && !(is_tcg && what == AbilityName::CountExits);
+    let applies =
+        move |what: AbilityName| observes(what) && !(is_tcg && what == AbilityName::CountExits);
     vm.abilities
         .iter()
         .filter_map(move |able| Some((able.what, able.missing.as_ref()?)))
@@ -122,13 +155,31 @@ fn missing(vms: &[VmFacts]) -> Vec<String> {
         few if few <= MOST_NAMED => names.join(", "),
         many => counted(many as u64, "VM"),
     };
-    reasons.into_iter().map(|(reason, names)| format!("{reason} ({})", of(names))).collect()
+    reasons
+        .into_iter()
+        .map(|(reason, names)| format!("{reason} ({})", of(names)))
+        .collect()
 }
 
 /// What stands for one VM alone: its name, else its PID.
 fn unique_name(vm: &VmFacts, vms: &[VmFacts]) -> String {
-    let is_plain = |name: &&String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    let is_unique = |name: &&String| vms.iter().filter(|other| other.name.as_ref() == Some(*name)).count() == 1;
-    let plain = vm.name.as_ref().filter(|name| !name.starts_with('-') && !name.is_empty()).filter(is_plain);
-    plain.filter(is_unique).cloned().unwrap_or_else(|| vm.pid.to_string())
+    let is_plain = |name: &&String| {
+        name.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let is_unique = |name: &&String| {
+        vms.iter()
+            .filter(|other| other.name.as_ref() == Some(*name))
+            .count()
+            == 1
+    };
+    let plain = vm
+        .name
+        .as_ref()
+        .filter(|name| !name.starts_with('-') && !name.is_empty())
+        .filter(is_plain);
+    plain
+        .filter(is_unique)
+        .cloned()
+        .unwrap_or_else(|| vm.pid.to_string())
 }

@@ -11,22 +11,58 @@ use vmtax_report::{printable, unknown_columns};
 const MAX_ROWS: usize = 12;
 
 pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
-    let Some(vm) = state.selected_vm() else { return vec![Line::from("No VM is selected.")] };
+    let Some(vm) = state.selected_vm() else {
+        return vec![Line::from("No VM is selected.")];
+    };
     let mut lines = vec![bold(title(vm))];
     for advice in &vm.findings {
         lines.push(Line::default());
         lines.push(bold(printable(&advice.finding)));
-        lines.extend(advice.remedies.iter().map(|remedy| Line::from(format!("  {}", printable(&remedied(remedy))))));
+        lines.extend(
+            advice
+                .remedies
+                .iter()
+                .map(|remedy| Line::from(format!("  {}", printable(&remedied(remedy))))),
+        );
     }
-    table(&mut lines, "Threads", &["thread", "TID", "%RUN", "%RDY"], vm.threads.iter().take(MAX_ROWS).map(thread));
+    table(
+        &mut lines,
+        "Threads",
+        &["thread", "TID", "%RUN", "%RDY"],
+        vm.threads.iter().take(MAX_ROWS).map(thread),
+    );
     let more = vm.threads.len().saturating_sub(MAX_ROWS);
     if more > 0 {
         lines.push(Line::from(format!("  and {more} more threads")));
     }
-    let heads = ["disk", "reads/s", "writes/s", "flushes/s", "BLKAVG", "KAVG", "DAVG", "p99", "QD", "host device"];
+    let heads = [
+        "disk",
+        "reads/s",
+        "writes/s",
+        "flushes/s",
+        "BLKAVG",
+        "KAVG",
+        "DAVG",
+        "p99",
+        "QD",
+        "host device",
+    ];
     table(&mut lines, "Disks", &heads, vm.disks.iter().map(disk));
-    let heads = ["tap", "rx packets/s", "tx packets/s", "rx/s", "tx/s", "rx drops/s", "tx drops/s"];
-    table(&mut lines, "Network, from the guest's side", &heads, vm.nics.iter().map(nic));
+    let heads = [
+        "tap",
+        "rx packets/s",
+        "tx packets/s",
+        "rx/s",
+        "tx/s",
+        "rx drops/s",
+        "tx drops/s",
+    ];
+    table(
+        &mut lines,
+        "Network, from the guest's side",
+        &heads,
+        vm.nics.iter().map(nic),
+    );
     memory(&mut lines, vm);
     if let Some(exits) = vm.exits {
         lines.push(Line::default());
@@ -41,7 +77,9 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     lines.push(Line::default());
     lines.push(bold("Not known (–)"));
     let unknown = unknown_columns(vm, level).into_iter();
-    lines.extend(unknown.map(|(names, reason)| Line::from(printable(&format!("  {}: {reason}", names.join(", "))))));
+    lines.extend(unknown.map(|(names, reason)| {
+        Line::from(printable(&format!("  {}: {reason}", names.join(", "))))
+    }));
     if let Some((_, exits)) = state.exits.as_ref().filter(|(pid, _)| *pid == vm.pid) {
         traced(&mut lines, exits);
     }
@@ -49,13 +87,23 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
 }
 
 fn remedied(remedy: &Remedy) -> String {
-    if remedy.line.is_empty() { remedy.action.clone() } else { format!("{}: {}", remedy.action, remedy.line) }
+    if remedy.line.is_empty() {
+        remedy.action.clone()
+    } else {
+        format!("{}: {}", remedy.action, remedy.line)
+    }
 }
 
 fn title(vm: &VmRates) -> String {
-    let accelerator = vm.accelerator.map_or("accelerator unknown", |accelerator| accelerator.as_str());
-    let manager = vm.manager.map_or(String::new(), |manager| format!(", {}", manager.as_str()));
-    let state = vm.stopped().map_or(String::new(), |why| format!(", stopped ({why})"));
+    let accelerator = vm
+        .accelerator
+        .map_or("accelerator unknown", |accelerator| accelerator.as_str());
+    let manager = vm
+        .manager
+        .map_or(String::new(), |manager| format!(", {}", manager.as_str()));
+    let state = vm
+        .stopped()
+        .map_or(String::new(), |why| format!(", stopped ({why})"));
     let text = format!(
         "{} (PID {}{manager}, {accelerator}, {}, {}{state})",
         vm.label(),
@@ -67,12 +115,19 @@ fn title(vm: &VmRates) -> String {
 }
 
 fn thread(thread: &ThreadRates) -> Vec<String> {
-    vec![thread.role.label(), thread.tid.to_string(), percent(thread.run), percent(thread.ready)]
+    vec![
+        thread.role.label(),
+        thread.tid.to_string(),
+        percent(thread.run),
+        percent(thread.ready),
+    ]
 }
 
 fn disk(disk: &DiskRates) -> Vec<String> {
     let none = || NONE.to_owned();
-    let rate = |of: fn(&vmtax_model::IoRates) -> f64| disk.io.as_ref().map_or_else(none, |io| significant(of(io)));
+    let rate = |of: fn(&vmtax_model::IoRates) -> f64| {
+        disk.io.as_ref().map_or_else(none, |io| significant(of(io)))
+    };
     let time = |ns: Option<f64>| ns.map_or_else(none, nanoseconds);
     let device = disk.device.as_ref();
     vec![
@@ -84,13 +139,21 @@ fn disk(disk: &DiskRates) -> Vec<String> {
         time(disk.kavg_ns),
         time(disk.davg_ns),
         time(disk.io.and_then(|io| io.p99_ns)),
-        disk.io.and_then(|io| io.in_flight).map_or_else(none, |count| count.to_string()),
+        disk.io
+            .and_then(|io| io.in_flight)
+            .map_or_else(none, |count| count.to_string()),
         device.map_or_else(none, |device| device.name.clone()),
     ]
 }
 
 fn nic(nic: &NicRates) -> Vec<String> {
-    let size = |per_s: f64| if per_s < 1.0 { "0".to_owned() } else { bytes(per_s as u64) };
+    let size = |per_s: f64| {
+        if per_s < 1.0 {
+            "0".to_owned()
+        } else {
+            bytes(per_s as u64)
+        }
+    };
     vec![
         nic.tap.clone(),
         significant(nic.rx_packets_per_s),
@@ -115,10 +178,22 @@ fn memory(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
         significant(memory.major_faults_per_s)
     )));
     let mut more = Vec::new();
-    more.extend(memory.balloon.map(|n| format!("the balloon leaves the guest {}", size(n))));
-    more.extend(memory.pressure_some.map(|part| format!("memory pressure of its group {}", percent(part))));
+    more.extend(
+        memory
+            .balloon
+            .map(|n| format!("the balloon leaves the guest {}", size(n))),
+    );
+    more.extend(
+        memory
+            .pressure_some
+            .map(|part| format!("memory pressure of its group {}", percent(part))),
+    );
     if let Some([read, written]) = vm.process_io {
-        more.push(format!("QEMU reads {}/s, writes {}/s of block devices", size(read as u64), size(written as u64)));
+        more.push(format!(
+            "QEMU reads {}/s, writes {}/s of block devices",
+            size(read as u64),
+            size(written as u64)
+        ));
     }
     if !more.is_empty() {
         lines.push(Line::from(format!("  {}", more.join("; "))));
@@ -129,35 +204,76 @@ fn traced(lines: &mut Vec<Line<'static>>, exits: &GuestExits) {
     let time = |count: &vmtax_model::ExitCount| count.mean_ns.map_or(NONE.to_owned(), nanoseconds);
     let reasons = exits.reasons.iter().take(MAX_ROWS);
     let reason = |reason: &vmtax_model::ExitReason| {
-        vec![reason.reason.clone(), significant(reason.exits.per_s), time(&reason.exits)]
+        vec![
+            reason.reason.clone(),
+            significant(reason.exits.per_s),
+            time(&reason.exits),
+        ]
     };
-    let title = format!("VM exits by reason, traced for {} s", significant(exits.seconds));
-    table(lines, &title, &["reason", "per s", "mean"], reasons.map(reason));
+    let title = format!(
+        "VM exits by reason, traced for {} s",
+        significant(exits.seconds)
+    );
+    table(
+        lines,
+        &title,
+        &["reason", "per s", "mean"],
+        reasons.map(reason),
+    );
     let address = |at: &vmtax_model::ExitAddress| {
-        let device = if at.device.is_empty() { NONE.to_owned() } else { at.device.clone() };
-        vec![device, format!("{:#x} {}", at.address, at.register), significant(at.exits.per_s), time(&at.exits)]
+        let device = if at.device.is_empty() {
+            NONE.to_owned()
+        } else {
+            at.device.clone()
+        };
+        vec![
+            device,
+            format!("{:#x} {}", at.address, at.register),
+            significant(at.exits.per_s),
+            time(&at.exits),
+        ]
     };
     let addresses = exits.addresses.iter().take(MAX_ROWS).map(address);
-    table(lines, "VM exits by device", &["device", "address", "per s", "mean"], addresses);
+    table(
+        lines,
+        "VM exits by device",
+        &["device", "address", "per s", "mean"],
+        addresses,
+    );
 }
 
 /// A titled table: the first column to the left, the others to the right; nothing without rows.
-fn table(lines: &mut Vec<Line<'static>>, title: &str, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
-    let rows: Vec<Vec<String>> = rows.map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+fn table(
+    lines: &mut Vec<Line<'static>>,
+    title: &str,
+    heads: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) {
+    let rows: Vec<Vec<String>> = rows
+        .map(|row| row.iter().map(|cell| printable(cell)).collect())
+        .collect();
     if rows.is_empty() {
         return;
     }
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
     let widest = |at: usize| {
-        let cells = rows.iter().chain([&heads]).filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+        let cells = rows
+            .iter()
+            .chain([&heads])
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.chars().count());
         cells.max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heads.len()).map(widest).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match at {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(at, (cell, width))| match at {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
         format!("  {}", cells.collect::<Vec<_>>().join("  "))
     };
     lines.push(Line::default());

@@ -6,12 +6,18 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 /// The keys, for people: each with what it does.
 pub(crate) const KEYS: &[(&str, &str)] = &[
     ("↑ ↓ or k j", "select a VM; in details and help: scroll"),
-    ("Enter", "details of the selected VM: threads, disks, NICs, exits, why a figure is –"),
+    (
+        "Enter",
+        "details of the selected VM: threads, disks, NICs, exits, why a figure is –",
+    ),
     ("Esc", "back to the list"),
     ("< >", "sort by the column before, the next column"),
     ("U R N F", "sort by %RUN, by %RDY, by name, by findings"),
     ("r", "reverse the order"),
-    ("t", "trace the VM exits of the selected VM for 3 s (KVM, root)"),
+    (
+        "t",
+        "trace the VM exits of the selected VM for 3 s (KVM, root)",
+    ),
     ("? or h", "this page"),
     ("q or Ctrl-C", "end"),
 ];
@@ -55,7 +61,9 @@ pub(crate) fn action(key: KeyEvent, state: &mut State) -> Option<Action> {
         KeyCode::Char('r') => state.reversed = !state.reversed,
         KeyCode::Char('t') if state.tracing.is_none() => {
             state.tracing = state.selected_vm().map(|vm| vm.pid);
-            return state.tracing.map(|pid| Action::Ask(Request::TraceExits(pid)));
+            return state
+                .tracing
+                .map(|pid| Action::Ask(Request::TraceExits(pid)));
         }
         _ => {}
     }

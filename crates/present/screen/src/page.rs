@@ -14,15 +14,26 @@ use vmtax_report::{TOP_COLUMNS, counted, host_disks, level_cost, printable, sent
 const SENTENCE_LINES: u16 = 5;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
-    let rows = [Constraint::Length(1), Constraint::Min(3), Constraint::Length(SENTENCE_LINES), Constraint::Length(1)];
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Min(3),
+        Constraint::Length(SENTENCE_LINES),
+        Constraint::Length(1),
+    ];
     let [header, page, below, keys] = Layout::vertical(rows).areas(frame.area());
-    frame.render_widget(Paragraph::new(head(state, header.width)).style(reversed()), header);
+    frame.render_widget(
+        Paragraph::new(head(state, header.width)).style(reversed()),
+        header,
+    );
     match state.view {
         View::List => list::draw(frame, page, state),
         View::Detail => scrolled(frame, page, detail::lines(state), state),
         View::Help => scrolled(frame, page, help(), state),
     }
-    frame.render_widget(Paragraph::new(about_selected(state)).wrap(Wrap { trim: true }), below);
+    frame.render_widget(
+        Paragraph::new(about_selected(state)).wrap(Wrap { trim: true }),
+        below,
+    );
     let text = match state.view {
         View::List => "↑↓ select  Enter details  <> sort  r reverse  t trace exits  ? help  q end",
         _ => "↑↓ scroll  Esc list  t trace exits  q end",
@@ -33,9 +44,16 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
 /// The time, the VMs, the interval, the level with its cost.
 fn head(state: &State, width: u16) -> String {
     let Some(sample) = &state.sample else {
-        return format!("vmtax top: the first interval takes {} s", state.interval.as_secs_f64());
+        return format!(
+            "vmtax top: the first interval takes {} s",
+            state.interval.as_secs_f64()
+        );
     };
-    let time = sample.time.split(['T', '.', 'Z']).nth(1).unwrap_or_default();
+    let time = sample
+        .time
+        .split(['T', '.', 'Z'])
+        .nth(1)
+        .unwrap_or_default();
     let vms = counted(sample.vms.len() as u64, "VM");
     let full = format!(
         "vmtax top  {time} UTC  {vms}, every {} s, by {}  {}",
@@ -45,7 +63,11 @@ fn head(state: &State, width: u16) -> String {
     );
     match full.chars().count() <= usize::from(width) {
         true => full,
-        false => format!("{time}  {vms}, by {}  {}", state.order_name(), level_cost(sample)),
+        false => format!(
+            "{time}  {vms}, by {}  {}",
+            state.order_name(),
+            level_cost(sample)
+        ),
     }
 }
 
@@ -58,14 +80,23 @@ fn about_selected(state: &State) -> Vec<Line<'static>> {
         lines.extend(next.map(|next| Line::from(format!("Next: {next}"))));
     }
     let vms = state.sample.iter().map(|sample| &*sample.vms);
-    lines.extend(vms.filter_map(host_disks).map(|line| Line::from(printable(&line))));
+    lines.extend(
+        vms.filter_map(host_disks)
+            .map(|line| Line::from(printable(&line))),
+    );
     if state.tracing.is_some() {
         lines.push(Line::from("Tracing VM exits for 3 s …"));
     }
     let notes = state.sample.iter().flat_map(|sample| &sample.notes);
     lines.extend(notes.map(|note| Line::from(printable(note))));
-    if state.sample.as_ref().is_some_and(|sample| sample.vms.is_empty()) {
-        lines.push(Line::from("No VM runs on this host, or none that this user can see."));
+    if state
+        .sample
+        .as_ref()
+        .is_some_and(|sample| sample.vms.is_empty())
+    {
+        lines.push(Line::from(
+            "No VM runs on this host, or none that this user can see.",
+        ));
     }
     lines
 }
@@ -79,9 +110,16 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, state:
 
 fn help() -> Vec<Line<'static>> {
     let mut lines = vec![bold("Keys")];
-    lines.extend(KEYS.iter().map(|(keys, does)| Line::from(format!("  {keys:<12} {does}"))));
+    lines.extend(
+        KEYS.iter()
+            .map(|(keys, does)| Line::from(format!("  {keys:<12} {does}"))),
+    );
     lines.push(Line::default());
     lines.push(bold("Columns (vmtax top --explain COLUMN)"));
-    lines.extend(TOP_COLUMNS.iter().map(|column| Line::from(format!("  {:<12} {}", column.name, column.what))));
+    lines.extend(
+        TOP_COLUMNS
+            .iter()
+            .map(|column| Line::from(format!("  {:<12} {}", column.name, column.what))),
+    );
     lines
 }

@@ -22,7 +22,9 @@ pub struct Screen {
 impl Screen {
     /// One that waits for its first sample, which takes an interval.
     pub fn new(interval: Duration) -> Screen {
-        Screen { state: State::new(interval) }
+        Screen {
+            state: State::new(interval),
+        }
     }
 
     /// Shows samples until a person ends it, `interrupted` says so, or no more samples come. The terminal is as before
@@ -52,7 +54,11 @@ impl Screen {
                     Err(TryRecvError::Empty) => false,
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 };
-                let event = match events.recv_timeout(if is_new { Duration::ZERO } else { POLL_INTERVAL }) {
+                let event = match events.recv_timeout(if is_new {
+                    Duration::ZERO
+                } else {
+                    POLL_INTERVAL
+                }) {
                     Ok(event) => event?,
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),

@@ -79,17 +79,26 @@ impl State {
     /// The VMs in the order that was chosen.
     pub fn rows(&self) -> Vec<&VmRates> {
         let mut rows: Vec<&VmRates> = self.sample.iter().flat_map(|sample| &sample.vms).collect();
-        let largest_first = |a: Option<f64>, b: Option<f64>| b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0));
+        let largest_first =
+            |a: Option<f64>, b: Option<f64>| b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0));
         let gain = |vm: &VmRates| vm.findings.first().map(|advice| advice.gain);
         rows.sort_by(|a, b| {
             let order = match self.order {
-                Order::Findings => largest_first(gain(a), gain(b)).then(largest_first(a.run, b.run)),
+                Order::Findings => {
+                    largest_first(gain(a), gain(b)).then(largest_first(a.run, b.run))
+                }
                 Order::Name => a.label().cmp(&b.label()),
                 Order::Column(at) => TOP_COLUMNS
                     .get(at)
-                    .map_or(std::cmp::Ordering::Equal, |column| largest_first((column.key)(a), (column.key)(b))),
+                    .map_or(std::cmp::Ordering::Equal, |column| {
+                        largest_first((column.key)(a), (column.key)(b))
+                    }),
             };
-            let order = if self.reversed { order.reverse() } else { order };
+            let order = if self.reversed {
+                order.reverse()
+            } else {
+                order
+            };
             order.then(a.pid.cmp(&b.pid))
         });
         rows
@@ -97,13 +106,17 @@ impl State {
 
     pub fn selected_vm(&self) -> Option<&VmRates> {
         let vms = self.sample.iter().flat_map(|sample| &sample.vms);
-        self.selected.and_then(|pid| vms.into_iter().find(|vm| vm.pid == pid))
+        self.selected
+            .and_then(|pid| vms.into_iter().find(|vm| vm.pid == pid))
     }
 
     /// Selects another row, so many further down.
     pub fn move_by(&mut self, rows: i64) {
         let pids: Vec<i32> = self.rows().iter().map(|vm| vm.pid).collect();
-        let at = pids.iter().position(|pid| Some(*pid) == self.selected).unwrap_or(0) as i64;
+        let at = pids
+            .iter()
+            .position(|pid| Some(*pid) == self.selected)
+            .unwrap_or(0) as i64;
         let to = (at.saturating_add(rows)).clamp(0, pids.len().saturating_sub(1) as i64);
         self.selected = pids.get(to as usize).copied();
     }

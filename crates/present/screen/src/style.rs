@@ -8,5 +8,8 @@ pub(crate) fn reversed() -> Style {
 }
 
 pub(crate) fn bold(text: impl Into<String>) -> Line<'static> {
-    Line::from(Span::styled(text.into(), Style::new().add_modifier(Modifier::BOLD)))
+    Line::from(Span::styled(
+        text.into(),
+        Style::new().add_modifier(Modifier::BOLD),
+    ))
 }

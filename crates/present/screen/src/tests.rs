@@ -8,15 +8,26 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Duration;
 use vmtax_model::{
-    Advice, DiskRates, ExitCount, ExitReason, GuestExits, IoRates, NicRates, Remedy, Role, RunState, ThreadRates,
-    TopSample, VmRates,
+    Advice, DiskRates, ExitCount, ExitReason, GuestExits, IoRates, NicRates, Remedy, Role,
+    RunState, ThreadRates, TopSample, VmRates,
 };
 
 fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
-    let remedy = Remedy { line: format!("vmtax profile --vm {name}"), ..Remedy::default() };
-    let finding =
-        |gain| Advice { finding: "It waits.".to_owned(), gain, remedies: vec![remedy.clone()], ..Advice::default() };
-    let io = IoRates { reads_per_s: 1234.0, blkavg_ns: Some(81_000.0), ..IoRates::default() };
+    let remedy = Remedy {
+        line: format!("vmtax profile --vm {name}"),
+        ..Remedy::default()
+    };
+    let finding = |gain| Advice {
+        finding: "It waits.".to_owned(),
+        gain,
+        remedies: vec![remedy.clone()],
+        ..Advice::default()
+    };
+    let io = IoRates {
+        reads_per_s: 1234.0,
+        blkavg_ns: Some(81_000.0),
+        ..IoRates::default()
+    };
     VmRates {
         pid,
         name: Some(name.to_owned()),
@@ -24,21 +35,44 @@ fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
         run: Some(run),
         ready: Some(0.01),
         io: Some(io),
-        threads: vec![ThreadRates { tid: pid + 1, role: Role::Vcpu(0), run, ready: 0.01, turns_per_s: 0.0 }],
-        disks: vec![DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() }],
-        nics: vec![NicRates { tap: "tap7".to_owned(), rx_packets_per_s: 55.0, ..NicRates::default() }],
+        threads: vec![ThreadRates {
+            tid: pid + 1,
+            role: Role::Vcpu(0),
+            run,
+            ready: 0.01,
+            turns_per_s: 0.0,
+        }],
+        disks: vec![DiskRates {
+            name: "vd0".to_owned(),
+            io: Some(io),
+            ..DiskRates::default()
+        }],
+        nics: vec![NicRates {
+            tap: "tap7".to_owned(),
+            rx_packets_per_s: 55.0,
+            ..NicRates::default()
+        }],
         findings: gain.map(finding).into_iter().collect(),
         ..VmRates::default()
     }
 }
 
 fn sample(vms: Vec<VmRates>) -> TopSample {
-    TopSample { time: "2026-11-24T23:00:01.5Z".to_owned(), own_cpu: 0.004, vms, ..TopSample::default() }
+    TopSample {
+        time: "2026-11-24T23:00:01.5Z".to_owned(),
+        own_cpu: 0.004,
+        vms,
+        ..TopSample::default()
+    }
 }
 
 fn state() -> State {
     let mut state = State::new(Duration::from_secs(2));
-    state.show(sample(vec![vm(10, "web", 0.9, None), vm(20, "db", 0.2, Some(0.5)), vm(30, "idle", 0.0, None)]));
+    state.show(sample(vec![
+        vm(10, "web", 0.9, None),
+        vm(20, "db", 0.2, Some(0.5)),
+        vm(30, "idle", 0.0, None),
+    ]));
     state
 }
 
@@ -49,7 +83,10 @@ fn screen(state: &mut State, width: u16) -> String {
 }
 
 fn press(state: &mut State, keys: &[KeyCode]) -> Option<Action> {
-    keys.iter().map(|key| action(KeyEvent::new(*key, KeyModifiers::NONE), state)).last().flatten()
+    keys.iter()
+        .map(|key| action(KeyEvent::new(*key, KeyModifiers::NONE), state))
+        .last()
+        .flatten()
 }
 
 fn names(state: &State) -> Vec<String> {
@@ -72,9 +109,15 @@ fn the_list_has_the_columns_that_fit_and_the_selected_ones_sentence() {
             "1234",
             "vCPU 0 90%",
         ] {
-            assert!(text.replace('\u{a0}', " ").contains(part), "{part} in {width} columns:\n{text}");
+            assert!(
+                text.replace('\u{a0}', " ").contains(part),
+                "{part} in {width} columns:\n{text}"
+            );
         }
-        assert!(text.contains("db: It waits.") && text.contains("Next: vmtax profile --vm db"), "{text}");
+        assert!(
+            text.contains("db: It waits.") && text.contains("Next: vmtax profile --vm db"),
+            "{text}"
+        );
         assert_eq!(text.contains("MFLT/s"), width == 160, "{text}");
     }
 }
@@ -82,7 +125,11 @@ fn the_list_has_the_columns_that_fit_and_the_selected_ones_sentence() {
 #[test]
 fn rows_are_sorted_by_findings_and_by_any_column() {
     let mut state = state();
-    assert_eq!(names(&state), ["db", "web", "idle"], "the one with a finding, then by %RUN");
+    assert_eq!(
+        names(&state),
+        ["db", "web", "idle"],
+        "the one with a finding, then by %RUN"
+    );
     press(&mut state, &[KeyCode::Char('U')]);
     assert_eq!(names(&state), ["web", "db", "idle"]);
     press(&mut state, &[KeyCode::Char('r')]);
@@ -98,23 +145,42 @@ fn the_selection_stays_with_its_vm_and_ends_with_it() {
     let mut state = state();
     press(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]);
     assert_eq!(state.selected, Some(30));
-    state.show(sample(vec![vm(30, "idle", 0.95, None), vm(10, "web", 0.9, None)]));
+    state.show(sample(vec![
+        vm(30, "idle", 0.95, None),
+        vm(10, "web", 0.9, None),
+    ]));
     assert_eq!(state.selected, Some(30));
     press(&mut state, &[KeyCode::Enter]);
     assert_eq!(state.view, View::Detail);
     state.show(sample(vec![vm(10, "web", 0.9, None)]));
-    assert_eq!((state.selected, state.view), (Some(10), View::List), "it has ended");
+    assert_eq!(
+        (state.selected, state.view),
+        (Some(10), View::List),
+        "it has ended"
+    );
     state.show(sample(Vec::new()));
     assert!(screen(&mut state, 80).contains("No VM runs on this host"));
-    assert_eq!(press(&mut state, &[KeyCode::Enter, KeyCode::Char('t')]), None);
+    assert_eq!(
+        press(&mut state, &[KeyCode::Enter, KeyCode::Char('t')]),
+        None
+    );
 }
 
 #[test]
 fn details_show_threads_disks_taps_and_traced_exits() {
     let mut state = state();
-    assert_eq!(press(&mut state, &[KeyCode::Char('t')]), Some(Action::Ask(Request::TraceExits(20))));
+    assert_eq!(
+        press(&mut state, &[KeyCode::Char('t')]),
+        Some(Action::Ask(Request::TraceExits(20)))
+    );
     assert!(screen(&mut state, 80).contains("Tracing VM exits"));
-    let reason = ExitReason::new("IO_INSTRUCTION".to_owned(), ExitCount { per_s: 77.0, ..ExitCount::default() });
+    let reason = ExitReason::new(
+        "IO_INSTRUCTION".to_owned(),
+        ExitCount {
+            per_s: 77.0,
+            ..ExitCount::default()
+        },
+    );
     let exits = GuestExits {
         seconds: 3.0,
         vcpus: Vec::new(),
@@ -134,7 +200,15 @@ fn details_show_threads_disks_taps_and_traced_exits() {
     let mut terminal = Terminal::new(TestBackend::new(100, 50)).unwrap();
     terminal.draw(|frame| draw(frame, &mut state)).unwrap();
     let text = terminal.backend().to_string();
-    for part in ["Threads", "vCPU 0", "vd0", "tap7", "stopped (paused)", "IO_INSTRUCTION", "77.0"] {
+    for part in [
+        "Threads",
+        "vCPU 0",
+        "vd0",
+        "tap7",
+        "stopped (paused)",
+        "IO_INSTRUCTION",
+        "77.0",
+    ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     assert!(!text.contains("Tracing"));
@@ -147,7 +221,12 @@ fn help_has_every_column_and_a_tiny_terminal_is_survived() {
     let mut terminal = Terminal::new(TestBackend::new(80, 50)).unwrap();
     terminal.draw(|frame| draw(frame, &mut state)).unwrap();
     let text = terminal.backend().to_string();
-    assert!(vmtax_report::TOP_COLUMNS.iter().all(|column| text.contains(column.name)), "{text}");
+    assert!(
+        vmtax_report::TOP_COLUMNS
+            .iter()
+            .all(|column| text.contains(column.name)),
+        "{text}"
+    );
     for (width, height) in [(1, 1), (10, 3), (30, 5), (300, 100)] {
         for view in [View::List, View::Detail, View::Help] {
             state.view = view;
@@ -164,7 +243,10 @@ fn a_hostile_name_does_not_reach_the_terminal() {
     for view in [View::List, View::Detail] {
         state.view = view;
         let text = screen(&mut state, 80);
-        assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text}");
+        assert!(
+            !text.contains('\u{1b}') && !text.contains('\u{202e}'),
+            "{text}"
+        );
     }
 }
 

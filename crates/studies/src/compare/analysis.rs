@@ -19,7 +19,11 @@ impl<'a> Comparison<'a> {
         let findings = vmtax_analysis::compare(&recording.plan, &recording.trials);
         let observed = recording.plan.probes.contains(&Probes::Layers);
         let layers = observed.then(|| layers::findings(recording)).transpose()?;
-        Ok(Comparison { recording, findings, layers })
+        Ok(Comparison {
+            recording,
+            findings,
+            layers,
+        })
     }
 }
 
@@ -37,13 +41,23 @@ impl Analysis for Comparison<'_> {
     }
 
     fn layers_report(&self) -> Option<Report<'_>> {
-        self.layers.as_ref().map(|layers| vmtax_report::layers::report(self.recording, layers))
+        self.layers
+            .as_ref()
+            .map(|layers| vmtax_report::layers::report(self.recording, layers))
     }
 }
 
 impl Evidence for CompareFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
-        let Check::Side { metric, variant, at_least, at_most } = check else { return None };
+        let Check::Side {
+            metric,
+            variant,
+            at_least,
+            at_most,
+        } = check
+        else {
+            return None;
+        };
         let side = self.against.iter().find(|a| a.variant == *variant);
         let row = side.and_then(|a| a.rows.iter().find(|r| r.metric == *metric));
         Some(row.map_or_else(

@@ -16,7 +16,11 @@ pub struct InterimAnalyses<'a> {
 impl<'a> InterimAnalyses<'a> {
     /// Of a plan that begins now.
     pub fn new(plan: &'a Plan) -> InterimAnalyses<'a> {
-        InterimAnalyses { plan, begun: Instant::now(), predicted: false }
+        InterimAnalyses {
+            plan,
+            begun: Instant::now(),
+            predicted: false,
+        }
     }
 
     /// Whether another round begins after so many whole ones in the recording's folder; `say` is given what is estimated.
@@ -26,7 +30,9 @@ impl<'a> InterimAnalyses<'a> {
         let budget = self.plan.budget_s().map_or(f64::INFINITY, f64::from);
         let compares = self.plan.comparison().is_some();
         if compares && rounds == 1 {
-            let affordable = (budget / spent).min(f64::from(self.plan.rounds)).max(f64::from(FEWEST_ROUNDS));
+            let affordable = (budget / spent)
+                .min(f64::from(self.plan.rounds))
+                .max(f64::from(FEWEST_ROUNDS));
             let most = duration(affordable * spent);
             say(&format!(
                 "a round takes {}: at most {affordable:.0} rounds, {most}; how many it takes is estimated from the first rounds' noise",
@@ -40,7 +46,9 @@ impl<'a> InterimAnalyses<'a> {
             return true;
         }
         // An interim analysis that fails decides nothing.
-        let Ok(recording) = vmtax_recording::open(folder) else { return true };
+        let Ok(recording) = vmtax_recording::open(folder) else {
+            return true;
+        };
         let findings = vmtax_analysis::compare(self.plan, &recording.trials);
         if !self.predicted && !findings.is_decided() {
             self.predicted = true;

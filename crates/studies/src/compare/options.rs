@@ -5,14 +5,15 @@ use super::sides::{of_all, sides};
 use crate::exec::root_share;
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload, named_workloads, with_help,
+    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload,
+    named_workloads, with_help,
 };
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{
-    CommandSpec, Compare, CompareSpec, HostFacts, Machine, Plan, Probes, Study, Thresholds, Variant, WorkloadName,
-    WorkloadSpec,
+    CommandSpec, Compare, CompareSpec, HostFacts, Machine, Plan, Probes, Study, Thresholds,
+    Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -22,8 +23,12 @@ const BUDGET_S: u32 = 600;
 const ROUNDS: u32 = 40;
 const REPEATS: u32 = 3;
 /// Where no workload is named.
-const DEFAULT: [WorkloadName; 4] =
-    [WorkloadName::Cpu, WorkloadName::Memory, WorkloadName::Syscalls, WorkloadName::Disk];
+const DEFAULT: [WorkloadName; 4] = [
+    WorkloadName::Cpu,
+    WorkloadName::Memory,
+    WorkloadName::Syscalls,
+    WorkloadName::Disk,
+];
 
 /// The options of `vmtax compare`.
 #[derive(Debug, Args)]
@@ -36,10 +41,15 @@ const DEFAULT: [WorkloadName; 4] =
     ),
     mut_arg(
         "rounds",
-        with_help("Maximum number of rounds; stops earlier once every result is conclusive [default: 40]")
+        with_help(
+            "Maximum number of rounds; stops earlier once every result is conclusive [default: 40]"
+        )
     ),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg(
+        "memory",
+        with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")
+    ),
     mut_arg(
         "pinning",
         with_help(
@@ -111,13 +121,28 @@ pub struct CompareOptions {
     #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set", "one_boot", "fresh_boots"])]
     check: Option<PathBuf>,
     /// Thresholds of each metric, and the confidence level (TOML) [default: 5 % worse, at 95 % confidence]
-    #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Regression check",
+        requires = "check"
+    )]
     thresholds: Option<PathBuf>,
     /// Write the check's result as JUnit XML
-    #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Regression check",
+        requires = "check"
+    )]
     pub junit: Option<PathBuf>,
     /// Write the check's result as a Markdown table
-    #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Regression check",
+        requires = "check"
+    )]
     pub markdown: Option<PathBuf>,
     /// Print GitHub workflow annotations too
     #[arg(long, help_heading = "Regression check", requires = "check")]
@@ -131,9 +156,18 @@ pub struct CompareOptions {
 impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let (words, what) = self.variants.split_at(self.end_of_variants());
-        let several = self.measurement.machine.as_deref().filter(|list| list.len() > 1).unwrap_or_default();
+        let several = self
+            .measurement
+            .machine
+            .as_deref()
+            .filter(|list| list.len() > 1)
+            .unwrap_or_default();
         let named = names(several);
-        let lists = [("qemu", &self.qemu[..]), ("kernel", &self.kernel), ("machine", &named)];
+        let lists = [
+            ("qemu", &self.qemu[..]),
+            ("kernel", &self.kernel),
+            ("machine", &named),
+        ];
         let mut variants = sides(words, &lists, &self.set)?;
         let machine = match self.measurement.machine.as_deref() {
             Some([one]) => *one,
@@ -143,7 +177,9 @@ impl StudyOptions for CompareOptions {
         for variant in &variants {
             let own = variant.get("machine").map_or(Ok(machine), str::parse)?;
             if !own.is_guest() {
-                return OptionsError::usage("native is not a variant of a guest: `vmtax run` compares guests with it");
+                return OptionsError::usage(
+                    "native is not a variant of a guest: `vmtax run` compares guests with it",
+                );
             }
             if !machines.contains(&own) {
                 machines.push(own);
@@ -151,11 +187,18 @@ impl StudyOptions for CompareOptions {
         }
         if machines.len() > 1 {
             for variant in &mut variants {
-                variant.set.entry("machine".to_owned()).or_insert_with(|| machine.to_string());
+                variant
+                    .set
+                    .entry("machine".to_owned())
+                    .or_insert_with(|| machine.to_string());
             }
         }
-        let command = what.split_first().filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
-        let command = command.map(|(_, argv)| self.command(argv, &mut variants)).transpose()?;
+        let command = what
+            .split_first()
+            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
+        let command = command
+            .map(|(_, argv)| self.command(argv, &mut variants))
+            .transpose()?;
         let mut workloads = match command {
             Some(_) => vec![WorkloadSpec::new(WorkloadName::Exec)],
             None => named_workloads(what, Preset::Quick, DEFAULT, self.duration)?,
@@ -164,19 +207,33 @@ impl StudyOptions for CompareOptions {
             workloads.retain(|w| w.name == WorkloadName::Disk);
         }
         if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Disk) {
-            return OptionsError::usage("--layers traces the requests of the workload disk alone: write `-- disk`");
+            return OptionsError::usage(
+                "--layers traces the requests of the workload disk alone: write `-- disk`",
+            );
         }
         if self.profile && workloads.len() != 1 {
             return OptionsError::usage("--profile is of one workload: name it, as in `-- disk`");
         }
-        let mut probes =
-            vec![Probes::None; self.repeats.unwrap_or(if command.is_some() { 1 } else { REPEATS }) as usize];
+        let mut probes = vec![
+            Probes::None;
+            self.repeats
+                .unwrap_or(if command.is_some() { 1 } else { REPEATS })
+                as usize
+        ];
         probes.extend(self.layers.then_some(Probes::Layers));
         name_workload_options(&mut variants, &workloads)?;
-        let settings =
-            Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)), one_boot: false };
+        let settings = Compare {
+            min_effect: self.min_effect(),
+            budget_s: Some(self.budget.unwrap_or(BUDGET_S)),
+            one_boot: false,
+        };
         let study = Study::Compare(CompareSpec { settings, command });
-        let mut plan = Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) };
+        let mut plan = Plan {
+            variants,
+            probes,
+            study,
+            ..Plan::new("compare", ROUNDS, machines, workloads)
+        };
         let one_boot = self.one_boot || (!self.fresh_boots && suits_one_boot(&plan));
         if let Study::Compare(compare) = &mut plan.study {
             compare.settings.one_boot = one_boot;
@@ -196,27 +253,43 @@ impl CompareOptions {
     /// without it: then it is one.
     fn end_of_variants(&self) -> usize {
         let first = first_workload(&self.variants);
-        let listed = self.qemu.len() + self.kernel.len() + self.measurement.machine.as_ref().map_or(0, Vec::len);
+        let listed = self.qemu.len()
+            + self.kernel.len()
+            + self.measurement.machine.as_ref().map_or(0, Vec::len);
         if first + listed > 1 {
             return first;
         }
-        self.variants.iter().position(|word| word.parse::<WorkloadName>().is_ok()).unwrap_or(first)
+        self.variants
+            .iter()
+            .position(|word| word.parse::<WorkloadName>().is_ok())
+            .unwrap_or(first)
     }
 
     /// The command of `exec CMD ARGS`; guests get the host's files unless a variant shares them in its own way.
-    fn command(&self, argv: &[String], variants: &mut [Variant]) -> Result<Box<CommandSpec>, OptionsError> {
+    fn command(
+        &self,
+        argv: &[String],
+        variants: &mut [Variant],
+    ) -> Result<Box<CommandSpec>, OptionsError> {
         if argv.is_empty() {
             return OptionsError::usage(
                 "name the command, as in `vmtax compare --qemu 7.2 --qemu 10.0 -- exec make -j2`",
             );
         }
         let root = root_share(None)?;
-        for variant in variants.iter_mut().filter(|variant| variant.get("share").is_none()) {
+        for variant in variants
+            .iter_mut()
+            .filter(|variant| variant.get("share").is_none())
+        {
             variant.set.extend(root.set.clone());
         }
-        let directory = std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
+        let directory =
+            std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
         let command = CommandSpec::new(argv.to_vec(), directory);
-        Ok(Box::new(CommandSpec { ignore_failure: self.ignore_failure, ..command }))
+        Ok(Box::new(CommandSpec {
+            ignore_failure: self.ignore_failure,
+            ..command
+        }))
     }
 }
 
@@ -244,18 +317,30 @@ impl CompareOptions {
     pub fn compared(&self) -> Result<Compared, OptionsError> {
         let recordings: Vec<PathBuf> = match &self.check {
             Some(_) => self.variants.iter().map(PathBuf::from).collect(),
-            None => self.variants.iter().filter(|s| is_recording(s)).map(PathBuf::from).collect(),
+            None => self
+                .variants
+                .iter()
+                .filter(|s| is_recording(s))
+                .map(PathBuf::from)
+                .collect(),
         };
         match (&self.check, recordings.len()) {
-            (Some(baseline), 0 | 1) => {
-                Ok(Compared::WithBaseline { baseline: baseline.clone(), now: recordings.into_iter().next() })
-            }
-            (Some(_), _) => OptionsError::usage("--check takes one recording to be checked, or none to measure again"),
-            (None, 0) => Ok(Compared::Sides),
-            (None, n) if n < self.variants.len() + self.qemu.len() + self.kernel.len() => OptionsError::usage(
-                "recordings can only be compared with recordings: give folders alone, or variants alone",
+            (Some(baseline), 0 | 1) => Ok(Compared::WithBaseline {
+                baseline: baseline.clone(),
+                now: recordings.into_iter().next(),
+            }),
+            (Some(_), _) => OptionsError::usage(
+                "--check takes one recording to be checked, or none to measure again",
             ),
-            (None, 1) => OptionsError::usage("a comparison takes two variants: name another recording"),
+            (None, 0) => Ok(Compared::Sides),
+            (None, n) if n < self.variants.len() + self.qemu.len() + self.kernel.len() => {
+                OptionsError::usage(
+                    "recordings can only be compared with recordings: give folders alone, or variants alone",
+                )
+            }
+            (None, 1) => {
+                OptionsError::usage("a comparison takes two variants: name another recording")
+            }
             (None, _) => Ok(Compared::Recordings(recordings)),
         }
     }
@@ -270,10 +355,13 @@ impl CompareOptions {
     /// # Errors
     /// For a file that cannot be read, or holds no thresholds.
     pub fn thresholds(&self) -> Result<Thresholds, OptionsError> {
-        let Some(file) = &self.thresholds else { return Ok(Thresholds::default()) };
-        let text =
-            fs::read_to_string(file).map_err(|e| OptionsError::file(format!("reading {}", file.display()), e))?;
-        Thresholds::from_toml(&text).map_err(|e| OptionsError::Usage(format!("{}: {e}", file.display())))
+        let Some(file) = &self.thresholds else {
+            return Ok(Thresholds::default());
+        };
+        let text = fs::read_to_string(file)
+            .map_err(|e| OptionsError::file(format!("reading {}", file.display()), e))?;
+        Thresholds::from_toml(&text)
+            .map_err(|e| OptionsError::Usage(format!("{}: {e}", file.display())))
     }
 
     /// A baseline's plan, to be carried out again.

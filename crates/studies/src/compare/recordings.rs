@@ -12,9 +12,19 @@ use vmtax_report::{Report, ReportError};
 ///
 /// # Errors
 /// [`StudyError::NothingInCommon`].
-pub fn compare_recordings(recordings: &[Recording], min_effect: f64) -> Result<CompareFindings, StudyError> {
-    let names: Vec<String> = recordings.iter().map(|recording| name(&recording.folder)).collect();
-    let sides: Vec<Side<'_>> = recordings.iter().zip(&names).map(|(recording, name)| side(recording, name)).collect();
+pub fn compare_recordings(
+    recordings: &[Recording],
+    min_effect: f64,
+) -> Result<CompareFindings, StudyError> {
+    let names: Vec<String> = recordings
+        .iter()
+        .map(|recording| name(&recording.folder))
+        .collect();
+    let sides: Vec<Side<'_>> = recordings
+        .iter()
+        .zip(&names)
+        .map(|(recording, name)| side(recording, name))
+        .collect();
     let findings = vmtax_analysis::compare_recordings(&sides, min_effect);
     if findings.against.iter().all(|a| a.rows.is_empty()) {
         return Err(nothing_in_common(&names, recordings.iter()));
@@ -26,28 +36,53 @@ pub fn compare_recordings(recordings: &[Recording], min_effect: f64) -> Result<C
 ///
 /// # Errors
 /// [`StudyError::NothingInCommon`].
-pub fn check(baseline: &Recording, now: &Recording, thresholds: &Thresholds) -> Result<CheckFindings, StudyError> {
+pub fn check(
+    baseline: &Recording,
+    now: &Recording,
+    thresholds: &Thresholds,
+) -> Result<CheckFindings, StudyError> {
     let names = [name(&baseline.folder), name(&now.folder)];
-    let findings = vmtax_analysis::check(&side(baseline, &names[0]), &side(now, &names[1]), thresholds);
+    let findings = vmtax_analysis::check(
+        &side(baseline, &names[0]),
+        &side(now, &names[1]),
+        thresholds,
+    );
     if findings.rows.is_empty() {
         return Err(nothing_in_common(&names, [baseline, now]));
     }
     Ok(findings)
 }
 
-fn nothing_in_common<'r>(names: &[String], recordings: impl IntoIterator<Item = &'r Recording>) -> StudyError {
-    let damaged = recordings.into_iter().flat_map(|recording| recording.damaged.clone()).collect();
-    StudyError::NothingInCommon { names: names.join(" and "), damaged }
+fn nothing_in_common<'r>(
+    names: &[String],
+    recordings: impl IntoIterator<Item = &'r Recording>,
+) -> StudyError {
+    let damaged = recordings
+        .into_iter()
+        .flat_map(|recording| recording.damaged.clone())
+        .collect();
+    StudyError::NothingInCommon {
+        names: names.join(" and "),
+        damaged,
+    }
 }
 
 fn side<'a>(recording: &'a Recording, name: &'a str) -> Side<'a> {
-    Side { name, plan: &recording.plan, trials: &recording.trials }
+    Side {
+        name,
+        plan: &recording.plan,
+        trials: &recording.trials,
+    }
 }
 
 /// A recording by its folder's own name.
 fn name(folder: &Path) -> String {
     let whole = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
-    whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+    whole
+        .file_name()
+        .unwrap_or(whole.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// What [`compare_recordings`] found.

@@ -9,9 +9,21 @@ const DEFAULT: &str = "default";
 
 /// A list of values is of variants, one each, unless it has a single value and there are two variants without it: that
 /// value is of all of them.
-pub(super) fn of_all<'a>(words: &[String], lists: &[(&str, &'a [String])], key: &str) -> Option<&'a str> {
-    let listed = lists.iter().map(|(_, values)| values.len()).filter(|n| *n > 1);
-    let [(_, [value])] = lists.iter().filter(|(name, _)| *name == key).copied().collect::<Vec<_>>()[..] else {
+pub(super) fn of_all<'a>(
+    words: &[String],
+    lists: &[(&str, &'a [String])],
+    key: &str,
+) -> Option<&'a str> {
+    let listed = lists
+        .iter()
+        .map(|(_, values)| values.len())
+        .filter(|n| *n > 1);
+    let [(_, [value])] = lists
+        .iter()
+        .filter(|(name, _)| *name == key)
+        .copied()
+        .collect::<Vec<_>>()[..]
+    else {
         return None;
     };
     (words.len() + listed.sum::<usize>() > 1).then_some(value)
@@ -27,9 +39,15 @@ pub(super) fn sides(
     let listed = lists
         .iter()
         .filter(|(key, _)| of_all(words, lists, key).is_none())
-        .flat_map(|(key, values)| values.iter().map(move |value| format!("{key}={}", value.replace(',', ",,"))));
+        .flat_map(|(key, values)| {
+            values
+                .iter()
+                .map(move |value| format!("{key}={}", value.replace(',', ",,")))
+        });
     let all = words.iter().cloned().chain(listed);
-    let variants: Vec<Variant> = all.map(|text| variant(&text, &common)).collect::<Result<_, _>>()?;
+    let variants: Vec<Variant> = all
+        .map(|text| variant(&text, &common))
+        .collect::<Result<_, _>>()?;
     if variants.len() < 2 {
         return OptionsError::usage(
             "a comparison takes two variants: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare default aio=threads`",
@@ -48,7 +66,11 @@ pub(super) fn sides(
 }
 
 fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, OptionsError> {
-    let mut own = if side == DEFAULT { BTreeMap::new() } else { side_settings(&[side])? };
+    let mut own = if side == DEFAULT {
+        BTreeMap::new()
+    } else {
+        side_settings(&[side])?
+    };
     let name = own.remove("name").unwrap_or_else(|| side.to_owned());
     let mut set = common.clone();
     set.extend(own);
@@ -56,7 +78,10 @@ fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Opt
 }
 
 fn side_settings(words: &[impl AsRef<str>]) -> Result<BTreeMap<String, String>, OptionsError> {
-    settings(words, "KEY=VALUE, as in aio=native, nor `default`, nor a workload")
+    settings(
+        words,
+        "KEY=VALUE, as in aio=native, nor `default`, nor a workload",
+    )
 }
 
 #[cfg(test)]
@@ -82,16 +107,39 @@ mod tests {
                 .map(str::to_owned)
                 .collect();
             let variants = sides(&words, &lists, &[]).unwrap();
-            (variants.into_iter().map(|variant| variant.name).collect::<Vec<_>>(), all)
+            (
+                variants
+                    .into_iter()
+                    .map(|variant| variant.name)
+                    .collect::<Vec<_>>(),
+                all,
+            )
         };
         let expect = |variants: &[&str], all: &[&str]| (strings(variants), strings(all));
-        assert_eq!(names(&["default", "aio=native"], &[], &["F"]), expect(&["default", "aio=native"], &["F"]));
-        assert_eq!(names(&["name=a", "name=b"], &["Q"], &["F"]), expect(&["a", "b"], &["Q", "F"]));
-        assert_eq!(names(&[], &["7.2", "10.0"], &["F"]), expect(&["qemu=7.2", "qemu=10.0"], &["F"]));
+        assert_eq!(
+            names(&["default", "aio=native"], &[], &["F"]),
+            expect(&["default", "aio=native"], &["F"])
+        );
+        assert_eq!(
+            names(&["name=a", "name=b"], &["Q"], &["F"]),
+            expect(&["a", "b"], &["Q", "F"])
+        );
+        assert_eq!(
+            names(&[], &["7.2", "10.0"], &["F"]),
+            expect(&["qemu=7.2", "qemu=10.0"], &["F"])
+        );
         let each = ["a", "kernel=F", "kernel=G"];
         assert_eq!(names(&["name=a"], &[], &["F", "G"]), expect(&each, &[]));
-        assert_eq!(names(&[], &["7.2"], &["F"]), expect(&["qemu=7.2", "kernel=F"], &[]), "none besides");
-        assert_eq!(names(&["default"], &["7.2"], &[]), expect(&["default", "qemu=7.2"], &[]), "one is no comparison");
+        assert_eq!(
+            names(&[], &["7.2"], &["F"]),
+            expect(&["qemu=7.2", "kernel=F"], &[]),
+            "none besides"
+        );
+        assert_eq!(
+            names(&["default"], &["7.2"], &[]),
+            expect(&["default", "qemu=7.2"], &[]),
+            "one is no comparison"
+        );
     }
 
     #[test]
@@ -99,7 +147,10 @@ mod tests {
         let common = side_settings(&["cache=none"]).unwrap();
         let side = variant("qemu=7.2,append=quiet a=b,,c", &common).unwrap();
         assert_eq!(side.name, "qemu=7.2,append=quiet a=b,,c");
-        assert_eq!((side.set["append"].as_str(), side.set["cache"].as_str()), ("quiet a=b,c", "none"));
+        assert_eq!(
+            (side.set["append"].as_str(), side.set["cache"].as_str()),
+            ("quiet a=b,c", "none")
+        );
         let named = variant("name=old,aio=threads", &common).unwrap();
         assert_eq!((named.name.as_str(), named.set.len()), ("old", 2));
         assert_eq!(variant(DEFAULT, &BTreeMap::new()).unwrap().set.len(), 0);

@@ -61,13 +61,18 @@ pub(crate) enum Unfit {
 
 /// The ledger at `path`; a new one where there is no file.
 pub(crate) fn connect(path: &Path) -> Result<Connection, Unfit> {
-    connect_with(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_CREATE)
+    connect_with(
+        path,
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_CREATE,
+    )
 }
 
 pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Connection, Unfit> {
     // A link would have SQLite make or change the file that it leads to, a pipe would be waited for.
     if path.symlink_metadata().is_ok_and(|file| !file.is_file()) {
-        return Err(Unfit::Error(LedgerError::NotAFile { path: path.to_owned() }));
+        return Err(Unfit::Error(LedgerError::NotAFile {
+            path: path.to_owned(),
+        }));
     }
     let unfit = |error: rusqlite::Error| unfit(path, error);
     let mut connection = Connection::open_with_flags(path, flags).map_err(unfit)?;
@@ -75,7 +80,9 @@ pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Co
     let _limit = TimeLimit::start(&connection, CHECK_TIME);
     // Its text may be a stranger's: what is in it is data, never to be run.
     connection
-        .execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON;")
+        .execute_batch(
+            "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON;",
+        )
         .map_err(unfit)?;
     let number = |c: &Connection, pragma: &str| c.query_row(pragma, [], |row| row.get::<_, i64>(0));
     let objects = number(&connection, "SELECT count(*) FROM sqlite_schema").map_err(unfit)?;
@@ -83,19 +90,31 @@ pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Co
         create(&mut connection).map_err(unfit)?;
     }
     if number(&connection, "PRAGMA application_id").map_err(unfit)? != APPLICATION {
-        return Err(Unfit::Damaged("it is another program's database".to_owned()));
+        return Err(Unfit::Damaged(
+            "it is another program's database".to_owned(),
+        ));
     }
     let version = number(&connection, "PRAGMA user_version").map_err(unfit)?;
     if version > VERSION {
-        return Err(Unfit::Error(LedgerError::TooNew { path: path.to_owned(), version }));
+        return Err(Unfit::Error(LedgerError::TooNew {
+            path: path.to_owned(),
+            version,
+        }));
     }
     for columns in COLUMNS {
-        connection.prepare(columns).map(drop).map_err(|e| match unfit(e) {
-            Unfit::Error(LedgerError::Failed { source, .. }) => Unfit::Damaged(source.to_string()),
-            other => other,
-        })?;
+        connection
+            .prepare(columns)
+            .map(drop)
+            .map_err(|e| match unfit(e) {
+                Unfit::Error(LedgerError::Failed { source, .. }) => {
+                    Unfit::Damaged(source.to_string())
+                }
+                other => other,
+            })?;
     }
-    let sound: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(unfit)?;
+    let sound: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(unfit)?;
     if sound != "ok" {
         return Err(Unfit::Damaged(sound));
     }
@@ -105,7 +124,8 @@ pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Co
 /// Makes the tables, unless another program was faster.
 pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let objects: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let objects: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if objects == 0 {
         transaction.execute_batch(TABLES)?;
         transaction.pragma_update(None, "application_id", APPLICATION)?;
@@ -116,7 +136,9 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
 
 fn unfit(path: &Path, error: rusqlite::Error) -> Unfit {
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Unfit::Damaged(error.to_string()),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            Unfit::Damaged(error.to_string())
+        }
         _ => Unfit::Error(failed(path)(error)),
     }
 }
@@ -124,8 +146,15 @@ fn unfit(path: &Path, error: rusqlite::Error) -> Unfit {
 /// Where a damaged ledger is moved to: a name that is free.
 pub(crate) fn aside(path: &Path, time: &str) -> PathBuf {
     let name = |number: u32| {
-        let more = if number == 1 { String::new() } else { format!("-{number}") };
+        let more = if number == 1 {
+            String::new()
+        } else {
+            format!("-{number}")
+        };
         path.with_file_name(format!("{FILE}.damaged-{time}{more}"))
     };
-    (1..).map(name).find(|free| !free.exists()).unwrap_or_else(|| name(1))
+    (1..)
+        .map(name)
+        .find(|free| !free.exists())
+        .unwrap_or_else(|| name(1))
 }

@@ -43,21 +43,32 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError`] when the ledger is locked or cannot be read or written.
-    pub fn import(&mut self, data: &FleetData, host: Option<&str>) -> Result<ImportedRuns, LedgerError> {
+    pub fn import(
+        &mut self,
+        data: &FleetData,
+        host: Option<&str>,
+    ) -> Result<ImportedRuns, LedgerError> {
         let folders: BTreeSet<String> = self.folders()?.into_iter().collect();
         let mut hosts: BTreeMap<Identity, Vec<Option<String>>> = BTreeMap::new();
         for (began, name, cpu, host) in self.runs()? {
-            hosts.entry(identity(&began, &name, &cpu)).or_default().push(host);
+            hosts
+                .entry(identity(&began, &name, &cpu))
+                .or_default()
+                .push(host);
         }
         // The recording of a run is known under another name; an older ledger does not name its host.
         let is_known = |entry: &Entry, host: &str| {
             let recorded = hosts.get(&identity(&entry.started, &entry.name, &entry.cpu));
             let is_host = |known: &Option<String>| known.as_ref().is_none_or(|known| known == host);
-            folders.contains(&entry.folder) || recorded.is_some_and(|hosts| hosts.iter().any(is_host))
+            folders.contains(&entry.folder)
+                || recorded.is_some_and(|hosts| hosts.iter().any(is_host))
         };
         let mut imported = ImportedRuns::default();
         let failed = failed(&self.path);
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&failed)?;
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(&failed)?;
         for figures in data.figures.chunk_by(|a, b| a.run == b.run) {
             let run = &data.runs[figures[0].run as usize];
             if host.is_some_and(|host| host != run.host) {
@@ -88,9 +99,15 @@ fn entry(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> Option<En
     // It becomes the name of a folder.
     let (began, rest) = run.id.split_once('-').filter(|_| !run.id.contains('/'))?;
     let (name, _) = rest.rsplit_once('-')?;
-    let began = DateTime::strptime("%Y%m%dT%H%M%SZ", began).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
-    let figures: Vec<Figure> =
-        figures.chunk_by(|a, b| a.series == b.series).filter_map(|figures| figure(data, figures)).collect();
+    let began = DateTime::strptime("%Y%m%dT%H%M%SZ", began)
+        .ok()?
+        .to_zoned(TimeZone::UTC)
+        .ok()?
+        .timestamp();
+    let figures: Vec<Figure> = figures
+        .chunk_by(|a, b| a.series == b.series)
+        .filter_map(|figures| figure(data, figures))
+        .collect();
     if figures.is_empty() {
         return None;
     }
@@ -139,12 +156,17 @@ fn figure(data: &FleetData, figures: &[FleetFigure]) -> Option<Figure> {
     for figure in figures {
         rounds.entry(figure.round).or_default().push(figure.value);
     }
-    let values: Vec<f64> = rounds.into_values().map(|repeats| estimate(repeats).median).collect();
+    let values: Vec<f64> = rounds
+        .into_values()
+        .map(|repeats| estimate(repeats).median)
+        .collect();
     Some(Figure {
         metric: metric.id().to_owned(),
         machine: machine.to_string(),
         variant: series.variant.clone(),
-        step: series.size.map_or_else(String::new, |size| format!("size={size}")),
+        step: series
+            .size
+            .map_or_else(String::new, |size| format!("size={size}")),
         settings: series.settings.clone(),
         n: values.len() as u32,
         value: estimate(values),

@@ -5,7 +5,8 @@ use std::path::Path;
 use vmtax_analysis::estimate;
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings, TuneVerdict, shell_line,
+    Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings, TuneVerdict,
+    shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -53,8 +54,17 @@ pub struct Figure {
 impl Entry {
     /// Of a recording in the folder of this name. Observed trials do not count: the probes are in their figures.
     pub fn of(recording: &Recording) -> Entry {
-        let Recording { manifest, plan, host, .. } = recording;
-        let trials: Vec<&TrialRecord> = recording.trials.iter().filter(|t| t.probes == Probes::None).collect();
+        let Recording {
+            manifest,
+            plan,
+            host,
+            ..
+        } = recording;
+        let trials: Vec<&TrialRecord> = recording
+            .trials
+            .iter()
+            .filter(|t| t.probes == Probes::None)
+            .collect();
         Entry {
             folder: name(&recording.folder),
             started: manifest.started.clone(),
@@ -74,7 +84,11 @@ impl Entry {
 
 /// A folder's own name.
 pub fn name(folder: &Path) -> String {
-    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    folder
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// What a figure is of: metric, machine, variant, size of a range.
@@ -85,14 +99,34 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
     let mut values: BTreeMap<Of<'_>, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     let mut settings_of = BTreeMap::new();
     for trial in trials {
-        for measure in trial.result().iter().flat_map(|r| &r.measures).filter(|m| m.value.is_finite()) {
-            let key = (measure.metric, trial.machine, trial.variant.as_str(), trial.step);
-            values.entry(key).or_default().entry(trial.round).or_default().push(measure.value);
-            settings_of.entry(key).or_insert_with(|| plan.settings_of(trial));
+        for measure in trial
+            .result()
+            .iter()
+            .flat_map(|r| &r.measures)
+            .filter(|m| m.value.is_finite())
+        {
+            let key = (
+                measure.metric,
+                trial.machine,
+                trial.variant.as_str(),
+                trial.step,
+            );
+            values
+                .entry(key)
+                .or_default()
+                .entry(trial.round)
+                .or_default()
+                .push(measure.value);
+            settings_of
+                .entry(key)
+                .or_insert_with(|| plan.settings_of(trial));
         }
     }
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
-        let values: Vec<f64> = rounds.into_values().map(|repeats| estimate(repeats).median).collect();
+        let values: Vec<f64> = rounds
+            .into_values()
+            .map(|repeats| estimate(repeats).median)
+            .collect();
         let (metric, machine, variant, step) = key;
         let option = plan.range().map_or("", |range| range.option.as_str());
         Figure {
@@ -126,10 +160,17 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
     for trial in trials.iter().filter(|t| t.machine.is_guest()) {
         let mut add = |name, value: Option<String>| {
             let key = (trial.machine.to_string(), trial.variant.clone(), name);
-            value.into_iter().for_each(|value| _ = all.entry(key.clone()).or_insert(value));
+            value
+                .into_iter()
+                .for_each(|value| _ = all.entry(key.clone()).or_insert(value));
         };
         add("QEMU", qemu(plan, host, trial));
-        add("guest kernel", trial.result().map(|r| format!("{} {}", r.kernel.system, r.kernel.release)));
+        add(
+            "guest kernel",
+            trial
+                .result()
+                .map(|r| format!("{} {}", r.kernel.system, r.kernel.release)),
+        );
     }
     let fact = |((machine, variant, name), value): ((String, String, &str), String)| Fact {
         machine,
@@ -143,36 +184,72 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
 /// What a tuning kept, with its gain; `None` of any other run.
 pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
     let found = vmtax_analysis::tune_guest(plan, trials)?;
-    let names = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep);
+    let names = found
+        .candidates
+        .iter()
+        .filter(|row| row.verdict == TuneVerdict::Keep);
     let names: Vec<&str> = names.map(|row| &*row.candidate.name).collect();
     let value = match found.total.filter(|_| !names.is_empty()) {
-        Some(total) => format!("{}, {} less time", names.join(" + "), percent(1.0 - total.ratio.median)),
+        Some(total) => format!(
+            "{}, {} less time",
+            names.join(" + "),
+            percent(1.0 - total.ratio.median)
+        ),
         None => "nothing".to_owned(),
     };
     let machine = plan.machines.first()?.to_string();
-    Some(Fact { machine, variant: String::new(), name: KEPT.to_owned(), value })
+    Some(Fact {
+        machine,
+        variant: String::new(),
+        name: KEPT.to_owned(),
+        value,
+    })
 }
 
 /// Which running VM was tuned, its QEMU, what was left on; nothing of any other run, and of a VM without a name that lasts.
 fn tuned_vm(recording: &Recording) -> Vec<Fact> {
-    let findings = recording.plan.tune().filter(|spec| spec.apply).map(|spec| crate::tune::findings(recording, spec));
-    findings.and_then(Result::ok).and_then(|found| facts_of_tuned(&found)).unwrap_or_default()
+    let findings = recording
+        .plan
+        .tune()
+        .filter(|spec| spec.apply)
+        .map(|spec| crate::tune::findings(recording, spec));
+    findings
+        .and_then(Result::ok)
+        .and_then(|found| facts_of_tuned(&found))
+        .unwrap_or_default()
 }
 
 pub(super) fn facts_of_tuned(found: &TuneFindings) -> Option<Vec<Fact>> {
     let vm = &found.vm;
     // A PID is of one start alone.
-    let id = vm.managed.as_ref().map(|managed| format!("{} {}", managed.manager.as_str(), managed.id));
+    let id = vm
+        .managed
+        .as_ref()
+        .map(|managed| format!("{} {}", managed.manager.as_str(), managed.id));
     let id = id.or_else(|| vm.name.clone())?;
-    let kept = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep);
-    let kept: Vec<&str> = kept.map(|row| row.candidate.change.action.trim_end_matches('.')).collect();
+    let kept = found
+        .candidates
+        .iter()
+        .filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept: Vec<&str> = kept
+        .map(|row| row.candidate.change.action.trim_end_matches('.'))
+        .collect();
     let kept = match found.total.filter(|_| found.is_on && !kept.is_empty()) {
-        Some(total) => format!("{:?}, faster by {}", kept.join("; "), percent(1.0 - total.ratio.median)),
+        Some(total) => format!(
+            "{:?}, faster by {}",
+            kept.join("; "),
+            percent(1.0 - total.ratio.median)
+        ),
         None => "nothing".to_owned(),
     };
     let binary = vm.binary.as_ref().map(|path| path.display().to_string());
-    let qemu =
-        vm.version.clone().map(|version| [Some(version), binary].into_iter().flatten().collect::<Vec<_>>().join(" "));
+    let qemu = vm.version.clone().map(|version| {
+        [Some(version), binary]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
     let fact = |(name, value): (&str, String)| Fact {
         machine: String::new(),
         variant: String::new(),
@@ -180,12 +257,19 @@ pub(super) fn facts_of_tuned(found: &TuneFindings) -> Option<Vec<Fact>> {
         value,
     };
     let facts = [(VM, Some(id)), ("QEMU", qemu), (KEPT, Some(kept))];
-    Some(facts.into_iter().filter_map(|(name, value)| Some(fact((name, value?)))).collect())
+    Some(
+        facts
+            .into_iter()
+            .filter_map(|(name, value)| Some(fact((name, value?))))
+            .collect(),
+    )
 }
 
 /// Version and path of a guest's QEMU; of a variant with one of its own that the facts do not have, what it was called.
 fn qemu(plan: &Plan, host: &HostFacts, trial: &TrialRecord) -> Option<String> {
     let variant = plan.variant_of(trial);
-    let known = host.qemu_of(variant).map(|qemu| format!("{} {}", qemu.version, qemu.path.display()));
+    let known = host
+        .qemu_of(variant)
+        .map(|qemu| format!("{} {}", qemu.version, qemu.path.display()));
     known.or_else(|| Some(variant?.qemu()?.display().to_string()))
 }

@@ -82,7 +82,12 @@ fn runs(ledger: &Path) -> String {
 /// What SQLite said, as an error of a ledger.
 pub(super) fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> LedgerError + '_ {
     move |source| match source.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LedgerError::Locked { path: path.to_owned() },
-        _ => LedgerError::Failed { path: path.to_owned(), source },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LedgerError::Locked {
+            path: path.to_owned(),
+        },
+        _ => LedgerError::Failed {
+            path: path.to_owned(),
+            source,
+        },
     }
 }

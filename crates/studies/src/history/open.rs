@@ -17,7 +17,11 @@ impl Ledger {
     pub fn open(runs: &RecordingsFolder) -> Result<Ledger, LedgerError> {
         let path = runs.path().join(FILE);
         match connect(&path) {
-            Ok(connection) => Ok(Ledger { connection, path, notes: Vec::new() }),
+            Ok(connection) => Ok(Ledger {
+                connection,
+                path,
+                notes: Vec::new(),
+            }),
             Err(Unfit::Error(error)) => Err(error),
             Err(Unfit::Damaged(_)) => repair(runs.path(), path),
         }
@@ -35,7 +39,11 @@ impl Ledger {
         }
         let path = runs.join(FILE);
         let memory = Connection::open_in_memory().and_then(|mut c| create(&mut c).map(|()| c));
-        let mut ledger = Ledger { connection: memory.map_err(failed(&path))?, path: path.clone(), notes: Vec::new() };
+        let mut ledger = Ledger {
+            connection: memory.map_err(failed(&path))?,
+            path: path.clone(),
+            notes: Vec::new(),
+        };
         if path.exists() {
             match connect_with(&path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY) {
                 Ok(stored) => _ = ledger.take_over(&stored)?,

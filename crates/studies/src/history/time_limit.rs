@@ -17,7 +17,10 @@ impl TimeLimit {
         // Only statements that run are interrupted, so again and again: each can be followed by another.
         let interrupt = move || {
             let mut wait = time;
-            while end.recv_timeout(wait).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
+            while end
+                .recv_timeout(wait)
+                .is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
                 handle.interrupt();
                 wait = Duration::from_millis(10);
             }

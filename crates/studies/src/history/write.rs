@@ -15,7 +15,10 @@ impl Ledger {
     /// [`LedgerError`] when the ledger is locked or cannot be written: then it is as it was.
     pub fn add(&mut self, recording: &Recording) -> Result<(), LedgerError> {
         let mut entry = Entry::of(recording);
-        let (folder, runs) = (recording.folder.canonicalize(), self.path.parent().map(Path::canonicalize));
+        let (folder, runs) = (
+            recording.folder.canonicalize(),
+            self.path.parent().map(Path::canonicalize),
+        );
         if let (Ok(folder), Some(Ok(runs))) = (folder, runs) {
             if folder.parent() != Some(&runs) {
                 entry.folder = folder.to_string_lossy().into_owned();
@@ -32,11 +35,20 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`] when the folder cannot be read, or the ledger not written.
     pub fn catch_up(&mut self, runs: &Path) -> Result<usize, LedgerError> {
-        let unreadable = |source| RecordingError::Read { path: runs.to_owned(), source };
+        let unreadable = |source| RecordingError::Read {
+            path: runs.to_owned(),
+            source,
+        };
         let known: BTreeSet<String> = self.folders()?.into_iter().collect();
-        let entries =
-            std::fs::read_dir(runs).map_err(unreadable)?.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-        let mut folders: Vec<_> = entries.into_iter().map(|e| e.path()).filter(|p| p.is_dir()).collect();
+        let entries = std::fs::read_dir(runs)
+            .map_err(unreadable)?
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(unreadable)?;
+        let mut folders: Vec<_> = entries
+            .into_iter()
+            .map(|e| e.path())
+            .filter(|p| p.is_dir())
+            .collect();
         folders.retain(|folder| !known.contains(&name(folder)));
         folders.sort();
         let mut added = 0;
@@ -61,7 +73,10 @@ impl Ledger {
     pub(crate) fn take_over(&mut self, other: &Connection) -> Result<usize, LedgerError> {
         let known: BTreeSet<String> = self.folders()?.into_iter().collect();
         let mut taken = 0;
-        for entry in super::read::entries(other).into_iter().filter(|e| !known.contains(&e.folder)) {
+        for entry in super::read::entries(other)
+            .into_iter()
+            .filter(|e| !known.contains(&e.folder))
+        {
             self.put(&entry)?;
             taken += 1;
         }
@@ -71,7 +86,10 @@ impl Ledger {
     pub(super) fn put(&mut self, entry: &Entry) -> Result<(), LedgerError> {
         let failed = failed(&self.path);
         // The lock is asked for at once: to get it half way would fail instead of wait.
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&failed)?;
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(&failed)?;
         insert(&transaction, entry).map_err(&failed)?;
         transaction.commit().map_err(&failed)
     }
@@ -83,10 +101,17 @@ impl Ledger {
         let folders: Vec<String> = self
             .connection
             .prepare(same)
-            .and_then(|mut s| s.query_map([&entry.started, &entry.name, &entry.command], |row| row.get(0))?.collect())
+            .and_then(|mut s| {
+                s.query_map([&entry.started, &entry.name, &entry.command], |row| {
+                    row.get(0)
+                })?
+                .collect()
+            })
             .map_err(&failed)?;
         for gone in folders.iter().filter(|folder| !runs.join(folder).exists()) {
-            self.connection.execute("DELETE FROM run WHERE folder = ?1", [gone]).map_err(&failed)?;
+            self.connection
+                .execute("DELETE FROM run WHERE folder = ?1", [gone])
+                .map_err(&failed)?;
         }
         Ok(())
     }
@@ -100,12 +125,14 @@ pub(super) fn insert(transaction: &Transaction, entry: &Entry) -> rusqlite::Resu
         params![entry.folder, entry.started, entry.name, entry.command, entry.cpu, entry.cpus],
     )?;
     let run = transaction.last_insert_rowid();
-    let mut fact = transaction.prepare("INSERT OR REPLACE INTO fact VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut fact =
+        transaction.prepare("INSERT OR REPLACE INTO fact VALUES (?1, ?2, ?3, ?4, ?5)")?;
     for f in &entry.facts {
         fact.execute(params![run, f.machine, f.variant, f.name, f.value])?;
     }
-    let mut figure =
-        transaction.prepare("INSERT OR REPLACE INTO figure VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+    let mut figure = transaction.prepare(
+        "INSERT OR REPLACE INTO figure VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?;
     for f in &entry.figures {
         let (value, i) = (f.value, f.value.interval);
         figure.execute(params![

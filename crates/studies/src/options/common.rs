@@ -128,7 +128,12 @@ fn replace<T: Clone>(field: &mut T, given: Option<&T>) {
 impl CommonOptions {
     /// The plan with what these options replace in it, checked.
     pub(crate) fn complete(&self, mut plan: Plan) -> Result<CheckedPlan, OptionsError> {
-        let GuestOptions { qemu, kernel, modules, settings } = &self.guest;
+        let GuestOptions {
+            qemu,
+            kernel,
+            modules,
+            settings,
+        } = &self.guest;
         if kernel.is_some() {
             plan.guest.kernel.clone_from(kernel);
             plan.guest.modules.clone_from(modules);
@@ -148,7 +153,12 @@ impl MeasurementOptions {
 
     /// The machines that were named, after native, which guests are compared with.
     pub(crate) fn with_native(&self) -> Option<Vec<Machine>> {
-        let guests = self.machine.as_ref()?.iter().copied().filter(|m| m.is_guest());
+        let guests = self
+            .machine
+            .as_ref()?
+            .iter()
+            .copied()
+            .filter(|m| m.is_guest());
         Some([Machine::NATIVE].into_iter().chain(guests).collect())
     }
 }
@@ -177,8 +187,15 @@ pub(crate) fn complete(
         guest.qemu_args.clone_from(&settings.qemu_args);
     }
     plan.check()?;
-    let has_kernel = plan.machines.iter().any(|machine| machine.is_guest() && machine.has_kernel());
-    let mut set = plan.guest.properties.keys().chain(plan.variants.iter().flat_map(|variant| variant.set.keys()));
+    let has_kernel = plan
+        .machines
+        .iter()
+        .any(|machine| machine.is_guest() && machine.has_kernel());
+    let mut set = plan
+        .guest
+        .properties
+        .keys()
+        .chain(plan.variants.iter().flat_map(|variant| variant.set.keys()));
     if let Some(key) = set.find(|key| !has_kernel && key.starts_with(Guest::BLOCK_QUEUE)) {
         return OptionsError::usage(format!(
             "{} is of a Linux guest: the micro-guest has no kernel; leave it out, or use --machine kvm or tcg",

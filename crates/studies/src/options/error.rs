@@ -48,6 +48,9 @@ impl OptionsError {
     }
 
     pub(crate) fn file(what: impl Into<String>, source: io::Error) -> OptionsError {
-        OptionsError::File { what: what.into(), source }
+        OptionsError::File {
+            what: what.into(),
+            source,
+        }
     }
 }

@@ -15,4 +15,6 @@ pub(crate) use running_vm::plan_of_vm;
 pub use values::duration;
 pub(crate) use variants::{settings, share_variant, variants};
 pub use workloads::key_value;
-pub(crate) use workloads::{WorkloadArguments, first_workload, named_workloads, plan_file, set_duration};
+pub(crate) use workloads::{
+    WorkloadArguments, first_workload, named_workloads, plan_file, set_duration,
+};

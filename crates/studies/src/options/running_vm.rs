@@ -45,7 +45,10 @@ pub struct RunningVmOptions {
 
 impl RunningVmOptions {
     /// The plan of a study of the VM that was named; `None` where none was.
-    pub(crate) fn plan(&self, study: impl FnOnce(ObservedVm) -> Study) -> Option<Result<CheckedPlan, OptionsError>> {
+    pub(crate) fn plan(
+        &self,
+        study: impl FnOnce(ObservedVm) -> Study,
+    ) -> Option<Result<CheckedPlan, OptionsError>> {
         let name = self.vm.as_deref()?;
         Some(plan_of_vm(name, self.duration.unwrap_or(OBSERVED_S), study))
     }
@@ -67,6 +70,11 @@ pub(crate) fn plan_of_vm(
         guest_vmtax: None,
         device: DeviceClass::Disk,
     });
-    let plan = Plan::new(&format!("{}-{}", study.name(), vm.pid()), 1, Vec::new(), Vec::new());
+    let plan = Plan::new(
+        &format!("{}-{}", study.name(), vm.pid()),
+        1,
+        Vec::new(),
+        Vec::new(),
+    );
     Ok(CheckedPlan::new(Plan { study, ..plan })?)
 }

@@ -6,13 +6,16 @@ use vmtax_model::{Machine, Pinning, parse_size};
 pub(crate) fn machine(text: &str) -> Result<Machine, String> {
     match text {
         "micro" => Err("write micro-kvm or micro-tcg".to_owned()),
-        name => name.parse().map_err(|_| "write native, kvm, tcg, micro-kvm or micro-tcg".to_owned()),
+        name => name
+            .parse()
+            .map_err(|_| "write native, kvm, tcg, micro-kvm or micro-tcg".to_owned()),
     }
 }
 
 /// A placement of a guest's threads by its name.
 pub(crate) fn pinning(text: &str) -> Result<Pinning, String> {
-    text.parse().map_err(|_| format!("write {}", Pinning::NAMES.join(", ")))
+    text.parse()
+        .map_err(|_| format!("write {}", Pinning::NAMES.join(", ")))
 }
 
 /// Bytes, with an optional suffix.
@@ -23,29 +26,51 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 /// MiB: a size with a suffix, or a bare number of MiB.
 pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
     let bare = || text.parse().ok();
-    let whole = |bytes: u64| (bytes % (1 << 20) == 0).then(|| u32::try_from(bytes >> 20).ok()).flatten();
+    let whole = |bytes: u64| {
+        (bytes % (1 << 20) == 0)
+            .then(|| u32::try_from(bytes >> 20).ok())
+            .flatten()
+    };
     let size = || parse_size(text).and_then(whole);
-    bare().or_else(size).ok_or_else(|| "write a size of whole MiB: 512M, 2G, or a number of MiB".to_owned())
+    bare()
+        .or_else(size)
+        .ok_or_else(|| "write a size of whole MiB: 512M, 2G, or a number of MiB".to_owned())
 }
 
 /// Seconds above 0, from "500ms", "90s", "1.5m", "2h", or a bare number.
 pub fn duration(text: &str) -> Result<f64, String> {
-    duration_or_zero(text).and_then(|s| if s > 0.0 { Ok(s) } else { Err(DURATION.to_owned()) })
+    duration_or_zero(text).and_then(|s| {
+        if s > 0.0 {
+            Ok(s)
+        } else {
+            Err(DURATION.to_owned())
+        }
+    })
 }
 
 /// As [`duration`], or 0.
 pub(crate) fn duration_or_zero(text: &str) -> Result<f64, String> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (number, factor) =
-        units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor))).unwrap_or((text, 1.0));
+    let (number, factor) = units
+        .iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))
+        .unwrap_or((text, 1.0));
     let seconds = number.trim().parse::<f64>().ok().map(|n| n * factor);
     // A day of seconds fits many times; what is beyond is a slip.
-    seconds.filter(|s| (0.0..=1e9).contains(s)).ok_or_else(|| DURATION.to_owned())
+    seconds
+        .filter(|s| (0.0..=1e9).contains(s))
+        .ok_or_else(|| DURATION.to_owned())
 }
 
 /// [`duration`] in whole seconds.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
-    let whole = |s: f64| if s.fract() == 0.0 { Ok(s as u32) } else { Err(DURATION.to_owned()) };
+    let whole = |s: f64| {
+        if s.fract() == 0.0 {
+            Ok(s as u32)
+        } else {
+            Err(DURATION.to_owned())
+        }
+    };
     duration(text).and_then(whole)
 }
 
@@ -53,7 +78,12 @@ const DURATION: &str = "write a duration: 90s, 10m, 2h, or a number of seconds";
 
 /// A fraction above 0: "2%" or "0.02".
 pub(crate) fn fraction(text: &str) -> Result<f64, String> {
-    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
+    let number = |text: &str| {
+        text.trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|v| v.is_finite() && *v > 0.0)
+    };
     match text.strip_suffix('%') {
         Some(percent) => number(percent).map(|p| p / 100.0),
         None => number(text),
@@ -67,12 +97,30 @@ mod tests {
 
     #[test]
     fn values_have_units() {
-        assert_eq!((fraction("2%"), fraction("0.02"), fraction("150%")), (Ok(0.02), Ok(0.02), Ok(1.5)));
-        assert_eq!((seconds("90s"), seconds("10m"), seconds("2h"), seconds("7")), (Ok(90), Ok(600), Ok(7200), Ok(7)));
-        assert_eq!((duration("0.5"), duration("500ms"), duration("1.5m")), (Ok(0.5), Ok(0.5), Ok(90.0)));
-        assert_eq!((mebibytes("512"), mebibytes("2G"), mebibytes("64MiB")), (Ok(512), Ok(2048), Ok(64)));
-        assert_eq!((bytes("64M"), bytes("5GiB"), bytes("7")), (Ok(64 << 20), Ok(5 << 30), Ok(7)));
-        assert_eq!((machine("kvm"), duration_or_zero("0")), (Ok(Machine::KVM), Ok(0.0)));
+        assert_eq!(
+            (fraction("2%"), fraction("0.02"), fraction("150%")),
+            (Ok(0.02), Ok(0.02), Ok(1.5))
+        );
+        assert_eq!(
+            (seconds("90s"), seconds("10m"), seconds("2h"), seconds("7")),
+            (Ok(90), Ok(600), Ok(7200), Ok(7))
+        );
+        assert_eq!(
+            (duration("0.5"), duration("500ms"), duration("1.5m")),
+            (Ok(0.5), Ok(0.5), Ok(90.0))
+        );
+        assert_eq!(
+            (mebibytes("512"), mebibytes("2G"), mebibytes("64MiB")),
+            (Ok(512), Ok(2048), Ok(64))
+        );
+        assert_eq!(
+            (bytes("64M"), bytes("5GiB"), bytes("7")),
+            (Ok(64 << 20), Ok(5 << 30), Ok(7))
+        );
+        assert_eq!(
+            (machine("kvm"), duration_or_zero("0")),
+            (Ok(Machine::KVM), Ok(0.0))
+        );
         for bad in ["", "%", "-1%", "x", "nan", "0"] {
             assert!(fraction(bad).is_err(), "{bad}");
         }

@@ -13,12 +13,18 @@ const MAX_VARIANTS: usize = 16;
 ///
 /// # Errors
 /// For another word, and a key that is set twice.
-pub(crate) fn settings<T: AsRef<str>>(words: &[T], form: &str) -> Result<BTreeMap<String, String>, OptionsError> {
+pub(crate) fn settings<T: AsRef<str>>(
+    words: &[T],
+    form: &str,
+) -> Result<BTreeMap<String, String>, OptionsError> {
     let mut settings = BTreeMap::new();
     for word in words.iter().flat_map(|word| split(word.as_ref())) {
         let (key, value) = key_value(&word, form)?;
         if settings.insert(key.to_owned(), value.to_owned()).is_some() {
-            return OptionsError::usage(format!("{} is set twice: set it once", key.escape_default()));
+            return OptionsError::usage(format!(
+                "{} is set twice: set it once",
+                key.escape_default()
+            ));
         }
     }
     Ok(settings)
@@ -51,7 +57,10 @@ fn split(text: &str) -> Vec<String> {
 /// For a word of another form, and more than 16 combinations.
 pub(crate) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, OptionsError> {
     let set = settings(set, "KEY=VALUE, as in --set cache=none")?;
-    let mut variants = vec![Variant { name: String::new(), set }];
+    let mut variants = vec![Variant {
+        name: String::new(),
+        set,
+    }];
     for word in vary {
         let form = "KEY=VALUE,VALUE, as in --vary aio=threads,native";
         let (key, list) = key_value(word, form)?;
@@ -65,7 +74,10 @@ pub(crate) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, 
             variant.name += &format!("{gap}{key}={value}");
             variant
         };
-        variants = variants.iter().flat_map(|v| list.split(',').map(move |value| with(v, value))).collect();
+        variants = variants
+            .iter()
+            .flat_map(|v| list.split(',').map(move |value| with(v, value)))
+            .collect();
     }
     if variants.len() > MAX_VARIANTS {
         return OptionsError::usage(format!(
@@ -84,9 +96,21 @@ pub(crate) fn share_variant(text: &str) -> Result<Variant, OptionsError> {
     let words: Vec<&str> = text.split(',').collect();
     let options = settings(&words[1..], "OPTION=VALUE, as in 9p,cache=loose")?;
     // The QEMU that shares it may be part of the method.
-    let named = |(key, value)| (if key == "qemu" { key } else { format!("share.{key}") }, value);
+    let named = |(key, value)| {
+        (
+            if key == "qemu" {
+                key
+            } else {
+                format!("share.{key}")
+            },
+            value,
+        )
+    };
     let method = ("share".to_owned(), words[0].to_owned());
-    Ok(Variant { name: text.to_owned(), set: options.into_iter().map(named).chain([method]).collect() })
+    Ok(Variant {
+        name: text.to_owned(),
+        set: options.into_iter().map(named).chain([method]).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -96,9 +120,17 @@ mod tests {
     #[test]
     fn every_combination_is_a_column() {
         let words = |list: &[&str]| list.iter().map(|&w| w.to_owned()).collect::<Vec<_>>();
-        let all = variants(&words(&["aio=threads,native", "iothread=off,on"]), &words(&["cache=none"])).unwrap();
+        let all = variants(
+            &words(&["aio=threads,native", "iothread=off,on"]),
+            &words(&["cache=none"]),
+        )
+        .unwrap();
         let names: Vec<&str> = all.iter().map(|v| v.name.as_str()).collect();
-        let wanted = ["aio=threads iothread=off", "aio=threads iothread=on", "aio=native iothread=off"];
+        let wanted = [
+            "aio=threads iothread=off",
+            "aio=threads iothread=on",
+            "aio=native iothread=off",
+        ];
         assert_eq!(names[..3], wanted);
         assert!(all.iter().all(|v| v.set["cache"] == "none"));
         assert_eq!(variants(&[], &[]).unwrap(), [Variant::default()]);
@@ -112,8 +144,14 @@ mod tests {
     #[test]
     fn one_word_has_several_settings() {
         let set = settings(&["cache=none,aio=native", "model=max,,-la57"], "KEY=VALUE").unwrap();
-        let pairs: Vec<_> = set.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        assert_eq!(pairs, [("aio", "native"), ("cache", "none"), ("model", "max,-la57")]);
+        let pairs: Vec<_> = set
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(
+            pairs,
+            [("aio", "native"), ("cache", "none"), ("model", "max,-la57")]
+        );
         for bad in ["", ",", "cache=none,aio", "cache=none,cache=none"] {
             assert!(settings(&[bad], "KEY=VALUE").is_err(), "{bad}");
         }
@@ -124,7 +162,13 @@ mod tests {
         let method = share_variant("9p,msize=524288,qemu=5.2").unwrap();
         assert_eq!(method.name, "9p,msize=524288,qemu=5.2");
         assert_eq!(method.set["share"], "9p");
-        assert_eq!((method.set["share.msize"].as_str(), method.set["qemu"].as_str()), ("524288", "5.2"));
+        assert_eq!(
+            (
+                method.set["share.msize"].as_str(),
+                method.set["qemu"].as_str()
+            ),
+            ("524288", "5.2")
+        );
         assert!(share_variant("9p,msize").is_err() && share_variant("9p,=1").is_err());
     }
 }

@@ -14,7 +14,9 @@ const MAX_PLAN: u64 = 1 << 20;
 /// # Errors
 /// [`OptionsError::Usage`] for any other word.
 pub fn key_value<'a>(word: &'a str, form: &str) -> Result<(&'a str, &'a str), OptionsError> {
-    let pair = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let pair = word
+        .split_once('=')
+        .filter(|(key, value)| !key.is_empty() && !value.is_empty());
     pair.ok_or_else(|| OptionsError::Usage(format!("'{}' is not {form}", word.escape_default())))
 }
 
@@ -23,8 +25,11 @@ pub fn key_value<'a>(word: &'a str, form: &str) -> Result<(&'a str, &'a str), Op
 /// # Errors
 /// When the file is not all that they say, or holds no plan.
 pub(crate) fn plan_file(words: &[String]) -> Result<Option<Plan>, OptionsError> {
-    let is_file = |word: &&String| !word.contains('=') && (word.ends_with(".toml") || word.contains('/'));
-    let Some(file) = words.iter().find(is_file) else { return Ok(None) };
+    let is_file =
+        |word: &&String| !word.contains('=') && (word.ends_with(".toml") || word.contains('/'));
+    let Some(file) = words.iter().find(is_file) else {
+        return Ok(None);
+    };
     if words.len() > 1 {
         return OptionsError::usage(format!("'{file}' is a whole plan: give it alone"));
     }
@@ -33,7 +38,9 @@ pub(crate) fn plan_file(words: &[String]) -> Result<Option<Plan>, OptionsError> 
         return OptionsError::usage(format!("'{file}' is no plan: it is larger than 1 MiB"));
     }
     let text = fs::read_to_string(file).map_err(failed)?;
-    Plan::from_toml(&text).map(Some).map_err(|e| OptionsError::Usage(format!("{file}: {e}")))
+    Plan::from_toml(&text)
+        .map(Some)
+        .map_err(|e| OptionsError::Usage(format!("{file}: {e}")))
 }
 
 /// Workloads and their options, as they are written.
@@ -67,7 +74,11 @@ impl WorkloadArguments {
                 Some((workload, option)) => (Some(workload.parse()?), option),
                 None => (names.last().copied(), key),
             };
-            options.push(Setting { workload, option: option.to_owned(), value: value.to_owned() });
+            options.push(Setting {
+                workload,
+                option: option.to_owned(),
+                value: value.to_owned(),
+            });
         }
         Ok(WorkloadArguments { names, options })
     }
@@ -77,8 +88,17 @@ impl WorkloadArguments {
     /// # Errors
     /// For an option of a workload that does not run, and one of several possible workloads.
     pub fn apply(&self, workloads: &mut [WorkloadSpec]) -> Result<(), OptionsError> {
-        for Setting { workload, option, value } in &self.options {
-            let only = if let [only] = workloads { Some(only.name) } else { None };
+        for Setting {
+            workload,
+            option,
+            value,
+        } in &self.options
+        {
+            let only = if let [only] = workloads {
+                Some(only.name)
+            } else {
+                None
+            };
             let Some(name) = workload.or(self.names.first().copied()).or(only) else {
                 return OptionsError::usage(format!(
                     "'{option}={value}' has no workload: name it before, as in `disk {option}={value}`"
@@ -111,7 +131,10 @@ pub(crate) fn named_workloads(
     if names.is_empty() {
         names.extend(default);
     }
-    let mut workloads: Vec<WorkloadSpec> = names.into_iter().map(|name| descriptor(name).preset(preset)).collect();
+    let mut workloads: Vec<WorkloadSpec> = names
+        .into_iter()
+        .map(|name| descriptor(name).preset(preset))
+        .collect();
     arguments.apply(&mut workloads)?;
     set_duration(&mut workloads, duration)?;
     arguments.apply(&mut workloads)?;
@@ -119,9 +142,14 @@ pub(crate) fn named_workloads(
 }
 
 /// Has each trial that is bounded by time last so many seconds; `None` leaves it.
-pub(crate) fn set_duration(workloads: &mut [WorkloadSpec], duration: Option<f64>) -> Result<(), OptionsError> {
+pub(crate) fn set_duration(
+    workloads: &mut [WorkloadSpec],
+    duration: Option<f64>,
+) -> Result<(), OptionsError> {
     for workload in workloads {
-        duration.map_or(Ok(()), |seconds| vmtax_workload::set_duration(workload, seconds))?;
+        duration.map_or(Ok(()), |seconds| {
+            vmtax_workload::set_duration(workload, seconds)
+        })?;
     }
     Ok(())
 }
@@ -129,8 +157,9 @@ pub(crate) fn set_duration(workloads: &mut [WorkloadSpec], duration: Option<f64>
 /// Where workloads begin in arguments that have something else before them.
 pub(crate) fn first_workload(words: &[String]) -> usize {
     let is_workload = |word: &String| {
-        let name =
-            word.split_once('=').map_or(word.as_str(), |(key, _)| key.split_once('.').map_or("", |(name, _)| name));
+        let name = word.split_once('=').map_or(word.as_str(), |(key, _)| {
+            key.split_once('.').map_or("", |(name, _)| name)
+        });
         name.parse::<WorkloadName>().is_ok()
     };
     words.iter().position(is_workload).unwrap_or(words.len())
@@ -146,36 +175,67 @@ mod tests {
 
     fn disk(line: &str) -> Result<WorkloadSpec, String> {
         let all = named_workloads(&words(line), Preset::Quick, [WorkloadName::Disk], None);
-        all.map_err(|e| e.to_string()).map(|all| all.into_iter().find(|w| w.name == WorkloadName::Disk).unwrap())
+        all.map_err(|e| e.to_string()).map(|all| {
+            all.into_iter()
+                .find(|w| w.name == WorkloadName::Disk)
+                .unwrap()
+        })
     }
 
     #[test]
     fn an_option_is_written_in_one_of_two_ways() {
         let expected = disk("disk disk.count=2000").unwrap();
         assert_eq!(expected.options["count"], "2000");
-        for line in ["disk count=2000", "count=2000 disk", "count=2000", "cpu disk count=2000"] {
+        for line in [
+            "disk count=2000",
+            "count=2000 disk",
+            "count=2000",
+            "cpu disk count=2000",
+        ] {
             assert_eq!(disk(line).unwrap(), expected, "{line}");
         }
         assert!(disk("cpu disk cpu.count=1 time=1").unwrap().options["time"] == "1");
-        for (line, why) in [("count=1 x", "unknown"), ("disk cpu.time=1", "name cpu too"), ("disk =1", "OPTION=VALUE")]
-        {
-            assert!(disk(line).unwrap_err().contains(why), "{line}: {}", disk(line).unwrap_err());
+        for (line, why) in [
+            ("count=1 x", "unknown"),
+            ("disk cpu.time=1", "name cpu too"),
+            ("disk =1", "OPTION=VALUE"),
+        ] {
+            assert!(
+                disk(line).unwrap_err().contains(why),
+                "{line}: {}",
+                disk(line).unwrap_err()
+            );
         }
-        let several = named_workloads(&words("count=1"), Preset::Quick, [WorkloadName::Cpu, WorkloadName::Disk], None);
+        let several = named_workloads(
+            &words("count=1"),
+            Preset::Quick,
+            [WorkloadName::Cpu, WorkloadName::Disk],
+            None,
+        );
         assert!(several.unwrap_err().to_string().contains("name it before"));
     }
 
     #[test]
     fn names_of_fio_mean_the_same() {
         let expected = disk("disk block-size=64K mode=random operation=write depth=8").unwrap();
-        assert_eq!(disk("disk bs=64K rw=randwrite iodepth=8").unwrap(), expected);
+        assert_eq!(
+            disk("disk bs=64K rw=randwrite iodepth=8").unwrap(),
+            expected
+        );
         assert!(disk("disk rw=trim").unwrap_err().contains("randread"));
     }
 
     #[test]
     fn a_duration_is_below_what_a_workload_sets_itself() {
-        let all = named_workloads(&words("cpu threads time=2"), Preset::Quick, [], Some(0.5)).unwrap();
-        assert_eq!((all[0].options["time"].as_str(), all[1].options["time"].as_str()), ("0.5", "2"));
+        let all =
+            named_workloads(&words("cpu threads time=2"), Preset::Quick, [], Some(0.5)).unwrap();
+        assert_eq!(
+            (
+                all[0].options["time"].as_str(),
+                all[1].options["time"].as_str()
+            ),
+            ("0.5", "2")
+        );
     }
 
     #[test]

@@ -27,7 +27,11 @@ pub fn changes(before: &Path, after: &Path) -> Result<Report<'static>, StudyErro
 /// [`StudyError`] for a profile that cannot be read or drawn.
 pub fn draw_difference(before: &Path, after: &Path) -> Result<String, StudyError> {
     let title = format!("{} against {}", after.display(), before.display());
-    Ok(flame::draw_difference(&read(before)?, &read(after)?, &title)?)
+    Ok(flame::draw_difference(
+        &read(before)?,
+        &read(after)?,
+        &title,
+    )?)
 }
 
 /// What else a profile's folder says of it; nothing where there is none, or it is of another version.
@@ -37,7 +41,14 @@ fn findings(path: &Path) -> Option<ProfileFindings> {
 
 /// The folded stacks of a profile.
 fn read(path: &Path) -> Result<Profile, StudyError> {
-    let file = if path.is_dir() { path.join("on-cpu.folded") } else { path.to_path_buf() };
-    let text = fs::read_to_string(&file).map_err(|source| StudyError::Unreadable { file: file.clone(), source })?;
+    let file = if path.is_dir() {
+        path.join("on-cpu.folded")
+    } else {
+        path.to_path_buf()
+    };
+    let text = fs::read_to_string(&file).map_err(|source| StudyError::Unreadable {
+        file: file.clone(),
+        source,
+    })?;
     Ok(fold::unfold(&text, &file)?)
 }

@@ -2,7 +2,9 @@
 
 use super::settings::{OWN_STOP_LIMIT_MS, attached, inside};
 use crate::options::values::{duration, duration_or_zero};
-use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help};
+use crate::options::{
+    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help,
+};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{CountBy, HostFacts, Plan, ProfileSettings, ProfileSpec, Study, Tree};
@@ -122,12 +124,24 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let of_vm = self.vm.as_deref().map(|name| Vm::find(name).map(|vm| vm.pid())).transpose()?;
+        let of_vm = self
+            .vm
+            .as_deref()
+            .map(|name| Vm::find(name).map(|vm| vm.pid()))
+            .transpose()?;
         if let Some(pid) = self.pid.or(of_vm) {
-            let limit = self.stop_threads.map(|seconds| milliseconds(seconds).max(1));
+            let limit = self
+                .stop_threads
+                .map(|seconds| milliseconds(seconds).max(1));
             let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)), limit);
             let name = format!("{}-{pid}", Vm::program_of(pid));
-            return Ok(CheckedPlan::new(attached(ProfileSettings { pid: Some(pid), ..settings }, &name))?);
+            return Ok(CheckedPlan::new(attached(
+                ProfileSettings {
+                    pid: Some(pid),
+                    ..settings
+                },
+                &name,
+            ))?);
         }
         if self.workload.is_empty() {
             return OptionsError::usage(
@@ -142,14 +156,21 @@ impl StudyOptions for ProfileOptions {
 impl ProfileOptions {
     /// One guest, one workload, once.
     fn plan_of_workload(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if self.common.measurement.rounds.is_some_and(|rounds| rounds != 1) {
+        if self
+            .common
+            .measurement
+            .rounds
+            .is_some_and(|rounds| rounds != 1)
+        {
             return OptionsError::usage(
                 "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds",
             );
         }
         let plan = match plan_file(&self.workload)? {
             Some(_) if self.share.is_some() => {
-                return OptionsError::usage("a plan's file says itself how its tree is shared: leave --share out");
+                return OptionsError::usage(
+                    "a plan's file says itself how its tree is shared: leave --share out",
+                );
             }
             Some(plan) => plan,
             None => self.plan_of_words()?,
@@ -157,7 +178,11 @@ impl ProfileOptions {
         let machine = match self.common.measurement.machine.as_deref() {
             None => host.default_guest(),
             Some([one]) => *one,
-            Some(_) => return OptionsError::usage("profile runs a workload in one guest: name one with --machine"),
+            Some(_) => {
+                return OptionsError::usage(
+                    "profile runs a workload in one guest: name one with --machine",
+                );
+            }
         };
         if !machine.is_guest() {
             return OptionsError::usage(format!(
@@ -166,7 +191,9 @@ impl ProfileOptions {
             ));
         }
         if !machine.has_kernel() && self.syscalls.is_some() {
-            return OptionsError::usage(format!("{machine} has no system calls: choose tcg or kvm with --machine"));
+            return OptionsError::usage(format!(
+                "{machine} has no system calls: choose tcg or kvm with --machine"
+            ));
         }
         if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
             return OptionsError::usage(
@@ -174,15 +201,23 @@ impl ProfileOptions {
             );
         }
         let command = plan.command().cloned().map(Box::new);
-        let study =
-            Study::Profile(ProfileSpec { settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)), command });
+        let study = Study::Profile(ProfileSpec {
+            settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
+            command,
+        });
         let machines = vec![machine];
         // The micro-guest has no kernel that could sample.
         let probes = match machine.has_kernel() {
             true => vec![inside(self.guest_hz, self.syscalls)],
             false => plan.probes.clone(),
         };
-        self.common.complete(Plan { rounds: 1, study, machines, probes, ..plan })
+        self.common.complete(Plan {
+            rounds: 1,
+            study,
+            machines,
+            probes,
+            ..plan
+        })
     }
 
     fn plan_of_words(&self) -> Result<Plan, OptionsError> {
@@ -190,21 +225,36 @@ impl ProfileOptions {
         let plan = Plan::new("profile", 1, Vec::new(), workloads);
         let Some(shared) = plan.workloads.iter().find(|w| w.name.needs_share()) else {
             return match self.share {
-                Some(_) => OptionsError::usage("--share is for a workload that works in a tree: leave it out"),
+                Some(_) => OptionsError::usage(
+                    "--share is for a workload that works in a tree: leave it out",
+                ),
                 None => Ok(plan),
             };
         };
-        let files = vmtax_workload::check(shared)?.room(0).known_names.max(FILES);
-        let tree = Some(Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
+        let files = vmtax_workload::check(shared)?
+            .room(0)
+            .known_names
+            .max(FILES);
+        let tree = Some(Tree {
+            files,
+            bytes: files.saturating_mul(Tree::SMALL),
+            path: None,
+        });
         let variants = vec![share_variant(self.share.as_deref().unwrap_or(SHARE))?];
-        Ok(Plan { tree, variants, ..plan })
+        Ok(Plan {
+            tree,
+            variants,
+            ..plan
+        })
     }
 
     /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
     /// thread.
     fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
-        let (events_ms, time_ms) =
-            (milliseconds(self.trace_duration), seconds.map(|seconds| milliseconds(seconds).max(1)));
+        let (events_ms, time_ms) = (
+            milliseconds(self.trace_duration),
+            seconds.map(|seconds| milliseconds(seconds).max(1)),
+        );
         ProfileSettings {
             pid: None,
             file: None,

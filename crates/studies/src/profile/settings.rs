@@ -1,6 +1,9 @@
 //! What plans of profiles have in common.
 
-use vmtax_model::{CommandSpec, CountBy, Inside, Machine, Plan, Probes, ProfileSettings, ProfileSpec, Study, Variant};
+use vmtax_model::{
+    CommandSpec, CountBy, Inside, Machine, Plan, Probes, ProfileSettings, ProfileSpec, Study,
+    Variant,
+};
 
 /// A guest of vmtax's own may be stopped: it serves nobody.
 pub(super) const OWN_STOP_LIMIT_MS: u64 = 1000;
@@ -9,16 +12,39 @@ const GUEST_STACK: u32 = 8192;
 
 /// A plan that observes what is there already; `of` names it.
 pub fn attached(settings: ProfileSettings, of: &str) -> Plan {
-    let plain: String =
-        of.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).take(48).collect();
-    let study = Study::Profile(ProfileSpec { settings, command: None });
-    Plan { study, ..Plan::new(&format!("profile-{plain}"), 1, Vec::new(), Vec::new()) }
+    let plain: String = of
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(48)
+        .collect();
+    let study = Study::Profile(ProfileSpec {
+        settings,
+        command: None,
+    });
+    Plan {
+        study,
+        ..Plan::new(&format!("profile-{plain}"), 1, Vec::new(), Vec::new())
+    }
 }
 
 /// How a guest that has a kernel is sampled from its inside.
 pub(super) fn inside(hz: u32, calls: Option<CountBy>) -> Probes {
-    let inside = Inside { hz, stack: GUEST_STACK, calls };
-    if hz == 0 && calls.is_none() { Probes::None } else { Probes::Inside(inside) }
+    let inside = Inside {
+        hz,
+        stack: GUEST_STACK,
+        calls,
+    };
+    if hz == 0 && calls.is_none() {
+        Probes::None
+    } else {
+        Probes::Inside(inside)
+    }
 }
 
 /// A profile of each of the plan's guests, named by its side or machine: its trial once more, so that no sampling is in a
@@ -37,19 +63,60 @@ pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
         symbols: None,
     };
     // One observer of requests or of QEMU at a time.
-    let command = plan.command().map(|command| Box::new(CommandSpec { layers: false, ..command.clone() }));
-    let guests = plan.columns().into_iter().filter(|(machine, _)| machine.is_guest());
+    let command = plan.command().map(|command| {
+        Box::new(CommandSpec {
+            layers: false,
+            ..command.clone()
+        })
+    });
+    let guests = plan
+        .columns()
+        .into_iter()
+        .filter(|(machine, _)| machine.is_guest());
     let profile = |(machine, side): (Machine, &str)| {
-        let probes = vec![if machine.has_kernel() { inside(ProfileSettings::HZ, None) } else { Probes::None }];
+        let probes = vec![if machine.has_kernel() {
+            inside(ProfileSettings::HZ, None)
+        } else {
+            Probes::None
+        }];
         let variant = plan.variants.iter().position(|v| v.name == side);
-        let workloads = variant.map_or_else(|| plan.workloads.clone(), |variant| plan.workloads_of(variant));
-        let mut variants: Vec<Variant> = variant.map(|variant| plan.variants[variant].clone()).into_iter().collect();
+        let workloads = variant.map_or_else(
+            || plan.workloads.clone(),
+            |variant| plan.workloads_of(variant),
+        );
+        let mut variants: Vec<Variant> = variant
+            .map(|variant| plan.variants[variant].clone())
+            .into_iter()
+            .collect();
         // They are the plan's own now.
-        variants.iter_mut().for_each(|variant| variant.set.retain(|key, _| Variant::workload_option(key).is_none()));
-        let study = Study::Profile(ProfileSpec { settings: settings.clone(), command: command.clone() });
+        variants.iter_mut().for_each(|variant| {
+            variant
+                .set
+                .retain(|key, _| Variant::workload_option(key).is_none())
+        });
+        let study = Study::Profile(ProfileSpec {
+            settings: settings.clone(),
+            command: command.clone(),
+        });
         let (name, machines) = (format!("{}-profile", plan.name), vec![machine]);
-        let of = if side.is_empty() { machine.as_str() } else { side };
-        (of.to_owned(), Plan { name, study, machines, variants, probes, workloads, rounds: 1, ..plan.clone() })
+        let of = if side.is_empty() {
+            machine.as_str()
+        } else {
+            side
+        };
+        (
+            of.to_owned(),
+            Plan {
+                name,
+                study,
+                machines,
+                variants,
+                probes,
+                workloads,
+                rounds: 1,
+                ..plan.clone()
+            },
+        )
     };
     guests.map(profile).collect()
 }

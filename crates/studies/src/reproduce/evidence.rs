@@ -28,22 +28,35 @@ pub struct Tested {
 
 impl Tested {
     /// A figure compared with bounds: its interval decides. A figure without one is inconclusive.
-    pub fn within(figure: Estimate, unit: ClaimUnit, at_least: Option<f64>, at_most: Option<f64>) -> Tested {
+    pub fn within(
+        figure: Estimate,
+        unit: ClaimUnit,
+        at_least: Option<f64>,
+        at_most: Option<f64>,
+    ) -> Tested {
         let claimed = claimed(at_least, at_most, unit);
         let Some(Interval { low, high, .. }) = figure.interval else {
             return Tested::inconclusive(Some(figure), unit, claimed, None);
         };
-        let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
+        let (least, most) = (
+            at_least.unwrap_or(f64::NEG_INFINITY),
+            at_most.unwrap_or(f64::INFINITY),
+        );
         let verdict = if low >= least && high <= most {
             ClaimVerdict::Reproduced
         } else if high < least || low > most {
             ClaimVerdict::NotReproduced
         } else {
             // An end that crosses a bound has to come so much closer to the median.
-            let times = |end: f64, bound: f64| ((end - figure.median) / (bound - figure.median)).powi(2);
+            let times =
+                |end: f64, bound: f64| ((end - figure.median) / (bound - figure.median)).powi(2);
             let crossed = |bound: &f64| (low..high).contains(bound);
             let ends = |bound: f64| times(if bound < figure.median { low } else { high }, bound);
-            let times = [least, most].into_iter().filter(crossed).map(ends).reduce(f64::max);
+            let times = [least, most]
+                .into_iter()
+                .filter(crossed)
+                .map(ends)
+                .reduce(f64::max);
             return Tested::inconclusive(
                 Some(figure),
                 unit,
@@ -51,12 +64,29 @@ impl Tested {
                 times,
             );
         };
-        Tested { measured: Some(figure), unit, verdict, why: claimed, times: None }
+        Tested {
+            measured: Some(figure),
+            unit,
+            verdict,
+            why: claimed,
+            times: None,
+        }
     }
 
     /// It takes more rounds.
-    pub fn inconclusive(measured: Option<Estimate>, unit: ClaimUnit, why: String, times: Option<f64>) -> Tested {
-        Tested { measured, unit, verdict: ClaimVerdict::Inconclusive, why, times }
+    pub fn inconclusive(
+        measured: Option<Estimate>,
+        unit: ClaimUnit,
+        why: String,
+        times: Option<f64>,
+    ) -> Tested {
+        Tested {
+            measured,
+            unit,
+            verdict: ClaimVerdict::Inconclusive,
+            why,
+            times,
+        }
     }
 
     /// A cost over another, that must be at least so many times.
@@ -83,8 +113,12 @@ impl Tested {
     /// A machine has no figure.
     pub fn absent(machine: Machine, host: &HostFacts) -> Tested {
         Tested::untestable(match (machine, host.kvm.class) {
-            (machine, KvmClass::Absent) if machine.is_kvm() => "there is no /dev/kvm here".to_owned(),
-            (Machine::KVM, KvmClass::EmulatesKernels) => "this host's KVM only emulates guest kernels".to_owned(),
+            (machine, KvmClass::Absent) if machine.is_kvm() => {
+                "there is no /dev/kvm here".to_owned()
+            }
+            (Machine::KVM, KvmClass::EmulatesKernels) => {
+                "this host's KVM only emulates guest kernels".to_owned()
+            }
             (machine, KvmClass::Broken | KvmClass::NoPermission) if machine.is_kvm() => {
                 "KVM cannot be used here: `vmtax doctor` says why".to_owned()
             }

@@ -11,10 +11,16 @@ const MOST_ROUNDS: f64 = 500.0;
 const MARGIN: f64 = 1.25;
 
 /// The verdict on each of a published result's claims, and on the whole, after so many rounds.
-pub fn judge(case: &PublishedResult, host: &HostFacts, rounds: u32, evidence: &dyn Evidence) -> ReproductionFindings {
+pub fn judge(
+    case: &PublishedResult,
+    host: &HostFacts,
+    rounds: u32,
+    evidence: &dyn Evidence,
+) -> ReproductionFindings {
     let row = |claim: &Claim| {
         let tested = evidence.test(&claim.check, host);
-        let tested = tested.unwrap_or_else(|| Tested::untestable("the recording is of another study"));
+        let tested =
+            tested.unwrap_or_else(|| Tested::untestable("the recording is of another study"));
         ClaimRow {
             what: claim.what.clone(),
             published: claim.published.clone(),
@@ -28,8 +34,15 @@ pub fn judge(case: &PublishedResult, host: &HostFacts, rounds: u32, evidence: &d
     };
     let rows: Vec<ClaimRow> = case.tests.iter().map(row).collect();
     let any = |verdict| rows.iter().any(|r| r.verdict == verdict);
-    let order = [ClaimVerdict::NotReproduced, ClaimVerdict::Reproduced, ClaimVerdict::Inconclusive];
-    let verdict = order.into_iter().find(|verdict| any(*verdict)).unwrap_or(ClaimVerdict::NotTestable);
+    let order = [
+        ClaimVerdict::NotReproduced,
+        ClaimVerdict::Reproduced,
+        ClaimVerdict::Inconclusive,
+    ];
+    let verdict = order
+        .into_iter()
+        .find(|verdict| any(*verdict))
+        .unwrap_or(ClaimVerdict::NotTestable);
     ReproductionFindings {
         schema: REPORT_SCHEMA,
         name: case.name.clone(),

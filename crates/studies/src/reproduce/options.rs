@@ -25,7 +25,10 @@ use vmtax_workload::CheckedPlan;
             "Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]"
         )
     ),
-    mut_arg("timeout", with_help("Timeout of each run of a workload: 90s, 10m, 2h [default: the plan's]")),
+    mut_arg(
+        "timeout",
+        with_help("Timeout of each run of a workload: 90s, 10m, 2h [default: the plan's]")
+    ),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
 The exit status is 1 if a claim is not reproduced: docs/reproduce.md.
 
@@ -87,8 +90,12 @@ impl ReproduceOptions {
         if !self.real {
             return find(name).map_err(|e| OptionsError::Usage(e.to_string()));
         }
-        find(&format!("{name}-real"))
-            .or_else(|_| OptionsError::usage(format!("--real is of sysbench-five, not of '{}'", name.escape_default())))
+        find(&format!("{name}-real")).or_else(|_| {
+            OptionsError::usage(format!(
+                "--real is of sysbench-five, not of '{}'",
+                name.escape_default()
+            ))
+        })
     }
 }
 
@@ -100,12 +107,23 @@ impl StudyOptions for ReproduceOptions {
         let mut plan = case.plan_here(host, self.quick);
         match &mut plan.study {
             Study::Scale(range) => range.budget_s = self.budget.or(range.budget_s),
-            Study::Compare(compare) => compare.settings.budget_s = self.budget.or(compare.settings.budget_s),
+            Study::Compare(compare) => {
+                compare.settings.budget_s = self.budget.or(compare.settings.budget_s)
+            }
             _ if self.budget.is_none() => {}
-            _ => return OptionsError::usage(format!("{} has no budget: give --rounds instead", case.name)),
+            _ => {
+                return OptionsError::usage(format!(
+                    "{} has no budget: give --rounds instead",
+                    case.name
+                ));
+            }
         }
         self.common.measurement.replace_machines(&mut plan);
-        let at = if self.what.first().is_some_and(|word| word == "run") { 2 } else { 1 };
+        let at = if self.what.first().is_some_and(|word| word == "run") {
+            2
+        } else {
+            1
+        };
         WorkloadArguments::parse(&self.what[at..])?.apply(&mut plan.workloads)?;
         if !plan.machines.iter().any(|m| m.is_guest()) {
             return Err(OptionsError::NotTestable(format!(
@@ -114,7 +132,11 @@ impl StudyOptions for ReproduceOptions {
                 case.name
             )));
         }
-        if let Some(program) = case.needs.as_ref().filter(|program| find_program(program).is_none()) {
+        if let Some(program) = case
+            .needs
+            .as_ref()
+            .filter(|program| find_program(program).is_none())
+        {
             return OptionsError::usage(format!(
                 "{} needs {program}, which is not installed: apt-get install {program}",
                 case.name

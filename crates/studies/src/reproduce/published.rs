@@ -2,13 +2,17 @@
 //! `published/` are part of the program.
 
 use serde::Deserialize;
-use vmtax_model::{Antipattern, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study};
+use vmtax_model::{
+    Antipattern, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study,
+};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishedError {
     /// There is none of that name.
-    #[error("there is no published result '{0}': `vmtax reproduce list` names those that there are")]
+    #[error(
+        "there is no published result '{0}': `vmtax reproduce list` names those that there are"
+    )]
     Unknown(String),
     /// A file of the program's own is wrong.
     #[error("the published result {name} is damaged ({reason}): report this as a fault of vmtax")]
@@ -80,7 +84,12 @@ pub struct Claim {
 
 /// How a claim is tested. Bounds hold when the interval lies within, and do not when it lies without.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
+#[serde(
+    tag = "kind",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
 pub enum Check {
     /// The growth law by which a cost grows in a variant.
     Law {
@@ -212,14 +221,38 @@ pub enum Check {
 
 const FILES: [(&str, &str); 9] = [
     ("9p-fids", include_str!("published/9p-fids.toml")),
-    ("9p-fids-patched", include_str!("published/9p-fids-patched.toml")),
-    ("virtio-blk-latency", include_str!("published/virtio-blk-latency.toml")),
-    ("virtfs-or-nfs", include_str!("published/virtfs-or-nfs.toml")),
-    ("guest-syscalls", include_str!("published/guest-syscalls.toml")),
-    ("guest-antipatterns", include_str!("published/guest-antipatterns.toml")),
-    ("sysbench-five", include_str!("published/sysbench-five.toml")),
-    ("sysbench-five-real", include_str!("published/sysbench-five-real.toml")),
-    ("sysbench-patched", include_str!("published/sysbench-patched.toml")),
+    (
+        "9p-fids-patched",
+        include_str!("published/9p-fids-patched.toml"),
+    ),
+    (
+        "virtio-blk-latency",
+        include_str!("published/virtio-blk-latency.toml"),
+    ),
+    (
+        "virtfs-or-nfs",
+        include_str!("published/virtfs-or-nfs.toml"),
+    ),
+    (
+        "guest-syscalls",
+        include_str!("published/guest-syscalls.toml"),
+    ),
+    (
+        "guest-antipatterns",
+        include_str!("published/guest-antipatterns.toml"),
+    ),
+    (
+        "sysbench-five",
+        include_str!("published/sysbench-five.toml"),
+    ),
+    (
+        "sysbench-five-real",
+        include_str!("published/sysbench-five-real.toml"),
+    ),
+    (
+        "sysbench-patched",
+        include_str!("published/sysbench-patched.toml"),
+    ),
 ];
 
 /// Every case, in the order in which they are listed.
@@ -236,18 +269,32 @@ pub fn all() -> Result<Vec<PublishedResult>, PublishedError> {
 /// [`PublishedError::Unknown`].
 pub fn find(name: &str) -> Result<PublishedResult, PublishedError> {
     // Its older name, in recordings.
-    let name = if name == "guest-habits" { "guest-antipatterns" } else { name };
+    let name = if name == "guest-habits" {
+        "guest-antipatterns"
+    } else {
+        name
+    };
     let file = FILES.iter().find(|(known, _)| *known == name);
-    file.map_or_else(|| Err(PublishedError::Unknown(name.to_owned())), |(name, text)| read(name, text))
+    file.map_or_else(
+        || Err(PublishedError::Unknown(name.to_owned())),
+        |(name, text)| read(name, text),
+    )
 }
 
 fn read(name: &'static str, text: &str) -> Result<PublishedResult, PublishedError> {
-    let mut case: PublishedResult =
-        toml::from_str(text).map_err(|e| PublishedError::Damaged { name, reason: e.to_string() })?;
+    let mut case: PublishedResult = toml::from_str(text).map_err(|e| PublishedError::Damaged {
+        name,
+        reason: e.to_string(),
+    })?;
     name.clone_into(&mut case.name);
     name.clone_into(&mut case.plan.name);
     case.plan.reproduces = Some(name.to_owned());
-    case.plan.check().map_err(|e: PlanError| PublishedError::Damaged { name, reason: e.to_string() })?;
+    case.plan
+        .check()
+        .map_err(|e: PlanError| PublishedError::Damaged {
+            name,
+            reason: e.to_string(),
+        })?;
     Ok(case)
 }
 
@@ -282,7 +329,11 @@ impl PublishedResult {
         if quick {
             plan.rounds = self.quick.rounds.unwrap_or(plan.rounds);
             if let Study::Scale(range) = &mut plan.study {
-                range.steps = self.quick.steps.clone().unwrap_or_else(|| range.steps.clone());
+                range.steps = self
+                    .quick
+                    .steps
+                    .clone()
+                    .unwrap_or_else(|| range.steps.clone());
                 range.budget_s = self.quick.budget_s;
             }
             if let (Some(tree), Some(files)) = (&mut plan.tree, self.quick.files) {

@@ -19,10 +19,17 @@ impl<'a> GuestTuning<'a> {
     /// # Errors
     /// [`StudyError::Measurements`] where it does not.
     pub(crate) fn of(recording: &'a Recording) -> Result<GuestTuning<'a>, StudyError> {
-        let findings = vmtax_analysis::tune_guest(&recording.plan, &recording.trials).ok_or_else(|| {
-            StudyError::Measurements { path: recording.folder.clone(), why: "its plan tunes no guest".to_owned() }
-        })?;
-        Ok(GuestTuning { recording, findings })
+        let findings =
+            vmtax_analysis::tune_guest(&recording.plan, &recording.trials).ok_or_else(|| {
+                StudyError::Measurements {
+                    path: recording.folder.clone(),
+                    why: "its plan tunes no guest".to_owned(),
+                }
+            })?;
+        Ok(GuestTuning {
+            recording,
+            findings,
+        })
     }
 }
 
@@ -41,8 +48,15 @@ impl Analysis for GuestTuning<'_> {
 
     fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
         let answer = vmtax_report::tune_guest::answer(self.recording, &self.findings);
-        let of_disk = if self.findings.changes_disk() { files(&self.findings, &answer) } else { Vec::new() };
-        Ok(of_disk.into_iter().chain(handover_guest::file(&self.findings, &answer)).collect())
+        let of_disk = if self.findings.changes_disk() {
+            files(&self.findings, &answer)
+        } else {
+            Vec::new()
+        };
+        Ok(of_disk
+            .into_iter()
+            .chain(handover_guest::file(&self.findings, &answer))
+            .collect())
     }
 }
 

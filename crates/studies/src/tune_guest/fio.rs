@@ -35,7 +35,10 @@ const DECIDED: [(&str, &str); 9] = [
     ("nrfiles", "the requests go to the disk that is tuned"),
     ("offset", "the requests go to all of the disk that is tuned"),
     ("ramp_time", "each boot is warm once the guest runs"),
-    ("runtime", "--slice is how long the requests run in each boot"),
+    (
+        "runtime",
+        "--slice is how long the requests run in each boot",
+    ),
     ("size", "the disk that is tuned has 256 MiB of data"),
 ];
 
@@ -56,7 +59,8 @@ pub(super) fn job(path: &Path) -> Result<Job, OptionsError> {
     let failed = |e| OptionsError::file(format!("reading {}", path.display()), e);
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(failed)?;
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_BYTES), &mut text).map_err(failed)?;
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_BYTES), &mut text)
+        .map_err(failed)?;
     meaning(&options(&text, path)?, path)
 }
 
@@ -67,7 +71,10 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+        if let Some(section) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
             jobs += usize::from(section != "global");
             continue;
         }
@@ -86,12 +93,26 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
 
 /// The command that lets fio itself run.
 fn itself(path: &Path) -> String {
-    shell_line(&["vmtax", "tune", "--", "exec", "fio", &path.display().to_string()].map(str::to_owned))
+    shell_line(
+        &[
+            "vmtax",
+            "tune",
+            "--",
+            "exec",
+            "fio",
+            &path.display().to_string(),
+        ]
+        .map(str::to_owned),
+    )
 }
 
 fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsError> {
     let refused = |key: &str, value: &str| {
-        let option = if value.is_empty() { key.to_owned() } else { format!("{key}={value}") };
+        let option = if value.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{key}={value}")
+        };
         OptionsError::usage(format!(
             "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `{}`",
             path.display(),
@@ -101,14 +122,17 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
     };
     // fio's own engine has one request under way.
     let mut all = all.clone();
-    all.entry("ioengine".to_owned()).or_insert_with(|| "psync".to_owned());
+    all.entry("ioengine".to_owned())
+        .or_insert_with(|| "psync".to_owned());
     let depth = all.get("iodepth").map_or("1", String::as_str);
     let (mut words, mut notes) = (vec!["disk".to_owned()], Vec::new());
     let mut rw = "read".to_owned();
     let mut is_direct = false;
     for (key, value) in &all {
         match (key.as_str(), value.as_str()) {
-            ("rw" | "readwrite", "read" | "write" | "randread" | "randwrite") => rw.clone_from(value),
+            ("rw" | "readwrite", "read" | "write" | "randread" | "randwrite") => {
+                rw.clone_from(value)
+            }
             ("bs" | "blocksize", size) if !size.contains([',', '-', ':']) => {
                 words.push(format!("bs={}", size.to_uppercase()))
             }
@@ -119,11 +143,17 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
             ("ioengine", "psync" | "sync" | "pvsync" | "pvsync2") if depth == "1" => {}
             ("ioengine", "io_uring") => {}
             ("ioengine", "libaio" | "posixaio") if depth == "1" => {
-                notes.push(format!("ioengine={value}: pread and pwrite, as one request is under way at a time"));
+                notes.push(format!(
+                    "ioengine={value}: pread and pwrite, as one request is under way at a time"
+                ));
             }
-            ("ioengine", "libaio" | "posixaio") => notes.push(format!("ioengine={value}: io_uring in its place")),
+            ("ioengine", "libaio" | "posixaio") => {
+                notes.push(format!("ioengine={value}: io_uring in its place"))
+            }
             ("ioengine", "psync" | "sync" | "pvsync" | "pvsync2") => {
-                notes.push(format!("ioengine={value} has one request under way: iodepth={depth} does not count"));
+                notes.push(format!(
+                    "ioengine={value} has one request under way: iodepth={depth} does not count"
+                ));
                 words.retain(|word| !word.starts_with("iodepth="));
             }
             (key, _) if NO_EFFECT.contains(&key) => {}
@@ -147,7 +177,9 @@ mod tests {
 
     fn of(text: &str) -> Result<Job, String> {
         let path = Path::new("job.fio");
-        options(text, path).and_then(|all| meaning(&all, path)).map_err(|e| e.to_string())
+        options(text, path)
+            .and_then(|all| meaning(&all, path))
+            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -157,19 +189,34 @@ mod tests {
         assert_eq!(job.words, ["disk", "bs=16K", "iodepth=8", "rw=randwrite"]);
         assert_eq!(job.notes.len(), 3, "{:?}", job.notes);
         let plain = of("[a]\ndirect=1\n").unwrap();
-        assert_eq!((plain.words.join(" ").as_str(), plain.notes.len()), ("disk rw=read", 0));
+        assert_eq!(
+            (plain.words.join(" ").as_str(), plain.notes.len()),
+            ("disk rw=read", 0)
+        );
         let one = of("[a]\ndirect=1\nioengine=psync\niodepth=32\n").unwrap();
         assert_eq!(one.words, ["disk", "rw=read"]);
         let flushed = of("[a]\ndirect=1\nrw=write\nend_fsync=1\n").unwrap();
-        assert!(flushed.notes[0].contains("end_fsync=1"), "{:?}", flushed.notes);
+        assert!(
+            flushed.notes[0].contains("end_fsync=1"),
+            "{:?}",
+            flushed.notes
+        );
     }
 
     #[test]
     fn a_path_is_quoted_as_a_shell_needs_it() {
-        let why = options("[a]\n[b]\n", Path::new("my job's.fio")).unwrap_err().to_string();
+        let why = options("[a]\n[b]\n", Path::new("my job's.fio"))
+            .unwrap_err()
+            .to_string();
         let line = why.split('`').nth(1).unwrap();
-        let output = std::process::Command::new("sh").args(["-c", &format!("printf '%s|' {line}")]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "vmtax|tune|--|exec|fio|my job's.fio|");
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("printf '%s|' {line}")])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "vmtax|tune|--|exec|fio|my job's.fio|"
+        );
     }
 
     #[test]
@@ -185,7 +232,10 @@ mod tests {
             ("", "0 jobs"),
         ] {
             let why = of(text).unwrap_err();
-            assert!(why.contains(named) && why.contains("exec fio job.fio"), "{text}: {why}");
+            assert!(
+                why.contains(named) && why.contains("exec fio job.fio"),
+                "{text}: {why}"
+            );
         }
     }
 

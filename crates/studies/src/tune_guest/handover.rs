@@ -3,7 +3,9 @@
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
-use vmtax_vm::{DiskDevices, IOTHREAD, driver_attribute, edit_domain, file_option, is_image_setting};
+use vmtax_vm::{
+    DiskDevices, IOTHREAD, driver_attribute, edit_domain, file_option, is_image_setting,
+};
 
 type Settings = BTreeMap<String, String>;
 
@@ -15,25 +17,50 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
     if found.total.is_none() {
         return Vec::new();
     }
-    let disk = |set: &Settings| Variant { name: String::new(), set: set.clone() }.disk();
+    let disk = |set: &Settings| {
+        Variant {
+            name: String::new(),
+            set: set.clone(),
+        }
+        .disk()
+    };
     let (before, after) = (disk(&found.baseline), disk(&found.tuned));
-    let file = |name, content: String| ReportFile { name, content: content.into_bytes() };
+    let file = |name, content: String| ReportFile {
+        name,
+        content: content.into_bytes(),
+    };
     let mut all = vec![
-        file("tuned/qemu.args", qemu(answer, &traps(found), &before, &after)),
-        file("tuned/libvirt.xml", libvirt(answer, &traps(found), &before, &after)),
+        file(
+            "tuned/qemu.args",
+            qemu(answer, &traps(found), &before, &after),
+        ),
+        file(
+            "tuned/libvirt.xml",
+            libvirt(answer, &traps(found), &before, &after),
+        ),
         file("tuned/UNDO.md", undo(&before, &after)),
     ];
     let domain = found.like.as_ref().and_then(|like| {
-        let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
-        let changed = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let changed = after
+            .iter()
+            .filter(|(key, value)| before.get(*key) != Some(value));
+        let changed = changed
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         let xml = like.domain_xml.as_deref()?;
         Some((xml, edit_domain(xml, &like.disk, &changed)?))
     });
     if let Some((original, edit)) = domain {
         all.push(file("tuned/domain.xml", edit.xml));
-        let elsewhere = edit.left_out.iter().map(|setting| format!("# {setting} is not in this XML: see qemu.args\n"));
+        let elsewhere = edit
+            .left_out
+            .iter()
+            .map(|setting| format!("# {setting} is not in this XML: see qemu.args\n"));
         let convert = conversion(&before, &after).map(|line| format!("# {line}\n"));
-        all.push(file("tuned/domain.diff", elsewhere.chain(convert).collect::<String>() + &edit.diff));
+        all.push(file(
+            "tuned/domain.diff",
+            elsewhere.chain(convert).collect::<String>() + &edit.diff,
+        ));
         all.push(file("tuned/undo.xml", original.to_owned()));
     }
     all
@@ -43,15 +70,27 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
 fn conversion(before: &Settings, after: &Settings) -> Option<String> {
     let of_image = |(key, _): &(&String, &String)| *key == "format" || key.starts_with("image.");
     let of = |settings: &Settings| {
-        settings.iter().filter(of_image).map(|(key, value)| (key.clone(), value.clone())).collect::<Settings>()
+        settings
+            .iter()
+            .filter(of_image)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<Settings>()
     };
     if of(before) == of(after) {
         return None;
     }
     let format = after.get("format").map_or("raw", String::as_str);
-    let options = after.iter().filter_map(|(key, value)| Some(format!("{}={value}", key.strip_prefix("image.")?)));
-    let options: Vec<String> = options.filter(|option| format != "raw" && !option.starts_with("size=")).collect();
-    let options = if options.is_empty() { String::new() } else { format!(" -o {}", options.join(",")) };
+    let options = after
+        .iter()
+        .filter_map(|(key, value)| Some(format!("{}={value}", key.strip_prefix("image.")?)));
+    let options: Vec<String> = options
+        .filter(|option| format != "raw" && !option.starts_with("size="))
+        .collect();
+    let options = if options.is_empty() {
+        String::new()
+    } else {
+        format!(" -o {}", options.join(","))
+    };
     Some(format!(
         "The image has to be converted while the VM is shut down: qemu-img convert -O {format}{options} DISK NEW"
     ))
@@ -59,8 +98,12 @@ fn conversion(before: &Settings, after: &Settings) -> Option<String> {
 
 /// When what is kept harms, a line each.
 fn traps(found: &GuestTuneFindings) -> Vec<String> {
-    let kept = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
-    kept.map(|row| format!("{}: {}", row.candidate.name, row.candidate.trap)).collect()
+    let kept = found
+        .candidates
+        .iter()
+        .filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
+    kept.map(|row| format!("{}: {}", row.candidate.name, row.candidate.trap))
+        .collect()
 }
 
 /// Whether a setting does nothing, or stands elsewhere.
@@ -77,7 +120,10 @@ fn format_of(settings: &Settings) -> &str {
 }
 
 fn set_of(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
-    settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).filter(|(key, value)| !is_nothing(key, value))
+    settings
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .filter(|(key, value)| !is_nothing(key, value))
 }
 
 /// The properties of the disk's iothread, without their prefix.
@@ -91,36 +137,61 @@ fn iothread_element(settings: &Settings) -> Option<String> {
     for (key, value) in iothread_properties(settings) {
         match key {
             "poll-max-ns" => poll += &format!(" max='{value}'"),
-            "poll-grow" | "poll-shrink" => poll += &format!(" {}='{value}'", key.trim_start_matches("poll-")),
-            "thread-pool-min" | "thread-pool-max" => pool += &format!(" {}='{value}'", key.replace('-', "_")),
+            "poll-grow" | "poll-shrink" => {
+                poll += &format!(" {}='{value}'", key.trim_start_matches("poll-"))
+            }
+            "thread-pool-min" | "thread-pool-max" => {
+                pool += &format!(" {}='{value}'", key.replace('-', "_"))
+            }
             _ => {}
         }
     }
-    let poll = if poll.is_empty() { poll } else { format!("<poll{poll}/>") };
-    (!poll.is_empty() || !pool.is_empty()).then(|| format!("<iothread id='1'{pool}>{poll}</iothread>"))
+    let poll = if poll.is_empty() {
+        poll
+    } else {
+        format!("<poll{poll}/>")
+    };
+    (!poll.is_empty() || !pool.is_empty())
+        .then(|| format!("<iothread id='1'{pool}>{poll}</iothread>"))
 }
 
 /// QEMU's arguments of a disk with these settings.
 fn arguments(settings: &Settings) -> Vec<String> {
-    let mut drive = format!("-drive file=DISK,format={},if=none,id=disk0", format_of(settings));
+    let mut drive = format!(
+        "-drive file=DISK,format={},if=none,id=disk0",
+        format_of(settings)
+    );
     let devices = DiskDevices::of(settings.get("bus").map(String::as_str));
-    let mut controller = devices.controller.map(|controller| format!("-device {controller},id=controller0"));
+    let mut controller = devices
+        .controller
+        .map(|controller| format!("-device {controller},id=controller0"));
     let bus = controller.as_ref().map(|_| "controller0.0").or(devices.bus);
     let bus = bus.map_or(String::new(), |bus| format!(",bus={bus}"));
     // NVMe's has to have one.
-    let serial = if devices.disk == "nvme" { ",serial=disk0" } else { "" };
+    let serial = if devices.disk == "nvme" {
+        ",serial=disk0"
+    } else {
+        ""
+    };
     let mut front = format!("-device {}{bus}{serial},drive=disk0", devices.disk);
     let mut object = None;
     for (key, value) in set_of(settings) {
-        let device = controller.as_mut().filter(|_| devices.is_of_controller(key)).unwrap_or(&mut front);
+        let device = controller
+            .as_mut()
+            .filter(|_| devices.is_of_controller(key))
+            .unwrap_or(&mut front);
         if key == "iothread" {
-            let properties: String =
-                iothread_properties(settings).map(|(key, value)| format!(",{key}={value}")).collect();
+            let properties: String = iothread_properties(settings)
+                .map(|(key, value)| format!(",{key}={value}"))
+                .collect();
             object = Some(format!("-object iothread,id=iothread0{properties}"));
             *device += ",iothread=iothread0";
         } else if key.starts_with(IOTHREAD) {
             // Above, at the object.
-        } else if DRIVE.contains(&key) || key.starts_with("throttling.") || is_image_setting(key, value) {
+        } else if DRIVE.contains(&key)
+            || key.starts_with("throttling.")
+            || is_image_setting(key, value)
+        {
             drive += &format!(",{key}={value}");
         } else if let Some(key) = file_option(key) {
             drive += &format!(",file.{key}={value}");
@@ -128,13 +199,24 @@ fn arguments(settings: &Settings) -> Vec<String> {
             *device += &format!(",{}={value}", devices.property(key));
         }
     }
-    object.into_iter().chain([drive]).chain(controller).chain([front]).collect()
+    object
+        .into_iter()
+        .chain([drive])
+        .chain(controller)
+        .chain([front])
+        .collect()
 }
 
 fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
     let convert = conversion(before, after);
-    let traps: String = traps.iter().chain(&convert).map(|trap| format!("# {trap}\n")).collect();
-    let undo = arguments(before).into_iter().map(|line| format!("# {line}\n"));
+    let traps: String = traps
+        .iter()
+        .chain(&convert)
+        .map(|trap| format!("# {trap}\n"))
+        .collect();
+    let undo = arguments(before)
+        .into_iter()
+        .map(|line| format!("# {line}\n"));
     format!(
         "# {answer}\n{traps}\
          # In place of the disk's -drive and -device; DISK is its file, FORMAT raw or qcow2. The VM has to be restarted.\n\
@@ -147,23 +229,42 @@ fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> 
 
 fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
     let is_missing = |(key, value): &(&str, &str)| {
-        let is_of_iothread = key.starts_with("iothread.poll-") || key.starts_with("iothread.thread-pool-");
-        attribute_of(key).is_none() && !is_property(key, value) && *key != "cache-size" && !is_of_iothread
+        let is_of_iothread =
+            key.starts_with("iothread.poll-") || key.starts_with("iothread.thread-pool-");
+        attribute_of(key).is_none()
+            && !is_property(key, value)
+            && *key != "cache-size"
+            && !is_of_iothread
     };
     let missing = set_of(after).filter(is_missing);
-    let missing = missing.map(|(key, value)| format!("libvirt has no element for it: {key}={value}"));
+    let missing =
+        missing.map(|(key, value)| format!("libvirt has no element for it: {key}={value}"));
     let cache = after.get("cache-size").map(|bytes| {
         format!("In <driver>: <metadata_cache><max_size unit='bytes'>{bytes}</max_size></metadata_cache>")
     });
-    let bus = after.get("bus").filter(|bus| *bus == "virtio-blk" && before.get("bus") != Some(bus));
+    let bus = after
+        .get("bus")
+        .filter(|bus| *bus == "virtio-blk" && before.get("bus") != Some(bus));
     let bus = bus.map(|_| "In <target>: bus='virtio'; remove the disk's <address>".to_owned());
-    let others = conversion(before, after).into_iter().chain(cache).chain(bus);
-    let notes: String =
-        traps.iter().cloned().chain(missing).chain(others).map(|note| format!("     {}\n", comment(&note))).collect();
-    let was: String =
-        set_of(before).filter_map(|(key, value)| property(key, value)).map(|line| line.trim().to_owned()).collect();
+    let others = conversion(before, after)
+        .into_iter()
+        .chain(cache)
+        .chain(bus);
+    let notes: String = traps
+        .iter()
+        .cloned()
+        .chain(missing)
+        .chain(others)
+        .map(|note| format!("     {}\n", comment(&note)))
+        .collect();
+    let was: String = set_of(before)
+        .filter_map(|(key, value)| property(key, value))
+        .map(|line| line.trim().to_owned())
+        .collect();
     let has_iothread = set_of(after).any(|(key, _)| key == "iothread");
-    let properties: Vec<String> = set_of(after).filter_map(|(key, value)| property(key, value)).collect();
+    let properties: Vec<String> = set_of(after)
+        .filter_map(|(key, value)| property(key, value))
+        .collect();
     let (namespace, overrides) = match properties.is_empty() {
         true => ("", String::new()),
         false => (
@@ -175,13 +276,24 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
             ),
         ),
     };
-    let limits = before.iter().any(|(key, value)| key.starts_with("throttling.") && after.get(key) != Some(value));
-    let limits = if limits { "      <!-- Remove <iotune>. -->\n" } else { "" };
+    let limits = before
+        .iter()
+        .any(|(key, value)| key.starts_with("throttling.") && after.get(key) != Some(value));
+    let limits = if limits {
+        "      <!-- Remove <iotune>. -->\n"
+    } else {
+        ""
+    };
     let element = iothread_element(after);
-    let element =
-        element.map_or(String::new(), |element| format!("  <iothreadids>\n    {element}\n  </iothreadids>\n"));
+    let element = element.map_or(String::new(), |element| {
+        format!("  <iothreadids>\n    {element}\n  </iothreadids>\n")
+    });
     let note = "  <!-- One more than the domain has; iothread= below is its number. -->\n  <iothreads>1</iothreads>\n";
-    let iothreads = if has_iothread { format!("{note}{element}") } else { String::new() };
+    let iothreads = if has_iothread {
+        format!("{note}{element}")
+    } else {
+        String::new()
+    };
     format!(
         "<!-- {}\n{notes}     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
          Undo, what it was compared with: {}{} -->\n\
@@ -195,20 +307,29 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
 
 /// libvirt's attribute of `<driver>` for a setting.
 fn attribute_of(key: &str) -> Option<&'static str> {
-    if key == "iothread" { Some("iothread") } else { driver_attribute(key) }
+    if key == "iothread" {
+        Some("iothread")
+    } else {
+        driver_attribute(key)
+    }
 }
 
 /// Whether a setting is a property of the device for which libvirt has no attribute.
 fn is_property(key: &str, value: &str) -> bool {
     // The block layer's discard and virtio-blk's have the same name.
-    let is_attribute = attribute_of(key).is_some() && !(key == "discard" && ["on", "off"].contains(&value));
+    let is_attribute =
+        attribute_of(key).is_some() && !(key == "discard" && ["on", "off"].contains(&value));
     let is_elsewhere = key.starts_with("throttling.") || key.starts_with(IOTHREAD);
     !is_attribute && !is_elsewhere && file_option(key).is_none() && !is_image_setting(key, value)
 }
 
 /// A value in an attribute of XML, between single quotes.
 fn escaped(value: &str) -> String {
-    value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&apos;")
+    value
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&apos;")
 }
 
 /// Two hyphens would end a comment of XML.
@@ -220,10 +341,20 @@ fn comment(text: &str) -> String {
 fn driver(settings: &Settings) -> String {
     let known = |(key, value): (&str, &str)| {
         let name = attribute_of(key).filter(|_| !is_property(key, value))?;
-        Some(format!(" {name}='{}'", if key == "iothread" { "1".to_owned() } else { escaped(value) }))
+        Some(format!(
+            " {name}='{}'",
+            if key == "iothread" {
+                "1".to_owned()
+            } else {
+                escaped(value)
+            }
+        ))
     };
     let attributes: String = set_of(settings).filter_map(known).collect();
-    format!("<driver name='qemu' type='{}'{attributes}/>", format_of(settings))
+    format!(
+        "<driver name='qemu' type='{}'{attributes}/>",
+        format_of(settings)
+    )
 }
 
 /// The element of such a property.
@@ -239,13 +370,19 @@ fn property(key: &str, value: &str) -> Option<String> {
         text => ("string", text),
     };
     let (key, value) = (escaped(key), escaped(value));
-    Some(format!("        <qemu:property name='{key}' type='{kind}' value='{value}'/>\n"))
+    Some(format!(
+        "        <qemu:property name='{key}' type='{kind}' value='{value}'/>\n"
+    ))
 }
 
 fn undo(before: &Settings, after: &Settings) -> String {
-    let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    let changed = after
+        .iter()
+        .filter(|(key, value)| before.get(*key) != Some(value));
     let row = |(key, value): (&String, &String)| {
-        let was = before.get(key).map_or("leave it out".to_owned(), |was| format!("`{key}={was}`"));
+        let was = before
+            .get(key)
+            .map_or("leave it out".to_owned(), |was| format!("`{key}={was}`"));
         format!("| `{key}={value}` | {was} |\n")
     };
     format!(
@@ -263,12 +400,19 @@ mod tests {
     use super::*;
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn each_setting_stands_where_qemu_and_libvirt_have_it_with_its_undo() {
-        let before = settings(&[("aio", "threads"), ("cache", "writethrough"), ("throttling.iops-total", "50")]);
+        let before = settings(&[
+            ("aio", "threads"),
+            ("cache", "writethrough"),
+            ("throttling.iops-total", "50"),
+        ]);
         let after = settings(&[
             ("aio", "native"),
             ("cache", "none"),
@@ -277,34 +421,69 @@ mod tests {
             ("num-queues", "2"),
             ("throttling.iops-total", "0"),
         ]);
-        let text = qemu("It is faster.", &["cache=none: a trap.".to_owned()], &before, &after);
+        let text = qemu(
+            "It is faster.",
+            &["cache=none: a trap.".to_owned()],
+            &before,
+            &after,
+        );
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.contains(&"-object iothread,id=iothread0") && lines.contains(&"# cache=none: a trap."), "{text}");
-        assert!(lines.contains(&"-drive file=DISK,format=FORMAT,if=none,id=disk0,aio=native,cache=none"), "{text}");
+        assert!(
+            lines.contains(&"-object iothread,id=iothread0")
+                && lines.contains(&"# cache=none: a trap."),
+            "{text}"
+        );
+        assert!(
+            lines
+                .contains(&"-drive file=DISK,format=FORMAT,if=none,id=disk0,aio=native,cache=none"),
+            "{text}"
+        );
         let device = "-device virtio-blk-pci,drive=disk0,iothread=iothread0,modern-pio-notify=on,num-queues=2";
         assert!(lines.contains(&device), "{text}");
-        let was =
-            "# -drive file=DISK,format=FORMAT,if=none,id=disk0,aio=threads,cache=writethrough,throttling.iops-total=50";
-        assert!(lines.contains(&was) && lines.contains(&"# -device virtio-blk-pci,drive=disk0"), "{text}");
+        let was = "# -drive file=DISK,format=FORMAT,if=none,id=disk0,aio=threads,cache=writethrough,throttling.iops-total=50";
+        assert!(
+            lines.contains(&was) && lines.contains(&"# -device virtio-blk-pci,drive=disk0"),
+            "{text}"
+        );
         let xml = libvirt("--apply it", &[], &before, &after);
         assert!(
             xml.contains("<driver name='qemu' type='FORMAT' io='native' cache='none' iothread='1' queues='2'/>"),
             "{xml}"
         );
-        assert!(xml.contains("<iothreads>1</iothreads>") && xml.contains("Remove <iotune>"), "{xml}");
-        assert!(xml.contains("<qemu:property name='modern-pio-notify' type='bool' value='true'/>"), "{xml}");
-        assert!(xml.contains("io='threads' cache='writethrough'/> -->") && xml.contains("- -apply it"), "{xml}");
+        assert!(
+            xml.contains("<iothreads>1</iothreads>") && xml.contains("Remove <iotune>"),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("<qemu:property name='modern-pio-notify' type='bool' value='true'/>"),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("io='threads' cache='writethrough'/> -->") && xml.contains("- -apply it"),
+            "{xml}"
+        );
         assert_eq!(xml.matches("-->").count(), 3, "{xml}");
-        let odd = settings(&[("discard", "off"), ("drop-cache", "off"), ("serial", "<a'b>")]);
+        let odd = settings(&[
+            ("discard", "off"),
+            ("drop-cache", "off"),
+            ("serial", "<a'b>"),
+        ]);
         let text = qemu("", &[], &settings(&[]), &odd);
         assert!(
-            text.contains("disk0,file.drop-cache=off\n-device virtio-blk-pci,drive=disk0,discard=off,serial="),
+            text.contains(
+                "disk0,file.drop-cache=off\n-device virtio-blk-pci,drive=disk0,discard=off,serial="
+            ),
             "{text}"
         );
         let xml = libvirt("", &[], &odd, &odd);
-        assert!(xml.contains("has no element for it: drop-cache=off") && !xml.contains("name='drop-cache'"), "{xml}");
         assert!(
-            xml.contains("name='discard' type='bool' value='false'") && xml.contains("'&lt;a&apos;b&gt;'"),
+            xml.contains("has no element for it: drop-cache=off")
+                && !xml.contains("name='drop-cache'"),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("name='discard' type='bool' value='false'")
+                && xml.contains("'&lt;a&apos;b&gt;'"),
             "{xml}"
         );
         let scsi = settings(&[
@@ -314,16 +493,31 @@ mod tests {
             ("logical_block_size", "4096"),
             ("num-queues", "2"),
         ]);
-        let virtio = settings(&[("bus", "virtio-blk"), ("cache", "none"), ("format", "raw"), ("cache-size", "9")]);
+        let virtio = settings(&[
+            ("bus", "virtio-blk"),
+            ("cache", "none"),
+            ("format", "raw"),
+            ("cache-size", "9"),
+        ]);
         let text = qemu("", &[], &scsi, &virtio);
         assert!(
             text.contains("# -device virtio-scsi-pci,id=controller0,num_queues=2\n# -device scsi-hd,bus=controller0.0,drive=disk0,logical_block_size=4096\n"),
             "{text}"
         );
-        assert!(text.contains("qemu-img convert -O raw DISK NEW") && text.contains("format=raw,if=none"), "{text}");
+        assert!(
+            text.contains("qemu-img convert -O raw DISK NEW")
+                && text.contains("format=raw,if=none"),
+            "{text}"
+        );
         let xml = libvirt("", &[], &scsi, &virtio);
-        assert!(xml.contains("bus='virtio'") && xml.contains("<max_size unit='bytes'>9<"), "{xml}");
-        assert!(!xml.contains("<qemu:override>") && !xml.contains("no element"), "{xml}");
+        assert!(
+            xml.contains("bus='virtio'") && xml.contains("<max_size unit='bytes'>9<"),
+            "{xml}"
+        );
+        assert!(
+            !xml.contains("<qemu:override>") && !xml.contains("no element"),
+            "{xml}"
+        );
         let polled = settings(&[
             ("iothread", "on"),
             ("iothread.aio-max-batch", "128"),
@@ -332,14 +526,25 @@ mod tests {
         ]);
         let text = qemu("", &[], &settings(&[]), &polled);
         assert!(
-            text.contains("-object iothread,id=iothread0,aio-max-batch=128,poll-max-ns=0,thread-pool-min=16\n"),
+            text.contains(
+                "-object iothread,id=iothread0,aio-max-batch=128,poll-max-ns=0,thread-pool-min=16\n"
+            ),
             "{text}"
         );
         let xml = libvirt("", &[], &settings(&[]), &polled);
-        assert!(xml.contains("<iothread id='1' thread_pool_min='16'><poll max='0'/></iothread>"), "{xml}");
-        assert!(xml.contains("has no element for it: iothread.aio-max-batch=128"), "{xml}");
+        assert!(
+            xml.contains("<iothread id='1' thread_pool_min='16'><poll max='0'/></iothread>"),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("has no element for it: iothread.aio-max-batch=128"),
+            "{xml}"
+        );
         let text = undo(&before, &after);
-        assert!(text.contains("| `cache=none` | `cache=writethrough` |"), "{text}");
+        assert!(
+            text.contains("| `cache=none` | `cache=writethrough` |"),
+            "{text}"
+        );
         assert!(text.contains("| `iothread=on` | leave it out |"), "{text}");
     }
 }

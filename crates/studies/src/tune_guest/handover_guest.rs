@@ -8,21 +8,39 @@ pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile
     if found.total.is_none() || !found.changes_guest() {
         return None;
     }
-    let traps =
-        found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
-    let traps: String = traps.map(|row| format!("- {}: {}\n", row.candidate.name, row.candidate.trap)).collect();
-    let rows = found.changed().into_iter().filter(|(key, ..)| !found.is_of_disk(key));
-    let rows: String = rows.map(|(key, before, after)| row(key, before, after)).collect();
+    let traps = found
+        .candidates
+        .iter()
+        .filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
+    let traps: String = traps
+        .map(|row| format!("- {}: {}\n", row.candidate.name, row.candidate.trap))
+        .collect();
+    let rows = found
+        .changed()
+        .into_iter()
+        .filter(|(key, ..)| !found.is_of_disk(key));
+    let rows: String = rows
+        .map(|(key, before, after)| row(key, before, after))
+        .collect();
     let content = format!(
         "# Settings of the guest\n\n{answer}\n\n{traps}\nThe tuning changed no VM. Words in capitals are the VM's own.\n\n\
          | setting | QEMU | libvirt | undo |\n|---|---|---|---|\n{rows}"
     );
-    Some(ReportFile { name: "tuned/guest.md", content: content.into_bytes() })
+    Some(ReportFile {
+        name: "tuned/guest.md",
+        content: content.into_bytes(),
+    })
 }
 
 fn row(key: &str, before: Option<&str>, after: Option<&str>) -> String {
-    let setting = after.map_or_else(|| format!("without {key}"), |value| format!("{key}={value}"));
-    let undo = before.map_or_else(|| "leave it out".to_owned(), |value| format!("`{key}={value}`"));
+    let setting = after.map_or_else(
+        || format!("without {key}"),
+        |value| format!("{key}={value}"),
+    );
+    let undo = before.map_or_else(
+        || "leave it out".to_owned(),
+        |value| format!("`{key}={value}`"),
+    );
     let [setting, qemu, libvirt] =
         [setting, qemu(key, after), libvirt(key, after)].map(|text| text.replace('|', "\\|"));
     format!("| `{setting}` | {qemu} | {libvirt} | {undo} |\n")
@@ -30,34 +48,58 @@ fn row(key: &str, before: Option<&str>, after: Option<&str>) -> String {
 
 /// QEMU's argument that sets it, or what sets it where QEMU does not.
 fn qemu(key: &str, value: Option<&str>) -> String {
-    let Some(value) = value else { return format!("remove {}", option_of(key)) };
-    let property = |prefix: &str| key.strip_prefix(prefix).map(|name| format!("{name}={}", value.replace(',', ",,")));
+    let Some(value) = value else {
+        return format!("remove {}", option_of(key));
+    };
+    let property = |prefix: &str| {
+        key.strip_prefix(prefix)
+            .map(|name| format!("{name}={}", value.replace(',', ",,")))
+    };
     match key {
         "cpu-model" => format!("`-cpu {value}`"),
         "machine-type" => format!("`-machine {value}`"),
         "qemu" => format!("start this QEMU: `{value}`"),
         "qemu-args" => format!("`{value}`"),
         "kernel-args" => format!("guest's boot loader, or `-append`: `{value}`"),
-        "pinning" => "`taskset` for each vCPU thread (`info cpus` of the monitor has them)".to_owned(),
+        "pinning" => {
+            "`taskset` for each vCPU thread (`info cpus` of the monitor has them)".to_owned()
+        }
         "share" => format!("`vmtax share {value}` has arguments and mount command"),
         NetBackend::KEY => backend(value).to_owned(),
         _ => {
             let cpu = property("cpu-flag.").map(|word| format!("`-cpu MODEL,{word}`"));
             let accel = property("accel.").map(|word| format!("`-accel ACCELERATOR,{word}`"));
-            let kind = if key == "memory-backend.hugetlb" { "memfd" } else { "ram" };
+            let kind = if key == "memory-backend.hugetlb" {
+                "memfd"
+            } else {
+                "ram"
+            };
             let memory = property("memory-backend.").map(|word| {
                 format!(
                     "`-object memory-backend-{kind},id=memory,size=SIZE,{word} -machine TYPE,memory-backend=memory`"
                 )
             });
-            let kernel = property(Guest::KERNEL_ARG).map(|word| format!("guest's boot loader, or `-append`: `{word}`"));
+            let kernel = property(Guest::KERNEL_ARG)
+                .map(|word| format!("guest's boot loader, or `-append`: `{word}`"));
             let share = key.strip_prefix("share.").map(|name| of_share(name, value));
-            let host = key.strip_prefix(Variant::OF_HOST).map(|name| of_host(name, value));
+            let host = key
+                .strip_prefix(Variant::OF_HOST)
+                .map(|name| of_host(name, value));
             let queue = key.strip_prefix(Guest::BLOCK_QUEUE);
-            let queue = queue.map(|name| format!("guest: `echo {value} > /sys/block/DISK/queue/{name}`"));
-            let netdev = property(NetBackend::PROPERTY).map(|word| format!("`-netdev BACKEND,id=NETDEV,{word}`"));
-            let others = cpu.or(accel).or(memory).or(kernel).or(share).or(host).or(queue).or(netdev);
-            others.unwrap_or_else(|| format!("`-device virtio-net-pci,netdev=NETDEV,{key}={value}`"))
+            let queue =
+                queue.map(|name| format!("guest: `echo {value} > /sys/block/DISK/queue/{name}`"));
+            let netdev = property(NetBackend::PROPERTY)
+                .map(|word| format!("`-netdev BACKEND,id=NETDEV,{word}`"));
+            let others = cpu
+                .or(accel)
+                .or(memory)
+                .or(kernel)
+                .or(share)
+                .or(host)
+                .or(queue)
+                .or(netdev);
+            others
+                .unwrap_or_else(|| format!("`-device virtio-net-pci,netdev=NETDEV,{key}={value}`"))
         }
     }
 }
@@ -74,14 +116,21 @@ fn option_of(key: &str) -> String {
         (Guest::BLOCK_QUEUE, "what sets it in the guest"),
         (NetBackend::PROPERTY, "`-netdev`"),
     ];
-    let at = |(prefix, place): (&str, &str)| Some(format!("`{}` from {place}", key.strip_prefix(prefix)?));
-    PLACES.into_iter().find_map(at).unwrap_or_else(|| format!("`{key}`"))
+    let at = |(prefix, place): (&str, &str)| {
+        Some(format!("`{}` from {place}", key.strip_prefix(prefix)?))
+    };
+    PLACES
+        .into_iter()
+        .find_map(at)
+        .unwrap_or_else(|| format!("`{key}`"))
 }
 
 fn backend(value: &str) -> &'static str {
     match value {
         "tap" => "`-netdev tap,id=NETDEV,ifname=TAP,script=no,downscript=no`",
-        "passt" => "`passt --socket SOCKET`, `-netdev stream,id=NETDEV,server=off,addr.type=unix,addr.path=SOCKET`",
+        "passt" => {
+            "`passt --socket SOCKET`, `-netdev stream,id=NETDEV,server=off,addr.type=unix,addr.path=SOCKET`"
+        }
         "vhost-user" => {
             "`passt --vhost-user --socket SOCKET`, `-chardev socket,id=CHARDEV,path=SOCKET`, `-netdev vhost-user,id=NETDEV,chardev=CHARDEV`, \
              the guest's memory of an object with `share=on`"
@@ -100,11 +149,19 @@ fn of_share(name: &str, value: &str) -> String {
 
 fn of_host(name: &str, value: &str) -> String {
     match name {
-        "thp" => format!("`echo {value} > /sys/kernel/mm/transparent_hugepage/enabled` on the host"),
+        "thp" => {
+            format!("`echo {value} > /sys/kernel/mm/transparent_hugepage/enabled` on the host")
+        }
         "ksm" => format!("`echo {value} > /sys/kernel/mm/ksm/run` on the host"),
-        "nx-huge-pages" => format!("`echo {value} > /sys/module/kvm/parameters/nx_huge_pages` on the host"),
-        "l1d-flush" => format!("`echo {value} > /sys/module/kvm_intel/parameters/vmentry_l1d_flush` on the host"),
-        "halt-poll-ns" => format!("`echo {value} > /sys/module/kvm/parameters/halt_poll_ns` on the host"),
+        "nx-huge-pages" => {
+            format!("`echo {value} > /sys/module/kvm/parameters/nx_huge_pages` on the host")
+        }
+        "l1d-flush" => format!(
+            "`echo {value} > /sys/module/kvm_intel/parameters/vmentry_l1d_flush` on the host"
+        ),
+        "halt-poll-ns" => {
+            format!("`echo {value} > /sys/module/kvm/parameters/halt_poll_ns` on the host")
+        }
         name => format!("`{name}={value}` on the host"),
     }
 }
@@ -142,7 +199,11 @@ fn libvirt(key: &str, value: Option<&str>) -> String {
             _ => "`<qemu:commandline>`, as QEMU has it".to_owned(),
         },
     };
-    if value.is_none() { format!("remove it: {element}") } else { element }
+    if value.is_none() {
+        format!("remove it: {element}")
+    } else {
+        element
+    }
 }
 
 #[cfg(test)]
@@ -153,23 +214,42 @@ mod tests {
     fn each_setting_stands_where_qemu_and_libvirt_have_it_with_its_undo() {
         let of = |key: &str, before, after| row(key, before, after);
         let text = of("cpu-flag.x2apic", Some("off"), Some("on"));
-        assert!(text.contains("`-cpu MODEL,x2apic=on`") && text.contains("policy='require' name='x2apic'"), "{text}");
+        assert!(
+            text.contains("`-cpu MODEL,x2apic=on`")
+                && text.contains("policy='require' name='x2apic'"),
+            "{text}"
+        );
         assert!(text.ends_with("| `cpu-flag.x2apic=off` |\n"), "{text}");
         let text = of("kernel-arg.clocksource", Some("acpi_pm"), None);
         assert!(
-            text.starts_with("| `without kernel-arg.clocksource` | remove `clocksource` from the guest's"),
+            text.starts_with(
+                "| `without kernel-arg.clocksource` | remove `clocksource` from the guest's"
+            ),
             "{text}"
         );
         let text = of("backend", Some("user"), Some("passt"));
-        assert!(text.contains("-netdev stream") && text.contains("<backend type='passt'/>"), "{text}");
+        assert!(
+            text.contains("-netdev stream") && text.contains("<backend type='passt'/>"),
+            "{text}"
+        );
         let text = of("share.msize", None, Some("512000"));
-        assert!(text.contains("`msize=512000`") && text.ends_with("| leave it out |\n"), "{text}");
+        assert!(
+            text.contains("`msize=512000`") && text.ends_with("| leave it out |\n"),
+            "{text}"
+        );
         let text = of("block-queue.read_ahead_kb", None, Some("4096"));
-        assert!(text.contains("`echo 4096 > /sys/block/DISK/queue/read_ahead_kb`"), "{text}");
-        assert!(text.contains("ATTR{queue/read_ahead_kb}=\"4096\"") && text.contains("leave it out"), "{text}");
+        assert!(
+            text.contains("`echo 4096 > /sys/block/DISK/queue/read_ahead_kb`"),
+            "{text}"
+        );
+        assert!(
+            text.contains("ATTR{queue/read_ahead_kb}=\"4096\"") && text.contains("leave it out"),
+            "{text}"
+        );
         let text = of("netdev.vhost", None, Some("on"));
         assert!(
-            text.contains("-netdev BACKEND,id=NETDEV,vhost=on") && text.contains("<driver name='vhost'/>"),
+            text.contains("-netdev BACKEND,id=NETDEV,vhost=on")
+                && text.contains("<driver name='vhost'/>"),
             "{text}"
         );
         assert!(of("host.thp", None, Some("always")).contains("transparent_hugepage/enabled"));

@@ -17,11 +17,24 @@ pub fn layers_of_tuned(recording: &Recording) -> Option<Plan> {
     if found.total.is_none() || found.metric.workload() != WorkloadName::Disk {
         return None;
     }
-    let variant = |name: &str, set| Variant { name: name.to_owned(), set };
-    let variants = vec![variant(GuestTuneSpec::BASELINE, found.baseline), variant(TUNED, found.tuned)];
+    let variant = |name: &str, set| Variant {
+        name: name.to_owned(),
+        set,
+    };
+    let variants = vec![
+        variant(GuestTuneSpec::BASELINE, found.baseline),
+        variant(TUNED, found.tuned),
+    ];
     let probes = vec![Probes::None, Probes::Layers, Probes::None];
     let name = format!("{}-layers", plan.name);
-    Some(Plan { study: Study::Layers, name, variants, probes, rounds: ROUNDS, ..plan.clone() })
+    Some(Plan {
+        study: Study::Layers,
+        name,
+        variants,
+        probes,
+        rounds: ROUNDS,
+        ..plan.clone()
+    })
 }
 
 /// The layer that moved most, in a sentence; `None` where the requests of one of the two were not followed.
@@ -29,5 +42,7 @@ pub fn layers_of_tuned(recording: &Recording) -> Option<Plan> {
 /// # Errors
 /// [`StudyError`] where the recording has no traced requests.
 pub fn moved_layer(recording: &Recording) -> Result<Option<String>, StudyError> {
-    Ok(vmtax_report::layers::moved(&crate::layers::findings(recording)?))
+    Ok(vmtax_report::layers::moved(&crate::layers::findings(
+        recording,
+    )?))
 }

@@ -14,7 +14,11 @@ const MAX_SIZE: u64 = 64 << 30;
 
 /// The machine that runs the twin, where the user names none.
 pub(super) fn machine(twin: &Twin, usual: Machine) -> Machine {
-    if twin.is_kvm == Some(false) { Machine::TCG } else { usual }
+    if twin.is_kvm == Some(false) {
+        Machine::TCG
+    } else {
+        usual
+    }
 }
 
 /// The guest that the twin is on a machine.
@@ -26,7 +30,10 @@ pub(super) fn guest(twin: &mut Twin, machine: Machine) -> Guest {
     if twin.is_kvm == Some(true) && !machine.is_kvm() {
         lacks.push("accelerator kvm: TCG in its place".to_owned());
     }
-    let is_hosts = twin.cpu_model.as_ref().is_some_and(|model| model == "host" || model.starts_with("host,"));
+    let is_hosts = twin
+        .cpu_model
+        .as_ref()
+        .is_some_and(|model| model == "host" || model.starts_with("host,"));
     if is_hosts && !machine.is_kvm() {
         lacks.push("CPU model host: without KVM it is QEMU's max".to_owned());
         twin.cpu_model = None;
@@ -57,23 +64,46 @@ pub(super) fn size(twin: &mut Twin, is_uncovered: bool, writes: bool) {
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
     if is_uncovered && !writes && size > WRITTEN {
         let used = size.min(MAX_SIZE);
-        twin.disk.set.insert("image.size".to_owned(), used.to_string());
+        twin.disk
+            .set
+            .insert("image.size".to_owned(), used.to_string());
         if used < size {
-            twin.not_twinned.push(format!("image of {}: {}", mebibytes(size), mebibytes(used)));
+            twin.not_twinned
+                .push(format!("image of {}: {}", mebibytes(size), mebibytes(used)));
         }
-        twin.not_twinned
-            .push(format!("data of the image: what is not in its first {} reads as zeros", mebibytes(WRITTEN)));
+        twin.not_twinned.push(format!(
+            "data of the image: what is not in its first {} reads as zeros",
+            mebibytes(WRITTEN)
+        ));
         twin.disk.size = Some(used);
     } else if size != WRITTEN {
-        twin.not_twinned.push(format!("image of {}: {} of data", mebibytes(size), mebibytes(WRITTEN)));
+        twin.not_twinned.push(format!(
+            "image of {}: {} of data",
+            mebibytes(size),
+            mebibytes(WRITTEN)
+        ));
         twin.disk.size = Some(WRITTEN);
     }
 }
 
 /// What the plan has of it.
 pub(super) fn notes(twin: Twin) -> TwinOf {
-    let Twin { source, disk, not_twinned, domain_name, domain_xml, .. } = twin;
-    TwinOf { source, disk: disk.name, image: disk.file, not_twinned, domain_name, domain_xml }
+    let Twin {
+        source,
+        disk,
+        not_twinned,
+        domain_name,
+        domain_xml,
+        ..
+    } = twin;
+    TwinOf {
+        source,
+        disk: disk.name,
+        image: disk.file,
+        not_twinned,
+        domain_name,
+        domain_xml,
+    }
 }
 
 /// The host's free memory, MiB: `MemAvailable`.
@@ -101,23 +131,52 @@ mod tests {
     fn a_twin_fits_the_host_and_says_what_it_has_not() {
         let mut kvm = twin();
         let made = guest(&mut kvm, Machine::KVM);
-        assert!(made.memory_mib < u32::MAX && made.cpus == 3 && made.cpu_model.as_deref() == Some("host,-vmx"));
+        assert!(
+            made.memory_mib < u32::MAX
+                && made.cpus == 3
+                && made.cpu_model.as_deref() == Some("host,-vmx")
+        );
         assert_eq!(kvm.not_twinned.len(), 1, "{:?}", kvm.not_twinned);
         let mut tcg = twin();
         assert_eq!(guest(&mut tcg, Machine::TCG).cpu_model, None);
         assert_eq!(tcg.not_twinned.len(), 3, "{:?}", tcg.not_twinned);
-        assert_eq!(machine(&Twin { is_kvm: Some(false), ..twin() }, Machine::KVM), Machine::TCG);
+        assert_eq!(
+            machine(
+                &Twin {
+                    is_kvm: Some(false),
+                    ..twin()
+                },
+                Machine::KVM
+            ),
+            Machine::TCG
+        );
     }
 
     #[test]
     fn an_image_whose_cache_is_too_small_keeps_its_size_for_reads() {
         let of = |is_uncovered, writes| {
-            let disk = TwinDisk { size: Some(128 << 30), ..TwinDisk::default() };
-            let mut twin = Twin { disk, ..Twin::default() };
+            let disk = TwinDisk {
+                size: Some(128 << 30),
+                ..TwinDisk::default()
+            };
+            let mut twin = Twin {
+                disk,
+                ..Twin::default()
+            };
             size(&mut twin, is_uncovered, writes);
-            (twin.disk.set.get("image.size").cloned(), twin.disk.size, twin.not_twinned.len())
+            (
+                twin.disk.set.get("image.size").cloned(),
+                twin.disk.size,
+                twin.not_twinned.len(),
+            )
         };
-        assert_eq!(of(true, false), (Some(MAX_SIZE.to_string()), Some(MAX_SIZE), 2));
-        assert_eq!((of(true, true), of(false, false)), ((None, Some(WRITTEN), 1), (None, Some(WRITTEN), 1)));
+        assert_eq!(
+            of(true, false),
+            (Some(MAX_SIZE.to_string()), Some(MAX_SIZE), 2)
+        );
+        assert_eq!(
+            (of(true, true), of(false, false)),
+            ((None, Some(WRITTEN), 1), (None, Some(WRITTEN), 1))
+        );
     }
 }

@@ -8,8 +8,8 @@ use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, KvmClass, Metric, NotTried, Pinning, Plan,
-    Study, Tree, Variant, WorkloadName, WorkloadSpec,
+    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, KvmClass, Metric,
+    NotTried, Pinning, Plan, Study, Tree, Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::twin;
 use vmtax_workload::{CheckedPlan, Preset, block_work};
@@ -21,7 +21,11 @@ const SLICE_S: f64 = 1.0;
 /// The disk that a command's writes go to: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
 /// The tree of workloads of a share.
-const TREE: Tree = Tree { files: 200, bytes: 200 * Tree::SMALL + (8 << 20), path: None };
+const TREE: Tree = Tree {
+    files: 200,
+    bytes: 200 * Tree::SMALL + (8 << 20),
+    path: None,
+};
 
 /// What `vmtax tune` takes for a guest that it boots.
 #[derive(Debug, Args)]
@@ -62,20 +66,41 @@ impl GuestTuneOptions {
     ///
     /// # Errors
     /// [`OptionsError`] for several workloads or machines, a metric that the workload does not give, and settings of another form.
-    pub(crate) fn plan(&self, host: &HostFacts, how: &Measuring<'_>) -> Result<CheckedPlan, OptionsError> {
+    pub(crate) fn plan(
+        &self,
+        host: &HostFacts,
+        how: &Measuring<'_>,
+    ) -> Result<CheckedPlan, OptionsError> {
         if self.common.measurement.rounds.is_some() {
-            return OptionsError::usage("a tuning takes as many rounds as it needs: bound it with --duration");
+            return OptionsError::usage(
+                "a tuning takes as many rounds as it needs: bound it with --duration",
+            );
         }
-        let mut like = self.like.as_ref().map(|like| twin(like, self.disk.as_deref())).transpose()?;
+        let mut like = self
+            .like
+            .as_ref()
+            .map(|like| twin(like, self.disk.as_deref()))
+            .transpose()?;
         let usual = host.default_guest();
         let machine = match self.common.measurement.machine.as_deref() {
-            None => like.as_ref().map_or(usual, |twin| like::machine(twin, usual)),
+            None => like
+                .as_ref()
+                .map_or(usual, |twin| like::machine(twin, usual)),
             Some([one]) if one.is_guest() => *one,
-            Some(_) => return OptionsError::usage("a tuning is of one guest: name one with --machine, as kvm or tcg"),
+            Some(_) => {
+                return OptionsError::usage(
+                    "a tuning is of one guest: name one with --machine, as kvm or tcg",
+                );
+            }
         };
-        let guest = like.as_mut().map_or_else(Guest::default, |twin| like::guest(twin, machine));
+        let guest = like
+            .as_mut()
+            .map_or_else(Guest::default, |twin| like::guest(twin, machine));
         let job = self.fio.as_deref().map(fio::job).transpose()?;
-        let argv = self.words.split_first().filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
+        let argv = self
+            .words
+            .split_first()
+            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
         let argv = argv.map(|(_, argv)| argv);
         let workload = match argv {
             Some(_) => WorkloadSpec::new(WorkloadName::Exec),
@@ -84,38 +109,65 @@ impl GuestTuneOptions {
         let metric = metric(&workload, how.metric)?;
         let is_disk = workload.name == WorkloadName::Disk;
         if self.layers && !is_disk {
-            return OptionsError::usage("--layers traces the requests of the workload disk alone: write `-- disk`");
+            return OptionsError::usage(
+                "--layers traces the requests of the workload disk alone: write `-- disk`",
+            );
         }
         if like.is_some() && !is_disk && argv.is_none() {
-            return OptionsError::usage("--like makes a twin of a VM's disk: tune it for disk or exec CMD");
+            return OptionsError::usage(
+                "--like makes a twin of a VM's disk: tune it for disk or exec CMD",
+            );
         }
         let work = is_disk.then(|| block_work(&workload)).transpose()?;
         // A command writes to the disk.
         let writes = work.as_ref().is_none_or(|work| work.write);
-        let is_uncovered = like.as_ref().is_some_and(|twin| uncovered(&twin.disk.set, twin.disk.size).is_some());
+        let is_uncovered = like
+            .as_ref()
+            .is_some_and(|twin| uncovered(&twin.disk.set, twin.disk.size).is_some());
         if let Some(twin) = &mut like {
             like::size(twin, is_uncovered, writes);
         }
         let named = self.named(how.allowed)?;
-        let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults(workload.name) };
-        baseline.set.extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
-        let command = argv.map(|argv| command(argv, self.ignore_failure, &mut baseline)).transpose()?;
+        let mut baseline = Variant {
+            name: GuestTuneSpec::BASELINE.to_owned(),
+            set: defaults(workload.name),
+        };
+        baseline
+            .set
+            .extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
+        let command = argv
+            .map(|argv| command(argv, self.ignore_failure, &mut baseline))
+            .transpose()?;
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
         baseline.set.extend(named.clone());
         // One that cannot be used is an error of the run, with its reason.
-        let qemu = baseline.qemu().or(self.common.guest.qemu.as_deref()).or(guest.qemu.as_deref());
+        let qemu = baseline
+            .qemu()
+            .or(self.common.guest.qemu.as_deref())
+            .or(guest.qemu.as_deref());
         let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
-        let qemus: Vec<_> = host.qemu.iter().cloned().chain(vmtax_host::fetched_qemus()).collect();
+        let qemus: Vec<_> = host
+            .qemu
+            .iter()
+            .cloned()
+            .chain(vmtax_host::fetched_qemus())
+            .collect();
         let of_options = &self.common.guest.settings;
         let target = TuneTarget {
             qemu: of_guest.as_ref().or(host.qemu.first()),
             qemus: &qemus,
             machine,
             cpus: of_options.cpus.unwrap_or(guest.cpus),
-            is_pinned: matches!(of_options.pinning.or(guest.pinning), None | Some(Pinning::Split)),
-            cpu_model: baseline.get("cpu-model").or(of_options.cpu_model.as_deref()).or(guest.cpu_model.as_deref()),
+            is_pinned: matches!(
+                of_options.pinning.or(guest.pinning),
+                None | Some(Pinning::Split)
+            ),
+            cpu_model: baseline
+                .get("cpu-model")
+                .or(of_options.cpu_model.as_deref())
+                .or(guest.cpu_model.as_deref()),
             host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
             has_hardware_kvm: host.kvm.class == KvmClass::Hardware,
             has_huge_pages: has_huge_pages(of_options.memory.unwrap_or(guest.memory_mib)),
@@ -131,15 +183,30 @@ impl GuestTuneOptions {
         };
         let (mut candidates, mut not_tried) = candidates(&target, &baseline.set);
         for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
-            let why = format!("more than {} changes do not fit into a tuning", GuestTuneSpec::MAX_CANDIDATES);
-            not_tried.push(NotTried { action: more.name, line: String::new(), why });
+            let why = format!(
+                "more than {} changes do not fit into a tuning",
+                GuestTuneSpec::MAX_CANDIDATES
+            );
+            not_tried.push(NotTried {
+                action: more.name,
+                line: String::new(),
+                why,
+            });
         }
         if is_uncovered && writes {
             let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
                        for reads";
-            not_tried.push(NotTried { action: "l2-cache-size".to_owned(), line: String::new(), why: why.to_owned() });
+            not_tried.push(NotTried {
+                action: "l2-cache-size".to_owned(),
+                line: String::new(),
+                why: why.to_owned(),
+            });
         }
-        let budget_s = how.duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
+        let budget_s = how
+            .duration
+            .unwrap_or(DURATION_S)
+            .ceil()
+            .clamp(1.0, f64::from(u32::MAX)) as u32;
         let job_notes = job.map_or_else(Vec::new, |job| job.notes);
         let spec = GuestTuneSpec {
             metric,
@@ -150,10 +217,19 @@ impl GuestTuneOptions {
             job_notes,
             parts: Vec::new(),
         };
-        let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command });
+        let study = Study::TuneGuest(GuestTune {
+            spec: Box::new(spec),
+            command,
+        });
         let tree = workload.name.needs_share().then_some(TREE);
         let plan = Plan::new("tune", 1, vec![machine], vec![workload]);
-        self.common.complete(Plan { study, guest, tree, variants: vec![baseline], ..plan })
+        self.common.complete(Plan {
+            study,
+            guest,
+            tree,
+            variants: vec![baseline],
+            ..plan
+        })
     }
 
     /// The settings that the user named.
@@ -177,7 +253,11 @@ impl GuestTuneOptions {
     }
 
     /// The workload, by the words or the fio `job`.
-    fn workload(&self, job: Option<&Job>, slice: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+    fn workload(
+        &self,
+        job: Option<&Job>,
+        slice: Option<f64>,
+    ) -> Result<WorkloadSpec, OptionsError> {
         let words = match self.words.as_slice() {
             [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
             [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
@@ -202,10 +282,15 @@ fn has_huge_pages(memory_mib: u32) -> bool {
 
 /// Whether a disk of the host has sectors of 4 KiB alone.
 fn has_large_sectors() -> bool {
-    let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let disks = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten();
     // Not those in memory, or on files.
     let disks = disks.filter(|disk| disk.path().join("device").exists());
-    let mut sizes = disks.filter_map(|disk| std::fs::read_to_string(disk.path().join("queue/logical_block_size")).ok());
+    let mut sizes = disks.filter_map(|disk| {
+        std::fs::read_to_string(disk.path().join("queue/logical_block_size")).ok()
+    });
     sizes.any(|size| size.trim() == "4096")
 }
 
@@ -224,26 +309,51 @@ pub(crate) struct Measuring<'a> {
 /// The figure that decides: the one that is named, else the workload's rate or wall time, else its only one.
 fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, OptionsError> {
     let all: Vec<Metric> = workload.name.metrics().collect();
-    let ids = || all.iter().map(|metric| metric.id()).collect::<Vec<_>>().join(", ");
+    let ids = || {
+        all.iter()
+            .map(|metric| metric.id())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     if let Some(id) = named {
-        return all.iter().copied().find(|metric| metric.id() == id).ok_or_else(|| {
-            OptionsError::Usage(format!(
-                "--metric '{}' is none of {}: choose from {}",
-                id.escape_default(),
-                workload.name,
-                ids()
-            ))
-        });
+        return all
+            .iter()
+            .copied()
+            .find(|metric| metric.id() == id)
+            .ok_or_else(|| {
+                OptionsError::Usage(format!(
+                    "--metric '{}' is none of {}: choose from {}",
+                    id.escape_default(),
+                    workload.name,
+                    ids()
+                ))
+            });
     }
     // Of the system calls those that are measured.
     let only = |metric: &&Metric| {
-        metric.operation().is_some_and(|name| workload.options.get("only").is_some_and(|only| only == name))
+        metric.operation().is_some_and(|name| {
+            workload
+                .options
+                .get("only")
+                .is_some_and(|only| only == name)
+        })
     };
-    let usual =
-        [Metric::DiskRate, Metric::ExecWall, Metric::NetRrRate, Metric::NetPpsReceived, Metric::MemoryBandwidth];
-    match (all.as_slice(), all.iter().find(only), all.iter().find(|metric| usual.contains(metric))) {
+    let usual = [
+        Metric::DiskRate,
+        Metric::ExecWall,
+        Metric::NetRrRate,
+        Metric::NetPpsReceived,
+        Metric::MemoryBandwidth,
+    ];
+    match (
+        all.as_slice(),
+        all.iter().find(only),
+        all.iter().find(|metric| usual.contains(metric)),
+    ) {
         ([one], ..) | (_, Some(one), _) | (_, None, Some(one)) => Ok(*one),
-        _ if all.is_empty() => OptionsError::usage(format!("{} gives no figure to tune for", workload.name)),
+        _ if all.is_empty() => {
+            OptionsError::usage(format!("{} gives no figure to tune for", workload.name))
+        }
         _ => OptionsError::usage(format!(
             "{} has several figures: name the one that decides with --metric: {}",
             workload.name,
@@ -253,12 +363,21 @@ fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, Option
 }
 
 /// The command of `exec CMD ARGS`, whose writes go to the disk that is tuned.
-fn command(argv: &[String], ignore_failure: bool, baseline: &mut Variant) -> Result<Box<CommandSpec>, OptionsError> {
+fn command(
+    argv: &[String],
+    ignore_failure: bool,
+    baseline: &mut Variant,
+) -> Result<Box<CommandSpec>, OptionsError> {
     if argv.is_empty() {
         return OptionsError::usage("name the command, as in `vmtax tune -- exec make -j2`");
     }
     baseline.set.extend(root_share(None)?.set);
-    let directory = std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
+    let directory =
+        std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
     let command = CommandSpec::new(argv.to_vec(), directory);
-    Ok(Box::new(CommandSpec { scratch_mib: Some(SCRATCH_MIB), ignore_failure, ..command }))
+    Ok(Box::new(CommandSpec {
+        scratch_mib: Some(SCRATCH_MIB),
+        ignore_failure,
+        ..command
+    }))
 }

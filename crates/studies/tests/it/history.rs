@@ -34,7 +34,8 @@ impl Runs {
 
     /// The i-th recording, from its i-th minute.
     fn record(&self, i: u32) -> PathBuf {
-        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../base/recording/tests/golden/schema-1");
+        let golden =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../base/recording/tests/golden/schema-1");
         let folder = self.path().join(format!("run-{i}"));
         copy(&golden, &folder);
         let manifest = fs::read_to_string(folder.join("run.json")).unwrap();
@@ -50,8 +51,12 @@ impl Runs {
     }
 
     fn damaged(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.path()).unwrap().map(|e| e.unwrap().path());
-        entries.filter(|p| p.to_string_lossy().contains("damaged")).collect()
+        let entries = fs::read_dir(self.path())
+            .unwrap()
+            .map(|e| e.unwrap().path());
+        entries
+            .filter(|p| p.to_string_lossy().contains("damaged"))
+            .collect()
     }
 }
 
@@ -68,8 +73,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn folders(ledger: &Ledger) -> Vec<(String, bool)> {
-    let figures = ledger.figures(Metric::CpuEvents, Some(Machine::NATIVE)).unwrap();
-    let mut all: Vec<_> = figures.into_iter().map(|(_, f)| (f.run.folder, f.run.recorded)).collect();
+    let figures = ledger
+        .figures(Metric::CpuEvents, Some(Machine::NATIVE))
+        .unwrap();
+    let mut all: Vec<_> = figures
+        .into_iter()
+        .map(|(_, f)| (f.run.folder, f.run.recorded))
+        .collect();
     all.sort();
     all
 }
@@ -77,30 +87,62 @@ fn folders(ledger: &Ledger) -> Vec<(String, bool)> {
 #[test]
 fn a_run_is_in_it_with_figures_facts_and_conditions() {
     let runs = Runs::with(1);
-    assert_eq!(vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap(), [""; 0]);
+    assert_eq!(
+        vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap(),
+        [""; 0]
+    );
     // Twice is once.
     vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap();
     let ledger = Ledger::open(&runs.folder()).unwrap();
     let list = ledger.list().unwrap();
-    let of = |machine| list.iter().find(|e| (e.metric, e.machine) == (Metric::CpuEvents, machine)).unwrap();
+    let of = |machine| {
+        list.iter()
+            .find(|e| (e.metric, e.machine) == (Metric::CpuEvents, machine))
+            .unwrap()
+    };
     assert_eq!((of(Machine::NATIVE).runs, of(Machine::TCG).series), (1, 1));
     assert_eq!(of(Machine::TCG).first, "2026-11-20T16:00:22Z");
 
     let figures = ledger.figures(Metric::CpuEvents, None).unwrap();
     assert_eq!(figures.len(), 2);
-    let (key, figure) = figures.iter().find(|(key, _)| key.machine == Machine::NATIVE).unwrap();
+    let (key, figure) = figures
+        .iter()
+        .find(|(key, _)| key.machine == Machine::NATIVE)
+        .unwrap();
     assert_eq!(key.host, "made-up processor, 2 CPUs");
-    assert_eq!((key.settings["max-prime"].as_str(), key.settings["guest.cpus"].as_str()), ("2000", "1"));
+    assert_eq!(
+        (
+            key.settings["max-prime"].as_str(),
+            key.settings["guest.cpus"].as_str()
+        ),
+        ("2000", "1")
+    );
     // The very figures of the analysis.
     let recording = vmtax_recording::open(&runs.path().join("run-0")).unwrap();
     let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
-    let row = findings.rows.iter().find(|r| r.metric == Metric::CpuEvents).unwrap();
+    let row = findings
+        .rows
+        .iter()
+        .find(|r| r.metric == Metric::CpuEvents)
+        .unwrap();
     let spread = row.machines[0].spread.clone().unwrap();
     assert_eq!((figure.n, figure.value.median), (spread.n, spread.median));
-    assert_eq!(figure.value.interval.map(|i| (i.low, i.high)), Some((spread.min, spread.max)));
-    assert_eq!((figure.facts["vmtax"].as_str(), figure.facts["host kernel"].as_str()), ("0.1.0", "6.1.0-made-up"));
+    assert_eq!(
+        figure.value.interval.map(|i| (i.low, i.high)),
+        Some((spread.min, spread.max))
+    );
+    assert_eq!(
+        (
+            figure.facts["vmtax"].as_str(),
+            figure.facts["host kernel"].as_str()
+        ),
+        ("0.1.0", "6.1.0-made-up")
+    );
     assert!(!figure.facts.contains_key("guest kernel"), "{figure:?}");
-    let (_, guest) = figures.iter().find(|(key, _)| key.machine == Machine::TCG).unwrap();
+    let (_, guest) = figures
+        .iter()
+        .find(|(key, _)| key.machine == Machine::TCG)
+        .unwrap();
     assert!(guest.facts.contains_key("guest kernel"), "{guest:?}");
 }
 
@@ -112,13 +154,22 @@ fn what_is_missing_is_added_and_what_was_deleted_stays() {
     // A recording under another name is the same run; one without an end may be under way.
     fs::rename(runs.path().join("run-2"), runs.path().join("renamed")).unwrap();
     let cut = runs.record(4).join("run.json");
-    fs::write(&cut, fs::read_to_string(&cut).unwrap().replace("\"2026-11-20T16:44:23Z\"", "null")).unwrap();
+    fs::write(
+        &cut,
+        fs::read_to_string(&cut)
+            .unwrap()
+            .replace("\"2026-11-20T16:44:23Z\"", "null"),
+    )
+    .unwrap();
     fs::write(runs.record(5).join("host.json"), "{").unwrap();
     fs::create_dir(runs.path().join("something else")).unwrap();
     let ledger = runs.caught_up();
-    let expected = [("renamed", true), ("run-0", true), ("run-1", false)].map(|(name, here)| (name.to_owned(), here));
+    let expected = [("renamed", true), ("run-0", true), ("run-1", false)]
+        .map(|(name, here)| (name.to_owned(), here));
     assert_eq!(folders(&ledger), expected);
-    let [note] = &ledger.notes[..] else { panic!("{:?}", ledger.notes) };
+    let [note] = &ledger.notes[..] else {
+        panic!("{:?}", ledger.notes)
+    };
     assert!(note.contains("run-5/host.json is damaged"), "{note}");
 }
 
@@ -126,12 +177,29 @@ fn what_is_missing_is_added_and_what_was_deleted_stays() {
 fn a_damaged_one_is_moved_aside_and_made_again() {
     for (damage, in_it) in [
         (
-            &(|file: &Path| fs::write(file, "no database, but long enough for a look at its head").unwrap())
-                as &dyn Fn(&Path),
+            &(|file: &Path| {
+                fs::write(file, "no database, but long enough for a look at its head").unwrap()
+            }) as &dyn Fn(&Path),
             false,
         ),
-        (&|file| Connection::open(file).unwrap().execute_batch("DROP TABLE fact").unwrap(), false),
-        (&|file| Connection::open(file).unwrap().pragma_update(None, "application_id", 7).unwrap(), true),
+        (
+            &|file| {
+                Connection::open(file)
+                    .unwrap()
+                    .execute_batch("DROP TABLE fact")
+                    .unwrap()
+            },
+            false,
+        ),
+        (
+            &|file| {
+                Connection::open(file)
+                    .unwrap()
+                    .pragma_update(None, "application_id", 7)
+                    .unwrap()
+            },
+            true,
+        ),
         // Pages behind the first three: what is before them can still be read.
         (
             &|file| {
@@ -151,11 +219,23 @@ fn a_damaged_one_is_moved_aside_and_made_again() {
         let moved = runs.damaged();
         assert_eq!(moved.len(), 1, "{moved:?}");
         let said = &ledger.notes[0];
-        assert!(said.contains("was damaged") && said.contains("2 recordings"), "{said}");
+        assert!(
+            said.contains("was damaged") && said.contains("2 recordings"),
+            "{said}"
+        );
         assert!(said.contains(&*moved[0].to_string_lossy()), "{said}");
         let found = folders(&ledger);
-        assert_eq!(found.contains(&("run-0".to_owned(), false)), in_it, "{found:?} {said}");
-        assert!(["run-1", "run-2"].iter().all(|r| found.contains(&((*r).to_owned(), true))), "{found:?}");
+        assert_eq!(
+            found.contains(&("run-0".to_owned(), false)),
+            in_it,
+            "{found:?} {said}"
+        );
+        assert!(
+            ["run-1", "run-2"]
+                .iter()
+                .all(|r| found.contains(&((*r).to_owned(), true))),
+            "{found:?}"
+        );
         // Once.
         assert!(runs.caught_up().notes.is_empty());
         assert_eq!(runs.damaged().len(), 1);
@@ -166,10 +246,18 @@ fn a_damaged_one_is_moved_aside_and_made_again() {
 fn a_newer_one_is_left_alone() {
     let runs = Runs::with(1);
     runs.caught_up();
-    Connection::open(runs.file()).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(runs.file())
+        .unwrap()
+        .pragma_update(None, "user_version", 2)
+        .unwrap();
     let before = fs::read(runs.file()).unwrap();
-    let error = vmtax_studies::history::add(&runs.folder(), &runs.record(1)).unwrap_err().to_string();
-    assert!(error.contains("has version 2") && error.contains("update vmtax"), "{error}");
+    let error = vmtax_studies::history::add(&runs.folder(), &runs.record(1))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("has version 2") && error.contains("update vmtax"),
+        "{error}"
+    );
     assert_eq!(fs::read(runs.file()).unwrap(), before);
     assert!(runs.damaged().is_empty());
 }
@@ -182,10 +270,14 @@ fn a_locked_one_is_waited_for_but_not_for_ever() {
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let began = std::time::Instant::now();
-    let error = vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-1")).unwrap_err();
+    let error =
+        vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-1")).unwrap_err();
     let waited = began.elapsed().as_secs_f64();
     assert!(matches!(error, LedgerError::Locked { .. }), "{error}");
-    assert!(error.to_string().contains("`vmtax history --dir "), "{error}");
+    assert!(
+        error.to_string().contains("`vmtax history --dir "),
+        "{error}"
+    );
     assert!((4.5..20.0).contains(&waited), "{waited}");
     // Free within the time: the run is in it.
     let waiting = std::thread::spawn({
@@ -205,7 +297,8 @@ fn many_write_at_once() {
         for i in 0..8 {
             let runs = &runs;
             scope.spawn(move || {
-                vmtax_studies::history::add(&runs.folder(), &runs.path().join(format!("run-{i}"))).unwrap()
+                vmtax_studies::history::add(&runs.folder(), &runs.path().join(format!("run-{i}")))
+                    .unwrap()
             });
         }
     });
@@ -214,8 +307,13 @@ fn many_write_at_once() {
 
 #[test]
 fn there_is_no_ledger_without_a_folder() {
-    let error = Ledger::open_to_read(Path::new("/nowhere/at/all")).unwrap_err().to_string();
-    assert!(error.contains("there is no folder /nowhere/at/all"), "{error}");
+    let error = Ledger::open_to_read(Path::new("/nowhere/at/all"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("there is no folder /nowhere/at/all"),
+        "{error}"
+    );
 }
 
 /// Found by mutation: a page of the table of runs leads to itself, so that reading it never ends.
@@ -226,16 +324,33 @@ fn pages_that_lead_in_a_circle_are_not_followed_for_ever() {
     let began = std::time::Instant::now();
     let ledger = runs.caught_up();
     assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
-    assert!(ledger.notes[0].contains("was damaged"), "{:?}", ledger.notes);
+    assert!(
+        ledger.notes[0].contains("was damaged"),
+        "{:?}",
+        ledger.notes
+    );
     let found = folders(&ledger);
-    assert!(["run-0", "run-1"].iter().all(|run| found.contains(&((*run).to_owned(), true))), "{found:?}");
+    assert!(
+        ["run-0", "run-1"]
+            .iter()
+            .all(|run| found.contains(&((*run).to_owned(), true))),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn what_is_no_file_is_not_opened_as_a_ledger() {
     let victim = tempfile::tempdir().unwrap();
     let made = victim.path().join("made");
-    let pipe = |file: &Path| assert!(std::process::Command::new("mkfifo").arg(file).status().unwrap().success());
+    let pipe = |file: &Path| {
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(file)
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
     for put in [
         &(|file: &Path| fs::create_dir(file).unwrap()) as &dyn Fn(&Path),
         &|file| std::os::unix::fs::symlink(&made, file).unwrap(),
@@ -245,7 +360,10 @@ fn what_is_no_file_is_not_opened_as_a_ledger() {
         let runs = Runs::with(1);
         put(&runs.file());
         let error = Ledger::open_to_read(runs.path()).unwrap_err().to_string();
-        assert!(error.contains(FILE) && error.contains("not a regular file"), "{error}");
+        assert!(
+            error.contains(FILE) && error.contains("not a regular file"),
+            "{error}"
+        );
         assert!(!made.exists(), "the file of a link was made");
     }
 }
@@ -291,9 +409,17 @@ fn figures_under_a_former_name_of_their_metric_are_found() {
         assert!(stored.execute(&rename, []).unwrap() > 0);
     }
     let ledger = Ledger::open(&runs.folder()).unwrap();
-    assert_eq!(ledger.figures(Metric::OpenFidsStat, Some(Machine::NATIVE)).unwrap().len(), 2);
+    assert_eq!(
+        ledger
+            .figures(Metric::OpenFidsStat, Some(Machine::NATIVE))
+            .unwrap()
+            .len(),
+        2
+    );
     let list = ledger.list().unwrap();
-    let entries: Vec<_> =
-        list.iter().filter(|e| e.machine == Machine::NATIVE && e.metric == Metric::OpenFidsStat).collect();
+    let entries: Vec<_> = list
+        .iter()
+        .filter(|e| e.machine == Machine::NATIVE && e.metric == Metric::OpenFidsStat)
+        .collect();
     assert_eq!((entries.len(), entries[0].runs), (1, 2));
 }

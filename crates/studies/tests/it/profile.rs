@@ -25,8 +25,14 @@ fn recording(folder: &Path) -> PathBuf {
     let mut trial = writer.trial_files(0).unwrap();
     for (name, file) in [
         (files::OBSERVED, FACTS.to_vec()),
-        (files::ON_CPU, serde_json::to_vec(&OnCpu::default()).unwrap()),
-        (files::WALL_CLOCK, serde_json::to_vec(&WallClock::default()).unwrap()),
+        (
+            files::ON_CPU,
+            serde_json::to_vec(&OnCpu::default()).unwrap(),
+        ),
+        (
+            files::WALL_CLOCK,
+            serde_json::to_vec(&WallClock::default()).unwrap(),
+        ),
     ] {
         trial.append(name, &file).unwrap();
     }
@@ -60,6 +66,9 @@ fn a_damaged_file_is_named_with_what_to_do() {
         }
         let damaged = vmtax_recording::open(&folder).unwrap();
         let error = vmtax_studies::analyze(&damaged).err().unwrap().to_string();
-        assert!(error.contains(name) && error.ends_with(": record the profile again"), "{name}: {error}");
+        assert!(
+            error.contains(name) && error.ends_with(": record the profile again"),
+            "{name}: {error}"
+        );
     }
 }

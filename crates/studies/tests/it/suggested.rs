@@ -46,17 +46,32 @@ fn measured_on(guest: Guest, mut recording: Recording) -> Recording {
 
 /// The commands of vmtax that a report proposes.
 fn proposed(report: &Report<'_>) -> Vec<String> {
-    let advice = report.advice.iter().flat_map(|advice| &advice.remedies).map(|remedy| remedy.line.clone());
-    let shown =
-        report.notices.iter().flat_map(|notice| &notice.items).flat_map(|item| item.split('`').skip(1).step_by(2));
-    let all = report.next.iter().cloned().chain(advice).chain(shown.map(str::to_owned));
+    let advice = report
+        .advice
+        .iter()
+        .flat_map(|advice| &advice.remedies)
+        .map(|remedy| remedy.line.clone());
+    let shown = report
+        .notices
+        .iter()
+        .flat_map(|notice| &notice.items)
+        .flat_map(|item| item.split('`').skip(1).step_by(2));
+    let all = report
+        .next
+        .iter()
+        .cloned()
+        .chain(advice)
+        .chain(shown.map(str::to_owned));
     all.filter(|line| line.starts_with("vmtax ")).collect()
 }
 
 /// As a shell takes it apart.
 fn words(line: &str) -> Vec<String> {
     let script = format!("printf '%s\\0' {line}");
-    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{line}");
     let text = String::from_utf8(output.stdout).unwrap();
     text.split_terminator('\0').map(str::to_owned).collect()
@@ -66,16 +81,22 @@ fn plan_of<O: StudyOptions + Args>(words: &[String]) -> Plan {
     let parser = O::augment_args(Command::new("study").no_binary_name(true));
     // The program's own, which exec's options exclude.
     let parser = parser.arg(Arg::new("json").long("json").action(ArgAction::SetTrue));
-    let matches = parser.try_get_matches_from(words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    let matches = parser
+        .try_get_matches_from(words)
+        .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     let options = O::from_arg_matches(&matches).unwrap();
-    let plan = options.plan(&host()).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    let plan = options
+        .plan(&host())
+        .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     Plan::clone(&plan)
 }
 
 /// The plan that a proposed command means; `None` for one that boots no guest.
 fn meant(line: &str) -> Option<Plan> {
     let words = words(line);
-    let [_, study, rest @ ..] = words.as_slice() else { panic!("{line}") };
+    let [_, study, rest @ ..] = words.as_slice() else {
+        panic!("{line}")
+    };
     Some(match study.as_str() {
         "run" => plan_of::<OverheadOptions>(rest),
         "layers" => plan_of::<LayersOptions>(rest),
@@ -98,7 +119,10 @@ fn studies_of(recording: &Recording, report: &Report<'_>) -> BTreeSet<String> {
         assert_eq!(plan.guest, recording.plan.guest, "{line}");
         let machines = plan.machines.iter().filter(|machine| machine.is_guest());
         for machine in machines {
-            assert!(recording.plan.machines.contains(machine), "{machine}: {line}");
+            assert!(
+                recording.plan.machines.contains(machine),
+                "{machine}: {line}"
+            );
         }
         studies.insert(line.split(' ').nth(1).unwrap().to_owned());
     }
@@ -107,7 +131,12 @@ fn studies_of(recording: &Recording, report: &Report<'_>) -> BTreeSet<String> {
 
 fn assert_proposes(recording: &Recording, report: &Report<'_>, studies: &[&str]) {
     let found = studies_of(recording, report);
-    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), studies, "{:?}", proposed(report));
+    assert_eq!(
+        found.iter().map(String::as_str).collect::<Vec<_>>(),
+        studies,
+        "{:?}",
+        proposed(report)
+    );
 }
 
 #[test]
@@ -124,10 +153,18 @@ fn a_command_is_traced_on_the_same_guest() {
     for rounds in [7, 2] {
         let mut recording = measured(command(rounds).0);
         let found = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
-        assert_proposes(&recording, &exec::report(&recording, &found, None), &["exec"]);
+        assert_proposes(
+            &recording,
+            &exec::report(&recording, &found, None),
+            &["exec"],
+        );
         recording.manifest.command = ["vmtax", "run", "plan.toml"].map(Into::into).to_vec();
         if rounds == 7 {
-            assert_proposes(&recording, &exec::report(&recording, &found, None), &["exec"]);
+            assert_proposes(
+                &recording,
+                &exec::report(&recording, &found, None),
+                &["exec"],
+            );
         }
     }
 }
@@ -165,18 +202,50 @@ fn more_rounds_are_of_the_same_guest() {
         measured_on(Guest { modules, ..guest() }, recording)
     };
     let (grown, found) = grown(2);
-    let grown =
-        named(grown, &["vmtax", "scale", "threads.threads", "threads", "--range", "1..900", "--machine", "tcg"]);
-    assert_proposes(&grown, &vmtax_report::growth::report(&grown, &found), &["scale"]);
+    let grown = named(
+        grown,
+        &[
+            "vmtax",
+            "scale",
+            "threads.threads",
+            "threads",
+            "--range",
+            "1..900",
+            "--machine",
+            "tcg",
+        ],
+    );
+    assert_proposes(
+        &grown,
+        &vmtax_report::growth::report(&grown, &found),
+        &["scale"],
+    );
     let shared = shared(2, &[1.3]);
     let found = vmtax_analysis::shares(&shared.plan, &shared.trials);
     let shared = named(shared, &["vmtax", "share", "9p", "--machine", "tcg"]);
     assert_proposes(&shared, &shares::report(&shared, &found), &["share"]);
     let compared = compared(4, &[1.01]);
     let found = vmtax_analysis::compare(&compared.plan, &compared.trials);
-    let words = ["vmtax", "compare", "name=a", "name=b", "--machine", "tcg", "--", "cpu"];
+    let words = [
+        "vmtax",
+        "compare",
+        "name=a",
+        "name=b",
+        "--machine",
+        "tcg",
+        "--",
+        "cpu",
+    ];
     let compared = named(compared, &words);
-    assert_proposes(&compared, &vmtax_report::compare::report(Some(&compared), &found, None), &["compare"]);
+    assert_proposes(
+        &compared,
+        &vmtax_report::compare::report(Some(&compared), &found, None),
+        &["compare"],
+    );
     let (antipatterns, found) = antipatterns(7);
-    assert_proposes(&antipatterns, &vmtax_report::antipatterns::report(&antipatterns, &found), &[]);
+    assert_proposes(
+        &antipatterns,
+        &vmtax_report::antipatterns::report(&antipatterns, &found),
+        &[],
+    );
 }

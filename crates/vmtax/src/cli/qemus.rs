@@ -26,14 +26,16 @@ Examples:
         wanted: Option<String>,
     },
     /// Another QEMU with its libraries and firmware, unpacked into the cache, for `--qemu VERSION` or `--qemu SUITE`
-    #[command(after_help = "Several can exist side by side, and the system's own stays as it is: docs/qemus.md.
+    #[command(
+        after_help = "Several can exist side by side, and the system's own stays as it is: docs/qemus.md.
 `vmtax get` lists the suites that are known; any other of the distribution's archive may be named too.
 
 Examples:
   vmtax get qemu              those on this host, and those available
   vmtax get qemu 5.2
   vmtax get qemu bookworm-backports
-  vmtax run --qemu 5.2 --quick")]
+  vmtax run --qemu 5.2 --quick"
+    )]
     Qemu {
         /// A version or its beginning, or a suite of the distribution
         #[arg(value_name = "VERSION|SUITE")]

@@ -74,10 +74,15 @@ fn exposition(text: &str) -> Result<Exposition, String> {
 
 /// Seconds, as a decimal number, with or without their unit.
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| "give seconds, as 2 or 0.5".to_owned())?;
+    let seconds: f64 = text
+        .trim_end_matches('s')
+        .parse()
+        .map_err(|_| "give seconds, as 2 or 0.5".to_owned())?;
     // The kernel counts CPU time in steps of up to 10 ms: shorter intervals would show these.
     let is_fit = (0.1..=86_400.0).contains(&seconds);
-    is_fit.then(|| Duration::from_secs_f64(seconds)).ok_or_else(|| "give 0.1 to 86400 seconds".to_owned())
+    is_fit
+        .then(|| Duration::from_secs_f64(seconds))
+        .ok_or_else(|| "give 0.1 to 86400 seconds".to_owned())
 }
 
 #[cfg(test)]
@@ -93,7 +98,10 @@ mod tests {
 
     #[test]
     fn intervals_are_between_a_tenth_of_a_second_and_a_day() {
-        assert_eq!((interval("0.5"), interval("10s")), (Ok(Duration::from_millis(500)), Ok(Duration::from_secs(10))));
+        assert_eq!(
+            (interval("0.5"), interval("10s")),
+            (Ok(Duration::from_millis(500)), Ok(Duration::from_secs(10)))
+        );
         for wrong in ["0", "-1", "NaN", "inf", "1e9", "x", ""] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }

@@ -30,7 +30,10 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
         let (key, value) = key_value(option, "OPTION=VALUE, as in time=1")?;
         vmtax_workload::set_option(&mut spec, key, value)?;
     }
-    let places = Places { notified: args.notified, ..places(&args.places) };
+    let places = Places {
+        notified: args.notified,
+        ..places(&args.places)
+    };
     let result = match &args.series {
         None => vmtax_workload::run(&spec, &places)?,
         Some(file) => {
@@ -41,7 +44,8 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
         }
     };
     if args.json {
-        let text = serde_json::to_string(&result).map_err(|e| Fault::file("the result as JSON", e.into()))?;
+        let text = serde_json::to_string(&result)
+            .map_err(|e| Fault::file("the result as JSON", e.into()))?;
         print(&(text + "\n"))?;
     } else {
         print(&vmtax_report::result(&result))?;
@@ -50,15 +54,37 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
 }
 
 fn places(args: &PlaceArgs) -> Places {
-    let PlaceArgs { files, disk, share, echo } = args.clone();
-    Places { files, disk, share, echo, notified: false }
+    let PlaceArgs {
+        files,
+        disk,
+        share,
+        echo,
+    } = args.clone();
+    Places {
+        files,
+        disk,
+        share,
+        echo,
+        notified: false,
+    }
 }
 
 fn options_help(name: WorkloadName) -> String {
     let workload = vmtax_workload::descriptor(name);
     let options = workload.options;
-    let width = options.iter().map(|o| o.name.len() + o.default.len()).max().unwrap_or(0) + 1;
-    let aliases = |o: &OptionInfo| match o.aliases.iter().map(|alias| alias.name).collect::<Vec<_>>().join(", ") {
+    let width = options
+        .iter()
+        .map(|o| o.name.len() + o.default.len())
+        .max()
+        .unwrap_or(0)
+        + 1;
+    let aliases = |o: &OptionInfo| match o
+        .aliases
+        .iter()
+        .map(|alias| alias.name)
+        .collect::<Vec<_>>()
+        .join(", ")
+    {
         none if none.is_empty() => none,
         names => format!(" (or {names}, as in fio)"),
     };
@@ -67,11 +93,19 @@ fn options_help(name: WorkloadName) -> String {
         format!("  {default:width$}  {}{}\n", o.help, aliases(o))
     };
     let lines = options.iter().map(line);
-    format!("{name}: {}\nOptions, with their defaults:\n{}", workload.about, lines.collect::<String>())
+    format!(
+        "{name}: {}\nOptions, with their defaults:\n{}",
+        workload.about,
+        lines.collect::<String>()
+    )
 }
 
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
-    confine(&Confinement { cpus: args.cpus, pinned: args.pinned.clone(), cgroup: args.cgroup.clone() })?;
+    confine(&Confinement {
+        cpus: args.cpus,
+        pinned: args.pinned.clone(),
+        cgroup: args.cgroup.clone(),
+    })?;
     serve(std::io::stdin(), &places(&args.places), Vec::new())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -84,7 +118,9 @@ pub fn agent_echo() -> Result<ExitCode, Fault> {
 pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
     let is_stdout = args.output == Path::new("-");
     if is_stdout && std::io::stdout().is_terminal() {
-        return Err(Fault::Usage("the trace is no text: give a file with --output, or send it into a pipe".to_owned()));
+        return Err(Fault::Usage(
+            "the trace is no text: give a file with --output, or send it into a pipe".to_owned(),
+        ));
     }
     vmtax_observe::remove_stale_traces();
     let stop = stop_flag()?;
@@ -94,12 +130,19 @@ pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
     let file = match is_stdout {
         true => std::io::stdout().as_fd().try_clone_to_owned(),
         // What a kernel traces is not for everybody.
-        false => {
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&args.output).map(Into::into)
-        }
+        false => OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&args.output)
+            .map(Into::into),
     };
     let file = file.map_err(|e| Fault::file(format!("creating {}", args.output.display()), e))?;
-    eprintln!("Tracing this guest for {} s; Ctrl-C ends it.", args.duration);
+    eprintln!(
+        "Tracing this guest for {} s; Ctrl-C ends it.",
+        args.duration
+    );
     let guest = observer.record(file.as_fd(), Duration::from_secs_f64(args.duration), &stop)?;
     for missing in &guest.missing {
         eprintln!("Not traced: {}: {}.", missing.what, missing.why);

@@ -22,8 +22,12 @@ pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
     match args.options.compared()? {
         Compared::Sides => study(args),
         Compared::Recordings(folders) => {
-            let recordings: Vec<Recording> = folders.iter().map(|f| open(f)).collect::<Result<_, _>>()?;
-            show(&compare_recordings(&recordings, args.options.min_effect())?.into(), args)
+            let recordings: Vec<Recording> =
+                folders.iter().map(|f| open(f)).collect::<Result<_, _>>()?;
+            show(
+                &compare_recordings(&recordings, args.options.min_effect())?.into(),
+                args,
+            )
         }
         Compared::WithBaseline { baseline, now } => {
             let thresholds = args.options.thresholds()?;
@@ -40,12 +44,18 @@ pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
             };
             let findings = check(&baseline, &open(&now)?, &thresholds)?;
             write(args.options.junit.as_deref(), || files::junit(&findings))?;
-            write(args.options.markdown.as_deref(), || files::report(&findings).markdown())?;
+            write(args.options.markdown.as_deref(), || {
+                files::report(&findings).markdown()
+            })?;
             let annotations = args.options.github.then(|| files::github(&findings));
             let tested_nothing = findings.tested_nothing();
             let status = show(&findings.into(), args)?;
             print(&annotations.unwrap_or_default())?;
-            Ok(if tested_nothing { ExitCode::from(TESTED_NOTHING) } else { status })
+            Ok(if tested_nothing {
+                ExitCode::from(TESTED_NOTHING)
+            } else {
+                status
+            })
         }
     }
 }
@@ -62,11 +72,18 @@ fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Fault
 
 /// The baseline's plan, carried out now.
 fn measure_again(plan: &CheckedPlan, args: &StudyArgs<CompareOptions>) -> Result<PathBuf, Fault> {
-    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.record.verbosity());
-    let Recorded { folder, ended } = record(plan, doctor::facts(None), &args.record, &display, None)?;
+    let display = Display::new(
+        u64::from(plan.rounds) * plan.trials_per_round(),
+        args.record.verbosity(),
+    );
+    let Recorded { folder, ended } =
+        record(plan, doctor::facts(None), &args.record, &display, None)?;
     match ended {
         Ended::Complete => Ok(folder),
-        Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),
+        Ended::Incomplete(first) => Err(Fault::Incomplete {
+            folder,
+            first: first.to_string(),
+        }),
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
         Ended::CommandFailed(failure) => Err(Fault::command_failed(failure, folder)),
     }

@@ -7,7 +7,9 @@ use vmtax_guests::apt::AptError;
 use vmtax_model::HostFacts;
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
-    let fetched = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::qemu::find(&cache)).unwrap_or_default();
+    let fetched = vmtax_guests::kernel::cache_dir()
+        .map(|cache| vmtax_guests::qemu::find(&cache))
+        .unwrap_or_default();
     let fetched: Vec<PathBuf> = fetched.into_iter().map(|qemu| qemu.path).collect();
     let facts = collect(args.qemu.as_deref(), &fetched);
     if args.json {
@@ -30,5 +32,10 @@ fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
         eprintln!("Warning: {}", vmtax_report::printable(&error.to_string()));
         found.unusable.push((cache.clone(), error.to_string()));
     }
-    vmtax_rules::with_remedies(vmtax_host::collect(qemu, fetched, found.kernels, &found.unusable))
+    vmtax_rules::with_remedies(vmtax_host::collect(
+        qemu,
+        fetched,
+        found.kernels,
+        &found.unusable,
+    ))
 }

@@ -18,24 +18,38 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         ));
     }
     let [run] = &args.recordings[..] else {
-        return Err(Fault::Usage("--perfetto, --parquet and --segments are for one recording: name one".to_owned()));
+        return Err(Fault::Usage(
+            "--perfetto, --parquet and --segments are for one recording: name one".to_owned(),
+        ));
     };
     let recording = vmtax_recording::open(run)?;
     let trials = ObservedTrials::of(&recording)?;
     if trials.is_empty() {
         let run = run.display();
-        return Err(Fault::Usage(format!("{run} has no observed trial: `vmtax layers` makes such recordings")));
+        return Err(Fault::Usage(format!(
+            "{run} has no observed trial: `vmtax layers` makes such recordings"
+        )));
     }
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
-    let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
-    let mut segments = create(args.segments.as_ref())?.map(Segments::new).transpose()?;
+    let mut requests = create(args.parquet.as_ref())?
+        .map(Requests::new)
+        .transpose()?;
+    let mut segments = create(args.segments.as_ref())?
+        .map(Segments::new)
+        .transpose()?;
     let mut joined_requests = 0;
     trials.for_each(|trial| {
         let joined = trial.joined;
         joined_requests += joined.requests.len();
         if let Some(out) = &mut perfetto {
-            let wanted: Vec<&JoinedRequest> = args.only.iter().filter_map(|q| at_quantile(joined, share(q))).collect();
-            out.add(&trial, |r| args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r)))?;
+            let wanted: Vec<&JoinedRequest> = args
+                .only
+                .iter()
+                .filter_map(|q| at_quantile(joined, share(q)))
+                .collect();
+            out.add(&trial, |r| {
+                args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r))
+            })?;
         }
         if let Some(out) = &mut requests {
             out.add(&trial)?;
@@ -48,9 +62,15 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;
     segments.map_or(Ok(()), Segments::finish)?;
-    let files = [&args.perfetto, &args.parquet, &args.segments].into_iter().flatten();
+    let files = [&args.perfetto, &args.parquet, &args.segments]
+        .into_iter()
+        .flatten();
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
-    say(&format!("{joined_requests} requests of {} trials: {}", trials.len(), names.join(", ")));
+    say(&format!(
+        "{joined_requests} requests of {} trials: {}",
+        trials.len(),
+        names.join(", ")
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,18 +79,23 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
     let dataset = Dataset::create(folder, args.hash_host)?;
     let (mut sum, mut recordings, mut failed) = (Added::default(), 0, None);
     for path in &args.recordings {
-        let added = vmtax_recording::open(path).map_err(Fault::from).and_then(|recording| {
-            if !recording.damaged.is_empty() {
-                let (path, first) = (path.display(), &recording.damaged[0]);
-                let line = format!("{path}: {} trials are left out; the first: {first}", recording.damaged.len());
-                say(&line);
-            }
-            let mut added = dataset.add(&recording)?;
-            if args.requests {
-                added += dataset.add_requests(&recording)?;
-            }
-            Ok(added)
-        });
+        let added = vmtax_recording::open(path)
+            .map_err(Fault::from)
+            .and_then(|recording| {
+                if !recording.damaged.is_empty() {
+                    let (path, first) = (path.display(), &recording.damaged[0]);
+                    let line = format!(
+                        "{path}: {} trials are left out; the first: {first}",
+                        recording.damaged.len()
+                    );
+                    say(&line);
+                }
+                let mut added = dataset.add(&recording)?;
+                if args.requests {
+                    added += dataset.add_requests(&recording)?;
+                }
+                Ok(added)
+            });
         match added {
             Ok(added) => {
                 recordings += 1;
@@ -100,7 +125,13 @@ fn say(line: &str) {
 fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {
     let create = |path: &Path| {
         File::create(path).map_err(|e| {
-            Fault::file(format!("creating {}: name a file in a folder that you may write to", path.display()), e)
+            Fault::file(
+                format!(
+                    "creating {}: name a file in a folder that you may write to",
+                    path.display()
+                ),
+                e,
+            )
         })
     };
     path.map(|path| create(path)).transpose()

@@ -11,11 +11,15 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
     let cache = vmtax_guests::kernel::cache_dir()?;
     match &args.what {
         Some(GetWhat::Kernel { wanted }) => {
-            let kernel = vmtax_guests::kernel::fetch(wanted.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
+            let kernel = vmtax_guests::kernel::fetch(wanted.as_deref(), &cache, &mut |line| {
+                eprintln!("{line}")
+            })?;
             print(&format!("{}  {}\n", kernel.release, kernel.image.display()))?;
         }
         Some(GetWhat::Qemu { wanted: None }) => print(&qemus(&cache))?,
-        Some(GetWhat::Qemu { wanted: Some(wanted) }) => {
+        Some(GetWhat::Qemu {
+            wanted: Some(wanted),
+        }) => {
             let qemu = vmtax_guests::qemu::fetch(wanted, &cache, &mut |line| eprintln!("{line}"))?;
             print(&line(&qemu))?;
         }
@@ -35,7 +39,12 @@ fn listing(cache: &Path) -> Result<String, Fault> {
             }
             _ => String::new(),
         };
-        let _ = writeln!(text, "  {}{of}  {}{default}", kernel.release, kernel.image.display());
+        let _ = writeln!(
+            text,
+            "  {}{of}  {}{default}",
+            kernel.release,
+            kernel.image.display()
+        );
     }
     // One that is not installed is not unusable.
     for (path, reason) in found.unusable.iter().filter(|(path, _)| path.exists()) {
@@ -44,7 +53,9 @@ fn listing(cache: &Path) -> Result<String, Fault> {
     if found.kernels.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str("Available via `vmtax get kernel VERSION|SUITE`, as are other suites by their names:\n");
+    text.push_str(
+        "Available via `vmtax get kernel VERSION|SUITE`, as are other suites by their names:\n",
+    );
     match vmtax_guests::kernel::list_fetchable() {
         Ok(releases) => releases.iter().for_each(|release| {
             let _ = writeln!(text, "  {release}");
@@ -64,8 +75,9 @@ fn listing(cache: &Path) -> Result<String, Fault> {
 }
 
 fn qemus(cache: &Path) -> String {
-    let mut text =
-        String::from("QEMUs that were fetched or built, for --qemu VERSION, SUITE or both (a built one: its name):\n");
+    let mut text = String::from(
+        "QEMUs that were fetched or built, for --qemu VERSION, SUITE or both (a built one: its name):\n",
+    );
     let found = vmtax_guests::qemu::find(cache);
     for qemu in &found {
         text.push_str("  ");
@@ -74,7 +86,9 @@ fn qemus(cache: &Path) -> String {
     if found.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str("Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n");
+    text.push_str(
+        "Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n",
+    );
     match vmtax_guests::qemu::available() {
         Ok(suites) => text.push_str(&suites_with(&suites)),
         Err(e) => {
@@ -85,7 +99,10 @@ fn qemus(cache: &Path) -> String {
 }
 
 fn suites_with(versions: &[(&str, Option<&str>)]) -> String {
-    versions.iter().map(|(suite, version)| format!("  {suite}  {}\n", version.unwrap_or("its newest"))).collect()
+    versions
+        .iter()
+        .map(|(suite, version)| format!("  {suite}  {}\n", version.unwrap_or("its newest")))
+        .collect()
 }
 
 /// One QEMU: version, suite or what it was built of, size, path.

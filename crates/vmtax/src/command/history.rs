@@ -31,15 +31,23 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         )));
     }
     let findings = vmtax_analysis::history(metric, figures);
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
-    let report = report::report(&findings, &ledger.notes, env!("CARGO_PKG_VERSION"), &shell_line(&words));
+    let report = report::report(
+        &findings,
+        &ledger.notes,
+        env!("CARGO_PKG_VERSION"),
+        &shell_line(&words),
+    );
     match args.json {
         true => print(&(plain_json(&findings)? + "\n"))?,
         false => print(&report.terminal(style(), false))?,
     }
     if let Some(path) = &args.output {
-        std::fs::write(path, report.html()).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
+        std::fs::write(path, report.html())
+            .map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
         if !args.json {
             print(&format!("\nReport: {}\n", path.display()))?;
         }

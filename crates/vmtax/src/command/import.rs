@@ -24,9 +24,17 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
             guest.display()
         )));
     }
-    let import = Import::open(ImportSettings { files, pid: args.pid, guest, tsc_mhz: args.tsc_mhz })?;
+    let import = Import::open(ImportSettings {
+        files,
+        pid: args.pid,
+        guest,
+        tsc_mhz: args.tsc_mhz,
+    })?;
     let writer = recording_folder::begin(record, &plan, &doctor::facts(None))?;
-    let stored = writer.trial_files(0).map_err(Fault::from).and_then(|mut trial| Ok(import.store(&mut trial)?));
+    let stored = writer
+        .trial_files(0)
+        .map_err(Fault::from)
+        .and_then(|mut trial| Ok(import.store(&mut trial)?));
     if let Err(fault) = stored {
         writer.discard();
         return Err(fault);
@@ -34,6 +42,12 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
     let folder = writer.folder().to_path_buf();
     writer.finish()?;
     let recording = vmtax_recording::open(&folder)?;
-    report::show(&mut analyze(&recording)?, &folder, record.json, record.details, false)?;
+    report::show(
+        &mut analyze(&recording)?,
+        &folder,
+        record.json,
+        record.details,
+        false,
+    )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,9 @@ use vmtax_report::printable;
 use vmtax_studies::history::{ImportedRuns, Ledger};
 
 pub fn import(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCode, Fault> {
-    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let today = jiff::Timestamp::now()
+        .to_zoned(jiff::tz::TimeZone::UTC)
+        .date();
     let data = vmtax_export::read_dataset(dataset, today)?;
     let folder = RecordingsFolder::create(runs)?;
     let mut ledger = Ledger::open(&folder)?;
@@ -18,9 +20,16 @@ pub fn import(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCod
     ledger.catch_up(runs)?;
     if let Some(host) = host.filter(|host| data.runs.iter().all(|run| run.host != *host)) {
         let names = "select distinct host from 'DIR/figures/**/*.parquet' lists them in DuckDB";
-        return Err(Fault::Usage(format!("{} has no runs of a host {host}: {names}", dataset.display())));
+        return Err(Fault::Usage(format!(
+            "{} has no runs of a host {host}: {names}",
+            dataset.display()
+        )));
     }
-    let ImportedRuns { added, known, unusable } = ledger.import(&data, host)?;
+    let ImportedRuns {
+        added,
+        known,
+        unusable,
+    } = ledger.import(&data, host)?;
     for line in data.warnings.iter().chain(&ledger.notes) {
         eprintln!("Warning: {}", printable(line));
     }
@@ -31,6 +40,8 @@ pub fn import(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCod
         );
     }
     let folder = shell_line(&[runs.display().to_string()]);
-    print(&format!("{added} runs added, {known} already known. Next: vmtax history --dir {folder}\n"))?;
+    print(&format!(
+        "{added} runs added, {known} already known. Next: vmtax history --dir {folder}\n"
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,8 @@ pub(super) fn stop_flag() -> Result<Arc<AtomicBool>, Fault> {
     }
     let stopped = Arc::clone(FLAG.get_or_init(Arc::default));
     for signal in SIGNALS {
-        signal_hook::flag::register(signal, Arc::clone(&stopped)).map_err(|e| Fault::file("catching signals", e))?;
+        signal_hook::flag::register(signal, Arc::clone(&stopped))
+            .map_err(|e| Fault::file("catching signals", e))?;
     }
     Ok(stopped)
 }

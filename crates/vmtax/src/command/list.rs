@@ -22,13 +22,23 @@ struct Row {
 
 pub fn list(args: &ListArgs) -> Result<ExitCode, Fault> {
     let listings = vmtax_recording::list(&args.dir)?.into_iter().rev();
-    let rows: Vec<Row> = listings.map(|listing| Row { headline: headline(&listing), listing }).collect();
+    let rows: Vec<Row> = listings
+        .map(|listing| Row {
+            headline: headline(&listing),
+            listing,
+        })
+        .collect();
     if args.json {
         print(&(vmtax_report::plain_json(&rows)? + "\n"))?;
     } else if rows.is_empty() {
-        print(&format!("no recordings in {}: `vmtax run --quick` makes one\n", args.dir.display()))?;
+        print(&format!(
+            "no recordings in {}: `vmtax run --quick` makes one\n",
+            args.dir.display()
+        ))?;
     } else {
-        print(&vmtax_report::printable(&rows.iter().map(entry).collect::<String>()))?;
+        print(&vmtax_report::printable(
+            &rows.iter().map(entry).collect::<String>(),
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -38,8 +48,12 @@ fn headline(listing: &Listing) -> Option<String> {
     if matches!(listing.state, State::Damaged { .. }) {
         return None;
     }
-    let stored = read_bounded(&listing.folder.join(HEADLINE), MAX_HEADLINE).ok().flatten();
-    stored.and_then(|text| String::from_utf8(text).ok()).or_else(|| analyzed(&listing.folder))
+    let stored = read_bounded(&listing.folder.join(HEADLINE), MAX_HEADLINE)
+        .ok()
+        .flatten();
+    stored
+        .and_then(|text| String::from_utf8(text).ok())
+        .or_else(|| analyzed(&listing.folder))
 }
 
 fn analyzed(folder: &Path) -> Option<String> {
@@ -58,19 +72,42 @@ fn entry(Row { listing, headline }: &Row) -> String {
     if listing.started.is_none() {
         return format!("{folder}  unfinished: it ended before its first trial\n");
     }
-    let Listing { started, name, study, qemu, kernel, rounds, trials_done, trials_planned, .. } = listing;
-    let date = started.as_deref().unwrap_or_default().get(..16).unwrap_or_default().replace('T', " ");
-    let what = if study == name { name.clone() } else { format!("{study} {name}") };
+    let Listing {
+        started,
+        name,
+        study,
+        qemu,
+        kernel,
+        rounds,
+        trials_done,
+        trials_planned,
+        ..
+    } = listing;
+    let date = started
+        .as_deref()
+        .unwrap_or_default()
+        .get(..16)
+        .unwrap_or_default()
+        .replace('T', " ");
+    let what = if study == name {
+        name.clone()
+    } else {
+        format!("{study} {name}")
+    };
     let machines: Vec<&str> = listing.machines.iter().map(|m| m.as_str()).collect();
     let mut parts = vec![date, what];
     parts.extend((!machines.is_empty()).then(|| machines.join(", ")));
     parts.extend(qemu.as_ref().map(|version| format!("QEMU {version}")));
     parts.extend(kernel.as_ref().map(|release| format!("Linux {release}")));
-    parts.extend((!listing.machines.is_empty()).then(|| vmtax_report::counted(u64::from(*rounds), "round")));
+    parts.extend(
+        (!listing.machines.is_empty()).then(|| vmtax_report::counted(u64::from(*rounds), "round")),
+    );
     if trials_done < trials_planned {
         parts.push(format!("{trials_done} of {trials_planned} trials"));
     }
     parts.extend((listing.state == State::Unfinished).then(|| "unfinished".to_owned()));
-    let headline = headline.as_ref().map_or(String::new(), |text| format!("    {text}\n"));
+    let headline = headline
+        .as_ref()
+        .map_or(String::new(), |text| format!("    {text}\n"));
     format!("{folder}\n    {}\n{headline}", parts.join(" · "))
 }

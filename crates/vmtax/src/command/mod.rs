@@ -64,14 +64,22 @@ fn style() -> Style {
 fn style_of(stream: &(impl IsTerminal + AsFd)) -> Style {
     let columns = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
     let width = if columns == 0 { 100 } else { columns };
-    Style { width, color: stream.is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+    Style {
+        width,
+        color: stream.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    }
 }
 
 /// Prints; a reader that went away (`| head`) is no fault.
 fn print(text: &str) -> Result<(), Fault> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Fault::file("writing to standard output", e)),
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Fault::file("writing to standard output", e))
+        }
         _ => Ok(()),
     }
 }

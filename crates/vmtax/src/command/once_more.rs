@@ -20,7 +20,10 @@ pub(super) fn profile(
     args: &RecordArgs,
     streams: Option<&Streams>,
 ) -> Result<(), Fault> {
-    let args = RecordArgs { output: None, ..args.clone() };
+    let args = RecordArgs {
+        output: None,
+        ..args.clone()
+    };
     let mut first: Option<PathBuf> = None;
     for (of, plan) in plans {
         let folder = whole(plan, host, &args, streams)?;
@@ -41,24 +44,50 @@ pub(super) fn profile(
 
 /// Traces the requests of the guest of a tuning, as it was and as it is kept, and says which layer moved. Nothing where nothing is kept.
 pub(super) fn layers(tuning: &Path, host: &HostFacts, args: &RecordArgs) -> Result<(), Fault> {
-    let Some(plan) = layers_of_tuned(&vmtax_recording::open(tuning)?) else { return Ok(()) };
-    let folder = whole(plan, host, &RecordArgs { output: None, ..args.clone() }, None)?;
+    let Some(plan) = layers_of_tuned(&vmtax_recording::open(tuning)?) else {
+        return Ok(());
+    };
+    let folder = whole(
+        plan,
+        host,
+        &RecordArgs {
+            output: None,
+            ..args.clone()
+        },
+        None,
+    )?;
     let moved = moved_layer(&vmtax_recording::open(&folder)?)?;
-    let moved = moved.unwrap_or_else(|| "the requests could not be followed through the layers".to_owned());
+    let moved =
+        moved.unwrap_or_else(|| "the requests could not be followed through the layers".to_owned());
     let line = format!("layers: {moved}: {}", folder.join("report.html").display());
     eprintln!("{}", vmtax_report::printable(&line));
     Ok(())
 }
 
 /// A recording of a plan with its page; an error unless it came to its end.
-fn whole(plan: Plan, host: &HostFacts, args: &RecordArgs, streams: Option<&Streams>) -> Result<PathBuf, Fault> {
+fn whole(
+    plan: Plan,
+    host: &HostFacts,
+    args: &RecordArgs,
+    streams: Option<&Streams>,
+) -> Result<PathBuf, Fault> {
     let plan = CheckedPlan::new(plan)?;
-    let Recorded { folder, ended } =
-        record(&plan, host.clone(), args, &Display::beside_output(args.verbosity()), streams)?;
+    let Recorded { folder, ended } = record(
+        &plan,
+        host.clone(),
+        args,
+        &Display::beside_output(args.verbosity()),
+        streams,
+    )?;
     match ended {
         Ended::Interrupted => return Err(Fault::Interrupted { folder }),
         Ended::CommandFailed(failure) => return Err(Fault::command_failed(failure, folder)),
-        Ended::Incomplete(why) => return Err(Fault::Incomplete { folder, first: why.to_string() }),
+        Ended::Incomplete(why) => {
+            return Err(Fault::Incomplete {
+                folder,
+                first: why.to_string(),
+            });
+        }
         Ended::Complete => {}
     }
     let recording = vmtax_recording::open(&folder)?;

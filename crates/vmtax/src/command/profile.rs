@@ -21,10 +21,21 @@ pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
 
 fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
     let svg = draw_difference(&args.before, &args.after)?;
-    let failed = |e| Fault::file(format!("writing {}: name a file with --output", args.output.display()), e);
+    let failed = |e| {
+        Fault::file(
+            format!(
+                "writing {}: name a file with --output",
+                args.output.display()
+            ),
+            e,
+        )
+    };
     std::fs::write(&args.output, svg).map_err(failed)?;
     print(&changes(&args.before, &args.after)?.terminal(style(), false))?;
-    print(&vmtax_report::printable(&format!("{}\n", args.output.display())))?;
+    print(&vmtax_report::printable(&format!(
+        "{}\n",
+        args.output.display()
+    )))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -32,11 +43,22 @@ fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
 fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     let record = &args.record;
     recording_folder::check(record)?;
-    let Imported { found, pid, program, missing } =
-        vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref(), args.force)?;
-    let name = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Imported {
+        found,
+        pid,
+        program,
+        missing,
+    } = vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref(), args.force)?;
+    let name = args
+        .file
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     if found.profile.total() == 0 {
-        return Err(Fault::Usage(format!("{name} holds no samples: give another file")));
+        return Err(Fault::Usage(format!(
+            "{name} holds no samples: give another file"
+        )));
     }
     let settings = ProfileSettings {
         pid: args.pid,
@@ -58,17 +80,30 @@ fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     put(
         &mut trial,
         files::OBSERVED,
-        &ProfileFacts { pid, program, file: Some(name), missing, ..ProfileFacts::default() },
+        &ProfileFacts {
+            pid,
+            program,
+            file: Some(name),
+            missing,
+            ..ProfileFacts::default()
+        },
     )?;
     put(&mut trial, files::ON_CPU, &found)?;
     let folder = writer.folder().to_path_buf();
     writer.finish()?;
     let recording = vmtax_recording::open(&folder)?;
-    report::show(&mut analyze(&recording)?, &folder, record.json, record.details, false)?;
+    report::show(
+        &mut analyze(&recording)?,
+        &folder,
+        record.json,
+        record.details,
+        false,
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn put(trial: &mut TrialFiles, name: &str, value: &impl serde::Serialize) -> Result<(), Fault> {
-    let bytes = serde_json::to_vec(value).map_err(|e| Fault::file(format!("writing {name}"), e.into()))?;
+    let bytes =
+        serde_json::to_vec(value).map_err(|e| Fault::file(format!("writing {name}"), e.into()))?;
     Ok(trial.append(name, &bytes)?)
 }

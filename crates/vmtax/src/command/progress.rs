@@ -27,14 +27,25 @@ impl Display {
     /// A bar over `trials` trials, on a terminal.
     pub fn new(trials: u64, verbosity: Verbosity) -> Display {
         if verbosity != Verbosity::Normal {
-            return Display { bar: ProgressBar::hidden(), verbosity, marks: false };
+            return Display {
+                bar: ProgressBar::hidden(),
+                verbosity,
+                marks: false,
+            };
         }
         // `stderr()` hides itself off a terminal. Twice a second: drawing must not disturb what is measured.
-        let bar = ProgressBar::with_draw_target(Some(trials), ProgressDrawTarget::stderr_with_hz(2));
-        if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} {wide_msg}") {
+        let bar =
+            ProgressBar::with_draw_target(Some(trials), ProgressDrawTarget::stderr_with_hz(2));
+        if let Ok(style) =
+            ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} {wide_msg}")
+        {
             bar.set_style(style);
         }
-        Display { bar, verbosity, marks: false }
+        Display {
+            bar,
+            verbosity,
+            marks: false,
+        }
     }
 
     /// A line of what is done, on a terminal, where nobody knows how many trials there will be.
@@ -49,7 +60,11 @@ impl Display {
     /// For a command that prints itself: no bar, on a terminal a line before each run.
     pub fn beside_output(verbosity: Verbosity) -> Display {
         let marks = verbosity == Verbosity::Normal && std::io::stderr().is_terminal();
-        Display { bar: ProgressBar::hidden(), verbosity, marks }
+        Display {
+            bar: ProgressBar::hidden(),
+            verbosity,
+            marks,
+        }
     }
 
     /// A note, as what is fetched or estimated.
@@ -71,21 +86,43 @@ impl Display {
             Progress::Booting { slot } => {
                 self.step(format!("round {}: {} boots", slot.round + 1, slot.machine));
             }
-            Progress::Trial { slot, probes: Probes::None, .. } if self.marks => {
+            Progress::Trial {
+                slot,
+                probes: Probes::None,
+                ..
+            } if self.marks => {
                 eprintln!("── {}, round {} ──", slot.machine, slot.round + 1);
             }
-            Progress::Trial { slot, .. } if self.marks => eprintln!("── {}, traced ──", slot.machine),
-            Progress::Trial { number, slot, workload, probes } => {
+            Progress::Trial { slot, .. } if self.marks => {
+                eprintln!("── {}, traced ──", slot.machine)
+            }
+            Progress::Trial {
+                number,
+                slot,
+                workload,
+                probes,
+            } => {
                 self.bar.set_position(u64::from(number));
-                let under = if probes == Probes::None { "" } else { ", traced" };
-                self.step(format!("round {}: {} on {}{under}", slot.round + 1, workload.name, slot.machine));
+                let under = if probes == Probes::None {
+                    ""
+                } else {
+                    ", traced"
+                };
+                self.step(format!(
+                    "round {}: {} on {}{under}",
+                    slot.round + 1,
+                    workload.name,
+                    slot.machine
+                ));
             }
             Progress::LeftOut { range } => {
                 if let Some(line) = vmtax_report::growth::left_out(range) {
                     self.note(&line);
                 }
             }
-            Progress::Failed { number, error } => self.warn(&format!("trial {number} has no result: {error}")),
+            Progress::Failed { number, error } => {
+                self.warn(&format!("trial {number} has no result: {error}"))
+            }
         }
         self.bar.tick();
     }

@@ -49,7 +49,9 @@ pub(super) fn record(
         let ended = ended?;
         return finish(writer, plan, folder, ended, args);
     }
-    let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.note(line))?;
+    let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| {
+        display.note(line)
+    })?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     let mut writer = recording_folder::begin(args, plan, &host)?;
@@ -62,14 +64,25 @@ pub(super) fn record(
         go_on: &mut |rounds| {
             // Of a published result the claims' verdicts count: when each has its own, no further round is needed. A
             // comparison has interim analyses of its own.
-            if plan.reproduces.is_some() && plan.comparison().is_none() && vmtax_studies::is_decided(&folder, rounds) {
+            if plan.reproduces.is_some()
+                && plan.comparison().is_none()
+                && vmtax_studies::is_decided(&folder, rounds)
+            {
                 enough = Some(rounds);
             }
             enough.is_none() && interim.go_on(&folder, rounds, &|line| display.note(line))
         },
         before: None,
     };
-    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut None, &mut watch);
+    let ended = vmtax_runner::run(
+        plan,
+        means.as_ref(),
+        &mut writer,
+        &interrupt,
+        streams,
+        &mut None,
+        &mut watch,
+    );
     display.clear();
     let ended = ended?;
     if let Some(rounds) = enough {
@@ -79,7 +92,13 @@ pub(super) fn record(
 }
 
 /// Marks a recording as ended, unless it was interrupted.
-fn finish(writer: Writer, plan: &Plan, folder: PathBuf, ended: Ended, args: &RecordArgs) -> Result<Recorded, Fault> {
+fn finish(
+    writer: Writer,
+    plan: &Plan,
+    folder: PathBuf,
+    ended: Ended,
+    args: &RecordArgs,
+) -> Result<Recorded, Fault> {
     if !matches!(ended, Ended::Interrupted | Ended::CommandFailed(_)) {
         writer.finish()?;
         history::remember(args, plan, &folder);
@@ -88,12 +107,19 @@ fn finish(writer: Writer, plan: &Plan, folder: PathBuf, ended: Ended, args: &Rec
 }
 
 /// Observes a process that runs already.
-fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -> Result<Recorded, Fault> {
+fn attach(
+    plan: &Plan,
+    host: &HostFacts,
+    args: &RecordArgs,
+    display: &Display,
+) -> Result<Recorded, Fault> {
     let settings = plan.profile();
     let of_vm = plan.running_vm();
-    let Some(pid) = of_vm.map(|vm| vm.pid).or(settings.and_then(|settings| settings.pid)) else {
-        let what =
-            "the plan is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`";
+    let Some(pid) = of_vm
+        .map(|vm| vm.pid)
+        .or(settings.and_then(|settings| settings.pid))
+    else {
+        let what = "the plan is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
     of_vm.map_or(Ok(()), vmtax_vm::check_identity)?;
@@ -101,7 +127,9 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     if !matches!(plan.study, Study::Diagnose(_) | Study::Tune(_)) {
         vmtax_observe::may_observe(pid)?;
     }
-    if let Some((settings, limit)) = settings.and_then(|settings| Some((settings, settings.stop_limit()?))) {
+    if let Some((settings, limit)) =
+        settings.and_then(|settings| Some((settings, settings.stop_limit()?)))
+    {
         display.note(&expected_stops(pid, settings.wall_hz, limit));
     }
     let stopped = stop_flag()?;
@@ -125,7 +153,10 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
         (_, Some(settings)) => vmtax_runner::profile(pid, settings, files, &stopped),
         (_, None) => Ok(()),
     };
-    let observed = writer.trial_files(0).map_err(Fault::from).and_then(|files| Ok(observe(files)?));
+    let observed = writer
+        .trial_files(0)
+        .map_err(Fault::from)
+        .and_then(|files| Ok(observe(files)?));
     if let Err(fault) = observed {
         writer.discard();
         return Err(fault);
@@ -138,7 +169,10 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     if plan.tune().is_some_and(|spec| spec.apply) {
         history::remember(args, plan, &folder);
     }
-    Ok(Recorded { folder, ended: Ended::Complete })
+    Ok(Recorded {
+        folder,
+        ended: Ended::Complete,
+    })
 }
 
 /// Joins what the guest traced with its host's trace, where it was fetched. The host's stands without it.
@@ -149,7 +183,8 @@ fn add_guest(folder: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let added = AddedGuest::add(&recording, &file);
-    std::fs::remove_file(&file).map_err(|e| Fault::file(format!("removing {}", file.display()), e))?;
+    std::fs::remove_file(&file)
+        .map_err(|e| Fault::file(format!("removing {}", file.display()), e))?;
     let added = added?;
     analyze(&recording)?;
     added.keep();
@@ -158,8 +193,11 @@ fn add_guest(folder: &Path) -> Result<(), Fault> {
 
 /// What stopping a process's threads will cost it, as measured on a process of vmtax's own.
 fn expected_stops(pid: i32, hz: u32, limit: Duration) -> String {
-    let measure = || vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"]));
-    let measured = std::thread::Builder::new().spawn(measure).map(std::thread::JoinHandle::join);
+    let measure =
+        || vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"]));
+    let measured = std::thread::Builder::new()
+        .spawn(measure)
+        .map(std::thread::JoinHandle::join);
     let expected = match measured {
         Ok(Ok(Ok(StopTime { median, max }))) => format!(
             "{} a stop (median; longest {}) on this host now, at most {:.2} % of a thread's time",

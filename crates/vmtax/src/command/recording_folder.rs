@@ -13,17 +13,35 @@ use vmtax_recording::{RecordingsFolder, Writer, check_place};
 /// removed again.
 pub(super) fn check(args: &RecordArgs) -> Result<(), Fault> {
     check_place(args.output.as_ref().unwrap_or(&args.dir))?;
-    let Some(path) = &args.output else { return Ok(()) };
+    let Some(path) = &args.output else {
+        return Ok(());
+    };
     let new: Vec<&Path> = path.ancestors().take_while(|part| !part.exists()).collect();
     let made = fs::create_dir_all(path);
-    let made =
-        made.map_err(|e| Fault::file(format!("making the folder {}: name one with --output", path.display()), e));
-    let usable = made.and_then(|()| match fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) {
-        true => Err(Fault::Usage(format!("{} holds files already: name a new folder with --output", path.display()))),
-        false => {
-            let refused =
-                |e: Errno| Fault::file(format!("{}: name another folder with --output", path.display()), e.into());
-            access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(refused)
+    let made = made.map_err(|e| {
+        Fault::file(
+            format!(
+                "making the folder {}: name one with --output",
+                path.display()
+            ),
+            e,
+        )
+    });
+    let usable = made.and_then(|()| {
+        match fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) {
+            true => Err(Fault::Usage(format!(
+                "{} holds files already: name a new folder with --output",
+                path.display()
+            ))),
+            false => {
+                let refused = |e: Errno| {
+                    Fault::file(
+                        format!("{}: name another folder with --output", path.display()),
+                        e.into(),
+                    )
+                };
+                access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(refused)
+            }
         }
     });
     new.iter().for_each(|part| drop(fs::remove_dir(part)));
@@ -32,7 +50,9 @@ pub(super) fn check(args: &RecordArgs) -> Result<(), Fault> {
 
 /// Clears up after killed processes, and begins a recording: in the named folder, or in a new one among the others.
 pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<Writer, Fault> {
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let version = env!("CARGO_PKG_VERSION");
     vmtax_observe::remove_stale_traces();
     vmtax_vm::remove_stale_groups();

@@ -16,27 +16,57 @@ use vmtax_studies::{Answer, analyze};
 pub(super) const HEADLINE: &str = "headline.txt";
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
-    let folder = args.recording.clone().map_or_else(|| newest(&args.dir), Ok)?;
+    let folder = args
+        .recording
+        .clone()
+        .map_or_else(|| newest(&args.dir), Ok)?;
     let mut recording = vmtax_recording::open(&folder)?;
     // The report repeats the command: as it is written now.
-    let recorded = recording.manifest.command.iter().map(OsString::from).collect();
+    let recorded = recording
+        .manifest
+        .command
+        .iter()
+        .map(OsString::from)
+        .collect();
     if let Ok(rewritten) = old_spellings::rewrite(recorded) {
-        let words = rewritten.args.into_iter().map(|word| word.to_string_lossy().into_owned());
+        let words = rewritten
+            .args
+            .into_iter()
+            .map(|word| word.to_string_lossy().into_owned());
         recording.manifest.command = words.collect();
     }
-    let added = args.guest_trace.as_ref().map(|file| AddedGuest::add(&recording, file)).transpose()?;
+    let added = args
+        .guest_trace
+        .as_ref()
+        .map(|file| AddedGuest::add(&recording, file))
+        .transpose()?;
     let mut answer = analyze(&recording)?;
     if let Some(added) = added {
         added.keep();
         // The page in the recording shows the guest's layers from now on.
         write(&mut answer, &folder)?;
     }
-    let default = if args.output.is_some() { "html" } else { "text" };
-    let format = if args.json { "json" } else { args.format.as_deref().unwrap_or(default) };
+    let default = if args.output.is_some() {
+        "html"
+    } else {
+        "text"
+    };
+    let format = if args.json {
+        "json"
+    } else {
+        args.format.as_deref().unwrap_or(default)
+    };
     if format == "html" {
         answer.draw()?;
     }
-    let style = if args.output.is_some() { Style { width: PAGE_WIDTH, color: false } } else { style() };
+    let style = if args.output.is_some() {
+        Style {
+            width: PAGE_WIDTH,
+            color: false,
+        }
+    } else {
+        style()
+    };
     let text = match format {
         "text" => answer.terminal(args.details, style),
         "json" => answer.json()?,
@@ -48,7 +78,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         Some(file) => {
             put_file(file, text.as_bytes())?;
             let layers = answer.layers_html().filter(|_| format == "html");
-            layers.map_or(Ok(()), |page| put_file(&file.with_extension("layers.html"), page.as_bytes()))?;
+            layers.map_or(Ok(()), |page| {
+                put_file(&file.with_extension("layers.html"), page.as_bytes())
+            })?;
         }
     }
     Ok(status(&answer))
@@ -58,7 +90,15 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
 const PAGE_WIDTH: usize = 100;
 
 fn put_file(path: &Path, content: &[u8]) -> Result<(), Fault> {
-    let failed = |e| Fault::file(format!("writing {}: name another file with --output", path.display()), e);
+    let failed = |e| {
+        Fault::file(
+            format!(
+                "writing {}: name another file with --output",
+                path.display()
+            ),
+            e,
+        )
+    };
     std::fs::write(path, content).map_err(failed)
 }
 
@@ -72,7 +112,10 @@ fn newest(dir: &Path) -> Result<PathBuf, Fault> {
             "no recordings in {dir}: `vmtax run --quick` makes one, --dir names another folder"
         )));
     };
-    eprintln!("{}", vmtax_report::printable(&newest.folder.display().to_string()));
+    eprintln!(
+        "{}",
+        vmtax_report::printable(&newest.folder.display().to_string())
+    );
     Ok(newest.folder)
 }
 
@@ -96,11 +139,19 @@ pub(super) fn show(
 }
 
 /// Prints an answer. Beside what a command of the user's prints all but JSON goes to standard error.
-pub(super) fn put(answer: &Answer<'_>, json: bool, details: bool, beside_output: bool) -> Result<(), Fault> {
+pub(super) fn put(
+    answer: &Answer<'_>,
+    json: bool,
+    details: bool,
+    beside_output: bool,
+) -> Result<(), Fault> {
     match (json, beside_output) {
         (true, _) => print(&answer.json()?),
         (false, true) => {
-            eprint!("\n{}", answer.terminal(details, style_of(&std::io::stderr())));
+            eprint!(
+                "\n{}",
+                answer.terminal(details, style_of(&std::io::stderr()))
+            );
             Ok(())
         }
         (false, false) => print(&answer.terminal(details, style())),
@@ -112,7 +163,10 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     let path = folder.join("report.html");
     let files = answer.draw()?;
     put_file(&path, answer.report().html().as_bytes())?;
-    put_file(&folder.join(HEADLINE), answer.report().headline().as_bytes())?;
+    put_file(
+        &folder.join(HEADLINE),
+        answer.report().headline().as_bytes(),
+    )?;
     let mut written = path.display().to_string();
     if let Some(layers) = answer.layers_html() {
         let beside = path.with_extension("layers.html");
@@ -122,7 +176,12 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     for file in files {
         let beside = folder.join(file.name);
         if let Some(parent) = beside.parent() {
-            let what = || format!("making the folder {}: name another with --output", parent.display());
+            let what = || {
+                format!(
+                    "making the folder {}: name another with --output",
+                    parent.display()
+                )
+            };
             std::fs::create_dir_all(parent).map_err(|e| Fault::file(what(), e))?;
         }
         put_file(&beside, &file.content)?;

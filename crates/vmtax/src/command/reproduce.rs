@@ -30,13 +30,24 @@ pub fn reproduce(args: &StudyArgs<ReproduceOptions>) -> Result<ExitCode, Fault> 
 
 /// Fetches the QEMUs that a published result compares and that are not here; what and how much is printed before.
 fn fetch_qemus(result: &PublishedResult) -> Result<(), Fault> {
-    let wanted: BTreeSet<&str> = result.plan.variants.iter().filter_map(|variant| variant.get("qemu")).collect();
+    let wanted: BTreeSet<&str> = result
+        .plan
+        .variants
+        .iter()
+        .filter_map(|variant| variant.get("qemu"))
+        .collect();
     for name in wanted {
-        let is_missing = matches!(vmtax_host::best_qemu(Some(Path::new(name))), Err(HostError::QemuNotFetched { .. }));
+        let is_missing = matches!(
+            vmtax_host::best_qemu(Some(Path::new(name))),
+            Err(HostError::QemuNotFetched { .. })
+        );
         // One that has to be built is named with its command by the error.
         if is_missing && !vmtax_guests::qemu::is_name_of_built(name) {
             let cache = vmtax_guests::kernel::cache_dir()?;
-            eprintln!("{} needs QEMU {name}, which is not here: fetching it", result.name);
+            eprintln!(
+                "{} needs QEMU {name}, which is not here: fetching it",
+                result.name
+            );
             vmtax_guests::qemu::fetch(name, &cache, &mut |line| eprintln!("{line}"))?;
         }
     }
@@ -44,12 +55,26 @@ fn fetch_qemus(result: &PublishedResult) -> Result<(), Fault> {
 }
 
 fn line(result: &PublishedResult) -> String {
-    format!("{:20} {}\n{:20} takes {}\n", result.name, result.title, "", result.takes)
+    format!(
+        "{:20} {}\n{:20} takes {}\n",
+        result.name, result.title, "", result.takes
+    )
 }
 
 fn description(result: &PublishedResult) -> Result<String, Fault> {
-    let PublishedResult { name, title, claim, source, takes, tests, plan, .. } = result;
-    let claims = tests.iter().map(|test| format!("- {} (published: {})\n", test.what, test.published));
+    let PublishedResult {
+        name,
+        title,
+        claim,
+        source,
+        takes,
+        tests,
+        plan,
+        ..
+    } = result;
+    let claims = tests
+        .iter()
+        .map(|test| format!("- {} (published: {})\n", test.what, test.published));
     let claims: String = claims.collect();
     let plan = plan.to_toml()?;
     Ok(format!(

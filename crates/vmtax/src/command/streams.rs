@@ -9,10 +9,18 @@ use vmtax_vm::{Streams, root_mounts};
 
 /// Those of this process for all `runs` of the plan's command, or this terminal. What guests do not see of the host's files is
 /// reported.
-pub(super) fn of_command(plan: &Plan, runs: u64, terminal: bool, json: bool) -> Result<Streams, Fault> {
+pub(super) fn of_command(
+    plan: &Plan,
+    runs: u64,
+    terminal: bool,
+    json: bool,
+) -> Result<Streams, Fault> {
     if plan.machines.iter().any(|m| m.is_guest()) {
         for (at, kind) in root_mounts()?.refused {
-            let line = format!("guests do not see {} ({kind}): it may hang, or be closed to others", at.display());
+            let line = format!(
+                "guests do not see {} ({kind}): it may hang, or be closed to others",
+                at.display()
+            );
             eprintln!("{}", vmtax_report::printable(&line));
         }
     }

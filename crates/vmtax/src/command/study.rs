@@ -31,10 +31,19 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
     if let Some(line) = forecast(&plan, &record.dir) {
         eprintln!("{}", vmtax_report::printable(&line));
     }
-    let profiles = if args.options.is_profiled() { profiles_of_guests(&plan) } else { Vec::new() };
+    let profiles = if args.options.is_profiled() {
+        profiles_of_guests(&plan)
+    } else {
+        Vec::new()
+    };
     let runs = plan.trials() + profiles.len() as u64;
     let streams = match plan.command() {
-        Some(_) => Some(streams::of_command(&plan, runs, args.options.has_terminal(), record.json)?),
+        Some(_) => Some(streams::of_command(
+            &plan,
+            runs,
+            args.options.has_terminal(),
+            record.json,
+        )?),
         None => None,
     };
     let (status, folder) = carry_out(&plan, host.clone(), record, streams.as_ref())?;
@@ -58,7 +67,10 @@ fn carry_out(
         Some(_) => Display::beside_output(args.verbosity()),
         // How many rounds a tuning takes only its measurements tell.
         None if plan.guest_tune().is_some() => Display::open_ended(args.verbosity()),
-        None => Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.verbosity()),
+        None => Display::new(
+            u64::from(plan.rounds) * plan.trials_per_round(),
+            args.verbosity(),
+        ),
     };
     let Recorded { folder, ended } = record(plan, host, args, &display, streams)?;
     // Of a command that failed there is no figure to show.
@@ -68,7 +80,13 @@ fn carry_out(
     let recording = vmtax_recording::open(&folder)?;
     let answer = match analyze(&recording) {
         Ok(mut answer) => {
-            report::show(&mut answer, &folder, args.json, args.details, streams.is_some())?;
+            report::show(
+                &mut answer,
+                &folder,
+                args.json,
+                args.details,
+                streams.is_some(),
+            )?;
             Some(answer)
         }
         // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
@@ -87,11 +105,18 @@ fn carry_out(
         (Ended::Incomplete(first), answer)
             if status.unwrap_or(0) == 0 || answer.as_ref().is_some_and(Answer::is_reproduction) =>
         {
-            Err(Fault::Incomplete { folder, first: first.to_string() })
+            Err(Fault::Incomplete {
+                folder,
+                first: first.to_string(),
+            })
         }
         // Of a reproduction its verdict is what counts.
         (_, Some(answer)) if !answer.is_reproduction() && matches!(plan.study, Study::Exec(_)) => {
-            let status = ExitCode::from(status.and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED));
+            let status = ExitCode::from(
+                status
+                    .and_then(|status| u8::try_from(status).ok())
+                    .unwrap_or(FAILED),
+            );
             Ok((status, folder))
         }
         (_, answer) => {

@@ -13,13 +13,18 @@ use vmtax_studies::{TuneOptions, analyze, diagnosed};
 
 pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     let (options, output) = (&args.options, &args.record);
-    let Some(diagnosis) = options.diagnosis()? else { return study(args) };
+    let Some(diagnosis) = options.diagnosis()? else {
+        return study(args);
+    };
     recording_folder::check(output)?;
     let host = doctor::facts(None);
     let display = Display::new(1, output.verbosity());
     display.note("diagnosing the VM for 10 s: what is tried depends on it");
     // The diagnosis stands among the others; --output is the tuning's.
-    let beside = RecordArgs { output: None, ..output.clone() };
+    let beside = RecordArgs {
+        output: None,
+        ..output.clone()
+    };
     let Recorded { folder, .. } = record(&diagnosis, host.clone(), &beside, &display, None)?;
     if stop_flag()?.load(Ordering::Relaxed) {
         return Err(Fault::Interrupted { folder });
@@ -30,6 +35,12 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     }
     let Recorded { folder, .. } = record(&plan, host, output, &display, None)?;
     let recording = vmtax_recording::open(&folder)?;
-    report::show(&mut analyze(&recording)?, &folder, output.json, output.details, false)?;
+    report::show(
+        &mut analyze(&recording)?,
+        &folder,
+        output.json,
+        output.details,
+        false,
+    )?;
     Ok(ExitCode::SUCCESS)
 }

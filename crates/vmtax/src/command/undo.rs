@@ -23,11 +23,21 @@ pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
 pub(super) fn undo_interrupted() {
     vmtax_vm::remove_stale_histograms();
     for line in vmtax_vm::undo_interrupted().iter().map(line) {
-        eprintln!("{}", vmtax_report::printable(&format!("left by a vmtax that was killed: {line}")));
+        eprintln!(
+            "{}",
+            vmtax_report::printable(&format!("left by a vmtax that was killed: {line}"))
+        );
     }
 }
 
-fn line(Undone { setting, value, has_ended, error }: &Undone) -> String {
+fn line(
+    Undone {
+        setting,
+        value,
+        has_ended,
+        error,
+    }: &Undone,
+) -> String {
     match error {
         None if *has_ended => {
             format!(

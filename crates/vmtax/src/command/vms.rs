@@ -26,8 +26,14 @@ fn facts(pids: &[i32]) -> Result<Vec<VmFacts>, Fault> {
             let pid = *pid;
             Builder::new().spawn_scoped(scope, move || Vm::attach(pid).facts_with_state())
         };
-        let asked: Vec<_> =
-            pids.iter().map(ask).collect::<io::Result<_>>().map_err(|e| Fault::file("starting a thread", e))?;
-        Ok(asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
+        let asked: Vec<_> = pids
+            .iter()
+            .map(ask)
+            .collect::<io::Result<_>>()
+            .map_err(|e| Fault::file("starting a thread", e))?;
+        Ok(asked
+            .into_iter()
+            .filter_map(|thread| thread.join().ok().flatten())
+            .collect())
     })
 }

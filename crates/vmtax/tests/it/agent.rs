@@ -22,26 +22,57 @@ const SHORT: [(&str, &str); 7] = [
 ];
 
 fn measured(result: &Value) -> Vec<&str> {
-    result["measures"].as_array().unwrap().iter().map(|m| m["metric"].as_str().unwrap()).collect()
+    result["measures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["metric"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
 fn every_workload_runs_alone_and_gives_all_its_metrics() {
-    assert_eq!(SHORT.map(|(name, _)| name), WorkloadName::usual().map(WorkloadName::as_str).collect::<Vec<_>>()[..]);
+    assert_eq!(
+        SHORT.map(|(name, _)| name),
+        WorkloadName::usual()
+            .map(WorkloadName::as_str)
+            .collect::<Vec<_>>()[..]
+    );
     let place = Place::new();
     place.put("disk", vec![7; 1 << 20]);
     for (name, options) in SHORT {
-        let run = place.vmtax("agent run").arg(name).words(options).arg("--json").succeeds();
+        let run = place
+            .vmtax("agent run")
+            .arg(name)
+            .words(options)
+            .arg("--json")
+            .succeeds();
         let result = json(&run.stdout);
         for metric in Metric::ALL.iter().filter(|m| m.workload().as_str() == name) {
-            assert!(measured(&result).contains(&metric.id()), "no {metric} in {result:#}");
+            assert!(
+                measured(&result).contains(&metric.id()),
+                "no {metric} in {result:#}"
+            );
         }
-        assert!(result["unsupported"].as_array().unwrap().is_empty(), "{}", result["unsupported"]);
+        assert!(
+            result["unsupported"].as_array().unwrap().is_empty(),
+            "{}",
+            result["unsupported"]
+        );
         // And for people.
-        place.vmtax("agent run").arg(name).words(options).succeeds().shows(name);
+        place
+            .vmtax("agent run")
+            .arg(name)
+            .words(options)
+            .succeeds()
+            .shows(name);
     }
     // What fileio wrote is gone, what disk read is as it was.
-    let left: Vec<_> = fs::read_dir(place.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
+    let left: Vec<_> = fs::read_dir(place.path(""))
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(fs::read(place.path("disk")).unwrap(), vec![7; 1 << 20]);
 }
@@ -50,19 +81,37 @@ fn every_workload_runs_alone_and_gives_all_its_metrics() {
 fn every_workload_lists_its_options_and_refuses_others() {
     let place = Place::new();
     for (name, _) in SHORT {
-        place.vmtax("agent run").arg(name).arg("--help-options").succeeds().shows("time=");
-        place.vmtax("agent run").arg(name).arg("no-such-option=1").fails(&["no-such-option", "choose from"]);
+        place
+            .vmtax("agent run")
+            .arg(name)
+            .arg("--help-options")
+            .succeeds()
+            .shows("time=");
+        place
+            .vmtax("agent run")
+            .arg(name)
+            .arg("no-such-option=1")
+            .fails(&["no-such-option", "choose from"]);
     }
-    place.vmtax("agent run dhrystone").fails(&["unknown workload 'dhrystone'", "cpu, threads"]);
+    place
+        .vmtax("agent run dhrystone")
+        .fails(&["unknown workload 'dhrystone'", "cpu, threads"]);
     place.vmtax("agent run cpu time").fails(&["OPTION=VALUE"]);
-    place.vmtax("agent run cpu time=soon").fails(&["time", "soon"]);
+    place
+        .vmtax("agent run cpu time=soon")
+        .fails(&["time", "soon"]);
 }
 
 #[test]
 fn an_ordinary_user_can_run_it() {
     let place = Place::new();
-    let run = place.vmtax_as_ordinary_user("agent run syscalls time=0.002 --json").succeeds();
-    assert!(measured(&json(&run.stdout)).contains(&"syscalls.exec"), "{run}");
+    let run = place
+        .vmtax_as_ordinary_user("agent run syscalls time=0.002 --json")
+        .succeeds();
+    assert!(
+        measured(&json(&run.stdout)).contains(&"syscalls.exec"),
+        "{run}"
+    );
 }
 
 #[test]
@@ -72,7 +121,11 @@ fn without_proc_sys_and_dev_it_measures_what_there_is() {
     fs::create_dir(&root).unwrap();
     fs::copy(binary(), root.join("vmtax")).unwrap();
     let empty = |words: &str| {
-        let chroot = if is_root() { place.program("chroot") } else { place.program("unshare").words("-r chroot") };
+        let chroot = if is_root() {
+            place.program("chroot")
+        } else {
+            place.program("unshare").words("-r chroot")
+        };
         chroot.arg(&root).words(words).outcome()
     };
     if !is_root() && empty("/vmtax --version").status != Some(0) {
@@ -81,15 +134,32 @@ fn without_proc_sys_and_dev_it_measures_what_there_is() {
     }
     let run = empty("/vmtax agent run syscalls time=0.002 --json").exits(0);
     let result = json(&run.stdout);
-    for metric in [Metric::SyscallGetpid, Metric::SyscallPipe, Metric::SyscallFork, Metric::SyscallPageFault] {
-        assert!(measured(&result).contains(&metric.id()), "no {metric}\n{run}");
+    for metric in [
+        Metric::SyscallGetpid,
+        Metric::SyscallPipe,
+        Metric::SyscallFork,
+        Metric::SyscallPageFault,
+    ] {
+        assert!(
+            measured(&result).contains(&metric.id()),
+            "no {metric}\n{run}"
+        );
     }
     // No /dev/null to write to: no number, but a reason.
     assert!(!measured(&result).contains(&Metric::SyscallWriteNull.id()));
     let unsupported = result["unsupported"].as_array().unwrap();
-    let write_null = unsupported.iter().find(|u| u["metric"] == Metric::SyscallWriteNull.id());
-    assert!(write_null.is_some_and(|u| !u["reason"].as_str().unwrap().is_empty()), "{unsupported:?}");
-    for workload in ["cpu time=0.05", "threads threads=2 time=0.05", "memory total-size=1M"] {
+    let write_null = unsupported
+        .iter()
+        .find(|u| u["metric"] == Metric::SyscallWriteNull.id());
+    assert!(
+        write_null.is_some_and(|u| !u["reason"].as_str().unwrap().is_empty()),
+        "{unsupported:?}"
+    );
+    for workload in [
+        "cpu time=0.05",
+        "threads threads=2 time=0.05",
+        "memory total-size=1M",
+    ] {
         let run = empty(&format!("/vmtax agent run {workload} --json")).exits(0);
         assert!(!measured(&json(&run.stdout)).is_empty(), "{run}");
     }
@@ -101,7 +171,8 @@ struct Channel(UnixStream, Decoder);
 impl Channel {
     fn pair() -> (Channel, OwnedFd) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         (Channel(ours, Decoder::new()), theirs.into())
     }
 
@@ -115,7 +186,9 @@ impl Channel {
             if let Some(frame) = self.1.frame() {
                 match frame.unwrap() {
                     Frame::Message(reply) => return reply,
-                    Frame::Piece { name, .. } => panic!("a piece of {name}, where nothing was observed"),
+                    Frame::Piece { name, .. } => {
+                        panic!("a piece of {name}, where nothing was observed")
+                    }
                 }
             }
             let read = self.0.read(&mut buffer).unwrap();
@@ -130,18 +203,46 @@ fn it_serves_on_the_cpus_it_was_given_until_told_to_leave() {
     let place = Place::new();
     let (mut channel, theirs) = Channel::pair();
     let agent = place.vmtax("agent serve --cpus 1").stdin(theirs).start(30);
-    let Reply::Hello(hello) = channel.reply() else { panic!("no greeting") };
+    let Reply::Hello(hello) = channel.reply() else {
+        panic!("no greeting")
+    };
     assert_eq!(hello.cpus, 1);
     assert_eq!(hello.vmtax, env!("CARGO_PKG_VERSION"));
-    let workload = WorkloadSpec::new(WorkloadName::Syscalls).with("only", "getpid").with("time", 0.01);
-    channel.send(&encode(&Request::Run { workload: workload.clone(), probes: Probes::None }).unwrap());
-    let Reply::Done { result, observed: None } = channel.reply() else { panic!("no result") };
-    assert!(result.value(Metric::SyscallGetpid).is_some_and(|ns| ns > 1.0));
+    let workload = WorkloadSpec::new(WorkloadName::Syscalls)
+        .with("only", "getpid")
+        .with("time", 0.01);
+    channel.send(
+        &encode(&Request::Run {
+            workload: workload.clone(),
+            probes: Probes::None,
+        })
+        .unwrap(),
+    );
+    let Reply::Done {
+        result,
+        observed: None,
+    } = channel.reply()
+    else {
+        panic!("no result")
+    };
+    assert!(
+        result
+            .value(Metric::SyscallGetpid)
+            .is_some_and(|ns| ns > 1.0)
+    );
     assert_eq!(result.workload.options["only"], "getpid");
     // A workload that cannot run is an answer, and not the agent's end.
     let workload = workload.with("only", "nothing-known");
-    channel.send(&encode(&Request::Run { workload, probes: Probes::None }).unwrap());
-    let Reply::Failed { error } = channel.reply() else { panic!("no failure") };
+    channel.send(
+        &encode(&Request::Run {
+            workload,
+            probes: Probes::None,
+        })
+        .unwrap(),
+    );
+    let Reply::Failed { error } = channel.reply() else {
+        panic!("no failure")
+    };
     assert!(error.contains("nothing-known"), "{error}");
     channel.send(&encode(&Request::Leave).unwrap());
     agent.outcome().exits(0);
@@ -154,13 +255,27 @@ fn a_workload_that_is_killed_is_an_answer_too() {
     let mut agent = place.vmtax("agent serve").stdin(theirs).start(30);
     channel.reply();
     let workload = WorkloadSpec::new(WorkloadName::Cpu).with("time", 20);
-    channel.send(&encode(&Request::Run { workload, probes: Probes::None }).unwrap());
+    channel.send(
+        &encode(&Request::Run {
+            workload,
+            probes: Probes::None,
+        })
+        .unwrap(),
+    );
     let victim = agent.until("the workload's process", |place| {
-        place.processes().into_iter().find(|p| p.command.contains("agent run cpu"))
+        place
+            .processes()
+            .into_iter()
+            .find(|p| p.command.contains("agent run cpu"))
     });
     send(victim.pid, Signal::KILL);
-    let Reply::Failed { error } = channel.reply() else { panic!("no failure") };
-    assert!(error.contains("signal 9") && error.contains("out of memory"), "{error}");
+    let Reply::Failed { error } = channel.reply() else {
+        panic!("no failure")
+    };
+    assert!(
+        error.contains("signal 9") && error.contains("out of memory"),
+        "{error}"
+    );
     channel.send(&encode(&Request::Leave).unwrap());
     agent.outcome().exits(0);
 }
@@ -176,7 +291,10 @@ fn it_ends_with_its_channel_and_takes_no_garbage() {
     assert!(matches!(ended.status, Some(0 | 2)), "{ended}");
 
     for (garbage, said) in [
-        (&b"VMTX\x02\0\xff\xff\xff\xff\0\0\0\0"[..], "4294967295 bytes"),
+        (
+            &b"VMTX\x02\0\xff\xff\xff\xff\0\0\0\0"[..],
+            "4294967295 bytes",
+        ),
         (b"VMTX\x07\0\0\0\0\0\0\0\0\0", "protocol 7"),
         (b"VMTX\x02\0\x02\0\0\0\0\0\0\0{}", "checksum"),
     ] {
@@ -191,11 +309,25 @@ fn it_ends_with_its_channel_and_takes_no_garbage() {
 #[test]
 fn a_result_of_the_agent_alone_is_what_a_run_records() {
     let place = Place::new();
-    let alone = json(&place.vmtax("agent run cpu time=0.05 --json").succeeds().stdout);
-    let run = place.run("cpu cpu.time=0.05 --machine native --rounds 1 --json").succeeds();
+    let alone = json(
+        &place
+            .vmtax("agent run cpu time=0.05 --json")
+            .succeeds()
+            .stdout,
+    );
+    let run = place
+        .run("cpu cpu.time=0.05 --machine native --rounds 1 --json")
+        .succeeds();
     let report = json(&run.stdout);
     let recorded = &trials(&report)[0]["result"];
-    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let keys = |value: &Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     assert_eq!(keys(&alone), keys(recorded));
     assert_eq!(alone["workload"]["name"], recorded["workload"]["name"]);
 }

@@ -9,42 +9,68 @@ use vmtax_model::{Needs, WorkloadName};
 fn the_first_help_page_fits_80_columns() {
     let place = Place::new();
     let help = place.vmtax("--help").env("COLUMNS", "80").succeeds().stdout;
-    assert!(help.lines().all(|line| line.chars().count() <= 80), "wider than 80 columns: {help}");
+    assert!(
+        help.lines().all(|line| line.chars().count() <= 80),
+        "wider than 80 columns: {help}"
+    );
 }
 
 #[test]
 fn the_options_that_examples_name_are_there() {
     let place = Place::new();
     let helps: String = help_pages(&[]).into_iter().map(|(_, help)| help).collect();
-    let words: Vec<&str> = helps.split_whitespace().map(|word| word.trim_end_matches(['`', ',', '.', ']'])).collect();
+    let words: Vec<&str> = helps
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(['`', ',', '.', ']']))
+        .collect();
     let mut tried = 0;
     for pair in words.windows(2) {
         let name = pair[0].trim_start_matches('`');
-        let known = name.parse::<WorkloadName>().is_ok_and(|name| matches!(name.needs(), Needs::System | Needs::Disk));
-        let is_option =
-            pair[1].split_once('=').is_some_and(|(option, _)| option.chars().all(|c| c.is_lowercase() || c == '-'));
+        let known = name
+            .parse::<WorkloadName>()
+            .is_ok_and(|name| matches!(name.needs(), Needs::System | Needs::Disk));
+        let is_option = pair[1]
+            .split_once('=')
+            .is_some_and(|(option, _)| option.chars().all(|c| c.is_lowercase() || c == '-'));
         if known && is_option {
-            place.vmtax("run --dry-run --machine native").arg(name).arg(pair[1]).succeeds();
+            place
+                .vmtax("run --dry-run --machine native")
+                .arg(name)
+                .arg(pair[1])
+                .succeeds();
             tried += 1;
         }
     }
     assert!(tried > 0, "no example sets an option");
-    place.vmtax("agent run cpu max-prime=2000 time=0.05 --json").succeeds();
+    place
+        .vmtax("agent run cpu max-prime=2000 time=0.05 --json")
+        .succeeds();
 }
 
 #[test]
 fn the_version_is_the_packages() {
     let place = Place::new();
-    place.vmtax("--version").succeeds().shows(&format!("vmtax {}", env!("CARGO_PKG_VERSION")));
+    place
+        .vmtax("--version")
+        .succeeds()
+        .shows(&format!("vmtax {}", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn completions_are_made_for_the_usual_shells() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
-        place.vmtax("completions").arg(shell).succeeds().shows("doctor").shows("boot-timeout");
+        place
+            .vmtax("completions")
+            .arg(shell)
+            .succeeds()
+            .shows("doctor")
+            .shows("boot-timeout");
     }
-    let script = place.put("vmtax.bash", place.vmtax("completions bash").succeeds().stdout);
+    let script = place.put(
+        "vmtax.bash",
+        place.vmtax("completions bash").succeeds().stdout,
+    );
     place.program("bash").arg("-n").arg(script).succeeds();
 }
 
@@ -53,7 +79,14 @@ fn manual_pages_are_written_for_every_subcommand() {
     let place = Place::new();
     let folder = place.path("man");
     place.vmtax("man").arg(&folder).succeeds();
-    for page in ["vmtax.1", "vmtax-run.1", "vmtax-doctor.1", "vmtax-report.1", "vmtax-list.1", "vmtax-get-kernel.1"] {
+    for page in [
+        "vmtax.1",
+        "vmtax-run.1",
+        "vmtax-doctor.1",
+        "vmtax-report.1",
+        "vmtax-list.1",
+        "vmtax-get-kernel.1",
+    ] {
         let text = fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
         assert!(text.contains(".TH"), "{page}");
     }
@@ -66,7 +99,10 @@ fn a_reader_that_goes_away_is_no_fault() {
     let place = Place::new();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     drop(ours);
-    let gone = place.vmtax("completions bash").stdout(std::os::fd::OwnedFd::from(theirs)).outcome();
+    let gone = place
+        .vmtax("completions bash")
+        .stdout(std::os::fd::OwnedFd::from(theirs))
+        .outcome();
     assert!(!gone.stderr.contains("panicked"), "{gone}");
 }
 
@@ -74,17 +110,55 @@ fn a_reader_that_goes_away_is_no_fault() {
 fn former_spellings_work_and_say_what_to_write_now() {
     let place = Place::new();
     for (line, says, plan) in [
-        ("run --machines native --deadline 5m cpu", "--deadline is now --timeout", "timeout-s = 300"),
-        ("run --runs x --out y --time 2 --boot-deadline 7 cpu", "--runs is now --dir", "boot-timeout-s = 7"),
-        ("layers --guest micro-tcg", "--guest is now --machine", "machines = [\"native\", \"micro-tcg\"]"),
-        ("profile --seconds 3 -- disk", "--seconds is now --duration", "time-ms = 3000"),
-        ("run --machine tcg --kernel-args a=1 --append b=2 cpu", "--append is now --kernel-arg", "a=1 b=2"),
-        ("compare usual aio=native --detect 5%", "--detect is now --min-effect", "name = \"default\""),
-        ("scale disk.depth --ladder 1..8 --rungs 3", "--ladder is now --range", "steps = [1, 3, 8]"),
-        ("case sysbench-five --machines native,tcg", "case is now reproduce", "reproduces = \"sysbench-five\""),
+        (
+            "run --machines native --deadline 5m cpu",
+            "--deadline is now --timeout",
+            "timeout-s = 300",
+        ),
+        (
+            "run --runs x --out y --time 2 --boot-deadline 7 cpu",
+            "--runs is now --dir",
+            "boot-timeout-s = 7",
+        ),
+        (
+            "layers --guest micro-tcg",
+            "--guest is now --machine",
+            "machines = [\"native\", \"micro-tcg\"]",
+        ),
+        (
+            "profile --seconds 3 -- disk",
+            "--seconds is now --duration",
+            "time-ms = 3000",
+        ),
+        (
+            "run --machine tcg --kernel-args a=1 --append b=2 cpu",
+            "--append is now --kernel-arg",
+            "a=1 b=2",
+        ),
+        (
+            "compare usual aio=native --detect 5%",
+            "--detect is now --min-effect",
+            "name = \"default\"",
+        ),
+        (
+            "scale disk.depth --ladder 1..8 --rungs 3",
+            "--ladder is now --range",
+            "steps = [1, 3, 8]",
+        ),
+        (
+            "case sysbench-five --machines native,tcg",
+            "case is now reproduce",
+            "reproduces = \"sysbench-five\"",
+        ),
     ] {
-        let outcome = place.vmtax(&line.replacen(' ', " --dry-run ", 1)).outcome().exits(0);
-        assert!(outcome.stderr.contains(&format!("vmtax: {says}")), "{line}: {outcome}");
+        let outcome = place
+            .vmtax(&line.replacen(' ', " --dry-run ", 1))
+            .outcome()
+            .exits(0);
+        assert!(
+            outcome.stderr.contains(&format!("vmtax: {says}")),
+            "{line}: {outcome}"
+        );
         assert!(outcome.stdout.contains(plan), "{line}: {outcome}");
     }
 }
@@ -94,44 +168,84 @@ fn sizes_and_durations_have_suffixes() {
     let place = Place::new();
     let plan = |line: &str| place.vmtax(line).arg("--dry-run").succeeds().stdout;
     let all = plan("run cpu --memory 2G --timeout 2h --boot-timeout 90 --duration 500ms");
-    for part in ["memory-mib = 2048", "timeout-s = 7200", "boot-timeout-s = 90", "time = \"0.5\""] {
+    for part in [
+        "memory-mib = 2048",
+        "timeout-s = 7200",
+        "boot-timeout-s = 90",
+        "time = \"0.5\"",
+    ] {
         assert!(all.contains(part), "{part}: {all}");
     }
-    assert!(plan("exec --memory 512 --scratch 4GiB --dry-run -- true").contains("scratch-mib = 4096"));
+    assert!(
+        plan("exec --memory 512 --scratch 4GiB --dry-run -- true").contains("scratch-mib = 4096")
+    );
 }
 
 #[test]
 fn the_newest_recording_is_shown_and_listed_and_stays_as_it_is() {
     let place = Place::new();
-    place.run("cpu cpu.time=0.01 --machine native --rounds 1 -q").succeeds();
+    place
+        .run("cpu cpu.time=0.01 --machine native --rounds 1 -q")
+        .succeeds();
     let folder = place.recording();
     let page = fs::read(folder.join("report.html")).unwrap();
     fs::write(folder.join("report.html"), "mine").unwrap();
-    let shown = place.vmtax("report --dir").arg(place.runs()).outcome().exits(0);
+    let shown = place
+        .vmtax("report --dir")
+        .arg(place.runs())
+        .outcome()
+        .exits(0);
     assert!(shown.stderr.contains(folder.to_str().unwrap()), "{shown}");
     let named = place.path("page.html");
     place.vmtax("report -o").arg(&named).arg(&folder).succeeds();
-    assert_eq!(fs::read_to_string(folder.join("report.html")).unwrap(), "mine");
+    assert_eq!(
+        fs::read_to_string(folder.join("report.html")).unwrap(),
+        "mine"
+    );
     assert_eq!(fs::read(&named).unwrap().len(), page.len());
-    place.vmtax("report --format md").arg(&folder).succeeds().shows("#");
+    place
+        .vmtax("report --format md")
+        .arg(&folder)
+        .succeeds()
+        .shows("#");
     let list = place.vmtax("list --dir").arg(place.runs()).succeeds();
-    list.shows(folder.to_str().unwrap()).shows("overhead").shows("1 round\n");
+    list.shows(folder.to_str().unwrap())
+        .shows("overhead")
+        .shows("1 round\n");
 }
 
 #[test]
 fn one_kernel_beside_variants_is_the_kernel_of_all() {
     let place = Place::new();
     let plan = |line: &str| place.vmtax(line).succeeds().stdout;
-    let all = plan("compare --dry-run --machine tcg --kernel /k --qemu /q aio=threads aio=native -- disk");
-    assert!(all.contains("kernel = \"/k\"") && all.contains("qemu = \"/q\""), "{all}");
+    let all = plan(
+        "compare --dry-run --machine tcg --kernel /k --qemu /q aio=threads aio=native -- disk",
+    );
+    assert!(
+        all.contains("kernel = \"/k\"") && all.contains("qemu = \"/q\""),
+        "{all}"
+    );
     assert_eq!(all.matches("[[variant]]").count(), 2, "{all}");
     let each = plan("compare --dry-run --machine tcg --kernel /k --kernel /l -- disk");
-    assert_eq!((each.matches("kernel = \"/").count(), each.matches("[[variant]]").count()), (2, 2), "{each}");
+    assert_eq!(
+        (
+            each.matches("kernel = \"/").count(),
+            each.matches("[[variant]]").count()
+        ),
+        (2, 2),
+        "{each}"
+    );
 }
 
 #[test]
 fn a_command_of_ones_own_is_compared() {
     let place = Place::new();
-    let plan = place.vmtax("compare --dry-run default aio=native --machine tcg -- exec make -j2").succeeds();
-    plan.shows("study = \"compare\"").shows("argv = [").shows("make").shows("-j2").shows("name = \"exec\"");
+    let plan = place
+        .vmtax("compare --dry-run default aio=native --machine tcg -- exec make -j2")
+        .succeeds();
+    plan.shows("study = \"compare\"")
+        .shows("argv = [")
+        .shows("make")
+        .shows("-j2")
+        .shows("name = \"exec\"");
 }

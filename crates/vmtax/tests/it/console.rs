@@ -17,10 +17,20 @@ done
 fn a_guest_without_virtio_serial_is_measured_over_the_console() {
     let place = Place::new();
     let kernel = kernel().copy(&place, &[]);
-    let qemu = fake_qemu(&place, &format!("{WITHOUT_THE_PORT}exec {} \"$@\"", qemu().display()));
+    let qemu = fake_qemu(
+        &place,
+        &format!("{WITHOUT_THE_PORT}exec {} \"$@\"", qemu().display()),
+    );
     let plan = "syscalls syscalls.only=getpid,pipe syscalls.time=0.02 cpu cpu.time=0.1 --machine tcg --rounds 2";
-    let run =
-        place.run(plan).words(&kernel.options()).arg("--qemu").arg(qemu).arg("--json").start(90).outcome().exits(0);
+    let run = place
+        .run(plan)
+        .words(&kernel.options())
+        .arg("--qemu")
+        .arg(qemu)
+        .arg("--json")
+        .start(90)
+        .outcome()
+        .exits(0);
     let report = json(&run.stdout);
     assert_eq!(trials(&report).len(), 4);
     for trial in trials(&report) {
@@ -28,7 +38,10 @@ fn a_guest_without_virtio_serial_is_measured_over_the_console() {
     }
     // The console's log is the channel's too: the frames stand in it.
     let log = std::fs::read(place.recording().join("turns/0000-tcg/console.log")).unwrap();
-    assert!(log.windows(4).any(|bytes| bytes == b"VMTX"), "not spoken over the console");
+    assert!(
+        log.windows(4).any(|bytes| bytes == b"VMTX"),
+        "not spoken over the console"
+    );
 }
 
 #[test]
@@ -36,7 +49,12 @@ fn a_guest_with_virtio_serial_leaves_the_console_to_its_kernel() {
     let place = Place::new();
     let kernel = kernel().copy(&place, &[]);
     let plan = "cpu cpu.time=0.05 --machine tcg --rounds 1";
-    place.run(plan).words(&kernel.options()).start(60).outcome().exits(0);
+    place
+        .run(plan)
+        .words(&kernel.options())
+        .start(60)
+        .outcome()
+        .exits(0);
     let log = std::fs::read(place.recording().join("turns/0000-tcg/console.log")).unwrap();
     assert!(!log.windows(4).any(|bytes| bytes == b"VMTX"));
 }

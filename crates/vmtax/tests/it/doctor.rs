@@ -12,22 +12,55 @@ fn the_facts_are_there_as_json() {
     assert!(doctor["memory_mib"].as_u64().unwrap() > 0);
     // Allowed CPUs can be fewer than those online.
     let allowed = std::thread::available_parallelism().unwrap().get() as u64;
-    assert!(doctor["cpu"]["online"].as_u64().unwrap() >= allowed, "{}", doctor["cpu"]);
-    let classes = ["hardware", "emulates-kernels", "broken", "absent", "no-permission"];
-    assert!(classes.contains(&doctor["kvm"]["class"].as_str().unwrap()), "{}", doctor["kvm"]);
+    assert!(
+        doctor["cpu"]["online"].as_u64().unwrap() >= allowed,
+        "{}",
+        doctor["cpu"]
+    );
+    let classes = [
+        "hardware",
+        "emulates-kernels",
+        "broken",
+        "absent",
+        "no-permission",
+    ];
+    assert!(
+        classes.contains(&doctor["kvm"]["class"].as_str().unwrap()),
+        "{}",
+        doctor["kvm"]
+    );
     let checks = doctor["checks"].as_array().unwrap();
     for check in checks {
         for field in ["id", "subject", "found", "why"] {
-            assert!(check[field].as_str().is_some_and(|text| !text.is_empty()), "{check}");
+            assert!(
+                check[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{check}"
+            );
         }
         let state = check["state"].as_str().unwrap();
         assert!(["ok", "limited", "missing"].contains(&state), "{check}");
         if state == "missing" {
-            assert!(check["remedies"][0]["action"].is_string(), "missing, and nothing said to do: {check}");
+            assert!(
+                check["remedies"][0]["action"].is_string(),
+                "missing, and nothing said to do: {check}"
+            );
         }
     }
-    for id in ["kvm", "qemu", "guest-kernel", "clocksource", "tsc", "tracefs", "uprobes", "perf-event", "huge-pages"] {
-        assert!(checks.iter().any(|check| check["id"] == id), "no check {id} in {checks:?}");
+    for id in [
+        "kvm",
+        "qemu",
+        "guest-kernel",
+        "clocksource",
+        "tsc",
+        "tracefs",
+        "uprobes",
+        "perf-event",
+        "huge-pages",
+    ] {
+        assert!(
+            checks.iter().any(|check| check["id"] == id),
+            "no check {id} in {checks:?}"
+        );
     }
 }
 
@@ -37,7 +70,10 @@ fn people_get_a_line_for_each_fact() {
     let text = place.vmtax("doctor").succeeds().stdout;
     let facts = json(&place.vmtax("doctor --json").succeeds().stdout);
     for check in facts["checks"].as_array().unwrap() {
-        assert!(text.contains(check["subject"].as_str().unwrap()), "{check}\n{text}");
+        assert!(
+            text.contains(check["subject"].as_str().unwrap()),
+            "{check}\n{text}"
+        );
     }
 }
 
@@ -52,8 +88,14 @@ fn it_is_quick() {
 #[test]
 fn an_ordinary_user_may_ask() {
     let place = Place::new();
-    let doctor = place.vmtax_as_ordinary_user("doctor --json").env("HOME", place.path("home")).succeeds();
-    assert!(json(&doctor.stdout)["checks"].as_array().unwrap().len() > 5, "{doctor}");
+    let doctor = place
+        .vmtax_as_ordinary_user("doctor --json")
+        .env("HOME", place.path("home"))
+        .succeeds();
+    assert!(
+        json(&doctor.stdout)["checks"].as_array().unwrap().len() > 5,
+        "{doctor}"
+    );
 }
 
 /// As with `sudo -E`: whose folder it is could put anything there.
@@ -63,17 +105,32 @@ fn root_executes_nothing_out_of_a_cache_of_another_user() {
     let place = Place::new();
     let executed = place.path("executed");
     let qemu = "home/.cache/vmtax/qemus/5.2.0-bullseye";
-    place.script(&format!("{qemu}/qemu-system-x86_64"), &format!("id -u >> {}", executed.display()));
+    place.script(
+        &format!("{qemu}/qemu-system-x86_64"),
+        &format!("id -u >> {}", executed.display()),
+    );
     place.put(&format!("{qemu}/root/bin/qemu-system-x86_64"), "ELF");
-    let doctor = |place: &Place| place.vmtax("doctor --json").env("HOME", place.path("home")).succeeds();
+    let doctor = |place: &Place| {
+        place
+            .vmtax("doctor --json")
+            .env("HOME", place.path("home"))
+            .succeeds()
+    };
     // Of root's own it is asked.
     doctor(&place);
     assert!(executed.exists());
     std::fs::remove_file(&executed).unwrap();
     std::os::unix::fs::chown(place.path("home"), Some(65534), None).unwrap();
-    let refused = doctor(&place).says("home belongs to user 65534").says("XDG_CACHE_HOME");
-    assert!(refused.stdout.contains("home belongs to user 65534"), "{refused}");
-    let qemu = place.vmtax("run cpu --machine tcg --rounds 1 --qemu 5.2").env("HOME", place.path("home"));
+    let refused = doctor(&place)
+        .says("home belongs to user 65534")
+        .says("XDG_CACHE_HOME");
+    assert!(
+        refused.stdout.contains("home belongs to user 65534"),
+        "{refused}"
+    );
+    let qemu = place
+        .vmtax("run cpu --machine tcg --rounds 1 --qemu 5.2")
+        .env("HOME", place.path("home"));
     qemu.fails(&["5.2", "home belongs to user 65534"]);
     assert!(!executed.exists(), "root executed it");
 }
@@ -81,7 +138,12 @@ fn root_executes_nothing_out_of_a_cache_of_another_user() {
 #[test]
 fn without_home_and_path_it_still_answers() {
     let place = Place::new();
-    let bare = place.program("env").arg("-i").arg(binary()).words("doctor --json").succeeds();
+    let bare = place
+        .program("env")
+        .arg("-i")
+        .arg(binary())
+        .words("doctor --json")
+        .succeeds();
     json(&bare.stdout);
 }
 
@@ -89,5 +151,6 @@ fn without_home_and_path_it_still_answers() {
 fn a_named_qemu_that_is_none_is_said_to_be_none() {
     let place = Place::new();
     let text = place.vmtax("doctor --qemu /nonexistent/qemu").succeeds();
-    text.shows("/nonexistent/qemu").shows("apt-get install qemu-system-x86");
+    text.shows("/nonexistent/qemu")
+        .shows("apt-get install qemu-system-x86");
 }

@@ -31,7 +31,11 @@ fn all_of(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, m) = (entry.path(), entry.metadata().unwrap());
-        let content = if m.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        let content = if m.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            Vec::new()
+        };
         let link = fs::read_link(&path).unwrap_or_default();
         let times = (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
         all.push(format!(
@@ -63,7 +67,9 @@ fn state(paths: &[PathBuf; 2], outside: &Path) -> Vec<String> {
 }
 
 fn below(folder: &Path, name: &str) -> Option<PathBuf> {
-    crate::common::files_below(folder).into_iter().find(|path| path.ends_with(name))
+    crate::common::files_below(folder)
+        .into_iter()
+        .find(|path| path.ends_with(name))
 }
 
 /// One guest that tries all it can. What it said on its console.
@@ -87,7 +93,10 @@ fn tried(way: &Way) -> String {
         qemu.display(),
         way.set
     );
-    let mut run = place.run("--json").arg(place.put("plan.toml", plan)).start(SECONDS);
+    let mut run = place
+        .run("--json")
+        .arg(place.put("plan.toml", plan))
+        .start(SECONDS);
     // Where the host sees what is served.
     let root = run.until("a tree", |place| {
         let seen = if way.is_nfs() {
@@ -95,11 +104,20 @@ fn tried(way: &Way) -> String {
         } else if way.users {
             theirs.clone()
         } else {
-            fs::read_dir(place.runs()).ok()?.flatten().next()?.path().join("scratch/tree")
+            fs::read_dir(place.runs())
+                .ok()?
+                .flatten()
+                .next()?
+                .path()
+                .join("scratch/tree")
         };
         (way.users || seen.join("large").exists()).then_some(seen)
     });
-    let beside = if way.users { place.path("theirs") } else { place.recording().join("scratch") };
+    let beside = if way.users {
+        place.path("theirs")
+    } else {
+        place.recording().join("scratch")
+    };
     if !way.users {
         escape_nfs::prepare(&root);
         links(&root, &outside);
@@ -111,13 +129,34 @@ fn tried(way: &Way) -> String {
         console.contains("ESCAPE END").then_some(console)
     });
     if way.is_nfs() {
-        let wrong = Nfs::of(&place).unwrap().tries(way, &[&canaries[0], &outside.join("secret")]);
+        let wrong = Nfs::of(&place)
+            .unwrap()
+            .tries(way, &[&canaries[0], &outside.join("secret")]);
         assert!(wrong.is_empty(), "{}: {wrong:#?}", way.name);
     }
-    assert_eq!(state(&canaries, &outside), before, "{}: something outside was changed\n{said}", way.name);
-    let names: Vec<_> = fs::read_dir(&beside).unwrap().flatten().map(|e| e.file_name()).collect();
-    assert!(!names.iter().any(|name| name.to_string_lossy().contains("planted")), "{names:?}");
-    assert_eq!(all_of(&theirs), users, "{}: the user's tree was changed\n{said}", way.name);
+    assert_eq!(
+        state(&canaries, &outside),
+        before,
+        "{}: something outside was changed\n{said}",
+        way.name
+    );
+    let names: Vec<_> = fs::read_dir(&beside)
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert!(
+        !names
+            .iter()
+            .any(|name| name.to_string_lossy().contains("planted")),
+        "{names:?}"
+    );
+    assert_eq!(
+        all_of(&theirs),
+        users,
+        "{}: the user's tree was changed\n{said}",
+        way.name
+    );
     run.signal(Signal::INT);
     let _ = run.outcome();
     said
@@ -139,24 +178,46 @@ struct Nfs {
 
 impl Nfs {
     fn of(place: &Place) -> Option<Nfs> {
-        let (ports, folder) = escape_nfs::configured(&fs::read_to_string(below(&place.runs(), "ganesha.conf")?).ok()?)?;
+        let (ports, folder) = escape_nfs::configured(
+            &fs::read_to_string(below(&place.runs(), "ganesha.conf")?).ok()?,
+        )?;
         let is_server = |p: &Process| {
-            p.command.starts_with("/") && p.command.contains("ganesha.nfsd -F") && !p.command.contains(" jail ")
+            p.command.starts_with("/")
+                && p.command.contains("ganesha.nfsd -F")
+                && !p.command.contains(" jail ")
         };
         let process = place.processes().into_iter().find(is_server)?.pid;
-        Some(Nfs { process, ports, root: format!("/proc/{process}/root{folder}").into() })
+        Some(Nfs {
+            process,
+            ports,
+            root: format!("/proc/{process}/root{folder}").into(),
+        })
     }
 
     /// Who takes it over finds no file system of the host's to open a handle of, and may not mount one.
     fn is_confined(&self) {
         let of = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.process)).unwrap();
         let mounts = of("mountinfo");
-        let on_disk = mounts.lines().filter(|mount| !mount.contains(" - tmpfs ")).collect::<Vec<_>>();
-        assert!(on_disk.len() == 1 && on_disk[0].contains("/dev/loop"), "{mounts}");
+        let on_disk = mounts
+            .lines()
+            .filter(|mount| !mount.contains(" - tmpfs "))
+            .collect::<Vec<_>>();
+        assert!(
+            on_disk.len() == 1 && on_disk[0].contains("/dev/loop"),
+            "{mounts}"
+        );
         let status = of("status");
-        let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).unwrap().trim();
+        let bounding = status
+            .lines()
+            .find_map(|line| line.strip_prefix("CapBnd:"))
+            .unwrap()
+            .trim();
         let sys_admin = 1 << 21;
-        assert_eq!(u64::from_str_radix(bounding, 16).unwrap() & sys_admin, 0, "{status}");
+        assert_eq!(
+            u64::from_str_radix(bounding, 16).unwrap() & sys_admin,
+            0,
+            "{status}"
+        );
         assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     }
 
@@ -181,16 +242,28 @@ impl Nfs {
 /// A way holds: nothing outside was written (which [`tried`] sees), nothing of it was read, what leads out was refused.
 fn holds(way: &Way) {
     let said = tried(way);
-    let lines = |word: &str| said.lines().filter(|line| line.starts_with(word)).map(str::trim_end).collect::<Vec<_>>();
+    let lines = |word: &str| {
+        said.lines()
+            .filter(|line| line.starts_with(word))
+            .map(str::trim_end)
+            .collect::<Vec<_>>()
+    };
     assert!(!said.contains(SECRET), "{}: it was read\n{said}", way.name);
-    let out: Vec<_> = lines("TRY").into_iter().filter(|line| !line.contains(" refused ")).collect();
+    let out: Vec<_> = lines("TRY")
+        .into_iter()
+        .filter(|line| !line.contains(" refused "))
+        .collect();
     assert!(out.is_empty(), "{}: {out:#?}\n{said}", way.name);
     assert!(lines("RAW").is_empty(), "{}: {:#?}", way.name, lines("RAW"));
     // It could do what it may, so it was refused because it may not.
     let own = lines("OWN");
     let refused = own.iter().filter(|line| line.contains(" refused ")).count();
     let raw = if way.is_nfs() { 0 } else { 100 };
-    assert!(own.len() > raw / 20 && lines("TRY").len() >= raw, "{}: {own:#?}\n{said}", way.name);
+    assert!(
+        own.len() > raw / 20 && lines("TRY").len() >= raw,
+        "{}: {own:#?}\n{said}",
+        way.name
+    );
     assert_eq!(refused > 0, way.users, "{}: {own:#?}\n{said}", way.name);
     let device = lines("SEE open device").concat() + &lines("GOT").concat();
     // A mapped device is a file like others.
@@ -211,7 +284,10 @@ fn no_guest_gets_out_of_a_9p_share() {
 
 #[test]
 fn no_guest_gets_out_of_a_9p_share_with_mapped_owners() {
-    both("9p mapped-xattr", "share = '9p', 'share.security-model' = 'mapped-xattr'");
+    both(
+        "9p mapped-xattr",
+        "share = '9p', 'share.security-model' = 'mapped-xattr'",
+    );
 }
 
 #[test]

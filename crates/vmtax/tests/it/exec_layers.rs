@@ -12,67 +12,130 @@ const COMMAND: &str = "dd if=/dev/zero of=big bs=64k count=16 conv=fsync 2>/dev/
 
 fn kind<'a>(report: &'a Value, kind: &str) -> &'a Value {
     let disks = report["findings"]["disks"].as_array().unwrap();
-    assert_eq!((disks.len(), disks[0]["machine"].as_str()), (1, Some("tcg")), "{disks:#?}");
+    assert_eq!(
+        (disks.len(), disks[0]["machine"].as_str()),
+        (1, Some("tcg")),
+        "{disks:#?}"
+    );
     let kinds = disks[0]["kinds"].as_array().unwrap();
-    kinds.iter().find(|k| k["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {kinds:#?}"))
+    kinds
+        .iter()
+        .find(|k| k["kind"] == kind)
+        .unwrap_or_else(|| panic!("no {kind} in {kinds:#?}"))
 }
 
 /// How many of this length there were.
 fn of_size(kind: &Value, bytes: u64) -> u64 {
     let sizes = kind["sizes"].as_array().unwrap();
-    sizes.iter().filter(|s| s[0].as_u64() == Some(bytes)).map(|s| s[1].as_u64().unwrap()).sum()
+    sizes
+        .iter()
+        .filter(|s| s[0].as_u64() == Some(bytes))
+        .map(|s| s[1].as_u64().unwrap())
+        .sum()
 }
 
 fn column<'a>(report: &'a Value, variant: &str) -> &'a Value {
     let columns = report["findings"]["layers"]["columns"].as_array().unwrap();
-    columns.iter().find(|c| c["variant"] == variant).unwrap_or_else(|| panic!("no {variant} in {columns:#?}"))
+    columns
+        .iter()
+        .find(|c| c["variant"] == variant)
+        .unwrap_or_else(|| panic!("no {variant} in {columns:#?}"))
 }
 
 /// The command made them; the file system's own may be among them, except the reads.
 fn all_are_there(report: &Value) {
-    let (reads, writes, flushes) = (kind(report, "read"), kind(report, "write"), kind(report, "flush"));
+    let (reads, writes, flushes) = (
+        kind(report, "read"),
+        kind(report, "write"),
+        kind(report, "flush"),
+    );
     assert_eq!(of_size(reads, 65_536), 16, "{reads}");
     assert!((48..100).contains(&of_size(writes, 4096)), "{writes}");
-    assert!(flushes["requests"].as_u64() >= Some(1) && flushes["bytes"] == 0, "{flushes}");
+    assert!(
+        flushes["requests"].as_u64() >= Some(1) && flushes["bytes"] == 0,
+        "{flushes}"
+    );
     for kind in [reads, writes, flushes] {
         let sum = |of: fn(u64, u64) -> u64| {
             let sizes = kind["sizes"].as_array().unwrap().iter();
-            sizes.map(|s| of(s[0].as_u64().unwrap(), s[1].as_u64().unwrap())).sum::<u64>()
+            sizes
+                .map(|s| of(s[0].as_u64().unwrap(), s[1].as_u64().unwrap()))
+                .sum::<u64>()
         };
-        let (bytes, requests) = (kind["bytes"].as_u64().unwrap(), kind["requests"].as_u64().unwrap());
-        assert_eq!((sum(|bytes, n| bytes * n), sum(|_, n| n)), (bytes, requests), "{kind}");
+        let (bytes, requests) = (
+            kind["bytes"].as_u64().unwrap(),
+            kind["requests"].as_u64().unwrap(),
+        );
+        assert_eq!(
+            (sum(|bytes, n| bytes * n), sum(|_, n| n)),
+            (bytes, requests),
+            "{kind}"
+        );
         assert!(kind["followed"].as_u64().unwrap() <= requests, "{kind}");
     }
     let disk = &report["findings"]["disks"][0];
     let seconds = |name: &str| disk[name].as_f64().unwrap();
-    assert!(seconds("under_way_s") > 0.0 && seconds("under_way_s") < seconds("wall_s"), "{disk}");
+    assert!(
+        seconds("under_way_s") > 0.0 && seconds("under_way_s") < seconds("wall_s"),
+        "{disk}"
+    );
     // All of it, unless so much else went on that a buffer was full.
-    assert!(seconds("observed_s") > 0.0 && seconds("observed_s") <= seconds("wall_s"), "{disk}");
+    assert!(
+        seconds("observed_s") > 0.0 && seconds("observed_s") <= seconds("wall_s"),
+        "{disk}"
+    );
 }
 
 #[test]
 fn a_commands_requests_are_counted_followed_and_in_no_figure() {
     let place = Place::new();
-    let start = exec(&place, "--machine native,tcg --layers", &["sh", "-c", COMMAND]);
-    let outcome = start.stdin(fs::File::open(place.put("input", "typed\n")).unwrap()).start(120).outcome().exits(0);
+    let start = exec(
+        &place,
+        "--machine native,tcg --layers",
+        &["sh", "-c", COMMAND],
+    );
+    let outcome = start
+        .stdin(fs::File::open(place.put("input", "typed\n")).unwrap())
+        .start(120)
+        .outcome()
+        .exits(0);
     // Natively, in the guest, and there once more.
     assert_eq!(outcome.stdout, "typed\n".repeat(3), "{outcome}");
-    outcome.says("Requests to the scratch disk on tcg").says("in flight").says("by layer: ");
+    outcome
+        .says("Requests to the scratch disk on tcg")
+        .says("in flight")
+        .says("by layer: ");
     let report = report(&place);
     all_are_there(&report);
     assert_eq!(report["findings"]["rounds_complete"], 1);
     let rows = report["findings"]["rows"].as_array().unwrap();
-    let wall = rows.iter().find(|row| row["metric"] == "exec.wall").unwrap();
-    assert!(wall["machines"].as_array().unwrap().iter().all(|m| m["spread"]["n"] == 1), "{wall}");
+    let wall = rows
+        .iter()
+        .find(|row| row["metric"] == "exec.wall")
+        .unwrap();
+    assert!(
+        wall["machines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|m| m["spread"]["n"] == 1),
+        "{wall}"
+    );
     for (name, kind_name) in [("reads", "read"), ("writes", "write"), ("flushes", "flush")] {
         let (column, kind) = (column(&report, name), kind(&report, kind_name));
         assert_eq!(column["matched"]["operations"], kind["requests"], "{name}");
         assert_eq!(column["matched"]["joined"], kind["followed"], "{name}");
         let rows = column["rows"].as_array().unwrap();
-        let sum: f64 = rows.iter().map(|r| r["time"]["mean_ns"].as_f64().unwrap()).sum();
+        let sum: f64 = rows
+            .iter()
+            .map(|r| r["time"]["mean_ns"].as_f64().unwrap())
+            .sum();
         let whole = column["traced"]["mean_ns"].as_f64().unwrap();
         // The clocks' bound at most is nowhere.
-        assert!((sum - whole).abs() <= whole * 0.05 + 1000.0, "{name}: {sum} of {whole}");
+        assert!(
+            (sum - whole).abs() <= whole * 0.05 + 1000.0,
+            "{name}: {sum} of {whole}"
+        );
         if is_root() {
             let joined = column["matched"]["joined"].as_u64().unwrap();
             // One of a handful may be lost on a busy machine.
@@ -82,7 +145,10 @@ fn a_commands_requests_are_counted_followed_and_in_no_figure() {
                 column["matched"]
             );
             let has = |layer: &str| rows.iter().any(|r| r["layer"] == layer);
-            assert!(has("guest-kernel") && has("qemu") && has("host-kernel") && has("interrupt"), "{rows:?}");
+            assert!(
+                has("guest-kernel") && has("qemu") && has("host-kernel") && has("interrupt"),
+                "{rows:?}"
+            );
             assert_eq!(has("device"), name != "flushes", "{rows:?}");
         }
     }
@@ -93,10 +159,20 @@ fn a_commands_requests_are_counted_followed_and_in_no_figure() {
             && page.contains("Requests to the scratch disk")
     );
     assert!(of_layers.contains("tcg, writes"));
-    let export = place.vmtax("export").arg(place.recording()).words("--perfetto out.perfetto --parquet out.parquet");
+    let export = place
+        .vmtax("export")
+        .arg(place.recording())
+        .words("--perfetto out.perfetto --parquet out.parquet");
     export.outcome().exits(0).says("of 1 trials");
-    let outcome = place.vmtax("report --details").arg(place.recording()).outcome().exits(0);
-    assert!(outcome.stdout.contains("The path of a request, medians"), "{outcome}");
+    let outcome = place
+        .vmtax("report --details")
+        .arg(place.recording())
+        .outcome()
+        .exits(0);
+    assert!(
+        outcome.stdout.contains("The path of a request, medians"),
+        "{outcome}"
+    );
 }
 
 /// Requests a second that QEMU lets through.
@@ -116,18 +192,32 @@ fn a_limit_of_qemus_is_found_in_qemu() {
              set = {{ share = '9p', aio = 'threads', 'throttling.iops-total' = '{LIMIT}' }}\n[[workload]]\nname = 'exec'\n",
             folder.display()
         );
-        place.run("").arg(place.put("plan.toml", plan)).start(120).outcome().exits(0);
+        place
+            .run("")
+            .arg(place.put("plan.toml", plan))
+            .start(120)
+            .outcome()
+            .exits(0);
         let report = report(&place);
         let writes = column(&report, "writes");
         let waits = |r: &&Value| r["layer"] == "qemu" && r["state"] == "waiting";
         let rows = writes["rows"].as_array().unwrap().iter();
-        let there: f64 = rows.filter(waits).map(|r| r["time"]["mean_ns"].as_f64().unwrap()).sum();
-        let (whole, period) = (writes["traced"]["mean_ns"].as_f64().unwrap(), 1e9 / LIMIT as f64);
+        let there: f64 = rows
+            .filter(waits)
+            .map(|r| r["time"]["mean_ns"].as_f64().unwrap())
+            .sum();
+        let (whole, period) = (
+            writes["traced"]["mean_ns"].as_f64().unwrap(),
+            1e9 / LIMIT as f64,
+        );
         // Some of a request's own way lies in the limit's time, and the first ones are let through.
         if there > 0.6 * period && there > 0.6 * whole && whole < 1.6 * period {
             return;
         }
-        missed += &format!("{there} of {whole} ns in QEMU, {period} ns are between requests: {}\n", writes["rows"]);
+        missed += &format!(
+            "{there} of {whole} ns in QEMU, {period} ns are between requests: {}\n",
+            writes["rows"]
+        );
     }
     panic!("{missed}");
 }
@@ -136,14 +226,25 @@ fn a_limit_of_qemus_is_found_in_qemu() {
 fn without_rights_the_guests_requests_are_counted_and_what_is_missing_is_named() {
     let place = Place::new();
     let kernel = kernel().copy_with(&place, &["9p", "netfs", "fscache", "overlay"], &[]);
-    let start = place.vmtax_as_ordinary_user("exec --rounds 1 --machine tcg --layers --scratch 256 --dir");
-    let start = start.arg(place.runs()).words(&kernel.options()).words("-- sh -c").arg(COMMAND);
-    start.start(120).outcome().exits(0).says("Not observed").says("as root");
+    let start =
+        place.vmtax_as_ordinary_user("exec --rounds 1 --machine tcg --layers --scratch 256 --dir");
+    let start = start
+        .arg(place.runs())
+        .words(&kernel.options())
+        .words("-- sh -c")
+        .arg(COMMAND);
+    start
+        .start(120)
+        .outcome()
+        .exits(0)
+        .says("Not observed")
+        .says("as root");
     let report = report(&place);
     all_are_there(&report);
     let rows = column(&report, "writes")["rows"].as_array().unwrap();
     assert!(
-        rows.iter().any(|r| r["layer"] == "guest-kernel") && rows.iter().all(|r| r["layer"] != "device"),
+        rows.iter().any(|r| r["layer"] == "guest-kernel")
+            && rows.iter().all(|r| r["layer"] != "device"),
         "{rows:?}"
     );
 }
@@ -151,20 +252,42 @@ fn without_rights_the_guests_requests_are_counted_and_what_is_missing_is_named()
 #[test]
 fn what_cannot_be_followed_is_said() {
     let place = Place::new();
-    exec(&place, "--machine native --layers", &["true"]).outcome().exits(125).says("natively there is nothing");
-    exec(&place, "-t --layers", &["true"]).outcome().exits(2).says("--terminal");
-    exec(&place, "--machine tcg --layers --root erofs", &["true"]).outcome().exits(125).says("9p or virtiofs");
+    exec(&place, "--machine native --layers", &["true"])
+        .outcome()
+        .exits(125)
+        .says("natively there is nothing");
+    exec(&place, "-t --layers", &["true"])
+        .outcome()
+        .exits(2)
+        .says("--terminal");
+    exec(&place, "--machine tcg --layers --root erofs", &["true"])
+        .outcome()
+        .exits(125)
+        .says("9p or virtiofs");
     // What the command cost is told all the same.
     let qemu_blind = wrapped_qemu(
         &place,
         "-append 'console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet lockdown=confidentiality'",
     );
-    let words = format!("--machine tcg --layers --root 9p --ignore-failure --qemu {}", qemu_blind.display());
-    let outcome = exec(&place, &words, &["sh", "-c", "echo out; exit 3"]).outcome().exits(3).says("wall time");
-    outcome.says("requests were not traced").says("vmtax get kernel");
+    let words = format!(
+        "--machine tcg --layers --root 9p --ignore-failure --qemu {}",
+        qemu_blind.display()
+    );
+    let outcome = exec(&place, &words, &["sh", "-c", "echo out; exit 3"])
+        .outcome()
+        .exits(3)
+        .says("wall time");
+    outcome
+        .says("requests were not traced")
+        .says("vmtax get kernel");
     let place = Place::new();
-    let outcome =
-        exec(&place, "--machine tcg --layers --timeout 2 --ignore-failure", &["sleep", "1000"]).outcome().exits(124);
+    let outcome = exec(
+        &place,
+        "--machine tcg --layers --timeout 2 --ignore-failure",
+        &["sleep", "1000"],
+    )
+    .outcome()
+    .exits(124);
     outcome.says("was killed after 2 s");
     place.nothing_is_left();
 }

@@ -10,20 +10,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn directory(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/pages").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/pages")
+        .join(name)
 }
 
 #[test]
 fn reports_of_golden_recordings() {
     let place = Place::new();
     let mut pages = BTreeMap::new();
-    for recording in fs::read_dir(directory("../../../../base/recording/tests/golden")).unwrap().flatten() {
+    for recording in fs::read_dir(directory("../../../../base/recording/tests/golden"))
+        .unwrap()
+        .flatten()
+    {
         let name = recording.file_name().into_string().unwrap();
         copy(&recording.path(), &place.path(&name));
-        for (format, words) in [("txt", ""), ("details.txt", "--details"), ("md", "--format md"), ("json", "--json")] {
-            let report = place.program(release()).words("report").words(words).arg(&name).succeeds();
+        for (format, words) in [
+            ("txt", ""),
+            ("details.txt", "--details"),
+            ("md", "--format md"),
+            ("json", "--json"),
+        ] {
+            let report = place
+                .program(release())
+                .words("report")
+                .words(words)
+                .arg(&name)
+                .succeeds();
             assert_eq!(report.stderr, "");
-            let page = if format == "json" { snapshot::rounded(&report.stdout) } else { report.stdout };
+            let page = if format == "json" {
+                snapshot::rounded(&report.stdout)
+            } else {
+                report.stdout
+            };
             pages.insert(format!("{name}.{format}"), page);
         }
     }
@@ -33,23 +52,44 @@ fn reports_of_golden_recordings() {
 #[test]
 fn help() {
     let page = |(command, help): (String, String)| {
-        assert!(help.contains("\nExamples:\n") || help.contains("\nCommands:\n"), "{command}");
+        assert!(
+            help.contains("\nExamples:\n") || help.contains("\nCommands:\n"),
+            "{command}"
+        );
         let name = command.trim_end_matches("--help").trim();
-        (name.strip_prefix("vmtax ").unwrap_or(name).replace(' ', "-") + ".txt", help)
+        (
+            name.strip_prefix("vmtax ")
+                .unwrap_or(name)
+                .replace(' ', "-")
+                + ".txt",
+            help,
+        )
     };
-    snapshot::compare(&directory("help"), &help_pages(&[]).into_iter().map(page).collect());
+    snapshot::compare(
+        &directory("help"),
+        &help_pages(&[]).into_iter().map(page).collect(),
+    );
 }
 
 /// The command lines are those of the page: a line `$ vmtax …` that is added to it is run.
 fn errors(name: &str, place: &Place) {
     let expected = fs::read_to_string(directory("errors").join(name)).unwrap();
-    let lines: Vec<&str> = expected.lines().filter_map(|line| line.strip_prefix("$ vmtax ")).collect();
+    let lines: Vec<&str> = expected
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ vmtax "))
+        .collect();
     let mut page = String::new();
     for lines in lines.chunks(4) {
-        let running: Vec<_> = lines.iter().map(|line| place.vmtax(line).env("COLUMNS", "100").start(60)).collect();
+        let running: Vec<_> = lines
+            .iter()
+            .map(|line| place.vmtax(line).env("COLUMNS", "100").start(60))
+            .collect();
         for (line, outcome) in lines.iter().zip(running.into_iter().map(Running::outcome)) {
             let status = outcome.status.unwrap();
-            page += &format!("$ vmtax {line}\n{}{}exit status {status}\n\n", outcome.stdout, outcome.stderr);
+            page += &format!(
+                "$ vmtax {line}\n{}{}exit status {status}\n\n",
+                outcome.stdout, outcome.stderr
+            );
         }
     }
     assert!(!place.runs().exists(), "a recording of nothing");
@@ -76,7 +116,11 @@ fn errors_of_plans() {
         ("no-toml", "rounds", "]["),
         ("unknown-field", "[[", "repeats = 3\n[["),
         ("unknown-workload", "cpu", "cpo"),
-        ("unknown-option", "\"cpu\"", "\"cpu\"\noptions = { prime = 3 }"),
+        (
+            "unknown-option",
+            "\"cpu\"",
+            "\"cpu\"\noptions = { prime = 3 }",
+        ),
         ("unknown-machine", "native", "vax"),
         ("no-rounds", "= 1", "= 0"),
         ("no-number", "= 1", "= \"one\""),

@@ -1,8 +1,8 @@
 //! `vmtax agent observe` in a guest that others started, joined with the host's trace of its VM.
 
 use crate::common::{
-    Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json, kvm_guest_options, number,
-    shared_folder, skipped,
+    Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json, kvm_guest_options,
+    number, shared_folder, skipped,
 };
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -27,27 +27,48 @@ impl<'a> Guest<'a> {
         fs::write(&image, vec![7; 64 << 20]).unwrap();
         fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
         File::open(&image).unwrap().sync_all().unwrap(); // its bytes have places on the device
-        let drive = format!("if=none,id=read,format=raw,file={},cache=none,aio=native", image.display());
+        let drive = format!(
+            "if=none,id=read,format=raw,file={},cache=none,aio=native",
+            image.display()
+        );
         let device = format!("virtio-blk-pci,drive=read,id=read0,serial={SERIAL}");
         let script = format!(
             "vmtax={}\nfor d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = {SERIAL} ] && disk=/dev/$(basename $d); done\n{script}",
             binary()
         );
         let said = place.path("said");
-        let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
-        let start = start.words(&kvm_guest_options()).words("--machine kvm --rounds 1 -q");
+        let start = place
+            .vmtax("exec")
+            .arg("--dir")
+            .arg(place.runs())
+            .arg("--kernel")
+            .arg(&guest.kernel);
+        let start = start
+            .words(&kvm_guest_options())
+            .words("--machine kvm --rounds 1 -q");
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
         let start = start.qemu_args(["-drive", &drive, "-device", &device, "-qmp", &qmp]);
         let start = start.qemu_args(agent_device(folder.path()));
-        let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(File::create(&said).unwrap());
-        Guest { running: start.start(200), said, _disk: folder }
+        let start = start
+            .arg("--")
+            .arg("sh")
+            .arg("-c")
+            .arg(script)
+            .stdout(File::create(&said).unwrap());
+        Guest {
+            running: start.start(200),
+            said,
+            _disk: folder,
+        }
     }
 
     /// Its QEMU, once it has printed this.
     fn pid_when(&mut self, printed: &str) -> u32 {
         let said = self.said.clone();
         self.running.until("the guest is ready", |place| {
-            fs::read_to_string(&said).is_ok_and(|text| text.contains(printed)).then_some(())?;
+            fs::read_to_string(&said)
+                .is_ok_and(|text| text.contains(printed))
+                .then_some(())?;
             place.vm()
         })
     }
@@ -56,11 +77,20 @@ impl<'a> Guest<'a> {
 /// The trace that the guest printed as base64 between BEGIN and END.
 fn printed_trace(place: &Place, said: &Path) -> PathBuf {
     let text = fs::read_to_string(said).unwrap();
-    let base64 = text.split("BEGIN ").nth(1).unwrap().split("-- END").next().unwrap();
+    let base64 = text
+        .split("BEGIN ")
+        .nth(1)
+        .unwrap()
+        .split("-- END")
+        .next()
+        .unwrap();
     let encoded = place.put("guest.base64", base64);
     let file = place.path("guest.trace");
-    let decoded =
-        Command::new("base64").arg("-d").arg(&encoded).stdout(Stdio::from(File::create(&file).unwrap())).status();
+    let decoded = Command::new("base64")
+        .arg("-d")
+        .arg(&encoded)
+        .stdout(Stdio::from(File::create(&file).unwrap()))
+        .status();
     assert!(decoded.unwrap().success());
     file
 }
@@ -73,7 +103,9 @@ const READS_UNDER_TRACE: &str = "$vmtax agent run disk --disk $disk rw=randread 
 #[test]
 #[ignore = "needs root"]
 fn a_guests_own_layers_are_joined_with_those_of_its_host() {
-    let Some(guest) = KvmGuest::given() else { return };
+    let Some(guest) = KvmGuest::given() else {
+        return;
+    };
     if !Path::new("/usr/bin/base64").exists() {
         return skipped("no base64");
     }
@@ -81,23 +113,44 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     let mut vm = Guest::start(&other, &guest, READS_UNDER_TRACE);
     let pid = vm.pid_when("BEGIN");
     std::thread::sleep(std::time::Duration::from_secs(3));
-    place.vmtax(&format!("layers --vm {pid} --duration 3 --output out")).succeeds().shows("GAVG");
+    place
+        .vmtax(&format!("layers --vm {pid} --duration 3 --output out"))
+        .succeeds()
+        .shows("GAVG");
     vm.pid_when("DONE");
     let file = printed_trace(&place, &vm.said);
     // Another VM's, or another time's.
-    place.vmtax(&format!("layers --vm {pid} --duration 1 --output later")).succeeds();
+    place
+        .vmtax(&format!("layers --vm {pid} --duration 1 --output later"))
+        .succeeds();
     vm.running.signal(Signal::INT);
     let said = fs::read_to_string(&vm.said).unwrap();
     assert!(!said.contains("left: vmtax"), "{said}");
     vm.running.outcome();
 
-    let add = |recording: &str| place.vmtax("report").arg(recording).arg("--guest-trace").arg(&file);
+    let add = |recording: &str| {
+        place
+            .vmtax("report")
+            .arg(recording)
+            .arg("--guest-trace")
+            .arg(&file)
+    };
     let report = json(&add("out").arg("--json").succeeds().stdout);
-    let (requests, column) = (&report["findings"]["requests"][0], &report["findings"]["layers"]["columns"][0]);
+    let (requests, column) = (
+        &report["findings"]["requests"][0],
+        &report["findings"]["layers"]["columns"][0],
+    );
     assert_eq!(requests["kind"], "read", "{requests:#}");
-    assert!(requests["disk"].as_str().unwrap().starts_with("read0 (vd"), "{requests:#}");
+    assert!(
+        requests["disk"].as_str().unwrap().starts_with("read0 (vd"),
+        "{requests:#}"
+    );
     let (all, followed) = (number(&requests["requests"]), number(&requests["followed"]));
-    assert!(all > 100.0 && followed >= 0.95 * all, "{:#}", column["matched"]);
+    assert!(
+        all > 100.0 && followed >= 0.95 * all,
+        "{:#}",
+        column["matched"]
+    );
     assert_ne!(column["from_host"], true);
     let rows = column["rows"].as_array().unwrap();
     for to in [
@@ -110,25 +163,55 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
         "guest-interrupt",
         "guest-complete",
     ] {
-        let most = rows.iter().filter(|row| row["to"] == to).map(|row| number(&row["count"])).fold(0.0, f64::max);
-        assert!(most > 0.0, "no {to}: {:?}", rows.iter().map(|row| row["label"].as_str()).collect::<Vec<_>>());
+        let most = rows
+            .iter()
+            .filter(|row| row["to"] == to)
+            .map(|row| number(&row["count"]))
+            .fold(0.0, f64::max);
+        assert!(
+            most > 0.0,
+            "no {to}: {:?}",
+            rows.iter()
+                .map(|row| row["label"].as_str())
+                .collect::<Vec<_>>()
+        );
     }
     let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
-    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
-    assert!((sum + unexplained - traced).abs() < 0.002 * traced, "{sum} + {unexplained} of {traced}");
-    assert!(unexplained.abs() < 0.01 * traced, "{unexplained} of {traced}");
-    assert!(number(&column["clock"]["bound_ns"]) < 500_000.0, "{:#}", column["clock"]);
+    let (traced, unexplained) = (
+        number(&column["traced"]["mean_ns"]),
+        number(&column["unexplained_ns"]),
+    );
+    assert!(
+        (sum + unexplained - traced).abs() < 0.002 * traced,
+        "{sum} + {unexplained} of {traced}"
+    );
+    assert!(
+        unexplained.abs() < 0.01 * traced,
+        "{unexplained} of {traced}"
+    );
+    assert!(
+        number(&column["clock"]["bound_ns"]) < 500_000.0,
+        "{:#}",
+        column["clock"]
+    );
     assert_eq!(column["clock"]["violations"], 0);
     let seconds = number(&report["findings"]["seconds"]);
     assert!((2.0..10.0).contains(&seconds), "{seconds}");
 
     let text = place.vmtax("report out").succeeds();
-    text.shows("from the guest's block layer on").shows("Clock error").shows("(DAVG)");
-    place.vmtax("export out --parquet requests.parquet").succeeds();
+    text.shows("from the guest's block layer on")
+        .shows("Clock error")
+        .shows("(DAVG)");
+    place
+        .vmtax("export out --parquet requests.parquet")
+        .succeeds();
     add("out").fails(&["has a guest's trace"]);
     add("later").fails(&["no requests in common", "agent observe"]);
     // The recording is as before.
-    place.vmtax("report later").succeeds().shows("on the host (GAVG");
+    place
+        .vmtax("report later")
+        .succeeds()
+        .shows("on the host (GAVG");
 }
 
 const READS: &str = "sleep 1; echo READY\n\
@@ -137,7 +220,9 @@ const READS: &str = "sleep 1; echo READY\n\
 #[test]
 #[ignore = "needs root"]
 fn qemus_guest_agent_starts_the_trace_and_hands_it_over() {
-    let Some(guest) = KvmGuest::given() else { return };
+    let Some(guest) = KvmGuest::given() else {
+        return;
+    };
     if !has_agent() {
         return;
     }
@@ -147,12 +232,28 @@ fn qemus_guest_agent_starts_the_trace_and_hands_it_over() {
     let layers = |more: &str| place.vmtax(&format!("layers --vm {pid} --duration 2 {more}"));
     layers("--guest-vmtax /nonexistent --output none").fails(&["guest-exec", "/nonexistent"]);
     let vmtax = binary();
-    let report = layers("--output out --json").arg("--guest-vmtax").arg(vmtax).start(60).outcome().exits(0);
+    let report = layers("--output out --json")
+        .arg("--guest-vmtax")
+        .arg(vmtax)
+        .start(60)
+        .outcome()
+        .exits(0);
     let report = json(&report.stdout);
-    let (requests, column) = (&report["findings"]["requests"][0], &report["findings"]["layers"]["columns"][0]);
+    let (requests, column) = (
+        &report["findings"]["requests"][0],
+        &report["findings"]["layers"]["columns"][0],
+    );
     let (all, followed) = (number(&requests["requests"]), number(&requests["followed"]));
-    assert!(all > 100.0 && followed >= 0.95 * all, "{:#}", column["matched"]);
-    assert_ne!(column["from_host"], true, "{:#}", report["findings"]["missing"]);
+    assert!(
+        all > 100.0 && followed >= 0.95 * all,
+        "{:#}",
+        column["matched"]
+    );
+    assert_ne!(
+        column["from_host"], true,
+        "{:#}",
+        report["findings"]["missing"]
+    );
     vm.running.outcome().exits(0);
     let said = fs::read_to_string(&vm.said).unwrap();
     assert!(!said.contains(".trace"), "{said}");
@@ -161,7 +262,9 @@ fn qemus_guest_agent_starts_the_trace_and_hands_it_over() {
 #[test]
 #[ignore = "needs root"]
 fn an_ended_or_killed_observer_leaves_nothing_in_the_guest() {
-    let Some(guest) = KvmGuest::given() else { return };
+    let Some(guest) = KvmGuest::given() else {
+        return;
+    };
     let place = Place::new();
     let script = "mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null\n\
         traces() { ls /sys/kernel/tracing/instances | grep -c vmtax-; }\n\
@@ -177,15 +280,25 @@ fn an_ended_or_killed_observer_leaves_nothing_in_the_guest() {
     vm.running.outcome().exits(0);
     let said = fs::read_to_string(said).unwrap();
     for signal in ["INT", "TERM", "HUP"] {
-        assert!(said.contains(&format!("{signal}: 1 during, status 0, 0 left")), "{said}");
+        assert!(
+            said.contains(&format!("{signal}: 1 during, status 0, 0 left")),
+            "{said}"
+        );
     }
-    assert!(said.contains("KILL: 1 during, status 137, 0 left"), "{said}");
+    assert!(
+        said.contains("KILL: 1 during, status 137, 0 left"),
+        "{said}"
+    );
 }
 
 #[test]
 fn what_is_no_trace_of_a_guest_is_refused() {
     let place = Place::new();
-    place.vmtax("run cpu cpu.time=0.05 --machine native --rounds 1 --output run").succeeds();
+    place
+        .vmtax("run cpu cpu.time=0.05 --machine native --rounds 1 --output run")
+        .succeeds();
     place.put("other", "no trace");
-    place.vmtax("report run --guest-trace other").fails(&["layers --vm"]);
+    place
+        .vmtax("report run --guest-trace other")
+        .fails(&["layers --vm"]);
 }

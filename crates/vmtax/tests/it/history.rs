@@ -9,7 +9,11 @@ use std::path::PathBuf;
 const RUN: &str = "--machine native --rounds 1 cpu cpu.max-prime=2000 cpu.time=0.05";
 
 fn history<'a>(place: &'a Place, words: &str) -> crate::common::Start<'a> {
-    place.vmtax("history").arg("--dir").arg(place.runs()).words(words)
+    place
+        .vmtax("history")
+        .arg("--dir")
+        .arg(place.runs())
+        .words(words)
 }
 
 fn ledger(place: &Place) -> PathBuf {
@@ -20,27 +24,52 @@ fn ledger(place: &Place) -> PathBuf {
 fn runs_are_there_after_their_folders_are_gone() {
     let place = Place::new();
     place.run(RUN).succeeds();
-    history(&place, "").succeeds().shows("cpu.events").shows("native");
+    history(&place, "")
+        .succeeds()
+        .shows("cpu.events")
+        .shows("native");
     let first = place.recording();
     fs::remove_dir_all(&first).unwrap();
     // A folder is called after its second; two of one second would be the same run.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     place.run(RUN).succeeds();
     let shown = history(&place, "cpu.events").succeeds();
-    shown.shows("2 runs").shows("○").shows("No change can be found in 2 runs yet").shows("max-prime=2000");
+    shown
+        .shows("2 runs")
+        .shows("○")
+        .shows("No change can be found in 2 runs yet")
+        .shows("max-prime=2000");
 
     let document = json(&history(&place, "cpu.events --json").succeeds().stdout);
     let figures = &document["series"][0]["figures"];
-    assert_eq!(figures[0]["run"]["folder"], first.file_name().unwrap().to_str().unwrap());
-    assert_eq!((&figures[0]["run"]["recorded"], &figures[1]["run"]["recorded"]), (&false.into(), &true.into()));
+    assert_eq!(
+        figures[0]["run"]["folder"],
+        first.file_name().unwrap().to_str().unwrap()
+    );
+    assert_eq!(
+        (
+            &figures[0]["run"]["recorded"],
+            &figures[1]["run"]["recorded"]
+        ),
+        (&false.into(), &true.into())
+    );
     assert_eq!(figures[0]["facts"]["vmtax"], env!("CARGO_PKG_VERSION"));
     let listed = json(&history(&place, "--json").succeeds().stdout);
-    assert_eq!((&listed[0]["metric"], &listed[0]["runs"]), (&"cpu.events".into(), &2.into()));
+    assert_eq!(
+        (&listed[0]["metric"], &listed[0]["runs"]),
+        (&"cpu.events".into(), &2.into())
+    );
 
     let page = place.path("history.html");
-    history(&place, "cpu.events --output").arg(&page).succeeds().shows("Report: ");
+    history(&place, "cpu.events --output")
+        .arg(&page)
+        .succeeds()
+        .shows("Report: ");
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.matches("class=\"gone\"").count() == 1 && page.trim_end().ends_with("</html>"), "{page}");
+    assert!(
+        page.matches("class=\"gone\"").count() == 1 && page.trim_end().ends_with("</html>"),
+        "{page}"
+    );
     assert!(!page.contains("://"), "{page}");
 }
 
@@ -50,7 +79,9 @@ fn other_settings_are_another_series() {
     place.run(RUN).succeeds();
     place.run(&RUN.replace("2000", "3000")).succeeds();
     let shown = history(&place, "cpu.events").succeeds();
-    shown.shows("2 series: figures of other").shows("max-prime=3000");
+    shown
+        .shows("2 series: figures of other")
+        .shows("max-prime=3000");
 }
 
 #[test]
@@ -58,7 +89,11 @@ fn what_cannot_be_shown_is_said() {
     let place = Place::new();
     history(&place, "").fails(&["there is no folder"]);
     place.run(RUN).succeeds();
-    history(&place, "cpu.events --machine tcg").fails(&["no run in", "on tcg", "`vmtax history` lists"]);
+    history(&place, "cpu.events --machine tcg").fails(&[
+        "no run in",
+        "on tcg",
+        "`vmtax history` lists",
+    ]);
     history(&place, "--output page.html").fails(&["METRIC"]);
     history(&place, "cpu.evnets").fails(&["cpu.evnets"]);
 }
@@ -69,16 +104,36 @@ fn a_run_does_not_fail_for_its_ledger() {
     place.run(RUN).succeeds();
     let other = Connection::open(ledger(&place)).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    place.run(RUN).succeeds().says("Warning: ").says("locked by another program").says("vmtax history --dir");
-    other.execute_batch("COMMIT; PRAGMA user_version = 2").unwrap();
-    place.run(RUN).succeeds().says("has version 2").says("update vmtax");
+    place
+        .run(RUN)
+        .succeeds()
+        .says("Warning: ")
+        .says("locked by another program")
+        .says("vmtax history --dir");
+    other
+        .execute_batch("COMMIT; PRAGMA user_version = 2")
+        .unwrap();
+    place
+        .run(RUN)
+        .succeeds()
+        .says("has version 2")
+        .says("update vmtax");
     history(&place, "").fails(&["has version 2"]);
     other.execute_batch("PRAGMA user_version = 1").unwrap();
     drop(other);
     // What was missing is there now, and what is no ledger is moved aside.
     history(&place, "cpu.events").succeeds().shows("3 runs");
-    fs::write(ledger(&place), "this is no ledger, and never was one: it is text").unwrap();
-    place.run(RUN).succeeds().says("was damaged").says("ledger.sqlite.damaged-").says("from 4 recordings");
+    fs::write(
+        ledger(&place),
+        "this is no ledger, and never was one: it is text",
+    )
+    .unwrap();
+    place
+        .run(RUN)
+        .succeeds()
+        .says("was damaged")
+        .says("ledger.sqlite.damaged-")
+        .says("from 4 recordings");
     history(&place, "cpu.events").succeeds().shows("4 runs");
 }
 
@@ -88,10 +143,18 @@ fn a_folder_that_cannot_be_written_is_read() {
     place.run(RUN).succeeds();
     fs::remove_file(ledger(&place)).unwrap();
     let runs = place.runs();
-    let ordinary = || place.vmtax_as_ordinary_user("history cpu.events --dir").arg(&runs);
+    let ordinary = || {
+        place
+            .vmtax_as_ordinary_user("history cpu.events --dir")
+            .arg(&runs)
+    };
     // Recordings are their owner's alone: others are let in by hand.
     let closed = || {
-        place.program("chmod").words("-R go+rX").arg(&runs).succeeds();
+        place
+            .program("chmod")
+            .words("-R go+rX")
+            .arg(&runs)
+            .succeeds();
         fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
     };
     closed();
@@ -110,11 +173,18 @@ fn a_ledger_of_a_stranger_is_shown_harmlessly() {
     let place = Place::new();
     place.run(RUN).succeeds();
     let file = Connection::open(ledger(&place)).unwrap();
-    file.execute("UPDATE run SET started = ?1, cpu = ?1, folder = ?1", ["\u{1b}[2Jx<script>\u{202e}"]).unwrap();
+    file.execute(
+        "UPDATE run SET started = ?1, cpu = ?1, folder = ?1",
+        ["\u{1b}[2Jx<script>\u{202e}"],
+    )
+    .unwrap();
     drop(file);
     let page = place.path("page.html");
     let shown = history(&place, "cpu.events --output").arg(&page).succeeds();
-    assert!(!shown.stdout.contains('\u{1b}') && !shown.stdout.contains('\u{202e}'), "{shown}");
+    assert!(
+        !shown.stdout.contains('\u{1b}') && !shown.stdout.contains('\u{202e}'),
+        "{shown}"
+    );
     history(&place, "").succeeds();
     assert!(!fs::read_to_string(page).unwrap().contains("<script>"));
 }

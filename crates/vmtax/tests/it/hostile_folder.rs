@@ -23,15 +23,29 @@ impl Victim {
 
     fn is_untouched(&self) {
         for file in ["scratch/data/file", "crontab"] {
-            assert_eq!(fs::read_to_string(self.0.join(file)).unwrap(), "precious", "{file}");
+            assert_eq!(
+                fs::read_to_string(self.0.join(file)).unwrap(),
+                "precious",
+                "{file}"
+            );
         }
-        assert_eq!(fs::read_dir(&self.0).unwrap().count(), 2, "a file was made for a link");
+        assert_eq!(
+            fs::read_dir(&self.0).unwrap().count(),
+            2,
+            "a file was made for a link"
+        );
     }
 }
 
 fn make_pipe(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(path)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// A way in which a folder of recordings is prepared.
@@ -44,8 +58,13 @@ enum Trap {
     PipeAsLedger,
 }
 
-const TRAPS: [Trap; 5] =
-    [Trap::PipeAsLock, Trap::LinkAsRecording, Trap::LinkAsScratch, Trap::LinkAsLedger, Trap::PipeAsLedger];
+const TRAPS: [Trap; 5] = [
+    Trap::PipeAsLock,
+    Trap::LinkAsRecording,
+    Trap::LinkAsScratch,
+    Trap::LinkAsLedger,
+    Trap::PipeAsLedger,
+];
 
 impl Trap {
     /// Sets it in a folder that is nobody's.
@@ -77,10 +96,18 @@ fn root_refuses_a_folder_of_another_user() {
         let victim = Victim::new(&place);
         trap.set(&place.runs(), &victim);
         let before = fs::read_dir(place.runs()).unwrap().count();
-        place.vmtax(RUN).fails(&["runs belongs to user 65534", "--dir"]);
-        place.vmtax("history").fails(&["runs belongs to user 65534", "--dir"]);
+        place
+            .vmtax(RUN)
+            .fails(&["runs belongs to user 65534", "--dir"]);
+        place
+            .vmtax("history")
+            .fails(&["runs belongs to user 65534", "--dir"]);
         victim.is_untouched();
-        assert_eq!(fs::read_dir(place.runs()).unwrap().count(), before, "something was made");
+        assert_eq!(
+            fs::read_dir(place.runs()).unwrap().count(),
+            before,
+            "something was made"
+        );
         fs::remove_dir_all(place.runs()).unwrap();
     }
 }
@@ -93,13 +120,23 @@ fn root_is_not_led_out_of_a_folder_that_it_uses() {
         let place = Place::new();
         let victim = Victim::new(&place);
         trap.set(&place.runs(), &victim);
-        let outcome = place.vmtax(RUN).env("SUDO_UID", "65534").start(30).outcome().exits(0);
+        let outcome = place
+            .vmtax(RUN)
+            .env("SUDO_UID", "65534")
+            .start(30)
+            .outcome()
+            .exits(0);
         victim.is_untouched();
         match trap {
             Trap::PipeAsLock | Trap::LinkAsScratch => {
-                assert!(!place.runs().join(OLD).join("scratch").exists(), "{trap:?} stays");
+                assert!(
+                    !place.runs().join(OLD).join("scratch").exists(),
+                    "{trap:?} stays"
+                );
             }
-            Trap::LinkAsLedger | Trap::PipeAsLedger => drop(outcome.says("ledger.sqlite is not a regular file")),
+            Trap::LinkAsLedger | Trap::PipeAsLedger => {
+                drop(outcome.says("ledger.sqlite is not a regular file"))
+            }
             Trap::LinkAsRecording => {}
         }
         let _ = fs::remove_file(place.runs().join(OLD));
@@ -116,17 +153,39 @@ fn root_writes_nothing_below_a_folder_of_another_user() {
     fs::create_dir(&theirs).unwrap();
     chown(&theirs, NOBODY, NOBODY).unwrap();
     let runs = theirs.join("runs");
-    place.vmtax(RUN).arg("--dir").arg(&runs).fails(&["theirs belongs to user 65534", "--dir"]);
-    place.vmtax(RUN).arg("--output").arg(theirs.join("run")).fails(&["theirs belongs to user 65534", "--output"]);
+    place
+        .vmtax(RUN)
+        .arg("--dir")
+        .arg(&runs)
+        .fails(&["theirs belongs to user 65534", "--dir"]);
+    place
+        .vmtax(RUN)
+        .arg("--output")
+        .arg(theirs.join("run"))
+        .fails(&["theirs belongs to user 65534", "--output"]);
     // A link of theirs to a folder of root's.
     symlink(&victim.0, &runs).unwrap();
     std::os::unix::fs::lchown(&runs, NOBODY, NOBODY).unwrap();
-    place.vmtax(RUN).arg("--dir").arg(&runs).fails(&["theirs belongs to user 65534"]);
+    place
+        .vmtax(RUN)
+        .arg("--dir")
+        .arg(&runs)
+        .fails(&["theirs belongs to user 65534"]);
     victim.is_untouched();
     // The user who called sudo may do as root whatever vmtax does.
     fs::remove_file(&runs).unwrap();
-    place.vmtax(RUN).arg("--dir").arg(&runs).env("SUDO_UID", "65534").succeeds();
-    place.vmtax(RUN).arg("--dir").arg(&runs).env("SUDO_UID", "1000").fails(&["theirs belongs to user 65534"]);
+    place
+        .vmtax(RUN)
+        .arg("--dir")
+        .arg(&runs)
+        .env("SUDO_UID", "65534")
+        .succeeds();
+    place
+        .vmtax(RUN)
+        .arg("--dir")
+        .arg(&runs)
+        .env("SUDO_UID", "1000")
+        .fails(&["theirs belongs to user 65534"]);
 }
 
 #[test]
@@ -136,5 +195,10 @@ fn a_pipe_in_a_recording_is_not_waited_for() {
     let headline = place.recording().join("headline.txt");
     fs::remove_file(&headline).unwrap();
     make_pipe(&headline);
-    place.vmtax("list").start(30).outcome().exits(0).shows("native");
+    place
+        .vmtax("list")
+        .start(30)
+        .outcome()
+        .exits(0)
+        .shows("native");
 }

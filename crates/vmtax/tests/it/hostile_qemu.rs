@@ -24,21 +24,45 @@ const MONITOR: &str = "{\"QMP\": {\"version\": {}}}\n{\"return\": {}, \"id\": 1}
 
 fn hello() -> Vec<u8> {
     let text = || "6.1".to_owned();
-    let kernel = KernelIdentity { system: "Linux".to_owned(), release: text(), version: text() };
-    let hello = Hello { vmtax: env!("CARGO_PKG_VERSION").to_owned(), kernel, cpus: 1, complaints: Vec::new() };
+    let kernel = KernelIdentity {
+        system: "Linux".to_owned(),
+        release: text(),
+        version: text(),
+    };
+    let hello = Hello {
+        vmtax: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel,
+        cpus: 1,
+        complaints: Vec::new(),
+    };
     encode(&Reply::Hello(hello)).unwrap()
 }
 
 /// A run with this in QEMU's place.
 fn run(place: &Place, body: &str) -> Outcome {
     let qemu = fake_qemu(place, body);
-    let options = format!("--machine tcg --rounds 1 --boot-timeout {TIMEOUT_S} --timeout {TIMEOUT_S}");
-    let vmtax = place.program("prlimit").arg(format!("--as={MEMORY}")).arg("--").arg(binary());
-    let run = vmtax.arg("run").arg("--dir").arg(place.runs()).words(&format!("cpu cpu.time=0.05 {options} --qemu"));
+    let options =
+        format!("--machine tcg --rounds 1 --boot-timeout {TIMEOUT_S} --timeout {TIMEOUT_S}");
+    let vmtax = place
+        .program("prlimit")
+        .arg(format!("--as={MEMORY}"))
+        .arg("--")
+        .arg(binary());
+    let run = vmtax
+        .arg("run")
+        .arg("--dir")
+        .arg(place.runs())
+        .words(&format!("cpu cpu.time=0.05 {options} --qemu"));
     let outcome = run.arg(qemu).start(LIMIT.as_secs()).outcome();
     assert_eq!(outcome.status, Some(2), "{outcome}");
-    assert!(!outcome.stderr.contains("panicked") && outcome.stderr.contains("Error: "), "{outcome}");
-    let stored: u64 = files_below(&place.runs()).iter().map(|file| file.metadata().map_or(0, |m| m.len())).sum();
+    assert!(
+        !outcome.stderr.contains("panicked") && outcome.stderr.contains("Error: "),
+        "{outcome}"
+    );
+    let stored: u64 = files_below(&place.runs())
+        .iter()
+        .map(|file| file.metadata().map_or(0, |m| m.len()))
+        .sum();
     assert!(stored < STORED, "{stored} bytes of files\n{outcome}");
     outcome
 }
@@ -50,7 +74,10 @@ fn send(place: &Place, name: &str, bytes: &[u8], descriptor: u8) -> String {
 
 /// The monitor of a QEMU that is in order, then nothing.
 fn monitor(place: &Place) -> String {
-    format!("sed s/THREAD/$$/ {} >&6", place.put("monitor", MONITOR).display())
+    format!(
+        "sed s/THREAD/$$/ {} >&6",
+        place.put("monitor", MONITOR).display()
+    )
 }
 
 #[test]
@@ -66,10 +93,19 @@ fn a_console_without_end_does_not_keep_a_guest_whose_channel_is_closed() {
 fn a_monitor_is_not_waited_for_longer_than_its_timeout() {
     let cases = [
         ("silent", "sleep 100"),
-        ("events without end", "echo '{\"QMP\": {}}' >&6; yes '{\"event\": \"RESUME\"}' >&6"),
-        ("answers to others without end", "echo '{\"QMP\": {}}' >&6; yes '{\"return\": {}, \"id\": 77}' >&6"),
+        (
+            "events without end",
+            "echo '{\"QMP\": {}}' >&6; yes '{\"event\": \"RESUME\"}' >&6",
+        ),
+        (
+            "answers to others without end",
+            "echo '{\"QMP\": {}}' >&6; yes '{\"return\": {}, \"id\": 77}' >&6",
+        ),
         ("a line without end", "cat /dev/zero >&6"),
-        ("it nests without end", "echo '{\"QMP\": {}}' >&6; printf '{\"return\": ' >&6; yes '[' | tr -d '\\n' >&6"),
+        (
+            "it nests without end",
+            "echo '{\"QMP\": {}}' >&6; printf '{\"return\": ' >&6; yes '[' | tr -d '\\n' >&6",
+        ),
     ];
     std::thread::scope(|scope| {
         for (name, body) in cases {
@@ -87,9 +123,16 @@ fn a_monitor_is_not_waited_for_longer_than_its_timeout() {
 fn threads_of_other_processes_are_not_taken_for_vcpus() {
     let place = Place::new();
     let lies = place.put("lies", MONITOR.replace("THREAD", "1"));
-    let body = format!("{}; cat {} >&6; sleep 100", send(&place, "hello", &hello(), 4), lies.display());
+    let body = format!(
+        "{}; cat {} >&6; sleep 100",
+        send(&place, "hello", &hello(), 4),
+        lies.display()
+    );
     let outcome = run(&place, &body);
-    assert!(outcome.stderr.contains("names a thread of process 1"), "{outcome}");
+    assert!(
+        outcome.stderr.contains("names a thread of process 1"),
+        "{outcome}"
+    );
 }
 
 fn reply(rng: &mut Rng) -> Vec<u8> {
@@ -101,9 +144,16 @@ fn reply(rng: &mut Rng) -> Vec<u8> {
         Reply::Ended,
         Reply::Input,
         Reply::Pinged,
-        Reply::Samples { missing: Vec::new() },
-        Reply::Shared { mount: "9p".to_owned() },
-        Reply::NotRun { status: 7, error: error.clone() },
+        Reply::Samples {
+            missing: Vec::new(),
+        },
+        Reply::Shared {
+            mount: "9p".to_owned(),
+        },
+        Reply::NotRun {
+            status: 7,
+            error: error.clone(),
+        },
         Reply::Failed { error },
     ];
     encode(&all[rng.usize(..all.len())]).unwrap()
@@ -127,10 +177,27 @@ fn step(place: &Place, number: usize, rng: &mut Rng) -> String {
             send(&damaged)
         }
         4 => send(b"VMTX\x02\x00\xff\xff\xff\xff\0\0\0\0"),
-        5 => send(&(0..rng.usize(1..5000)).map(|_| rng.u8(..)).collect::<Vec<u8>>()),
+        5 => send(
+            &(0..rng.usize(1..5000))
+                .map(|_| rng.u8(..))
+                .collect::<Vec<u8>>(),
+        ),
         6 => {
-            let names = ["stdout", "ops.hlog", "../../escaped", "/escaped", "", "a\nb"];
-            send(&piece(names[rng.usize(..names.len())], &vec![0; rng.usize(..MAX_PIECE)]).unwrap())
+            let names = [
+                "stdout",
+                "ops.hlog",
+                "../../escaped",
+                "/escaped",
+                "",
+                "a\nb",
+            ];
+            send(
+                &piece(
+                    names[rng.usize(..names.len())],
+                    &vec![0; rng.usize(..MAX_PIECE)],
+                )
+                .unwrap(),
+            )
         }
         7 => send(&piece("ops.hlog", b"x").unwrap().repeat(20_000)),
         8 => format!("sleep 0.{}", rng.u8(1..9)),
@@ -165,7 +232,12 @@ fn no_sequence_of_messages_takes_longer_than_the_timeouts_or_leaves_anything() {
         ];
         body.push_str(ends[rng.usize(..ends.len())]);
         run(&place, &body);
-        assert!(files_below(&place.path("")).iter().all(|file| !file.ends_with("escaped")), "seed {seed}");
+        assert!(
+            files_below(&place.path(""))
+                .iter()
+                .all(|file| !file.ends_with("escaped")),
+            "seed {seed}"
+        );
     };
     // Mostly waits: several at a time.
     std::thread::scope(|scope| {

@@ -12,32 +12,65 @@ const READS: [u16; 2] = [300, 40];
 
 /// The findings of an import of these files.
 fn import(place: &Place, files: &[&PathBuf], out: &str) -> Value {
-    let start = files.iter().fold(place.vmtax("import"), |start, file| start.arg(file));
-    json(&start.words(&format!("--json --output {out}")).succeeds().stdout)["findings"].clone()
+    let start = files
+        .iter()
+        .fold(place.vmtax("import"), |start, file| start.arg(file));
+    json(
+        &start
+            .words(&format!("--json --output {out}"))
+            .succeeds()
+            .stdout,
+    )["findings"]
+        .clone()
 }
 
 #[test]
 fn requests_in_a_qemus_log_are_those_of_its_disks() {
     let place = Place::new();
     let log = place.path("qemu.log");
-    let second =
-        "-drive if=none,id=d1,format=raw,file.driver=null-co,file.size=64M -device virtio-blk-pci,drive=d1,id=disk1";
-    let traced = format!("{second} -msg timestamp=on -D {} -trace virtio_blk_*", log.display());
+    let second = "-drive if=none,id=d1,format=raw,file.driver=null-co,file.size=64M -device virtio-blk-pci,drive=d1,id=disk1";
+    let traced = format!(
+        "{second} -msg timestamp=on -D {} -trace virtio_blk_*",
+        log.display()
+    );
     let mut vm = BootGuest::start(&place, "logged", "tcg", &reading(READS), "", &traced);
     vm.ask("cont");
-    until("the guest reads", || (vm.reads_done("disk1") >= u64::from(READS[1])).then_some(()));
+    until("the guest reads", || {
+        (vm.reads_done("disk1") >= u64::from(READS[1])).then_some(())
+    });
     let mut done = ["disk0", "disk1"].map(|disk| vm.reads_done(disk));
     vm.kill();
     let found = import(&place, &[&log], "out");
     let requests = found["layers"]["requests"].as_array().unwrap();
-    let mut followed: Vec<u64> = requests.iter().map(|requests| requests["followed"].as_u64().unwrap()).collect();
+    let mut followed: Vec<u64> = requests
+        .iter()
+        .map(|requests| requests["followed"].as_u64().unwrap())
+        .collect();
     followed.sort_unstable();
     done.sort_unstable();
     assert_eq!(followed, done, "{requests:#?}");
-    assert_eq!((&found["files"][0]["side"], &found["files"][0]["clock"]), (&"qemu".into(), &"realtime".into()));
-    place.vmtax("report out").succeeds().shows("Imported traces").shows("GAVG");
-    let refused = place.vmtax("import qemu.log --guest-trace other.dat").fails(&["none of the files"]);
-    assert_eq!(refused.stderr.lines().filter(|line| line.starts_with("Error")).count(), 1, "{}", refused.stderr);
+    assert_eq!(
+        (&found["files"][0]["side"], &found["files"][0]["clock"]),
+        (&"qemu".into(), &"realtime".into())
+    );
+    place
+        .vmtax("report out")
+        .succeeds()
+        .shows("Imported traces")
+        .shows("GAVG");
+    let refused = place
+        .vmtax("import qemu.log --guest-trace other.dat")
+        .fails(&["none of the files"]);
+    assert_eq!(
+        refused
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("Error"))
+            .count(),
+        1,
+        "{}",
+        refused.stderr
+    );
 }
 
 /// An instance of tracefs that records KVM's events of some threads; it goes away with the value.
@@ -45,7 +78,8 @@ struct Instance(PathBuf);
 
 impl Instance {
     fn start(threads: &str) -> Instance {
-        let instance = Instance(tracing().join(format!("instances/import-test-{}", std::process::id())));
+        let instance =
+            Instance(tracing().join(format!("instances/import-test-{}", std::process::id())));
         fs::create_dir(&instance.0).unwrap();
         instance.set("buffer_size_kb", "16384");
         instance.set("set_event_pid", threads);
@@ -57,8 +91,11 @@ impl Instance {
     fn entries(&self) -> u64 {
         let cpus = fs::read_dir(self.0.join("per_cpu")).unwrap();
         let stats = cpus.map(|cpu| fs::read_to_string(cpu.unwrap().path().join("stats")).unwrap());
-        let entries =
-            |stats: String| stats.lines().find_map(|line| line.strip_prefix("entries: ")?.parse::<u64>().ok());
+        let entries = |stats: String| {
+            stats
+                .lines()
+                .find_map(|line| line.strip_prefix("entries: ")?.parse::<u64>().ok())
+        };
         stats.filter_map(entries).sum()
     }
 
@@ -78,28 +115,48 @@ impl Drop for Instance {
 #[test]
 #[ignore = "needs root"]
 fn exits_in_a_kernels_trace_are_those_of_its_text_and_of_trace_cmds_file() {
-    if File::options().read(true).write(true).open("/dev/kvm").is_err() {
+    if File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_err()
+    {
         skipped("needs KVM");
         return;
     }
     let place = Place::new();
-    let more = format!("-serial null -bios {}", place.put("rom", polling_firmware()).display());
+    let more = format!(
+        "-serial null -bios {}",
+        place.put("rom", polling_firmware()).display()
+    );
     let vm = BootGuest::start(&place, "polls", "kvm", &reading([0, 0]), "", &more);
     let vcpu = vm.ask("query-cpus-fast")[0]["thread-id"].clone();
     let instance = Instance::start(&vcpu.to_string());
     vm.ask("cont");
-    until("the guest polls", || (instance.entries() > 20_000).then_some(()));
+    until("the guest polls", || {
+        (instance.entries() > 20_000).then_some(())
+    });
     instance.set("tracing_on", "0");
     let text = place.path("trace");
     fs::copy(instance.0.join("trace"), &text).unwrap();
     let lines = fs::read_to_string(&text).unwrap();
     let printed = |what: &str| lines.lines().filter(|line| line.contains(what)).count() as u64;
-    let expected = [printed("pio_read at 0x3fd "), printed("pio_write at 0x3f8 ")];
-    assert!(expected[0] > 100, "{} lines: {}", lines.lines().count(), &lines[lines.len().saturating_sub(3000)..]);
+    let expected = [
+        printed("pio_read at 0x3fd "),
+        printed("pio_write at 0x3f8 "),
+    ];
+    assert!(
+        expected[0] > 100,
+        "{} lines: {}",
+        lines.lines().count(),
+        &lines[lines.len().saturating_sub(3000)..]
+    );
     let counts = |found: &Value| {
         let count = |(address, write): (u64, bool)| {
             let all = found["exits"]["exits"]["addresses"].as_array().unwrap();
-            let of = all.iter().find(|exit| exit["address"] == address && exit["write"] == write);
+            let of = all
+                .iter()
+                .find(|exit| exit["address"] == address && exit["write"] == write);
             of.map_or(0, |exit| exit["count"].as_u64().unwrap())
         };
         [(0x3fd, false), (0x3f8, true)].map(count)
@@ -107,7 +164,12 @@ fn exits_in_a_kernels_trace_are_those_of_its_text_and_of_trace_cmds_file() {
     assert_eq!(counts(&import(&place, &[&text], "out-text")), expected);
     let file = place.path("trace.dat");
     let name = instance.0.file_name().unwrap();
-    let extract = Command::new("trace-cmd").args(["extract", "-o"]).arg(&file).arg("-B").arg(name).output();
+    let extract = Command::new("trace-cmd")
+        .args(["extract", "-o"])
+        .arg(&file)
+        .arg("-B")
+        .arg(name)
+        .output();
     match extract {
         Ok(output) if output.status.success() => {
             let found = import(&place, &[&file], "out-dat");

@@ -55,7 +55,11 @@ impl Words {
             )
         });
         let placeholder = Regex::new(r"\{[a-z_0-9.]+").unwrap();
-        Words { placeholder, entries: entries.collect(), allow: list.allow }
+        Words {
+            placeholder,
+            entries: entries.collect(),
+            allow: list.allow,
+        }
     }
 
     /// A line for each hit in a text. No phrase goes over a blank line, and short texts are searched faster.
@@ -70,7 +74,10 @@ impl Words {
     }
 
     fn hits_in_paragraph(&self, place: &str, line: usize, text: &str) -> Vec<String> {
-        let allowed = self.allow.iter().filter(|allowed| place.ends_with(&allowed.file));
+        let allowed = self
+            .allow
+            .iter()
+            .filter(|allowed| place.ends_with(&allowed.file));
         let text = self.placeholder.replace_all(text, "{").into_owned();
         let text = allowed.fold(text, |text, allowed| text.replace(&allowed.text, ""));
         let mut hits = Vec::new();
@@ -79,10 +86,15 @@ impl Words {
             if !literals.is_empty() && !literals.iter().any(|literal| lower.contains(literal)) {
                 continue;
             }
-            let text = except.iter().fold(text.clone(), |text, fine| fine.replace_all(&text, "").into_owned());
+            let text = except.iter().fold(text.clone(), |text, fine| {
+                fine.replace_all(&text, "").into_owned()
+            });
             hits.extend(find.find_iter(&text).map(|hit| {
                 let line = line + text[..hit.start()].matches('\n').count();
-                format!("{place}:{line}: \"{}\": write {write}", hit.as_str().replace('\n', " "))
+                format!(
+                    "{place}:{line}: \"{}\": write {write}",
+                    hit.as_str().replace('\n', " ")
+                )
             }));
         }
         hits
@@ -94,11 +106,17 @@ fn literals(find: &str) -> Vec<String> {
     let optional = Regex::new(r"\[[^\]]*\]|\\.|[a-zA-Z]\?").unwrap();
     let plain = optional.replace_all(find, "_").to_lowercase();
     let words = plain.split(|c: char| !c.is_ascii_lowercase());
-    words.filter(|word| word.len() > 2).map(str::to_owned).collect()
+    words
+        .filter(|word| word.len() > 2)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
@@ -119,7 +137,12 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
 fn in_sources(words: &Words) -> Vec<String> {
     let mut hits = Vec::new();
     for path in files(&root().join("crates"), "rs") {
-        let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let name = path
+            .strip_prefix(root())
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
         if !name.contains("/src/") || source::is_test(&name) {
             continue;
         }
@@ -132,24 +155,40 @@ fn in_sources(words: &Words) -> Vec<String> {
 
 fn output(program: &mut Command) -> String {
     let output = program.env("COLUMNS", "100").output().unwrap();
-    assert!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The names under "Commands:" and other headings of a help page that list commands.
 fn subcommands(help: &str) -> Vec<String> {
     let options = help.split("\nOptions:").next().unwrap_or_default();
-    let lines = options.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let lines = options
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = lines.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')).map(str::to_owned).collect()
+    names
+        .filter(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Each help page, by its command line.
 pub fn help_pages(command: &[String]) -> Vec<(String, String)> {
-    let help = output(Command::new(env!("CARGO_BIN_EXE_vmtax")).args(command).arg("--help"));
+    let help = output(
+        Command::new(env!("CARGO_BIN_EXE_vmtax"))
+            .args(command)
+            .arg("--help"),
+    );
     let mut pages = Vec::new();
     let has_commands = command.is_empty() || help.contains("\nCommands:\n");
-    for name in subcommands(&help).into_iter().filter(|name| has_commands && name != "help" && name != "vmtax") {
+    for name in subcommands(&help)
+        .into_iter()
+        .filter(|name| has_commands && name != "help" && name != "vmtax")
+    {
         let inner = [command, &[name]].concat();
         pages.extend(help_pages(&inner));
     }
@@ -165,34 +204,66 @@ fn reports() -> Vec<(String, String)> {
         let name = entry.file_name().into_string().unwrap();
         for format in ["text", "html", "markdown"] {
             let mut program = Command::new(env!("CARGO_BIN_EXE_vmtax"));
-            program.args(["report", "--format", format]).arg(entry.path());
-            reports.push((format!("vmtax report {name} --format {format}"), output(&mut program)));
+            program
+                .args(["report", "--format", format])
+                .arg(entry.path());
+            reports.push((
+                format!("vmtax report {name} --format {format}"),
+                output(&mut program),
+            ));
         }
     }
     reports
 }
 
 fn assert_none(hits: &[String]) {
-    assert!(hits.is_empty(), "{} words of the list:\n{}", hits.len(), hits.join("\n"));
+    assert!(
+        hits.is_empty(),
+        "{} words of the list:\n{}",
+        hits.len(),
+        hits.join("\n")
+    );
 }
 
 #[test]
 fn the_glossary_has_the_names_of_the_code() {
     let glossary = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
-    let json = |verdict: &Verdict| serde_json::to_value(verdict).unwrap().as_str().unwrap().to_owned();
+    let json = |verdict: &Verdict| {
+        serde_json::to_value(verdict)
+            .unwrap()
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     let studies = "overhead layers exec compare scale share exits guest-antipatterns profile";
     let names = [
-        Layer::VARIANTS.iter().map(|layer| layer.label().to_owned()).collect::<Vec<_>>(),
-        State::VARIANTS.iter().map(|state| state.label().to_owned()).collect(),
-        Checkpoint::ALL.iter().map(|checkpoint| checkpoint.label().to_owned()).collect(),
+        Layer::VARIANTS
+            .iter()
+            .map(|layer| layer.label().to_owned())
+            .collect::<Vec<_>>(),
+        State::VARIANTS
+            .iter()
+            .map(|state| state.label().to_owned())
+            .collect(),
+        Checkpoint::ALL
+            .iter()
+            .map(|checkpoint| checkpoint.label().to_owned())
+            .collect(),
         Verdict::VARIANTS.iter().map(json).collect(),
-        Law::VARIANTS.iter().map(|law| law.notation().to_owned()).collect(),
+        Law::VARIANTS
+            .iter()
+            .map(|law| law.notation().to_owned())
+            .collect(),
         Machine::ALL.iter().map(ToString::to_string).collect(),
         WorkloadName::ALL.iter().map(ToString::to_string).collect(),
         ShareMethod::ALL.iter().map(ToString::to_string).collect(),
         studies.split(' ').map(str::to_owned).collect(),
     ];
-    let missing: Vec<_> = names.concat().into_iter().filter(|name| !glossary.contains(name)).collect();
+    let missing: Vec<_> = names
+        .concat()
+        .into_iter()
+        .filter(|name| !glossary.contains(name))
+        .collect();
     assert!(missing.is_empty(), "docs/glossary.md lacks {missing:?}");
 }
 
@@ -216,13 +287,22 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 fn docs_name_each_key_of_the_json_report() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let golden = root().join("crates/base/recording/tests/golden/schema-1");
-    let report = output(Command::new(env!("CARGO_BIN_EXE_vmtax")).args(["report", "--json"]).arg(golden));
+    let report = output(
+        Command::new(env!("CARGO_BIN_EXE_vmtax"))
+            .args(["report", "--json"])
+            .arg(golden),
+    );
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["schema"], vmtax_model::REPORT_SCHEMA);
     let mut found = BTreeSet::new();
     keys(&report, &mut found);
-    let words: BTreeSet<_> = docs.split(|c: char| !(c.is_alphanumeric() || "_-".contains(c))).collect();
-    let missing: Vec<_> = found.iter().filter(|key| !words.contains(key.as_str())).collect();
+    let words: BTreeSet<_> = docs
+        .split(|c: char| !(c.is_alphanumeric() || "_-".contains(c)))
+        .collect();
+    let missing: Vec<_> = found
+        .iter()
+        .filter(|key| !words.contains(key.as_str()))
+        .collect();
     assert!(missing.is_empty(), "docs/json.md lacks {missing:?}");
 }
 
@@ -234,7 +314,9 @@ fn sources_use_the_words_of_the_field() {
 #[test]
 fn docs_use_the_words_of_the_field() {
     let words = Words::read();
-    let top = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name)).to_vec();
+    let top = ["README.md", "CONTRIBUTING.md"]
+        .map(|name| root().join(name))
+        .to_vec();
     let pages = [files(&root().join("docs"), "md"), top].concat();
     let hits = pages.iter().flat_map(|page| {
         let name = page.strip_prefix(root()).unwrap().display().to_string();
@@ -247,8 +329,15 @@ fn docs_use_the_words_of_the_field() {
 fn help_uses_the_words_of_the_field() {
     let words = Words::read();
     let pages = help_pages(&[]);
-    assert!(pages.len() > 15, "{:?}", pages.iter().map(|(name, _)| name).collect::<Vec<_>>());
-    let hits: Vec<_> = pages.iter().flat_map(|(name, help)| words.hits(name, 1, help)).collect();
+    assert!(
+        pages.len() > 15,
+        "{:?}",
+        pages.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
+    let hits: Vec<_> = pages
+        .iter()
+        .flat_map(|(name, help)| words.hits(name, 1, help))
+        .collect();
     assert_none(&hits);
 }
 
@@ -256,7 +345,10 @@ fn help_uses_the_words_of_the_field() {
 fn reports_use_the_words_of_the_field() {
     let words = Words::read();
     let reports = reports();
-    let hits: Vec<_> = reports.iter().flat_map(|(name, text)| words.hits(name, 1, text)).collect();
+    let hits: Vec<_> = reports
+        .iter()
+        .flat_map(|(name, text)| words.hits(name, 1, text))
+        .collect();
     assert_none(&hits);
 }
 
@@ -265,8 +357,18 @@ fn a_word_is_found_in_texts_and_comments_with_its_line() {
     let words = Words::read();
     let text = "/// Looks at it.\n///\n/// And mends\n/// it.\nfn a() {\n    // A law.\n    b(\"the \\\n       cure\", 'x', '\"');\n    \
                 r#\"a \"law\" and\n growth law\"#;\n}\n#[cfg(test)]\nmod tests {\n    // a cure\n}\n";
-    let found = source::pieces(text).into_iter().flat_map(|p| words.hits("f", p.line, &p.text));
-    let lines: Vec<_> = found.map(|hit| hit.split(": write").next().unwrap().to_owned()).collect();
-    let expected = ["f:1: \"Looks at\"", "f:3: \"mends\"", "f:6: \"law\"", "f:7: \"cure\"", "f:9: \"law\""];
+    let found = source::pieces(text)
+        .into_iter()
+        .flat_map(|p| words.hits("f", p.line, &p.text));
+    let lines: Vec<_> = found
+        .map(|hit| hit.split(": write").next().unwrap().to_owned())
+        .collect();
+    let expected = [
+        "f:1: \"Looks at\"",
+        "f:3: \"mends\"",
+        "f:6: \"law\"",
+        "f:7: \"cure\"",
+        "f:9: \"law\"",
+    ];
     assert_eq!(lines, expected);
 }

@@ -1,6 +1,8 @@
 //! Recordings of `vmtax layers` with damaged files: a clear error or a counted exclusion, never a panic.
 
-use crate::common::{Outcome, Place, binary, copy, files_below, json, layers_plan, not_joined, shared_recording};
+use crate::common::{
+    Outcome, Place, binary, copy, files_below, json, layers_plan, not_joined, shared_recording,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -16,11 +18,18 @@ const COMPLETE: &str = "guest-trace/formats/block.block_rq_complete";
 fn recording() -> PathBuf {
     shared_recording("layers-faults", binary(), |folder| {
         let place = Place::new();
-        let layers = place.vmtax("layers --json --dir").arg(place.runs()).arg(layers_plan(&place, REQUESTS, ""));
+        let layers = place
+            .vmtax("layers --json --dir")
+            .arg(place.runs())
+            .arg(layers_plan(&place, REQUESTS, ""));
         let report = json(&layers.start(300).outcome().exits(0).stdout);
         let matched = &report["findings"]["columns"][0]["matched"];
         let followed = (&matched["joined"], &matched["lost_events"]);
-        assert_eq!(followed, (&Value::from(REQUESTS), &Value::from(0)), "{matched}");
+        assert_eq!(
+            followed,
+            (&Value::from(REQUESTS), &Value::from(0)),
+            "{matched}"
+        );
         copy(&place.recording(), folder);
     })
 }
@@ -40,7 +49,11 @@ fn column(damage: impl FnOnce(&Trial)) -> Value {
     let column = json(&outcome.stdout)["findings"]["columns"][0].take();
     let matched = &column["matched"];
     assert_eq!(matched["operations"], REQUESTS);
-    assert_eq!(matched["joined"].as_u64().unwrap() + not_joined(matched), REQUESTS, "{matched}");
+    assert_eq!(
+        matched["joined"].as_u64().unwrap() + not_joined(matched),
+        REQUESTS,
+        "{matched}"
+    );
     column
 }
 
@@ -87,27 +100,60 @@ fn joined(column: &Value) -> u64 {
 /// How many requests were left out for a reason that begins so.
 fn rejected(column: &Value, reason: &str) -> u64 {
     let reasons = column["matched"]["rejected"].as_array().unwrap();
-    reasons.iter().filter(|r| r[0].as_str().unwrap().contains(reason)).map(|r| r[1].as_u64().unwrap()).sum()
+    reasons
+        .iter()
+        .filter(|r| r[0].as_str().unwrap().contains(reason))
+        .map(|r| r[1].as_u64().unwrap())
+        .sum()
 }
 
 fn lacks(column: &Value, what: &str) -> bool {
-    column["missing"].as_array().unwrap().iter().any(|m| m["what"].as_str().unwrap().contains(what))
+    column["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|m| m["what"].as_str().unwrap().contains(what))
 }
 
 #[test]
 fn pages_that_are_cut_or_of_a_wrong_length_cost_the_requests_under_way() {
     let whole = column(|_| {});
-    assert_eq!((joined(&whole), &whole["matched"]["lost_events"]), (REQUESTS, &Value::from(0)));
+    assert_eq!(
+        (joined(&whole), &whole["matched"]["lost_events"]),
+        (REQUESTS, &Value::from(0))
+    );
     let cut = column(|t| t.put(GUEST_PAGES, &t.read(GUEST_PAGES)[..DAMAGED * PAGE + 100]));
     let long = column(|t| t.word(GUEST_PAGES, DAMAGED, 8, |_| 5000));
     let flagged = column(|t| t.word(GUEST_PAGES, DAMAGED, 8, |length| length | 1 << 31));
     for column in [&cut, &long, &flagged] {
-        assert_eq!(rejected(column, "events were lost"), REQUESTS - joined(column), "{}", column["matched"]);
-        assert!((1..REQUESTS).contains(&joined(column)), "{}", column["matched"]);
-        assert!(column["matched"]["lost_events"].as_u64() >= Some(1), "{}", column["matched"]);
+        assert_eq!(
+            rejected(column, "events were lost"),
+            REQUESTS - joined(column),
+            "{}",
+            column["matched"]
+        );
+        assert!(
+            (1..REQUESTS).contains(&joined(column)),
+            "{}",
+            column["matched"]
+        );
+        assert!(
+            column["matched"]["lost_events"].as_u64() >= Some(1),
+            "{}",
+            column["matched"]
+        );
     }
-    assert!(joined(&cut) < joined(&long) && joined(&long) < joined(&flagged), "a cut costs all that came after");
-    let full = column(|t| t.replace("guest-trace/stats", "dropped events: 0", "dropped events: 7"));
+    assert!(
+        joined(&cut) < joined(&long) && joined(&long) < joined(&flagged),
+        "a cut costs all that came after"
+    );
+    let full = column(|t| {
+        t.replace(
+            "guest-trace/stats",
+            "dropped events: 0",
+            "dropped events: 7",
+        )
+    });
     assert_eq!(full["matched"]["lost_events"], 7);
 }
 
@@ -115,10 +161,17 @@ fn pages_that_are_cut_or_of_a_wrong_length_cost_the_requests_under_way() {
 fn events_that_no_format_describes_are_counted() {
     let unknown = column(|t| t.remove(COMPLETE));
     let other_number = column(|t| t.replace(COMPLETE, "ID: ", "ID: 5"));
-    let beyond_the_record = column(|t| t.replace(COMPLETE, "sector;\toffset:", "sector;\toffset:40"));
+    let beyond_the_record =
+        column(|t| t.replace(COMPLETE, "sector;\toffset:", "sector;\toffset:40"));
     for column in [&unknown, &other_number, &beyond_the_record] {
         assert!(lacks(column, "some events"), "{}", column["missing"]);
-        assert_eq!((joined(column), rejected(column, "no request in the guest's block layer")), (0, REQUESTS));
+        assert_eq!(
+            (
+                joined(column),
+                rejected(column, "no request in the guest's block layer")
+            ),
+            (0, REQUESTS)
+        );
     }
     // Another kernel's fields, in a record that has room for them, are no sectors of this disk.
     let moved = column(|t| {
@@ -126,9 +179,19 @@ fn events_that_no_format_describes_are_counted() {
         let (_, offset) = text.split_once("sector_t sector;\toffset:").unwrap();
         let offset = offset.split(';').next().unwrap();
         let to = offset.parse::<u32>().unwrap() + 4;
-        t.replace(COMPLETE, &format!("sector;\toffset:{offset};"), &format!("sector;\toffset:{to};"));
+        t.replace(
+            COMPLETE,
+            &format!("sector;\toffset:{offset};"),
+            &format!("sector;\toffset:{to};"),
+        );
     });
-    assert_eq!((joined(&moved), rejected(&moved, "no request in the guest's block layer")), (0, REQUESTS));
+    assert_eq!(
+        (
+            joined(&moved),
+            rejected(&moved, "no request in the guest's block layer")
+        ),
+        (0, REQUESTS)
+    );
     let without_wakings = column(|t| t.remove("guest-trace/formats/sched.sched_waking"));
     assert!(lacks(&without_wakings, "some events") && joined(&without_wakings) == REQUESTS);
 }
@@ -137,11 +200,20 @@ fn events_that_no_format_describes_are_counted() {
 fn a_clock_that_jumps_is_told_and_costs_the_requests_after_it() {
     for by in [1_u64 << 33, 1 << 50, (1_u64 << 33).wrapping_neg()] {
         let jumped = column(|t| {
-            (DAMAGED..t.pages(GUEST_PAGES)).for_each(|page| t.word(GUEST_PAGES, page, 0, |at| at.wrapping_add(by)));
+            (DAMAGED..t.pages(GUEST_PAGES))
+                .for_each(|page| t.word(GUEST_PAGES, page, 0, |at| at.wrapping_add(by)));
         });
-        assert!(joined(&jumped) < REQUESTS / 2, "{by:#x}: {}", jumped["matched"]);
+        assert!(
+            joined(&jumped) < REQUESTS / 2,
+            "{by:#x}: {}",
+            jumped["matched"]
+        );
         // As far ahead as nothing may have happened in between, only the requests tell.
-        assert!(by == 1 << 33 || lacks(&jumped, "a monotonic trace clock"), "{by:#x}: {}", jumped["missing"]);
+        assert!(
+            by == 1 << 33 || lacks(&jumped, "a monotonic trace clock"),
+            "{by:#x}: {}",
+            jumped["missing"]
+        );
     }
     report(|t| {
         let mut facts: Value = serde_json::from_slice(&t.read("trace.json")).unwrap();
@@ -159,17 +231,46 @@ fn a_clock_that_jumps_is_told_and_costs_the_requests_after_it() {
 fn what_cannot_be_read_is_named() {
     let says = |damage: &dyn Fn(&Trial), texts: &[&str]| {
         let outcome = report(damage).exits(2);
-        texts.iter().fold(outcome, |outcome, text| outcome.says(text));
+        texts
+            .iter()
+            .fold(outcome, |outcome, text| outcome.says(text));
     };
-    says(&|t| t.put("ops.series", &t.read("ops.series")[..100]), &["ops.series", "truncated"]);
-    says(&|t| t.put("ops.series", "no series"), &["ops.series", "wrong magic number"]);
-    says(&|t| t.remove("ops.series"), &["ops.series", "failed to read"]);
-    says(&|t| t.put("trace.json", "{"), &["trace.json", "record the trial again"]);
-    says(&|t| t.replace("trace.json", "\"tsc_mhz\":", "\"tsc_mhz\":-"), &["trace.json", "invalid TSC frequency"]);
-    says(&|t| t.replace("trace.json", "\"schema\":1", "\"schema\":99"), &["schema 99", "newer vmtax"]);
-    says(&|t| t.put("guest-trace/header_page", "nonsense"), &["header_page", "record the trace again"]);
-    says(&|t| t.put(COMPLETE, "nonsense"), &["block_rq_complete", "record the trace again"]);
-    says(&|t| t.put("guest-trace/clock", "local\n"), &["the trace clock 'local'", "x86-tsc"]);
+    says(
+        &|t| t.put("ops.series", &t.read("ops.series")[..100]),
+        &["ops.series", "truncated"],
+    );
+    says(
+        &|t| t.put("ops.series", "no series"),
+        &["ops.series", "wrong magic number"],
+    );
+    says(
+        &|t| t.remove("ops.series"),
+        &["ops.series", "failed to read"],
+    );
+    says(
+        &|t| t.put("trace.json", "{"),
+        &["trace.json", "record the trial again"],
+    );
+    says(
+        &|t| t.replace("trace.json", "\"tsc_mhz\":", "\"tsc_mhz\":-"),
+        &["trace.json", "invalid TSC frequency"],
+    );
+    says(
+        &|t| t.replace("trace.json", "\"schema\":1", "\"schema\":99"),
+        &["schema 99", "newer vmtax"],
+    );
+    says(
+        &|t| t.put("guest-trace/header_page", "nonsense"),
+        &["header_page", "record the trace again"],
+    );
+    says(
+        &|t| t.put(COMPLETE, "nonsense"),
+        &["block_rq_complete", "record the trace again"],
+    );
+    says(
+        &|t| t.put("guest-trace/clock", "local\n"),
+        &["the trace clock 'local'", "x86-tsc"],
+    );
     says(&|t| t.remove(GUEST_PAGES), &["guest-trace", "cpuN.raw"]);
     says(&|t| t.put("trial.json", "{"), &["trial 0000", "trial.json"]);
 }
@@ -182,26 +283,44 @@ fn too_few_open_files_are_an_error_of_an_export() {
     let mut statuses = Vec::new();
     // Whoever started the tests may have left it some open files.
     for limit in 3..32 {
-        let export = format!("ulimit -n {limit}; exec {} export copy --parquet table", binary());
+        let export = format!(
+            "ulimit -n {limit}; exec {} export copy --parquet table",
+            binary()
+        );
         let outcome = place.program("sh").arg("-c").arg(export).outcome();
         statuses.push(outcome.status);
-        assert!(outcome.status == Some(0) || outcome.stderr.contains("ulimit -n"), "{outcome}");
+        assert!(
+            outcome.status == Some(0) || outcome.stderr.contains("ulimit -n"),
+            "{outcome}"
+        );
         if outcome.status == Some(0) {
             break;
         }
     }
-    assert!(statuses.contains(&Some(0)) && statuses.contains(&Some(2)), "{statuses:?}");
+    assert!(
+        statuses.contains(&Some(0)) && statuses.contains(&Some(2)),
+        "{statuses:?}"
+    );
 }
 
 #[test]
 fn a_trace_that_is_gone_takes_its_layers_along() {
     let column = column(|t| fs::remove_dir_all(t.0.join("guest-trace")).unwrap());
     let rows = column["rows"].as_array().unwrap();
-    assert!(rows.iter().all(|r| r["layer"] != "guest-kernel"), "{rows:?}");
-    let known: f64 = rows.iter().map(|r| r["time"]["mean_ns"].as_f64().unwrap()).sum();
+    assert!(
+        rows.iter().all(|r| r["layer"] != "guest-kernel"),
+        "{rows:?}"
+    );
+    let known: f64 = rows
+        .iter()
+        .map(|r| r["time"]["mean_ns"].as_f64().unwrap())
+        .sum();
     let all = column["traced"]["mean_ns"].as_f64().unwrap();
     let unexplained = column["unexplained_ns"].as_f64().unwrap();
-    assert!((known + unexplained - all).abs() < 0.002 * all && unexplained > 0.05 * all, "{unexplained} of {all}");
+    assert!(
+        (known + unexplained - all).abs() < 0.002 * all && unexplained > 0.05 * all,
+        "{unexplained} of {all}"
+    );
 }
 
 #[test]
@@ -209,13 +328,19 @@ fn no_damage_makes_it_panic() {
     // Knuth's generator: the same damage each time.
     let mut state = 1_u64;
     let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
     let trial = recording().join("trials/0000");
     let names = files_below(&trial);
     for _ in 0..100 {
-        let name = names[random(names.len())].strip_prefix(&trial).unwrap().to_str().unwrap();
+        let name = names[random(names.len())]
+            .strip_prefix(&trial)
+            .unwrap()
+            .to_str()
+            .unwrap();
         let outcome = report(|t| {
             let mut bytes = t.read(name);
             for _ in 0..[1, 5, 50][random(3)].min(bytes.len()) {

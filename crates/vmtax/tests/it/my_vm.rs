@@ -12,7 +12,9 @@ use vmtax_vm::{Monitor, Vm};
 fn listed(place: &Place, name: &str) -> Value {
     let all = json(&place.vmtax("vms --json").succeeds().stdout);
     let mut vms = all.as_array().unwrap().iter();
-    vms.find(|vm| vm["name"] == name).unwrap_or_else(|| panic!("no {name} in {all:#}")).clone()
+    vms.find(|vm| vm["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {all:#}"))
+        .clone()
 }
 
 fn missing(vm: &Value, what: &str) -> Value {
@@ -25,11 +27,24 @@ fn missing(vm: &Value, what: &str) -> Value {
 fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
     let place = Place::new();
     // Its QEMU is another user's, who must reach the file.
-    let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix("vmtax-domain")
+        .tempdir_in("/var/tmp")
+        .unwrap();
     let disk = folder.path().join("disk.raw");
-    std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
-    Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
-    let Some(domain) = Domain::start(&place, &disk, "") else { return };
+    std::fs::File::create(&disk)
+        .unwrap()
+        .set_len(8 << 20)
+        .unwrap();
+    Command::new("chmod")
+        .arg("-R")
+        .arg("a+rwX")
+        .arg(folder.path())
+        .status()
+        .unwrap();
+    let Some(domain) = Domain::start(&place, &disk, "") else {
+        return;
+    };
     let uuid = virsh(&["domuuid", &domain.name]).unwrap().trim().to_owned();
 
     let vm = listed(&place, &domain.name);
@@ -37,19 +52,32 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
         (&vm["managed"]["manager"], &vm["managed"]["id"]),
         (&Value::from("libvirt"), &Value::from(uuid.clone()))
     );
-    assert_eq!((&vm["accelerator"], &vm["vcpus"], &vm["memory"]), (&"tcg".into(), &2.into(), &(96u64 << 20).into()));
-    assert_eq!(vm["disks"][0]["file"].as_str().map(PathBuf::from), Some(disk), "{vm:#}");
+    assert_eq!(
+        (&vm["accelerator"], &vm["vcpus"], &vm["memory"]),
+        (&"tcg".into(), &2.into(), &(96u64 << 20).into())
+    );
+    assert_eq!(
+        vm["disks"][0]["file"].as_str().map(PathBuf::from),
+        Some(disk),
+        "{vm:#}"
+    );
     for what in ["monitor", "qemu-guest-agent", "sample-threads"] {
         assert_eq!(missing(&vm, what), Value::Null, "{what}");
     }
     let pid = vm["pid"].as_i64().unwrap() as i32;
     let table = place.vmtax("vms").succeeds().stdout;
-    assert!(table.contains(&domain.name) && table.contains("libvirt"), "{table}");
+    assert!(
+        table.contains(&domain.name) && table.contains("libvirt"),
+        "{table}"
+    );
     let by_part = domain.name.trim_start_matches("vmtax-");
     for name in [&pid.to_string(), &uuid, &domain.name, by_part] {
         assert_eq!(Vm::find(name).unwrap().pid(), pid, "{name}");
     }
-    let words = format!("profile --json --duration 1 --output out --vm {}", domain.name);
+    let words = format!(
+        "profile --json --duration 1 --output out --vm {}",
+        domain.name
+    );
     assert_eq!(json(&place.vmtax(&words).succeeds().stdout)["pid"], pid);
     // So far QEMU's monitor was not used.
     let info = || virsh(&["dominfo", &domain.name]).unwrap();
@@ -57,9 +85,22 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
 
     let vm = Vm::find(&uuid).unwrap();
     let vcpus = vm.monitor().map(Monitor::vcpus).unwrap().unwrap();
-    let expected: Vec<(u32, i32)> = vcpus.iter().copied().filter(|(_, tid)| vm.vcpus().contains(tid)).collect();
-    assert_eq!((vcpus.len(), &vcpus), (2, &expected), "the threads that it names are its own");
-    let refused = vm.monitor().unwrap().of_vcpu(9, "info registers").unwrap_err().to_string();
+    let expected: Vec<(u32, i32)> = vcpus
+        .iter()
+        .copied()
+        .filter(|(_, tid)| vm.vcpus().contains(tid))
+        .collect();
+    assert_eq!(
+        (vcpus.len(), &vcpus),
+        (2, &expected),
+        "the threads that it names are its own"
+    );
+    let refused = vm
+        .monitor()
+        .unwrap()
+        .of_vcpu(9, "info registers")
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("human-monitor-command"), "{refused}");
 
     // A process that claims to be the domain does not get its monitor.
@@ -69,20 +110,43 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
     );
     let false_one = Ends::start("qemu-system-x86_64", &claims);
     let false_pid = false_one.0.id() as i32;
-    until("it runs", || vmtax_vm::running().contains(&false_pid).then_some(()));
+    until("it runs", || {
+        vmtax_vm::running().contains(&false_pid).then_some(())
+    });
     let why = |pid: i32| {
         let facts = Vm::attach(pid).facts().unwrap();
         missing(&serde_json::to_value(facts).unwrap(), "monitor")["why"].to_string()
     };
-    assert!(why(false_pid).contains("is another process"), "{}", why(false_pid));
-    place.vmtax(&format!("profile --vm {uuid}")).fails(&["several VMs", &domain.name]);
+    assert!(
+        why(false_pid).contains("is another process"),
+        "{}",
+        why(false_pid)
+    );
+    place
+        .vmtax(&format!("profile --vm {uuid}"))
+        .fails(&["several VMs", &domain.name]);
     drop(false_one);
 
     // An ordinary user is told what it takes.
     let seen = json(&place.vmtax_as_ordinary_user("vms --json").succeeds().stdout);
-    let seen = seen.as_array().unwrap().iter().find(|vm| vm["pid"] == pid).unwrap();
-    assert!(missing(seen, "sample-threads")["fix"].as_str().unwrap().contains("root"), "{seen:#}");
-    assert_eq!(seen["disks"].as_array().unwrap().len(), 1, "from its command line");
+    let seen = seen
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|vm| vm["pid"] == pid)
+        .unwrap();
+    assert!(
+        missing(seen, "sample-threads")["fix"]
+            .as_str()
+            .unwrap()
+            .contains("root"),
+        "{seen:#}"
+    );
+    assert_eq!(
+        seen["disks"].as_array().unwrap().len(),
+        1,
+        "from its command line"
+    );
 }
 
 #[test]
@@ -93,27 +157,66 @@ fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
     let (socket, marker) = (folder.join("714.qmp"), std::process::id());
     let name = |number: u32| format!("by-hand-{marker}-{number}");
     let qemu = |number: u32, more: &str| {
-        let words = format!("-nodefaults -display none -accel tcg -m 64 -name {} -S {more}", name(number));
+        let words = format!(
+            "-nodefaults -display none -accel tcg -m 64 -name {} -S {more}",
+            name(number)
+        );
         Ends::start("qemu-system-x86_64", &words)
     };
-    let monitor =
-        format!("-chardev socket,id=qmp,path={},server=on,wait=off -mon chardev=qmp,mode=control", socket.display());
+    let monitor = format!(
+        "-chardev socket,id=qmp,path={},server=on,wait=off -mon chardev=qmp,mode=control",
+        socket.display()
+    );
     let (first, second) = (qemu(1, &monitor), qemu(2, ""));
     let pids = [first.0.id() as i32, second.0.id() as i32];
-    until("both run", || (vmtax_vm::running().iter().filter(|pid| pids.contains(pid)).count() == 2).then_some(()));
-    until("the monitor answers", || Vm::attach(pids[0]).monitor().map(|_| ()));
+    until("both run", || {
+        (vmtax_vm::running()
+            .iter()
+            .filter(|pid| pids.contains(pid))
+            .count()
+            == 2)
+            .then_some(())
+    });
+    until("the monitor answers", || {
+        Vm::attach(pids[0]).monitor().map(|_| ())
+    });
 
     let vm = listed(&place, &name(1));
-    assert_eq!((&vm["managed"]["manager"], &vm["managed"]["id"]), (&"proxmox".into(), &"714".into()));
-    assert!(vm["version"].is_string() && missing(&vm, "monitor").is_null(), "{vm:#}");
-    assert!(missing(&listed(&place, &name(2)), "monitor")["fix"].as_str().unwrap().contains("-qmp"));
-    for name in [&pids[0].to_string(), &name(1), "714", socket.to_str().unwrap()] {
+    assert_eq!(
+        (&vm["managed"]["manager"], &vm["managed"]["id"]),
+        (&"proxmox".into(), &"714".into())
+    );
+    assert!(
+        vm["version"].is_string() && missing(&vm, "monitor").is_null(),
+        "{vm:#}"
+    );
+    assert!(
+        missing(&listed(&place, &name(2)), "monitor")["fix"]
+            .as_str()
+            .unwrap()
+            .contains("-qmp")
+    );
+    for name in [
+        &pids[0].to_string(),
+        &name(1),
+        "714",
+        socket.to_str().unwrap(),
+    ] {
         assert_eq!(Vm::find(name).unwrap().pid(), pids[0], "{name}");
     }
     let shared = format!("by-hand-{marker}");
-    place.vmtax(&format!("profile --vm {shared}")).fails(&["several VMs", &name(1), &name(2), "by its PID"]);
-    place.vmtax("profile --vm no-such-vm").fails(&["no VM is", &name(1), "vmtax vms"]);
-    place.vmtax("profile --vm a --pid 1").fails(&["--vm", "cannot be used with"]);
+    place.vmtax(&format!("profile --vm {shared}")).fails(&[
+        "several VMs",
+        &name(1),
+        &name(2),
+        "by its PID",
+    ]);
+    place
+        .vmtax("profile --vm no-such-vm")
+        .fails(&["no VM is", &name(1), "vmtax vms"]);
+    place
+        .vmtax("profile --vm a --pid 1")
+        .fails(&["--vm", "cannot be used with"]);
     // A socket serves one client: vmtax, whose handle stays, leaves it to others.
     let held = Vm::attach(pids[0]);
     assert!(held.monitor().is_some());
@@ -127,5 +230,8 @@ fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
     drop(visitor);
     drop(first);
     let gone = held.monitor().unwrap().vcpus().unwrap_err().to_string();
-    assert!(gone.contains("No such file") || gone.contains("refused"), "{gone}");
+    assert!(
+        gone.contains("No such file") || gone.contains("refused"),
+        "{gone}"
+    );
 }

@@ -15,7 +15,10 @@ const REQUESTS: u64 = 40;
 /// What is planted, by the name of its variant: the disk's settings.
 const PLANTS: [(&str, &str); 10] = [
     ("nothing", "aio = 'threads'"),
-    ("throttled", "aio = 'threads', 'throttling.iops-total' = LIMIT"),
+    (
+        "throttled",
+        "aio = 'threads', 'throttling.iops-total' = LIMIT",
+    ),
     ("slow-disk", "driver = 'null-co', latency-ns = DELAY"),
     ("before", "aio = 'threads', x-planted = 'before'"),
     ("after", "aio = 'threads', x-planted = 'after'"),
@@ -39,12 +42,22 @@ fn measured() -> Value {
             qemu.display()
         );
         for (name, set) in PLANTS {
-            let set = set.replace("LIMIT", &format!("'{LIMIT}'")).replace("DELAY", &format!("'{DELAY}'"));
+            let set = set
+                .replace("LIMIT", &format!("'{LIMIT}'"))
+                .replace("DELAY", &format!("'{DELAY}'"));
             plan += &format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
         }
         let plan = place.put("plan.toml", plan);
-        let run = place.program(release()).words("layers --json --dir").arg(place.runs()).arg(plan);
-        fs::write(folder.join("report.json"), run.start(400).outcome().exits(0).stdout).unwrap();
+        let run = place
+            .program(release())
+            .words("layers --json --dir")
+            .arg(place.runs())
+            .arg(plan);
+        fs::write(
+            folder.join("report.json"),
+            run.start(400).outcome().exits(0).stdout,
+        )
+        .unwrap();
     });
     json(&fs::read_to_string(folder.join("report.json")).unwrap())
 }
@@ -61,13 +74,30 @@ const MEASURES: [&str; 2] = ["p50_ns", "mean_ns"];
 /// A variant's time by `layer/state`, ns.
 fn times(report: &Value, variant: &str, measure: &str) -> BTreeMap<String, f64> {
     let columns = report["findings"]["columns"].as_array().unwrap();
-    let column = columns.iter().find(|c| c["variant"] == variant).unwrap_or_else(|| panic!("no column {variant}"));
+    let column = columns
+        .iter()
+        .find(|c| c["variant"] == variant)
+        .unwrap_or_else(|| panic!("no column {variant}"));
     let matched = &column["matched"];
-    assert_eq!(matched["operations"], ROUNDS * REQUESTS, "{variant}: {matched}");
-    assert!(matched["joined"].as_u64() >= Some(ROUNDS * REQUESTS * 9 / 10), "{variant}: {matched}");
-    let mut times = BTreeMap::from([("unexplained".to_owned(), column["unexplained_ns"].as_f64().unwrap())]);
+    assert_eq!(
+        matched["operations"],
+        ROUNDS * REQUESTS,
+        "{variant}: {matched}"
+    );
+    assert!(
+        matched["joined"].as_u64() >= Some(ROUNDS * REQUESTS * 9 / 10),
+        "{variant}: {matched}"
+    );
+    let mut times = BTreeMap::from([(
+        "unexplained".to_owned(),
+        column["unexplained_ns"].as_f64().unwrap(),
+    )]);
     for row in column["rows"].as_array().unwrap() {
-        let key = format!("{}/{}", row["layer"].as_str().unwrap(), row["state"].as_str().unwrap());
+        let key = format!(
+            "{}/{}",
+            row["layer"].as_str().unwrap(),
+            row["state"].as_str().unwrap()
+        );
         *times.entry(key).or_default() += row["time"][measure].as_f64().unwrap();
     }
     times
@@ -95,19 +125,35 @@ fn lies(report: &Value, variant: &str, place: &str, delay: f64) -> Result<(), St
     let tenth = delay / 10.0;
     // A limit lets one request through in so long: what its own way takes of that, it does not wait. On a busy machine that
     // is a third.
-    let short = if variant.ends_with("limit") || variant == "throttled" { delay * 0.35 } else { tenth };
+    let short = if variant.ends_with("limit") || variant == "throttled" {
+        delay * 0.35
+    } else {
+        tenth
+    };
     let tries = MEASURES.map(|measure| {
         let grown = grown(report, variant, measure);
         let is_there = |key: &str| key == place || key.split('/').any(|part| part == place);
-        let there: f64 = grown.iter().filter(|(key, _)| is_there(key)).map(|(_, ns)| ns).sum();
+        let there: f64 = grown
+            .iter()
+            .filter(|(key, _)| is_there(key))
+            .map(|(_, ns)| ns)
+            .sum();
         let found = (delay - short..=delay + tenth).contains(&there)
-            && grown.iter().all(|(key, ns)| is_there(key) || ns.abs() <= tenth);
-        (found, format!("{measure}: {there:.0} in {place} of {grown:#.0?}"))
+            && grown
+                .iter()
+                .all(|(key, ns)| is_there(key) || ns.abs() <= tenth);
+        (
+            found,
+            format!("{measure}: {there:.0} in {place} of {grown:#.0?}"),
+        )
     });
     if tries.iter().any(|(found, _)| *found) {
         return Ok(());
     }
-    Err(format!("{delay:.0} ns as {variant}\n{}\n{}", tries[0].1, tries[1].1))
+    Err(format!(
+        "{delay:.0} ns as {variant}\n{}\n{}",
+        tries[0].1, tries[1].1
+    ))
 }
 
 /// What a limit of the rate adds: a request takes as long as the limit says, whatever it took before.
@@ -122,7 +168,14 @@ fn waits_for(report: &Value, variant: &str, place: &str, period: f64) -> Result<
 #[test]
 #[ignore = "needs root"]
 fn qemus_throttling_is_found_in_qemu() {
-    found(|run| waits_for(run, "throttled", "qemu/waiting", 1e9 / LIMIT.parse::<f64>().unwrap()));
+    found(|run| {
+        waits_for(
+            run,
+            "throttled",
+            "qemu/waiting",
+            1e9 / LIMIT.parse::<f64>().unwrap(),
+        )
+    });
 }
 
 #[test]
@@ -165,7 +218,14 @@ fn an_event_loop_without_a_cpu_is_runnable_and_nothing_else() {
 #[test]
 #[ignore = "needs root"]
 fn a_limit_of_the_guests_block_layer_is_found_in_the_guests_kernel() {
-    found(|run| waits_for(run, "guest-limit", "guest-kernel/waiting", LIMIT_MS as f64 * 1e6));
+    found(|run| {
+        waits_for(
+            run,
+            "guest-limit",
+            "guest-kernel/waiting",
+            LIMIT_MS as f64 * 1e6,
+        )
+    });
 }
 
 #[test]
@@ -177,7 +237,14 @@ fn a_task_that_takes_the_guests_cpu_is_found_as_such() {
         // While the hog waits for the host, for a CPU or for QEMU's lock, the workload's task waits for that too; and
         // an interrupt whose work is left to a task of the kernel's waits as long, and the workload's task for it.
         let grown = grown(run, "guest-hog", "mean_ns");
-        let runnable = grown.get("guest-kernel/guest-runnable").copied().unwrap_or_default();
-        if runnable > delay / 5.0 { Ok(()) } else { Err(format!("{grown:#.0?}")) }
+        let runnable = grown
+            .get("guest-kernel/guest-runnable")
+            .copied()
+            .unwrap_or_default();
+        if runnable > delay / 5.0 {
+            Ok(())
+        } else {
+            Err(format!("{grown:#.0?}"))
+        }
     });
 }

@@ -9,7 +9,8 @@ const READS: u64 = 300;
 
 fn profile(place: &Place, out: &str, words: &str) -> Value {
     let (guest, qemu) = (kernel().options(), qemu().display());
-    let words = format!("profile --json --machine tcg --qemu {qemu} {guest} --output {out} {words}");
+    let words =
+        format!("profile --json --machine tcg --qemu {qemu} {guest} --output {out} {words}");
     json(&place.vmtax(&words).succeeds().stdout)
 }
 
@@ -25,11 +26,19 @@ fn each_system_call_of_the_guest_is_counted() {
     // As many as the workload says it made, and no other process makes any.
     assert_eq!(reads[0]["calls"], READS, "{}", reads[0]);
     let ns = |name: &str| reads[0][name].as_f64().unwrap();
-    assert!(ns("min_ns") > 1000.0 && ns("min_ns") <= ns("avg_ns") && ns("avg_ns") <= ns("max_ns"), "{}", reads[0]);
+    assert!(
+        ns("min_ns") > 1000.0 && ns("min_ns") <= ns("avg_ns") && ns("avg_ns") <= ns("max_ns"),
+        "{}",
+        reads[0]
+    );
     assert!((ns("total_ns") / READS as f64 - ns("avg_ns")).abs() < 1.0);
     assert_eq!(calls["lost"], 0);
     // It was measured; what it is depends on the machine.
-    assert!(calls["added_ns"].as_f64().is_some_and(|ns| ns < 1e6), "{}", calls["added_ns"]);
+    assert!(
+        calls["added_ns"].as_f64().is_some_and(|ns| ns < 1e6),
+        "{}",
+        calls["added_ns"]
+    );
     // A line each, the same figures.
     let lines = fs::read_to_string(place.path("out/guest-syscalls.jsonl")).unwrap();
     let lines: Vec<Value> = lines.lines().map(json).collect();
@@ -45,41 +54,89 @@ fn both_sides_come_into_one_picture() {
     let share = |f: &Value| f["self"]["share"].as_f64().unwrap();
     let first = &guest["functions"][0];
     // All that the workload does is look for primes.
-    assert!(first["name"].as_str().unwrap().ends_with("cpu::primes") && share(first) > 0.5, "{first:#}");
+    assert!(
+        first["name"].as_str().unwrap().ends_with("cpu::primes") && share(first) > 0.5,
+        "{first:#}"
+    );
     assert_eq!(first["layer"], "guest-user");
-    assert!(guest["threads"].as_array().unwrap().iter().any(|t| t["name"] == "cpu"), "{:#}", guest["threads"]);
+    assert!(
+        guest["threads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|t| t["name"] == "cpu"),
+        "{:#}",
+        guest["threads"]
+    );
     assert_eq!(guest["calls"], Value::Null);
 
     let joined = &guest["joined"];
     assert!(joined["in_guest"].as_u64().unwrap() > 20, "{joined}");
-    assert!(joined["joined"]["share"].as_f64().unwrap() > 0.5, "{joined}");
+    assert!(
+        joined["joined"]["share"].as_f64().unwrap() > 0.5,
+        "{joined}"
+    );
     let whole = fs::read_to_string(place.path("out/with-guest.folded")).unwrap();
     let (mut all, mut together) = (0, 0);
     for line in whole.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
         let count: u64 = count.parse().unwrap();
         all += count;
-        let on_top = stack.split_once(";[translated code]_[j];task cpu_[g];").map(|(_, guest)| guest);
-        together += if on_top.is_some_and(|guest| guest.contains("cpu::primes_[g]")) { count } else { 0 };
+        let on_top = stack
+            .split_once(";[translated code]_[j];task cpu_[g];")
+            .map(|(_, guest)| guest);
+        together += if on_top.is_some_and(|guest| guest.contains("cpu::primes_[g]")) {
+            count
+        } else {
+            0
+        };
     }
-    assert_eq!(all, found["samples"], "no sample of QEMU's is lost or counted twice");
-    assert!(together as f64 > 0.3 * all as f64, "{together} of {all}: {whole}");
+    assert_eq!(
+        all, found["samples"],
+        "no sample of QEMU's is lost or counted twice"
+    );
+    assert!(
+        together as f64 > 0.3 * all as f64,
+        "{together} of {all}: {whole}"
+    );
     // What TCG's vCPU does adds up.
     let parts = found["tcg"].as_array().unwrap();
-    let of =
-        |part: &str| parts.iter().find(|p| p["part"] == part).map_or(0, |p| p["share"]["samples"].as_u64().unwrap());
-    let vcpu = found["threads"].as_array().unwrap().iter().find(|t| t["translated"] != 0).unwrap();
-    let sum: u64 = parts.iter().map(|p| p["share"]["samples"].as_u64().unwrap()).sum();
+    let of = |part: &str| {
+        parts
+            .iter()
+            .find(|p| p["part"] == part)
+            .map_or(0, |p| p["share"]["samples"].as_u64().unwrap())
+    };
+    let vcpu = found["threads"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|t| t["translated"] != 0)
+        .unwrap();
+    let sum: u64 = parts
+        .iter()
+        .map(|p| p["share"]["samples"].as_u64().unwrap())
+        .sum();
     assert_eq!(vcpu["share"]["samples"], sum, "{parts:#?}");
     // The workload works in doubles, for which translated code calls helpers.
-    assert!((of("translated") + of("helpers")) * 2 > sum && of("translated") == vcpu["translated"], "{parts:#?}");
+    assert!(
+        (of("translated") + of("helpers")) * 2 > sum && of("translated") == vcpu["translated"],
+        "{parts:#?}"
+    );
     assert!(place.path("out/profile.pb.gz").metadata().unwrap().len() > 1000);
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
     assert!(page.contains("Flame graph, QEMU and its guest") && page.contains("cpu::primes"));
     let firefox = json(&fs::read_to_string(place.path("out/firefox.json")).unwrap());
-    let processes: Vec<&str> =
-        firefox["threads"].as_array().unwrap().iter().filter_map(|t| t["processName"].as_str()).collect();
-    assert!(processes.contains(&"guest") && processes.iter().any(|p| p.starts_with("qemu-system")), "{processes:?}");
+    let processes: Vec<&str> = firefox["threads"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|t| t["processName"].as_str())
+        .collect();
+    assert!(
+        processes.contains(&"guest") && processes.iter().any(|p| p.starts_with("qemu-system")),
+        "{processes:?}"
+    );
     place.nothing_is_left();
 }
 
@@ -96,13 +153,23 @@ fn known_shares_are_found_inside_a_guest() {
     );
     // It ends itself by a signal.
     place.vmtax(&words).outcome().exits(142);
-    let written = files_below(&runs).into_iter().find(|file| file.ends_with("profile.json")).unwrap();
+    let written = files_below(&runs)
+        .into_iter()
+        .find(|file| file.ends_with("profile.json"))
+        .unwrap();
     let found = json(&fs::read_to_string(written).unwrap());
     has_known_shares(&found["guest"], KNOWN.map(|(name, _)| name));
     let functions = found["guest"]["functions"].as_array().unwrap();
     let fifty = functions.iter().find(|f| f["name"] == "fifty").unwrap();
-    assert!(fifty["module"].as_str().unwrap().ends_with("/known") && fifty["layer"] == "guest-user", "{fifty}");
-    assert!(found["guest"]["unwound"]["share"].as_f64().unwrap() > 0.8, "{:#}", found["guest"]["unwound"]);
+    assert!(
+        fifty["module"].as_str().unwrap().ends_with("/known") && fifty["layer"] == "guest-user",
+        "{fifty}"
+    );
+    assert!(
+        found["guest"]["unwound"]["share"].as_f64().unwrap() > 0.8,
+        "{:#}",
+        found["guest"]["unwound"]
+    );
     place.nothing_is_left();
 }
 
@@ -115,5 +182,7 @@ fn who_does_not_want_it_has_none_and_who_cannot_is_told() {
     place
         .vmtax("profile --machine micro-tcg --syscalls -- disk")
         .fails(&["micro-tcg has no system calls", "--machine"]);
-    place.vmtax("profile --pid 1 --syscalls").fails(&["--syscalls", "--pid"]);
+    place
+        .vmtax("profile --pid 1 --syscalls")
+        .fails(&["--syscalls", "--pid"]);
 }

@@ -16,7 +16,10 @@ fn a_thread_that_nothing_interrupts_is_told_by_its_call() {
                   time.sleep(60)";
     let running = place.program("python3").arg("-c").arg(script).start(60);
     running.settled();
-    let words = format!("profile --json --duration 1 --wall-hz 49 --stop-threads --output out --pid {}", running.pid());
+    let words = format!(
+        "profile --json --duration 1 --wall-hz 49 --stop-threads --output out --pid {}",
+        running.pid()
+    );
     let wall = &json(&place.vmtax(&words).succeeds().stdout)["wall"];
     let wait = &wall["threads"][0]["waits"][0];
     assert_eq!(wait["call"], "clone", "{wall:#}");
@@ -30,17 +33,37 @@ fn no_thread_is_stopped_unless_asked_for() {
     let running = place.program(&program).start(60);
     running.settled();
     let words = |more: &str| format!("profile --json --duration 2 {more} --pid {}", running.pid());
-    let found = json(&place.vmtax(&words("--wall-hz 199 --output out")).succeeds().stdout);
+    let found = json(
+        &place
+            .vmtax(&words("--wall-hz 199 --output out"))
+            .succeeds()
+            .stdout,
+    );
     let wall = &found["wall"];
-    assert!(wall["pauses"]["count"] == 0 && wall["pauses"]["unstopped"] == wall["samples"], "{wall:#}");
+    assert!(
+        wall["pauses"]["count"] == 0 && wall["pauses"]["unstopped"] == wall["samples"],
+        "{wall:#}"
+    );
     // What a thread waits for is known all the same, with its stack.
     let states = found["states"]["threads"].as_array().unwrap();
-    let of = |name: &str| states.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("{states:#?}"));
+    let of = |name: &str| {
+        states
+            .iter()
+            .find(|t| t["name"] == name)
+            .unwrap_or_else(|| panic!("{states:#?}"))
+    };
     let wait = &of("known")["waits"][0];
-    assert!(wait["reason"] == "lock" && wait["below"] == "waits_for_lock", "{states:#?}");
+    assert!(
+        wait["reason"] == "lock" && wait["below"] == "waits_for_lock",
+        "{states:#?}"
+    );
     assert!(wait["fraction"].as_f64().unwrap() > 0.99, "{states:#?}");
     // Only root traces the scheduler.
-    let source = if is_root() { "scheduler-events-then-counters" } else { "scheduler-counters" };
+    let source = if is_root() {
+        "scheduler-events-then-counters"
+    } else {
+        "scheduler-counters"
+    };
     assert_eq!(found["states"]["source"], source);
     let burner = of("burner");
     let busy = burner["running"].as_f64().unwrap() + burner["runnable"].as_f64().unwrap();
@@ -48,15 +71,39 @@ fn no_thread_is_stopped_unless_asked_for() {
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
     assert!(page.contains("none of which stopped a thread"));
     // With stops, what they will cost is said first; one that is too long ends them, and sampling goes on.
-    let outcome = place.vmtax(&words("--wall-hz 99 --stop-threads=1ms --output stopped")).start(60).outcome().exits(0);
-    let outcome = outcome.says("2 threads of process").says("99 times a second: expected").says("ends stopping");
+    let outcome = place
+        .vmtax(&words("--wall-hz 99 --stop-threads=1ms --output stopped"))
+        .start(60)
+        .outcome()
+        .exits(0);
+    let outcome = outcome
+        .says("2 threads of process")
+        .says("99 times a second: expected")
+        .says("ends stopping");
     let stopped = &json(&outcome.stdout)["wall"];
-    let (count, ended) = (stopped["pauses"]["count"].as_u64().unwrap(), &stopped["stops_ended"]);
-    assert!(count > 0 && (ended.is_null() == (stopped["pauses"]["max_ns"].as_f64() <= Some(1e6))), "{stopped:#}");
+    let (count, ended) = (
+        stopped["pauses"]["count"].as_u64().unwrap(),
+        &stopped["stops_ended"],
+    );
+    assert!(
+        count > 0 && (ended.is_null() == (stopped["pauses"]["max_ns"].as_f64() <= Some(1e6))),
+        "{stopped:#}"
+    );
     // As others see it: it does not even attach.
-    if std::process::Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success()) {
-        let strace = place.program("strace").words("-f -qq -e trace=ptrace -o calls").arg(binary());
-        strace.words(&words("--output traced")).start(60).outcome().exits(0);
+    if std::process::Command::new("strace")
+        .arg("-V")
+        .output()
+        .is_ok_and(|out| out.status.success())
+    {
+        let strace = place
+            .program("strace")
+            .words("-f -qq -e trace=ptrace -o calls")
+            .arg(binary());
+        strace
+            .words(&words("--output traced"))
+            .start(60)
+            .outcome()
+            .exits(0);
         let calls = fs::read_to_string(place.path("calls")).unwrap();
         assert!(!calls.contains("ptrace("), "{calls}");
     }
@@ -66,17 +113,31 @@ fn no_thread_is_stopped_unless_asked_for() {
 #[test]
 fn a_process_that_is_stopped_meanwhile_did_not_run_all_the_time() {
     let place = Place::new();
-    let running = place.program("sh").arg("-c").arg("while :; do :; done").start(60);
+    let running = place
+        .program("sh")
+        .arg("-c")
+        .arg("while :; do :; done")
+        .start(60);
     running.settled();
-    let words = format!("profile --json --duration 5 --output out --pid {}", running.pid());
+    let words = format!(
+        "profile --json --duration 5 --output out --pid {}",
+        running.pid()
+    );
     let mut profile = place.vmtax(&words).start(60);
-    profile.until("samples are taken", |place| place.path("out").exists().then_some(()));
+    profile.until("samples are taken", |place| {
+        place.path("out").exists().then_some(())
+    });
     std::thread::sleep(std::time::Duration::from_millis(1500));
     running.signal(Signal::STOP);
     let found = json(&profile.outcome().exits(0).stdout);
     running.signal(Signal::CONT);
     let states = &found["states"];
-    assert!(states["seconds"].as_f64().is_some_and(|seconds| seconds > 4.0), "{states:#}");
+    assert!(
+        states["seconds"]
+            .as_f64()
+            .is_some_and(|seconds| seconds > 4.0),
+        "{states:#}"
+    );
     let thread = &states["threads"][0];
     let busy = thread["running"].as_f64().unwrap() + thread["runnable"].as_f64().unwrap();
     assert!((0.1..0.7).contains(&busy), "{states:#}");
@@ -91,9 +152,17 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let found = profile(&place, &running, "out", "--wall-hz 199 --stop-threads=1s");
     let wall = &found["wall"];
     let threads = wall["threads"].as_array().unwrap();
-    let of = |name: &str| threads.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("{wall:#}"));
+    let of = |name: &str| {
+        threads
+            .iter()
+            .find(|t| t["name"] == name)
+            .unwrap_or_else(|| panic!("{wall:#}"))
+    };
     let (burner, main) = (of("burner"), of("known"));
-    assert!(burner["runs"]["share"].as_f64().unwrap() > 0.95, "{burner:#}");
+    assert!(
+        burner["runs"]["share"].as_f64().unwrap() > 0.95,
+        "{burner:#}"
+    );
     let wait = &main["waits"][0];
     assert_eq!(
         (&wait["reason"], &wait["call"], &wait["below"]),
@@ -102,23 +171,41 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     assert!(wait["share"]["share"].as_f64().unwrap() > 0.99, "{main:#}");
     // One that waits on is stopped once, not at each of the moments.
     let pauses = &wall["pauses"];
-    let (moments, unstopped) = (wall["moments"].as_u64().unwrap(), pauses["unstopped"].as_u64().unwrap());
+    let (moments, unstopped) = (
+        wall["moments"].as_u64().unwrap(),
+        pauses["unstopped"].as_u64().unwrap(),
+    );
     assert!(moments > 20 && unstopped + 3 >= moments, "{wall:#}");
-    assert!(wall["unwound"]["share"].as_f64().unwrap() > 0.98, "{wall:#}");
+    assert!(
+        wall["unwound"]["share"].as_f64().unwrap() > 0.98,
+        "{wall:#}"
+    );
     let states = found["states"]["threads"].as_array().unwrap();
-    let waits = states.iter().find(|t| t["name"] == "known").map(|t| &t["waits"][0]).unwrap();
-    assert!(waits["reason"] == "lock" && waits["below"] == "waits_for_lock", "{states:#?}");
+    let waits = states
+        .iter()
+        .find(|t| t["name"] == "known")
+        .map(|t| &t["waits"][0])
+        .unwrap();
+    assert!(
+        waits["reason"] == "lock" && waits["below"] == "waits_for_lock",
+        "{states:#?}"
+    );
     assert!(waits["fraction"].as_f64().unwrap() > 0.99, "{states:#?}");
     // What runs has the same shares by the clock.
     let folded = fs::read_to_string(place.path("out/wall.folded")).unwrap();
     let count = |part: &str| -> f64 {
         let lines = folded.lines().filter(|line| line.contains(part));
-        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+        lines
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap())
+            .sum()
     };
     let fifty = count(";caller;fifty") / count("burner;");
     assert!((fifty - 0.5).abs() < 0.15, "{folded}");
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
-    assert!(page.contains("Thread states over") && page.matches("data:image/svg+xml;base64,").count() == 2);
+    assert!(
+        page.contains("Thread states over")
+            && page.matches("data:image/svg+xml;base64,").count() == 2
+    );
     // The one who was checked goes on, and keeps its signals.
     running.signal(crate::common::Signal::TERM);
     assert_eq!(running.outcome().status, None);
@@ -132,15 +219,31 @@ fn causes_on_one_cpu(threads: u32, hogs: usize) -> (Vec<RunQueueCause>, CpuConte
                   for (int i = 1; i < atoi(words[1]); i++) pthread_create(&thread, 0, burn, 0);\n    return burn(0) != 0;\n}\n";
     let program = compiled(&place, "burners", source, &["-pthread"]);
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let cpus = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
     let cpu = cpus.trim().split([',', '-']).next_back().unwrap();
-    let burn = |threads: u32| Ends::start("taskset", &format!("-c {cpu} {} {threads}", program.display()));
-    let (burning, _hogs) = (burn(threads), (0..hogs).map(|_| burn(1)).collect::<Vec<_>>());
+    let burn = |threads: u32| {
+        Ends::start(
+            "taskset",
+            &format!("-c {cpu} {} {threads}", program.display()),
+        )
+    };
+    let (burning, _hogs) = (
+        burn(threads),
+        (0..hogs).map(|_| burn(1)).collect::<Vec<_>>(),
+    );
     until("all threads run", || {
-        let tasks = fs::read_dir(format!("/proc/{}/task", burning.0.id())).ok()?.count();
+        let tasks = fs::read_dir(format!("/proc/{}/task", burning.0.id()))
+            .ok()?
+            .count();
         (tasks == threads as usize).then_some(())
     });
-    let words = format!("profile --pid {} --duration 3 --json --output out", burning.0.id());
+    let words = format!(
+        "profile --pid {} --duration 3 --json --output out",
+        burning.0.id()
+    );
     let found = json(&place.vmtax(&words).succeeds().stdout);
     let contention: CpuContention = serde_json::from_value(found["states"]["contention"].clone())
         .unwrap_or_else(|why| panic!("{why}: {:#}", found["states"]));
@@ -151,8 +254,14 @@ fn causes_on_one_cpu(threads: u32, hogs: usize) -> (Vec<RunQueueCause>, CpuConte
 #[test]
 fn threads_that_share_one_cpu_wait_for_each_other() {
     let (causes, found) = causes_on_one_cpu(4, 0);
-    assert!(causes.contains(&RunQueueCause::OwnThreads) && !causes.contains(&RunQueueCause::Quota), "{found:?}");
-    assert!(found.waited > 1.0 && found.own[0] == found.own[1], "{found:?}");
+    assert!(
+        causes.contains(&RunQueueCause::OwnThreads) && !causes.contains(&RunQueueCause::Quota),
+        "{found:?}"
+    );
+    assert!(
+        found.waited > 1.0 && found.own[0] == found.own[1],
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -181,28 +290,63 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     assert!(found, "{:#}", last["schedule"]);
     // What was never given back has its holder, too.
     let futexes = last["schedule"]["futexes"].as_array().unwrap();
-    let kept = futexes.iter().find(|f| f["below"] == "waits_for_lock").unwrap_or_else(|| panic!("{futexes:#?}"));
-    assert!(kept["holder"]["name"] == "burner" && kept["wakers"].as_array().unwrap().is_empty(), "{kept:#}");
+    let kept = futexes
+        .iter()
+        .find(|f| f["below"] == "waits_for_lock")
+        .unwrap_or_else(|| panic!("{futexes:#?}"));
+    assert!(
+        kept["holder"]["name"] == "burner" && kept["wakers"].as_array().unwrap().is_empty(),
+        "{kept:#}"
+    );
     let page = fs::read_to_string(place.path("traced-0/report.html")).unwrap();
     assert!(page.contains("Threads by scheduler events") && page.contains("held by burner"));
-    place.vmtax(&format!("profile --trace-duration x --pid {}", running.pid())).fails(&["--trace-duration"]);
-    let without = format!("profile --trace-duration 0 --duration 0.5 --json --output none --pid {}", running.pid());
+    place
+        .vmtax(&format!(
+            "profile --trace-duration x --pid {}",
+            running.pid()
+        ))
+        .fails(&["--trace-duration"]);
+    let without = format!(
+        "profile --trace-duration 0 --duration 0.5 --json --output none --pid {}",
+        running.pid()
+    );
     assert!(json(&place.vmtax(&without).succeeds().stdout)["schedule"].is_null());
 }
 
 /// Whether "waiter" is blocked about 70 % of the time on the lock that "holder" has.
 fn is_as_planted(schedule: &Value) -> bool {
     let threads = schedule["threads"].as_array().unwrap();
-    let of = |name: &str| threads.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("{schedule:#}"));
+    let of = |name: &str| {
+        threads
+            .iter()
+            .find(|t| t["name"] == name)
+            .unwrap_or_else(|| panic!("{schedule:#}"))
+    };
     let number = |value: &Value| value.as_f64().unwrap();
-    let on = of("waiter")["on"].as_array().unwrap().iter().find(|on| on["call"] == "futex");
+    let on = of("waiter")["on"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|on| on["call"] == "futex");
     let Some(on) = on else { return false };
     let futexes = schedule["futexes"].as_array().unwrap();
-    let lock = futexes.iter().find(|f| f["address"] == on["futex"]).unwrap();
+    let lock = futexes
+        .iter()
+        .find(|f| f["address"] == on["futex"])
+        .unwrap();
     let wakers = lock["wakers"].as_array().unwrap();
-    let names = |list: &Value| list.as_array().unwrap().iter().map(|t| t["name"].clone()).collect::<Vec<_>>();
+    let names = |list: &Value| {
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|t| t["name"].clone())
+            .collect::<Vec<_>>()
+    };
     let calls = of("holder")["calls"].as_array().unwrap();
-    let slept = calls.iter().find(|call| call["name"] == "clock_nanosleep").map(|call| number(&call["mean_ns"]));
+    let slept = calls
+        .iter()
+        .find(|call| call["name"] == "clock_nanosleep")
+        .map(|call| number(&call["mean_ns"]));
     (0.6..0.8).contains(&number(&on["share"]))
         && number(&of("holder")["blocked"]) > 0.8
         && names(&lock["waiters"]) == ["waiter"]

@@ -7,7 +7,12 @@ use std::path::PathBuf;
 #[test]
 fn a_qemu_that_hangs_and_half_a_kernel_are_refused() {
     let place = Place::new();
-    let run = |option: &str, file: PathBuf| place.run("cpu --machine tcg --rounds 1").arg(option).arg(file);
+    let run = |option: &str, file: PathBuf| {
+        place
+            .run("cpu --machine tcg --rounds 1")
+            .arg(option)
+            .arg(file)
+    };
     run("--qemu", place.script("hanging", "sleep 60")).fails(&["did not answer `--version`"]);
     let whole = fs::read(&kernel().image).unwrap();
     run("--kernel", place.put("half", &whole[..whole.len() / 2])).fails(&["half: ", "bytes"]);
@@ -25,8 +30,14 @@ fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
 
     // The same image under another release.
     let mut image = fs::read(&whole.image).unwrap();
-    let (old, new) = (whole.release.as_bytes(), whole.release.replace(|c: char| c.is_ascii_digit(), "7"));
-    let at = image[..1 << 16].windows(old.len()).position(|bytes| bytes == old).unwrap();
+    let (old, new) = (
+        whole.release.as_bytes(),
+        whole.release.replace(|c: char| c.is_ascii_digit(), "7"),
+    );
+    let at = image[..1 << 16]
+        .windows(old.len())
+        .position(|bytes| bytes == old)
+        .unwrap();
     image[at..at + old.len()].copy_from_slice(new.as_bytes());
     let other = place.put("other", image);
     let modules = whole.modules.display();
@@ -34,7 +45,11 @@ fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
     run(&both).fails(&[&format!("is Linux {new}"), &whole.release, "--modules"]);
 
     fs::create_dir(place.path("empty")).unwrap();
-    let empty = format!("--kernel {} --modules {}", whole.image.display(), place.path("empty").display());
+    let empty = format!(
+        "--kernel {} --modules {}",
+        whole.image.display(),
+        place.path("empty").display()
+    );
     run(&empty).fails(&["holds no kernel modules"]);
     run(&format!("--modules {modules}")).fails(&["--kernel"]);
 }
@@ -43,7 +58,10 @@ fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
 fn recordings_that_cannot_be_written_are_said_so() {
     let place = Place::new();
     let plan = "run cpu cpu.time=0.05 --machine native --rounds 1 --dir";
-    place.vmtax_as_ordinary_user(plan).arg("/sys/runs").fails(&["cannot write /sys/runs"]);
+    place
+        .vmtax_as_ordinary_user(plan)
+        .arg("/sys/runs")
+        .fails(&["cannot write /sys/runs"]);
 }
 
 #[test]
@@ -52,8 +70,16 @@ fn no_space_is_said_with_numbers() {
     let plan = "fileio fileio.total-size=100T --rounds 1 --machine";
     // A file natively; in a guest its disk too, with ext4's own structures.
     for (machines, mib) in [("native", "104857600 MiB"), ("native,tcg", "220201")] {
-        let outcome = place.run(plan).arg(machines).fails(&["MiB are free", "MiB", "--dir", "fileio.total-size"]);
-        assert!(outcome.stderr.contains(mib), "{mib} is not in it: {outcome}");
+        let outcome = place.run(plan).arg(machines).fails(&[
+            "MiB are free",
+            "MiB",
+            "--dir",
+            "fileio.total-size",
+        ]);
+        assert!(
+            outcome.stderr.contains(mib),
+            "{mib} is not in it: {outcome}"
+        );
     }
 }
 
@@ -61,7 +87,9 @@ fn no_space_is_said_with_numbers() {
 fn a_damaged_recording_is_refused_with_a_fix() {
     let place = Place::new();
     let report = |folder: PathBuf| place.vmtax("report").arg(folder);
-    place.run("cpu cpu.time=0.05 --machine native --rounds 2").succeeds();
+    place
+        .run("cpu cpu.time=0.05 --machine native --rounds 2")
+        .succeeds();
     let folder = place.recording();
 
     // A damaged trial costs that trial.
@@ -70,14 +98,22 @@ fn a_damaged_recording_is_refused_with_a_fix() {
     fs::write(&trial, &whole[..whole.len() / 2]).unwrap();
     let json = json(&report(folder.clone()).arg("--json").succeeds().stdout);
     assert_eq!(trials(&json).len(), 1);
-    assert!(json["damaged"][0].as_str().unwrap().contains("0000"), "{}", json["damaged"]);
+    assert!(
+        json["damaged"][0].as_str().unwrap().contains("0000"),
+        "{}",
+        json["damaged"]
+    );
 
     // Also where none can be read, each way to show it says so.
     let other = folder.join("trials/0001/trial.json");
     let readable = fs::read(&other).unwrap();
     fs::write(&other, "{").unwrap();
     for details in ["", "--details"] {
-        report(folder.clone()).words(details).succeeds().shows("trial 0000").shows("trial 0001");
+        report(folder.clone())
+            .words(details)
+            .succeeds()
+            .shows("trial 0000")
+            .shows("trial 0001");
     }
     fs::write(&other, readable).unwrap();
 
@@ -91,7 +127,9 @@ fn a_damaged_recording_is_refused_with_a_fix() {
         fs::write(&path, whole).unwrap();
     }
     report(folder.clone()).succeeds();
-    let newer = fs::read_to_string(folder.join("run.json")).unwrap().replace("\"schema\": 1", "\"schema\": 99");
+    let newer = fs::read_to_string(folder.join("run.json"))
+        .unwrap()
+        .replace("\"schema\": 1", "\"schema\": 99");
     fs::write(folder.join("run.json"), newer).unwrap();
     report(folder).fails(&["schema 99", "update vmtax"]);
 }

@@ -18,7 +18,10 @@ const MKNOD: u64 = 1 << 27;
 const SHORT: &str = "name = \"cpu\"\noptions = { time = 0.05 }";
 
 fn qemu(place: &Place) -> Option<Process> {
-    place.processes().into_iter().find(|p| p.is_qemu() && p.command.contains("-no-reboot"))
+    place
+        .processes()
+        .into_iter()
+        .find(|p| p.is_qemu() && p.command.contains("-no-reboot"))
 }
 
 /// The QEMU of a booted guest has no more than these capabilities of root's.
@@ -29,7 +32,11 @@ fn check(run: &mut Running<'_>, capabilities: u64, what: &str) {
 }
 
 fn has_no_more_than(process: &Process, capabilities: u64, what: &str) {
-    for uid in process.status("Uid").split_whitespace().chain(process.status("Gid").split_whitespace()) {
+    for uid in process
+        .status("Uid")
+        .split_whitespace()
+        .chain(process.status("Gid").split_whitespace())
+    {
         assert_ne!(uid, "0", "{what}: {process:?}");
     }
     assert_eq!(process.status("NoNewPrivs"), "1", "{what}");
@@ -43,13 +50,15 @@ fn has_no_more_than(process: &Process, capabilities: u64, what: &str) {
 #[ignore = "needs root"]
 fn a_guests_qemu_has_no_capabilities() {
     let place = Place::new();
-    let plan =
-        "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machine tcg --boot-timeout 150";
+    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machine tcg --boot-timeout 150";
     let mut run = place.run(plan).start(400).until_trials(1);
     check(&mut run, 0, "no share");
     run.outcome().exits(130);
     let place = Place::new();
-    let mut run = place.vmtax("exits --count 1000000 --machine micro-tcg --dir").arg(place.runs()).start(400);
+    let mut run = place
+        .vmtax("exits --count 1000000 --machine micro-tcg --dir")
+        .arg(place.runs())
+        .start(400);
     let process = run.until("a micro-guest that runs", qemu);
     has_no_more_than(&process, 0, "micro-guest");
     run.signal(Signal::INT);
@@ -70,7 +79,11 @@ fn the_qemu_of_a_guest_with_a_share_has_what_the_share_needs() {
         let place = Place::new();
         let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
         let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", set)], &workloads));
-        let mut run = place.run(&fastest(set)).arg(plan).start(400).until_trials(1);
+        let mut run = place
+            .run(&fastest(set))
+            .arg(plan)
+            .start(400)
+            .until_trials(1);
         check(&mut run, capabilities, set);
         run.outcome().exits(130);
     }
@@ -92,7 +105,12 @@ fn the_qemu_of_a_command_has_what_its_files_need() {
         let words = format!("{} --boot-timeout 150 {options}", fast_guest().1);
         let start = exec(&place, &words, &["sh", "-c", "echo ready; sleep 60"]);
         let mut run = start.stdout(fs::File::create(&out).unwrap()).start(400);
-        run.until("the command is ready", |_| fs::read_to_string(&out).unwrap().contains("ready").then_some(()));
+        run.until("the command is ready", |_| {
+            fs::read_to_string(&out)
+                .unwrap()
+                .contains("ready")
+                .then_some(())
+        });
         check(&mut run, capabilities, options);
         run.outcome().exits(130);
     }
@@ -126,7 +144,10 @@ fn no_set_id_file_is_left_in_a_folder_that_a_guest_writes_to() {
             assert!(capabilities.is_err(), "{path:?}");
             assert_eq!(
                 (about.uid(), about.gid() == 12),
-                (rustix::process::getuid().as_raw(), is_root() && path.ends_with("g")),
+                (
+                    rustix::process::getuid().as_raw(),
+                    is_root() && path.ends_with("g")
+                ),
                 "{path:?}"
             );
         }
@@ -138,10 +159,20 @@ fn a_killed_watchdog_takes_its_guest_along() {
     for options in ["", "share = '9p'"] {
         let place = Place::new();
         let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
-        let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", options)], &workloads));
-        let mut run = place.run(&fastest(options)).arg(plan).start(400).until_trials(1);
+        let plan = place.put(
+            "plan.toml",
+            plan(SMALL_TREE, &[("way", options)], &workloads),
+        );
+        let mut run = place
+            .run(&fastest(options))
+            .arg(plan)
+            .start(400)
+            .until_trials(1);
         let watchdog = run.until("a watchdog", |place| {
-            place.processes().into_iter().find(|p| p.command.contains(" watchdog ") && p.command.contains("-no-reboot"))
+            place
+                .processes()
+                .into_iter()
+                .find(|p| p.command.contains(" watchdog ") && p.command.contains("-no-reboot"))
         });
         send(watchdog.pid, Signal::KILL);
         run.outcome().exits(2).says("ended while running threads");
@@ -152,18 +183,36 @@ fn a_killed_watchdog_takes_its_guest_along() {
 /// Whatever user QEMU is. The micro-guest has no agent, which would end a guest by itself.
 #[test]
 fn a_guest_ends_with_its_controller_and_watchdogs() {
-    let shares = ["", "share = '9p'", "share = '9p', 'share.readonly' = 'on'", "share = 'virtiofs'", "share = 'nfs4'"];
+    let shares = [
+        "",
+        "share = '9p'",
+        "share = '9p', 'share.readonly' = 'on'",
+        "share = 'virtiofs'",
+        "share = 'nfs4'",
+    ];
     // An ordinary user has neither ganesha nor, as a member of groups, QEMU's own virtiofsd.
-    let shares =
-        shares.into_iter().filter(|options| is_root() || !(options.contains("nfs4") || options.contains("virtiofs")));
+    let shares = shares
+        .into_iter()
+        .filter(|options| is_root() || !(options.contains("nfs4") || options.contains("virtiofs")));
     for share in std::iter::once(None).chain(shares.map(Some)) {
         let place = Place::new();
         let mut run = match share {
-            None => place.vmtax("exits --count 1000000 --machine micro-tcg --dir").arg(place.runs()).start(400),
+            None => place
+                .vmtax("exits --count 1000000 --machine micro-tcg --dir")
+                .arg(place.runs())
+                .start(400),
             Some(options) => {
-                let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
-                let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", options)], &workloads));
-                place.run(&fastest(options)).arg(plan).start(400).until_trials(1)
+                let workloads =
+                    format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
+                let plan = place.put(
+                    "plan.toml",
+                    plan(SMALL_TREE, &[("way", options)], &workloads),
+                );
+                place
+                    .run(&fastest(options))
+                    .arg(plan)
+                    .start(400)
+                    .until_trials(1)
             }
         };
         run.until("a QEMU", qemu);
@@ -172,15 +221,20 @@ fn a_guest_ends_with_its_controller_and_watchdogs() {
         let is_watchdog = |process: &Process| process.command.contains("vmtax watchdog");
         let watchdogs: Vec<_> = place.processes().into_iter().filter(is_watchdog).collect();
         assert!(watchdogs.len() >= 2, "{watchdogs:?}");
-        watchdogs.iter().for_each(|watchdog| send(watchdog.pid, Signal::KILL));
+        watchdogs
+            .iter()
+            .for_each(|watchdog| send(watchdog.pid, Signal::KILL));
         run.signal(Signal::KILL);
         let left = place.processes_left();
         // It would hold the pipe that the outcome is read from.
-        left.iter().for_each(|process| send(process.pid, Signal::KILL));
+        left.iter()
+            .for_each(|process| send(process.pid, Signal::KILL));
         run.outcome();
         assert!(left.is_empty(), "{share:?}: {left:?}");
         // Nobody was left to remove it: the next run does.
-        place.run("cpu cpu.time=0.05 --machine native --rounds 1").succeeds();
+        place
+            .run("cpu cpu.time=0.05 --machine native --rounds 1")
+            .succeeds();
         place.nothing_is_left();
     }
 }

@@ -1,6 +1,8 @@
 //! The main job on a real guest: what comes out of `vmtax run`, and what can be done with it.
 
-use crate::common::{Place, Signal, binary, copy, json, kernel, shared_recording, skipped, terminal, trials};
+use crate::common::{
+    Place, Signal, binary, copy, json, kernel, shared_recording, skipped, terminal, trials,
+};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -22,12 +24,18 @@ fn shared_run() -> Run {
         let options = "cpu.time=0.1 cpu.max-prime=1500 threads.threads=4 threads.time=0.1 mutex.locks=50 \
             mutex.loops=100 memory.total-size=4M fileio.total-size=2M fileio.num=4 fileio.time=0.1 \
             syscalls.time=0.003 disk.time=0.1";
-        let run = place.run(options).words("--quick --machine native,tcg --rounds 6 --json").start(200);
+        let run = place
+            .run(options)
+            .words("--quick --machine native,tcg --rounds 6 --json")
+            .start(200);
         fs::write(folder.join("report.json"), run.outcome().exits(0).stdout).unwrap();
         copy(&place.recording(), &folder.join("recording"));
     });
     let report = json(&fs::read_to_string(folder.join("report.json")).unwrap());
-    Run { report, recording: folder.join("recording") }
+    Run {
+        report,
+        recording: folder.join("recording"),
+    }
 }
 
 /// How many workloads a run makes when none is named.
@@ -37,7 +45,10 @@ fn workloads() -> usize {
 
 /// The metrics of those.
 fn metrics() -> impl Iterator<Item = Metric> {
-    Metric::ALL.iter().copied().filter(|m| WorkloadName::usual().any(|w| w == m.workload()))
+    Metric::ALL
+        .iter()
+        .copied()
+        .filter(|m| WorkloadName::usual().any(|w| w == m.workload()))
 }
 
 impl Run {
@@ -50,13 +61,21 @@ impl Run {
 
     fn column<'a>(&'a self, metric: Metric, machine: &str) -> &'a Value {
         let rows = self.report["findings"]["rows"].as_array().unwrap();
-        let row = rows.iter().find(|row| row["metric"] == metric.id()).unwrap_or_else(|| panic!("no row of {metric}"));
+        let row = rows
+            .iter()
+            .find(|row| row["metric"] == metric.id())
+            .unwrap_or_else(|| panic!("no row of {metric}"));
         let columns = row["machines"].as_array().unwrap();
-        columns.iter().find(|c| c["machine"] == machine).unwrap_or_else(|| panic!("no {machine} for {metric}"))
+        columns
+            .iter()
+            .find(|c| c["machine"] == machine)
+            .unwrap_or_else(|| panic!("no {machine} for {metric}"))
     }
 
     fn median(&self, metric: Metric, machine: &str) -> f64 {
-        self.column(metric, machine)["spread"]["median"].as_f64().unwrap_or_else(|| panic!("no {metric} on {machine}"))
+        self.column(metric, machine)["spread"]["median"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {metric} on {machine}"))
     }
 }
 
@@ -69,12 +88,30 @@ fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() 
             assert_eq!(spread["n"], ROUNDS, "{metric} on {machine}: {spread}");
             assert!(run.median(metric, machine) > 0.0, "{metric} on {machine}");
         }
-        assert!(run.column(metric, "native")["overhead"].is_null(), "{metric}: native pays no overhead");
+        assert!(
+            run.column(metric, "native")["overhead"].is_null(),
+            "{metric}: native pays no overhead"
+        );
         let ratio = &run.column(metric, "tcg")["overhead"]["ratio"];
-        let figure = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{metric}: {ratio}"));
-        let [low, median, high] = [&ratio["interval"]["low"], &ratio["median"], &ratio["interval"]["high"]].map(figure);
-        assert!(0.0 < low && low <= median && median <= high && high.is_finite(), "{metric}: {ratio}");
-        assert!(figure(&ratio["interval"]["coverage"]) >= 0.95, "{metric}: {ratio}");
+        let figure = |value: &Value| {
+            value
+                .as_f64()
+                .unwrap_or_else(|| panic!("{metric}: {ratio}"))
+        };
+        let [low, median, high] = [
+            &ratio["interval"]["low"],
+            &ratio["median"],
+            &ratio["interval"]["high"],
+        ]
+        .map(figure);
+        assert!(
+            0.0 < low && low <= median && median <= high && high.is_finite(),
+            "{metric}: {ratio}"
+        );
+        assert!(
+            figure(&ratio["interval"]["coverage"]) >= 0.95,
+            "{metric}: {ratio}"
+        );
     }
 }
 
@@ -82,15 +119,32 @@ fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() 
 fn translation_is_found_slower_than_the_cpu_itself() {
     let run = shared_run();
     // Medians: with totals this small, on a loaded machine, an interval may well hold "no difference".
-    for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::DiskMedian] {
+    for metric in [
+        Metric::CpuEvents,
+        Metric::SyscallGetpid,
+        Metric::SyscallFork,
+        Metric::DiskMedian,
+    ] {
         let overhead = &run.column(metric, "tcg")["overhead"];
-        assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {overhead}");
+        assert!(
+            overhead["ratio"]["median"].as_f64().unwrap() > 1.1,
+            "{metric}: {overhead}"
+        );
         assert_ne!(overhead["verdict"], "faster", "{metric}: {overhead}");
     }
-    let (native, guest) = (run.median(Metric::DiskMedian, "native"), run.median(Metric::DiskMedian, "tcg"));
-    assert!(guest > native, "disk: {guest} ns in the guest, {native} ns natively");
+    let (native, guest) = (
+        run.median(Metric::DiskMedian, "native"),
+        run.median(Metric::DiskMedian, "tcg"),
+    );
+    assert!(
+        guest > native,
+        "disk: {guest} ns in the guest, {native} ns natively"
+    );
     let costs = |metric: &Metric| run.column(*metric, "tcg")["overhead"]["verdict"] == "slower";
-    assert!(metrics().filter(costs).count() > metrics().count() / 2, "most overheads are lost in the noise");
+    assert!(
+        metrics().filter(costs).count() > metrics().count() / 2,
+        "most overheads are lost in the noise"
+    );
 }
 
 #[test]
@@ -104,20 +158,33 @@ fn rounds_interleave_the_machines_and_every_trial_is_there() {
         assert_eq!(trial["outcome"], "done", "{trial}");
     }
     let first = |round: usize| &trials[round * 2 * workloads()]["machine"];
-    assert!((1..ROUNDS as usize).any(|round| first(round) != first(0)), "always {} first", first(0));
+    assert!(
+        (1..ROUNDS as usize).any(|round| first(round) != first(0)),
+        "always {} first",
+        first(0)
+    );
 }
 
 #[test]
 fn options_took_effect_as_asked_and_defaults_are_stated() {
     let run = shared_run();
-    for trial in trials(&run.report).iter().filter(|t| t["workload"]["name"] == "cpu") {
+    for trial in trials(&run.report)
+        .iter()
+        .filter(|t| t["workload"]["name"] == "cpu")
+    {
         let options = &trial["result"]["workload"]["options"];
         assert_eq!(options["max-prime"], "1500");
         assert_eq!(options["threads"], "1");
         let total = trial["result"]["total_s"].as_f64().unwrap();
-        assert!((0.09..5.0).contains(&total), "asked for 0.1 s, took {total}");
+        assert!(
+            (0.09..5.0).contains(&total),
+            "asked for 0.1 s, took {total}"
+        );
     }
-    for trial in trials(&run.report).iter().filter(|t| t["workload"]["name"] == "threads") {
+    for trial in trials(&run.report)
+        .iter()
+        .filter(|t| t["workload"]["name"] == "threads")
+    {
         assert_eq!(trial["result"]["fairness"]["threads"], 4);
     }
 }
@@ -128,7 +195,11 @@ fn each_machine_tells_its_own_kernel() {
     let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     for trial in trials(&run.report) {
         let release = trial["result"]["kernel"]["release"].as_str().unwrap();
-        let expected = if trial["machine"] == "tcg" { kernel().release.as_str() } else { host.trim() };
+        let expected = if trial["machine"] == "tcg" {
+            kernel().release.as_str()
+        } else {
+            host.trim()
+        };
         assert_eq!(release, expected);
     }
 }
@@ -137,15 +208,28 @@ fn each_machine_tells_its_own_kernel() {
 fn latencies_are_distributions_that_fit_their_figures() {
     let run = shared_run();
     let mut seen = 0;
-    for trial in trials(&run.report).iter().filter(|t| t["workload"]["name"] == "disk") {
+    for trial in trials(&run.report)
+        .iter()
+        .filter(|t| t["workload"]["name"] == "disk")
+    {
         let result = &trial["result"];
         let summary = &result["operations"][0]["summary"];
-        let [min, p50, p99, max, count] =
-            ["min_ns", "p50_ns", "p99_ns", "max_ns", "count"].map(|name| summary[name].as_f64().unwrap());
-        assert!(0.0 < min && min <= p50 && p50 <= p99 && p99 <= max, "{summary}");
-        let rate = result["measures"].as_array().unwrap().iter().find(|m| m["metric"] == Metric::DiskRate.id());
+        let [min, p50, p99, max, count] = ["min_ns", "p50_ns", "p99_ns", "max_ns", "count"]
+            .map(|name| summary[name].as_f64().unwrap());
+        assert!(
+            0.0 < min && min <= p50 && p50 <= p99 && p99 <= max,
+            "{summary}"
+        );
+        let rate = result["measures"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|m| m["metric"] == Metric::DiskRate.id());
         let reads = rate.unwrap()["value"].as_f64().unwrap() * result["total_s"].as_f64().unwrap();
-        assert!((reads / count - 1.0).abs() < 0.02, "{reads} reads by the rate, {count} timed");
+        assert!(
+            (reads / count - 1.0).abs() < 0.02,
+            "{reads} reads by the rate, {count} timed"
+        );
         seen += 1;
     }
     assert_eq!(seen, ROUNDS * 2);
@@ -155,7 +239,14 @@ fn latencies_are_distributions_that_fit_their_figures() {
 fn the_html_is_there_and_needs_nothing_else() {
     let html = fs::read_to_string(shared_run().recording.join("report.html")).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
-    for outside in ["src=\"http", "src=\"/", "<link", "@import", "url(http", "<iframe"] {
+    for outside in [
+        "src=\"http",
+        "src=\"/",
+        "<link",
+        "@import",
+        "url(http",
+        "<iframe",
+    ] {
         assert!(!html.contains(outside), "{outside}");
     }
     for metric in metrics() {
@@ -183,7 +274,11 @@ fn the_files_alone_give_the_same_report_again() {
     place.vmtax("report -o").arg(&page).arg(&folder).succeeds();
     let html = fs::read(page).unwrap();
     assert!(html.len() > 10_000, "{} bytes", html.len());
-    place.vmtax("report --details").arg(&folder).succeeds().shows("events per second");
+    place
+        .vmtax("report --details")
+        .arg(&folder)
+        .succeeds()
+        .shows("events per second");
 }
 
 #[test]
@@ -191,9 +286,21 @@ fn the_list_names_it() {
     let run = shared_run();
     let place = Place::new();
     let folder = run.copied(&place);
-    let line = place.vmtax("list").succeeds().shows("overhead quick · native, tcg · ");
-    assert!(line.stdout.contains("runs/copy") && !line.stdout.contains("unfinished"), "{line}");
-    let listed = json(&place.vmtax("list --json --dir").arg(folder.parent().unwrap()).succeeds().stdout);
+    let line = place
+        .vmtax("list")
+        .succeeds()
+        .shows("overhead quick · native, tcg · ");
+    assert!(
+        line.stdout.contains("runs/copy") && !line.stdout.contains("unfinished"),
+        "{line}"
+    );
+    let listed = json(
+        &place
+            .vmtax("list --json --dir")
+            .arg(folder.parent().unwrap())
+            .succeeds()
+            .stdout,
+    );
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
 
@@ -204,15 +311,26 @@ fn the_table_fits_the_terminal() {
     let folder = run.copied(&place);
     for columns in [80, 132] {
         let (mut ours, theirs) = terminal(columns);
-        let run = place.vmtax("report").arg(&folder).env("NO_COLOR", "1").stdout(theirs).start(30);
+        let run = place
+            .vmtax("report")
+            .arg(&folder)
+            .env("NO_COLOR", "1")
+            .stdout(theirs)
+            .start(30);
         // A terminal holds only so much unread. Its end is an error (EIO) to the reader.
         let mut text = Vec::new();
         let _ = ours.read_to_end(&mut text);
         run.outcome().exits(0);
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("fork+exec+wait") && text.contains("95 %"), "{text}");
+        assert!(
+            text.contains("fork+exec+wait") && text.contains("95 %"),
+            "{text}"
+        );
         for line in text.lines().filter(|line| !line.starts_with("Report: ")) {
-            assert!(line.trim_end().chars().count() <= usize::from(columns), "over {columns}: {line}");
+            assert!(
+                line.trim_end().chars().count() <= usize::from(columns),
+                "over {columns}: {line}"
+            );
         }
     }
 }
@@ -225,20 +343,31 @@ fn a_plan_that_was_printed_runs_again_and_means_the_same() {
     let plan = place.vmtax("run --dry-run").words(words).succeeds().stdout;
     assert!(!place.runs().exists(), "a dry run left a recording");
     place.put("plan.toml", &plan);
-    assert_eq!(place.vmtax("run plan.toml --dry-run").succeeds().stdout, plan);
+    assert_eq!(
+        place.vmtax("run plan.toml --dry-run").succeeds().stdout,
+        plan
+    );
     // Into ./runs, as without --dir.
     let report = json(&place.vmtax("run ./plan.toml --json").succeeds().stdout);
     assert_eq!(report["plan"]["rounds"], 2);
     assert_eq!(trials(&report).len(), 4);
-    assert_eq!(fs::read_to_string(place.recording().join("plan.toml")).unwrap(), plan);
+    assert_eq!(
+        fs::read_to_string(place.recording().join("plan.toml")).unwrap(),
+        plan
+    );
 }
 
 #[test]
 fn below_six_rounds_no_interval_is_claimed() {
     let place = Place::new();
-    let run = place.run("cpu cpu.time=0.05 --machine native,tcg --rounds 2 --json").succeeds();
+    let run = place
+        .run("cpu cpu.time=0.05 --machine native,tcg --rounds 2 --json")
+        .succeeds();
     let overhead = &json(&run.stdout)["findings"]["rows"][0]["machines"][1]["overhead"];
-    assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.0, "{overhead}");
+    assert!(
+        overhead["ratio"]["median"].as_f64().unwrap() > 1.0,
+        "{overhead}"
+    );
     assert!(overhead["ratio"]["interval"].is_null(), "{overhead}");
     assert_eq!(overhead["verdict"], "too-few-rounds");
 }
@@ -246,7 +375,9 @@ fn below_six_rounds_no_interval_is_claimed() {
 #[test]
 fn a_guest_has_the_cpus_and_memory_asked_for() {
     let place = Place::new();
-    let run = place.run("cpu cpu.time=0.05 --machine tcg --rounds 1 --cpus 2 --memory 512").succeeds();
+    let run = place
+        .run("cpu cpu.time=0.05 --machine tcg --rounds 1 --cpus 2 --memory 512")
+        .succeeds();
     let folder = place.recording();
     let command = fs::read_to_string(folder.join("turns/0000-tcg/qemu.command")).unwrap();
     assert!(command.contains("-smp 2 -m 512M"), "{command}");
@@ -260,7 +391,10 @@ fn a_native_trial_has_the_guests_cpus_and_memory() {
     // Workloads run in the order named: the first is under way when its process is there.
     let mut run = place.run(TEST).start(60);
     let agent = run.until("a workload's process", |place| {
-        place.processes().into_iter().find(|p| p.command.contains("agent run threads") && p.status("Threads") != "1")
+        place
+            .processes()
+            .into_iter()
+            .find(|p| p.command.contains("agent run threads") && p.status("Threads") != "1")
     });
     let allowed = agent.status("Cpus_allowed_list");
     assert!(allowed.parse::<u32>().is_ok(), "it may use CPUs {allowed}");
@@ -272,13 +406,27 @@ fn a_native_trial_has_the_guests_cpus_and_memory() {
         [group] => group,
         [] => {
             // No right to make one: then the reader is told.
-            let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
-            assert!(report["trials"][0]["warnings"].to_string().contains("no-memory-limit"), "{report}");
+            let report = json(
+                &place
+                    .vmtax("report --json")
+                    .arg(place.recording())
+                    .succeeds()
+                    .stdout,
+            );
+            assert!(
+                report["trials"][0]["warnings"]
+                    .to_string()
+                    .contains("no-memory-limit"),
+                "{report}"
+            );
             return;
         }
         more => panic!("{more:?}"),
     };
-    assert!(own_group.contains(group.file_name().unwrap().to_str().unwrap()), "{own_group}");
+    assert!(
+        own_group.contains(group.file_name().unwrap().to_str().unwrap()),
+        "{own_group}"
+    );
 }
 
 #[test]
@@ -286,7 +434,13 @@ fn memory_beyond_the_limit_is_not_to_be_had_natively() {
     let place = Place::new();
     let plan = "memory memory.block-size=300M memory.total-size=600M --machine native --rounds 1 --memory 128";
     let run = place.run(plan).outcome();
-    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    let report = json(
+        &place
+            .vmtax("report --json")
+            .arg(place.recording())
+            .succeeds()
+            .stdout,
+    );
     let trial = &trials(&report)[0];
     if trial["warnings"].to_string().contains("no-memory-limit") {
         skipped("no right to limit memory here");

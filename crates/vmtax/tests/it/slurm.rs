@@ -26,13 +26,22 @@ struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     fn start(place: &'a Place) -> Cluster<'a> {
         let ports: [TcpListener; 2] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [controller, node] = ports.each_ref().map(|port| port.local_addr().unwrap().port());
+        let [controller, node] = ports
+            .each_ref()
+            .map(|port| port.local_addr().unwrap().port());
         let folder = |name: &str| {
             fs::create_dir_all(place.path(name)).unwrap();
             place.path(name).display().to_string()
         };
-        let (state, spool, own) = (folder("slurm/state"), folder("slurm/spool"), folder("slurm"));
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let (state, spool, own) = (
+            folder("slurm/state"),
+            folder("slurm/spool"),
+            folder("slurm"),
+        );
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         let host = host.split('.').next().unwrap();
         let cpus = std::thread::available_parallelism().unwrap();
         let settings = format!(
@@ -51,25 +60,41 @@ impl<'a> Cluster<'a> {
         let key = place.put("slurm/munge.key", [b'k'; 128]);
         fs::set_permissions(key, fs::Permissions::from_mode(0o400)).unwrap();
         drop(ports);
-        let mut cluster = Cluster { place, daemons: Vec::new() };
-        let files = ["key", "socket", "pid", "log", "seed"]
-            .map(|file| format!("--{file}-file={own}/munge.{file}").replace("socket-file", "socket"));
+        let mut cluster = Cluster {
+            place,
+            daemons: Vec::new(),
+        };
+        let files = ["key", "socket", "pid", "log", "seed"].map(|file| {
+            format!("--{file}-file={own}/munge.{file}").replace("socket-file", "socket")
+        });
         cluster.daemon("munged", &format!("--foreground {}", files.join(" ")));
-        until("MUNGE to listen", || place.path("slurm/munge.socket").exists());
+        until("MUNGE to listen", || {
+            place.path("slurm/munge.socket").exists()
+        });
         cluster.daemon("slurmctld", "-D");
         cluster.daemon("slurmd", "-D -N node");
-        until("the node to be idle", || cluster.ask("sinfo", "--noheader --format=%t").trim() == "idle");
+        until("the node to be idle", || {
+            cluster.ask("sinfo", "--noheader --format=%t").trim() == "idle"
+        });
         cluster
     }
 
     fn daemon(&mut self, program: &str, words: &str) {
-        let daemon = self.place.program(program).words(words).env("SLURM_CONF", self.place.path("slurm/slurm.conf"));
+        let daemon = self
+            .place
+            .program(program)
+            .words(words)
+            .env("SLURM_CONF", self.place.path("slurm/slurm.conf"));
         self.daemons.push(daemon.start(LIFETIME));
     }
 
     /// What a program of Slurm prints; empty where it fails, as before the controller answers.
     fn ask(&self, program: &str, words: &str) -> String {
-        let program = self.place.program(program).words(words).env("SLURM_CONF", self.place.path("slurm/slurm.conf"));
+        let program = self
+            .place
+            .program(program)
+            .words(words)
+            .env("SLURM_CONF", self.place.path("slurm/slurm.conf"));
         program.outcome().stdout
     }
 }
@@ -78,7 +103,8 @@ impl Drop for Cluster<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for log in ["slurmctld.log", "slurmd.log", "munge.log"] {
-                let text = fs::read_to_string(self.place.path("slurm").join(log)).unwrap_or_default();
+                let text =
+                    fs::read_to_string(self.place.path("slurm").join(log)).unwrap_or_default();
                 let last: Vec<&str> = text.lines().rev().take(20).collect();
                 eprintln!("--- {log}, the last lines first\n{}", last.join("\n"));
             }
@@ -86,7 +112,12 @@ impl Drop for Cluster<'_> {
         // The node first: it would start the next task. Each ends what it started, given the time.
         for daemon in self.daemons.drain(..).rev() {
             try_send(daemon.pid(), Signal::TERM);
-            let is_there = || self.place.processes().iter().any(|process| process.pid == daemon.pid());
+            let is_there = || {
+                self.place
+                    .processes()
+                    .iter()
+                    .any(|process| process.pid == daemon.pid())
+            };
             let began = Instant::now();
             while is_there() && began.elapsed() < Duration::from_secs(5) {
                 std::thread::sleep(Duration::from_millis(50));
@@ -99,7 +130,8 @@ impl Drop for Cluster<'_> {
             if left.is_empty() {
                 break;
             }
-            left.iter().for_each(|process| try_send(process.pid, Signal::KILL));
+            left.iter()
+                .for_each(|process| try_send(process.pid, Signal::KILL));
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -114,7 +146,10 @@ fn try_send(pid: u32, signal: Signal) {
 fn until(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(120), "waited for {what}");
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "waited for {what}"
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -133,7 +168,10 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 #[ignore = "needs root"]
 fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
-    if ["slurmctld", "slurmd", "sbatch", "munged"].iter().any(|program| !is_installed(program)) {
+    if ["slurmctld", "slurmd", "sbatch", "munged"]
+        .iter()
+        .any(|program| !is_installed(program))
+    {
         return skipped("no Slurm with MUNGE on this machine: run scripts/setup test");
     }
     let place = Place::new();
@@ -145,24 +183,44 @@ fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
         ("VMTAX", binary().to_owned()),
         ("VMTAX_PLAN", PLAN.to_owned()),
     ];
-    let submit = place.program("sbatch").words("--parsable --export=ALL --partition=all").arg(&job);
+    let submit = place
+        .program("sbatch")
+        .words("--parsable --export=ALL --partition=all")
+        .arg(&job);
     let submit = submit.env("SLURM_CONF", place.path("slurm/slurm.conf"));
-    let submit = variables.iter().fold(submit, |submit, (name, value)| submit.env(name, value));
+    let submit = variables
+        .iter()
+        .fold(submit, |submit, (name, value)| submit.env(name, value));
     let array = submit.succeeds().stdout.trim().to_owned();
 
     // While the task measures: a trial is recorded, the recording is not complete.
     let unfinished = format!("{array}-{KILLED}.part.");
     let is_measuring = || {
         let runs = shared.join("runs");
-        let part = names(&runs).into_iter().find(|name| name.starts_with(&unfinished));
-        part.is_some_and(|part| files_below(&runs.join(part)).iter().any(|file| file.ends_with("trial.json")))
+        let part = names(&runs)
+            .into_iter()
+            .find(|name| name.starts_with(&unfinished));
+        part.is_some_and(|part| {
+            files_below(&runs.join(part))
+                .iter()
+                .any(|file| file.ends_with("trial.json"))
+        })
     };
     until("the task to measure", is_measuring);
-    let task =
-        |fields: &str| cluster.ask("scontrol", &format!("--oneliner show job {array}_{KILLED}")).contains(fields);
-    assert!(task("JobState=RUNNING") && task("Restarts=0"), "{}", cluster.ask("scontrol", "show job"));
-    let measuring =
-        place.processes().into_iter().find(|p| p.command.contains(&unfinished) && p.command.contains(" run "));
+    let task = |fields: &str| {
+        cluster
+            .ask("scontrol", &format!("--oneliner show job {array}_{KILLED}"))
+            .contains(fields)
+    };
+    assert!(
+        task("JobState=RUNNING") && task("Restarts=0"),
+        "{}",
+        cluster.ask("scontrol", "show job")
+    );
+    let measuring = place
+        .processes()
+        .into_iter()
+        .find(|p| p.command.contains(&unfinished) && p.command.contains(" run "));
     send(measuring.unwrap().pid, Signal::KILL);
     place
         .program("scontrol")
@@ -170,14 +228,25 @@ fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
         .env("SLURM_CONF", place.path("slurm/slurm.conf"))
         .succeeds();
     until("all tasks to end", || {
-        cluster.ask("squeue", "--noheader --format=%i").trim().is_empty() && is_complete(&shared)
+        cluster
+            .ask("squeue", "--noheader --format=%i")
+            .trim()
+            .is_empty()
+            && is_complete(&shared)
     });
-    assert!(task("JobState=COMPLETED") && task("Restarts=1"), "{}", cluster.ask("scontrol", "show job"));
+    assert!(
+        task("JobState=COMPLETED") && task("Restarts=1"),
+        "{}",
+        cluster.ask("scontrol", "show job")
+    );
 
     // Each task's recording, complete, under its own name; a seed of its own.
     let recordings: Vec<String> = (0..TASKS).map(|task| format!("{array}-{task}")).collect();
     assert_eq!(
-        names(&shared.join("runs")).into_iter().filter(|n| n.starts_with(&array)).collect::<Vec<_>>(),
+        names(&shared.join("runs"))
+            .into_iter()
+            .filter(|n| n.starts_with(&array))
+            .collect::<Vec<_>>(),
         recordings
     );
     for (task, recording) in recordings.iter().enumerate() {
@@ -189,13 +258,25 @@ fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
     }
     // The dataset has each run once, and no file that is not whole.
     let tables = ["facts", "figures"].map(|table| files_below(&shared.join("dataset").join(table)));
-    assert_eq!(tables.each_ref().map(Vec::len), [TASKS as usize; 2], "{tables:?}");
-    assert!(tables.iter().flatten().all(|file| file.extension().is_some_and(|end| end == "parquet")), "{tables:?}");
-    let again =
-        recordings.iter().fold(place.vmtax("export --dataset").arg(shared.join("dataset")), |export, recording| {
-            export.arg(shared.join("runs").join(recording))
-        });
-    again.succeeds().says("8 of 8 recordings, 0 files written, 16 unchanged");
+    assert_eq!(
+        tables.each_ref().map(Vec::len),
+        [TASKS as usize; 2],
+        "{tables:?}"
+    );
+    assert!(
+        tables
+            .iter()
+            .flatten()
+            .all(|file| file.extension().is_some_and(|end| end == "parquet")),
+        "{tables:?}"
+    );
+    let again = recordings.iter().fold(
+        place.vmtax("export --dataset").arg(shared.join("dataset")),
+        |export, recording| export.arg(shared.join("runs").join(recording)),
+    );
+    again
+        .succeeds()
+        .says("8 of 8 recordings, 0 files written, 16 unchanged");
     drop(cluster);
     place.nothing_is_left();
 }

@@ -41,7 +41,12 @@ struct State {
     is_taken: bool,
 }
 
-const RUNS: State = State { guest: Guest::Runs, process: Process::Runs, is_migrating: false, is_taken: false };
+const RUNS: State = State {
+    guest: Guest::Runs,
+    process: Process::Runs,
+    is_migrating: false,
+    is_taken: false,
+};
 
 /// Parts of the first sentences: of `vms`, of `top` and `diagnose`, and of `profile`; empty where they need not mention the
 /// state.
@@ -64,18 +69,31 @@ impl State {
     }
 
     fn truth(self) -> Truth {
-        let found = |vms, finding, profile| Truth { vms, top: finding, diagnose: finding, profile };
+        let found = |vms, finding, profile| Truth {
+            vms,
+            top: finding,
+            diagnose: finding,
+            profile,
+        };
         let still = "No vCPU ran in 1.0 s: the guest is halted or paused; QMP does not tell which.";
         match (self.process, self.guest) {
-            (Process::Stopped, _) => {
-                found("does not run: QEMU is stopped (SIGSTOP)", "QEMU is stopped (SIGSTOP)", "is stopped (SIGSTOP)")
-            }
-            (Process::Traced, _) => found("has stopped QEMU", "has stopped QEMU", "has stopped process"),
+            (Process::Stopped, _) => found(
+                "does not run: QEMU is stopped (SIGSTOP)",
+                "QEMU is stopped (SIGSTOP)",
+                "is stopped (SIGSTOP)",
+            ),
+            (Process::Traced, _) => found(
+                "has stopped QEMU",
+                "has stopped QEMU",
+                "has stopped process",
+            ),
             // A main loop that has the big lock when it is stopped stops vCPUs, too.
             (Process::MainLoopTraced, Guest::Runs) if !self.is_taken => {
                 found("does not respond", "does not respond", "vCPU ")
             }
-            (Process::MainLoopTraced, _) if !self.is_taken => found("does not respond", "QEMU does not respond", still),
+            (Process::MainLoopTraced, _) if !self.is_taken => {
+                found("does not respond", "QEMU does not respond", still)
+            }
             (Process::MainLoopTraced, Guest::Runs) => found("", "", "vCPU "),
             (_, Guest::Runs) => found("", "", "vCPU 0 was "),
             (_, _) if self.is_taken => Truth {
@@ -84,8 +102,16 @@ impl State {
                 diagnose: "Not observed: whether the guest runs (QMP)",
                 profile: still,
             },
-            (_, Guest::Paused) => found("is paused", "its state is \"paused\"", "The guest is paused"),
-            (_, Guest::Panicked) => found("'s guest has panicked", "The guest has panicked", "The guest has panicked"),
+            (_, Guest::Paused) => found(
+                "is paused",
+                "its state is \"paused\"",
+                "The guest is paused",
+            ),
+            (_, Guest::Panicked) => found(
+                "'s guest has panicked",
+                "The guest has panicked",
+                "The guest has panicked",
+            ),
         }
     }
 
@@ -96,27 +122,54 @@ impl State {
         let planted = Planted::new(&place, &name, self);
         let pid = planted.vm.pid();
         let top = place.vmtax(&format!("top {pid} --batch --samples 1 --interval 1"));
-        let [diagnose, profile] = ["diagnose", "profile --vm"]
-            .map(|command| place.vmtax(&format!("{command} {pid} --duration 1 --output {}", &command[..3])));
+        let [diagnose, profile] = ["diagnose", "profile --vm"].map(|command| {
+            place.vmtax(&format!(
+                "{command} {pid} --duration 1 --output {}",
+                &command[..3]
+            ))
+        });
         if self.process == Process::Ended {
             for command in [top, diagnose, profile] {
                 command.fails(&["vmtax"]);
             }
-            assert!(!place.vmtax("vms").succeeds().stdout.contains(&name), "{self:?}");
+            assert!(
+                !place.vmtax("vms").succeeds().stdout.contains(&name),
+                "{self:?}"
+            );
             return;
         }
         let truth = self.truth();
         // VMs of other tests may be in the same sentence.
         let vms = first(&place.vmtax("vms").succeeds());
-        let said = vms.split("; ").find(|clause| clause.contains(&name)).unwrap_or_default();
-        assert!(said.is_empty() == truth.vms.is_empty() && said.contains(truth.vms), "{self:?}: vms: {vms}");
+        let said = vms
+            .split("; ")
+            .find(|clause| clause.contains(&name))
+            .unwrap_or_default();
+        assert!(
+            said.is_empty() == truth.vms.is_empty() && said.contains(truth.vms),
+            "{self:?}: vms: {vms}"
+        );
         let limit = 180;
-        for (command, truth) in [(top, truth.top), (diagnose, truth.diagnose), (profile, truth.profile)] {
+        for (command, truth) in [
+            (top, truth.top),
+            (diagnose, truth.diagnose),
+            (profile, truth.profile),
+        ] {
             let said = first(&command.start(limit).outcome().exits(0));
             assert!(said.contains(truth), "{self:?}: no {truth:?} in {said}");
-            let untrue = ["healthy", "paused", "stopped", "panicked", "respond", "does not run", "mostly idle"];
+            let untrue = [
+                "healthy",
+                "paused",
+                "stopped",
+                "panicked",
+                "respond",
+                "does not run",
+                "mostly idle",
+            ];
             let known = said.replace("halted or paused", "");
-            let untrue = untrue.into_iter().find(|word| !truth.contains(word) && known.contains(word));
+            let untrue = untrue
+                .into_iter()
+                .find(|word| !truth.contains(word) && known.contains(word));
             // A paused guest is advised to be resumed.
             let untrue = untrue.filter(|word| *word != "does not run" || self.guest == Guest::Runs);
             assert_eq!(untrue, None, "{self:?}: {said}");
@@ -128,10 +181,16 @@ impl State {
 /// The lines before the first that is no part of the answer.
 fn first(outcome: &Outcome) -> String {
     let is_answer = |line: &&str| {
-        let is_head = line.contains(" · ") || line.starts_with("Next:") || line.starts_with("Running VMs");
+        let is_head =
+            line.contains(" · ") || line.starts_with("Next:") || line.starts_with("Running VMs");
         !line.is_empty() && !is_head
     };
-    outcome.stdout.lines().take_while(is_answer).collect::<Vec<_>>().join(" ")
+    outcome
+        .stdout
+        .lines()
+        .take_while(is_answer)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A VM in a state; it ends with the value.
@@ -151,16 +210,27 @@ impl Planted {
         };
         sector.resize(510, 0);
         sector.extend([0x55, 0xaa]);
-        let vm = BootGuest::start(place, name, "tcg", &sector, "", "-device pvpanic -action panic=pause");
+        let vm = BootGuest::start(
+            place,
+            name,
+            "tcg",
+            &sector,
+            "",
+            "-device pvpanic -action panic=pause",
+        );
         let pid = vm.pid() as i32;
         let monitor = place.path(&format!("{name}.qmp"));
-        until("its monitor is free", || vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok());
+        until("its monitor is free", || {
+            vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok()
+        });
         vm.ask("cont");
         match state.guest {
             Guest::Runs => {}
             Guest::Paused => drop(vm.ask("stop")),
             Guest::Panicked => {
-                until("it panics", || (vm.ask("query-status")["status"] == "guest-panicked").then_some(()));
+                until("it panics", || {
+                    (vm.ask("query-status")["status"] == "guest-panicked").then_some(())
+                });
             }
         }
         let target = place.path("target");
@@ -168,27 +238,46 @@ impl Planted {
         if state.is_migrating {
             let uri = format!("unix:{}", target.display());
             vm.command(&json!({ "execute": "migrate", "arguments": { "uri": uri } }));
-            until("it migrates", || (vm.ask("query-migrate")["status"] == "active").then_some(()));
+            until("it migrates", || {
+                (vm.ask("query-migrate")["status"] == "active").then_some(())
+            });
         }
         let connect = |ending: &str| {
             let client = UnixStream::connect(place.path(&format!("{name}.{ending}"))).unwrap();
             // QEMU has accepted it once it greets.
-            assert!(BufReader::new(&client).read_line(&mut String::new()).unwrap() > 0);
+            assert!(
+                BufReader::new(&client)
+                    .read_line(&mut String::new())
+                    .unwrap()
+                    > 0
+            );
             client
         };
-        let clients = if state.is_taken { ["qmp", "test"].map(connect).into() } else { Vec::new() };
-        let mut planted = Planted { vm, traced: Vec::new(), _clients: clients, _target: listener };
+        let clients = if state.is_taken {
+            ["qmp", "test"].map(connect).into()
+        } else {
+            Vec::new()
+        };
+        let mut planted = Planted {
+            vm,
+            traced: Vec::new(),
+            _clients: clients,
+            _target: listener,
+        };
         match state.process {
             Process::Runs => {}
             Process::Stopped => send(pid as u32, Signal::STOP),
             Process::Traced => {
                 let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-                let threads = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap());
+                let threads =
+                    tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap());
                 planted.trace(threads);
             }
             Process::MainLoopTraced => {
                 planted.trace([pid]);
-                until("it is stopped", || (thread_state(pid, pid) == Some('t')).then_some(()));
+                until("it is stopped", || {
+                    (thread_state(pid, pid) == Some('t')).then_some(())
+                });
             }
             Process::Ended => planted.vm.kill(),
         }
@@ -221,24 +310,55 @@ impl Drop for Planted {
 fn a_vm_that_does_not_run_is_described_truly_and_one_that_does() {
     let states = [
         RUNS,
-        State { is_migrating: true, ..RUNS },
-        State { guest: Guest::Paused, ..RUNS },
-        State { guest: Guest::Panicked, ..RUNS },
-        State { process: Process::Stopped, ..RUNS },
-        State { process: Process::Traced, guest: Guest::Paused, ..RUNS },
-        State { process: Process::Ended, ..RUNS },
+        State {
+            is_migrating: true,
+            ..RUNS
+        },
+        State {
+            guest: Guest::Paused,
+            ..RUNS
+        },
+        State {
+            guest: Guest::Panicked,
+            ..RUNS
+        },
+        State {
+            process: Process::Stopped,
+            ..RUNS
+        },
+        State {
+            process: Process::Traced,
+            guest: Guest::Paused,
+            ..RUNS
+        },
+        State {
+            process: Process::Ended,
+            ..RUNS
+        },
     ];
-    states.into_iter().enumerate().for_each(|(number, state)| state.is_described_truly(&format!("state{number}")));
+    states
+        .into_iter()
+        .enumerate()
+        .for_each(|(number, state)| state.is_described_truly(&format!("state{number}")));
 }
 
 #[test]
 fn a_vm_whose_main_loop_stands_is_described_truly() {
-    State { process: Process::MainLoopTraced, ..RUNS }.is_described_truly("stands");
+    State {
+        process: Process::MainLoopTraced,
+        ..RUNS
+    }
+    .is_described_truly("stands");
 }
 
 #[test]
 fn a_vm_whose_monitor_belongs_to_another_client_is_described_truly() {
-    State { guest: Guest::Paused, is_taken: true, ..RUNS }.is_described_truly("taken");
+    State {
+        guest: Guest::Paused,
+        is_taken: true,
+        ..RUNS
+    }
+    .is_described_truly("taken");
 }
 
 /// 200 states in some ten minutes.

@@ -22,7 +22,10 @@ struct File {
 
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg") && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Path>()
+                .is_ok_and(|path| path.is_ident("test"))
     })
 }
 
@@ -36,7 +39,10 @@ fn flatten(tree: &UseTree, prefix: &[String], found: &mut Vec<(String, Vec<Strin
         UseTree::Name(name) => found.push((name.ident.to_string(), with(&name.ident))),
         UseTree::Rename(rename) => found.push((rename.rename.to_string(), with(&rename.ident))),
         UseTree::Glob(_) => found.push((format!("*{}", prefix.join("::")), prefix.to_vec())),
-        UseTree::Group(group) => group.items.iter().for_each(|item| flatten(item, prefix, found)),
+        UseTree::Group(group) => group
+            .items
+            .iter()
+            .for_each(|item| flatten(item, prefix, found)),
     }
 }
 
@@ -76,7 +82,12 @@ impl<'ast> Visit<'ast> for File {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        self.paths.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        self.paths.insert(
+            path.segments
+                .iter()
+                .map(|segment| segment.ident.to_string())
+                .collect(),
+        );
         visit::visit_path(self, path);
     }
 
@@ -93,8 +104,15 @@ fn modules(source: &Path) -> BTreeMap<Module, (PathBuf, File)> {
     modules
 }
 
-fn read(folder: &Path, path: &Path, module: &Module, modules: &mut BTreeMap<Module, (PathBuf, File)>) {
-    let Ok(text) = fs::read_to_string(path) else { return };
+fn read(
+    folder: &Path,
+    path: &Path,
+    module: &Module,
+    modules: &mut BTreeMap<Module, (PathBuf, File)>,
+) {
+    let Ok(text) = fs::read_to_string(path) else {
+        return;
+    };
     let parsed = syn::parse_file(&text).unwrap();
     let mut file = File::default();
     file.visit_file(&parsed);
@@ -105,8 +123,19 @@ fn read(folder: &Path, path: &Path, module: &Module, modules: &mut BTreeMap<Modu
                 children.insert(child.ident.to_string());
             }
             // It declares what lies in the folder.
-            Item::Macro(table) if table.mac.path.segments.last().is_some_and(|last| last.ident == "workloads") => {
-                let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+            Item::Macro(table)
+                if table
+                    .mac
+                    .path
+                    .segments
+                    .last()
+                    .is_some_and(|last| last.ident == "workloads") =>
+            {
+                let paths = fs::read_dir(folder)
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .map(|entry| entry.path());
                 let names = paths.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
                 children.extend(names.filter(|name| name != "mod"));
             }
@@ -141,7 +170,11 @@ fn definition(
             let below: Module = [at.as_slice(), std::slice::from_ref(first)].concat();
             if modules.contains_key(&below) {
                 at = below;
-            } else if let Some(import) = file.imports.get(name).filter(|import| import.first() != Some(first)) {
+            } else if let Some(import) = file
+                .imports
+                .get(name)
+                .filter(|import| import.first() != Some(first))
+            {
                 let whole = [import.as_slice(), rest].concat();
                 return (depth < 16).then(|| definition(modules, module, &whole, depth + 1))?;
             } else {
@@ -172,7 +205,12 @@ fn circle(arrows: &BTreeMap<Module, BTreeSet<Module>>) -> Option<BTreeSet<Module
     };
     arrows.keys().find_map(|from| {
         let reached = reach(from);
-        reached.contains(from).then(|| reached.into_iter().filter(|to| reach(to).contains(from)).collect())
+        reached.contains(from).then(|| {
+            reached
+                .into_iter()
+                .filter(|to| reach(to).contains(from))
+                .collect()
+        })
     })
 }
 
@@ -180,7 +218,9 @@ fn circle(arrows: &BTreeMap<Module, BTreeSet<Module>>) -> Option<BTreeSet<Module
 fn no_circle_of_files_within_a_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
-    let listed = manifest.lines().filter_map(|line| line.strip_prefix("vmtax-")?.split('"').nth(1));
+    let listed = manifest
+        .lines()
+        .filter_map(|line| line.strip_prefix("vmtax-")?.split('"').nth(1));
     let mut said = String::new();
     for krate in listed.chain(["crates/vmtax"]) {
         let modules = modules(&root.join(krate).join("src"));
@@ -190,15 +230,31 @@ fn no_circle_of_files_within_a_crate() {
         for (module, (_, file)) in &modules {
             for path in &file.paths {
                 if let Some(to) = definition(&modules, module, path, 0).filter(|to| to != module) {
-                    names.entry((module.clone(), to.clone())).or_default().insert(path.join("::"));
+                    names
+                        .entry((module.clone(), to.clone()))
+                        .or_default()
+                        .insert(path.join("::"));
                     arrows.entry(module.clone()).or_default().insert(to);
                 }
             }
         }
         while let Some(files) = circle(&arrows) {
-            said += &format!("{krate}: {} files take names from each other:\n", files.len());
-            for ((from, to), names) in names.iter().filter(|((a, b), _)| files.contains(a) && files.contains(b)) {
-                let show = |module: &Module| modules[module].0.strip_prefix(&root).unwrap().display().to_string();
+            said += &format!(
+                "{krate}: {} files take names from each other:\n",
+                files.len()
+            );
+            for ((from, to), names) in names
+                .iter()
+                .filter(|((a, b), _)| files.contains(a) && files.contains(b))
+            {
+                let show = |module: &Module| {
+                    modules[module]
+                        .0
+                        .strip_prefix(&root)
+                        .unwrap()
+                        .display()
+                        .to_string()
+                };
                 said += &format!("  {} -> {}: {names:?}\n", show(from), show(to));
             }
             arrows.retain(|from, _| !files.contains(from));
@@ -214,14 +270,26 @@ fn a_circle_is_found() {
     let put = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     put("lib.rs", "mod a; mod b; mod c; pub use c::Third;");
     put("a.rs", "use crate::b::Second; pub struct First(Second);");
-    put("b.rs", "pub struct Second; impl Second { fn of(third: crate::Third) {} }");
-    put("c.rs", "pub struct Third; #[cfg(test)] mod tests { use crate::a::First; }");
+    put(
+        "b.rs",
+        "pub struct Second; impl Second { fn of(third: crate::Third) {} }",
+    );
+    put(
+        "c.rs",
+        "pub struct Third; #[cfg(test)] mod tests { use crate::a::First; }",
+    );
     let found = |folder: &Path| {
         let modules = modules(folder);
         let mut arrows: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
         for (module, (_, file)) in &modules {
-            let to = file.paths.iter().filter_map(|path| definition(&modules, module, path, 0));
-            arrows.entry(module.clone()).or_default().extend(to.filter(|to| to != module));
+            let to = file
+                .paths
+                .iter()
+                .filter_map(|path| definition(&modules, module, path, 0));
+            arrows
+                .entry(module.clone())
+                .or_default()
+                .extend(to.filter(|to| to != module));
         }
         circle(&arrows).map(|files| files.len())
     };

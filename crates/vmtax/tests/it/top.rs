@@ -1,7 +1,9 @@
 //! `vmtax top` beside QEMUs that others started, with planted causes.
 
 use crate::common::boot_guest::{BootGuest, random_requests};
-use crate::common::{Busy, Domain, Ends, Place, Quota, Signal, json, skipped, until, until_near, virsh};
+use crate::common::{
+    Busy, Domain, Ends, Place, Quota, Signal, json, skipped, until, until_near, virsh,
+};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -22,37 +24,62 @@ fn a_cpu_hog_on_the_vcpus_cpu_is_run_queue_wait() {
     let place = Place::new();
     let vm = Busy::start(&place, "hogged", "");
     let cpu = fs::read_to_string("/proc/self/status").unwrap();
-    let cpu = cpu.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let cpu = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
     let cpu = cpu.trim().split([',', '-']).next().unwrap().to_owned();
-    let pin = |pid: i32| Command::new("taskset").args(["-a", "-p", "-c", &cpu, &pid.to_string()]).output().unwrap();
+    let pin = |pid: i32| {
+        Command::new("taskset")
+            .args(["-a", "-p", "-c", &cpu, &pid.to_string()])
+            .output()
+            .unwrap()
+    };
     assert!(pin(vm.pid()).status.success());
     let script = place.script("hog", "while :; do :; done");
-    let _hogs = [0, 1].map(|_| Ends::start("taskset", &format!("-c {cpu} sh {}", script.display())));
+    let _hogs =
+        [0, 1].map(|_| Ends::start("taskset", &format!("-c {cpu} sh {}", script.display())));
     let vm = until("run-queue wait is found", || {
         let rates = vm.rates(&place, "--duration 1");
         (first_rule(&rates) == "vm-run-queue-wait").then_some(rates)
     });
-    assert!(vm["ready"].as_f64().unwrap() > vm["throttled"].as_f64().unwrap_or(0.0), "{vm:#}");
+    assert!(
+        vm["ready"].as_f64().unwrap() > vm["throttled"].as_f64().unwrap_or(0.0),
+        "{vm:#}"
+    );
     assert_eq!(vm["threads"][0]["role"]["vcpu"], 0, "{vm:#}");
     // The group is that of this test, too.
     let vcpu = &vm["threads"][0]["tid"];
-    assert_eq!(vm["findings"][0]["remedies"][0]["line"], format!("sudo taskset -pc CPUS {vcpu}"));
+    assert_eq!(
+        vm["findings"][0]["remedies"][0]["line"],
+        format!("sudo taskset -pc CPUS {vcpu}")
+    );
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_cpu_quota_is_throttling_and_not_run_queue_wait() {
     let place = Place::new();
-    let Some(quota) = Quota::set() else { return skipped("there is no CPU controller to use") };
+    let Some(quota) = Quota::set() else {
+        return skipped("there is no CPU controller to use");
+    };
     let vm = Busy::start(&place, "throttled", "");
     fs::write(quota.0.join("cgroup.procs"), vm.pid().to_string()).unwrap();
     let rates = until("throttling is found", || {
         let rates = vm.rates(&place, "--duration 1");
         (first_rule(&rates) == "vm-throttled").then_some(rates)
     });
-    assert!(rates["cgroup"].as_str().unwrap().contains("vmtax-test-"), "{rates:#}");
-    let line = rates["findings"][0]["remedies"][0]["line"].as_str().unwrap();
-    assert!(line.contains("vmtax-test-") && line.contains("/cpu."), "{line}");
+    assert!(
+        rates["cgroup"].as_str().unwrap().contains("vmtax-test-"),
+        "{rates:#}"
+    );
+    let line = rates["findings"][0]["remedies"][0]["line"]
+        .as_str()
+        .unwrap();
+    assert!(
+        line.contains("vmtax-test-") && line.contains("/cpu."),
+        "{line}"
+    );
     drop(vm);
     until("the group is empty", || fs::remove_dir(&quota.0).ok());
 }
@@ -73,33 +100,78 @@ fn figures_are_those_of_a_known_load_beside_another_vm() {
             "-drive if=none,id=d,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns={latency_ns} \
              -device virtio-blk-pci,drive=d,id=d"
         );
-        let vm = BootGuest::start(&place, name, "tcg", &random_requests(false, &[0x81], 8, 14), "", &disk);
+        let vm = BootGuest::start(
+            &place,
+            name,
+            "tcg",
+            &random_requests(false, &[0x81], 8, 14),
+            "",
+            &disk,
+        );
         vm.ask("cont");
         vm
     };
     let (vm, beside) = (start("slow", 10_000_000), start("beside", 0));
-    until("both read", || (vm.reads_done("d") > 10 && beside.reads_done("d") > 10).then_some(()));
+    until("both read", || {
+        (vm.reads_done("d") > 10 && beside.reads_done("d") > 10).then_some(())
+    });
     let rates = |words: &str| {
         let words = format!("top {} --json --level 1 {words}", vm.pid());
         json(&place.vmtax(&words).succeeds().stdout)["vms"][0].clone()
     };
     let threads = rates("--duration 0.2")["threads"].clone();
-    let vcpu = threads.as_array().unwrap().iter().find(|thread| thread["role"]["vcpu"] == 0).unwrap()["tid"].clone();
+    let vcpu = threads
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|thread| thread["role"]["vcpu"] == 0)
+        .unwrap()["tid"]
+        .clone();
     // A try counts where the load was the same before the interval, in it, and after.
     let compared = || {
-        let truth = || (Instant::now(), vm.reads_done("d") as f64, vm.read_ns("d") as f64, schedstat(vm.pid(), &vcpu));
+        let truth = || {
+            (
+                Instant::now(),
+                vm.reads_done("d") as f64,
+                vm.read_ns("d") as f64,
+                schedstat(vm.pid(), &vcpu),
+            )
+        };
         let (began, reads, ns, [run, ready]) = truth();
         let found = rates("--duration 4");
         let (ended, reads_then, ns_then, [run_then, ready_then]) = truth();
         let seconds = (ended - began).as_secs_f64();
         let of_one = (ns_then - ns) / (reads_then - reads);
-        assert!(of_one >= 10e6, "no request is faster than its disk: {of_one} ns");
-        let disk = found["disks"].as_array().unwrap().iter().find(|disk| disk["name"] == "d").unwrap();
+        assert!(
+            of_one >= 10e6,
+            "no request is faster than its disk: {of_one} ns"
+        );
+        let disk = found["disks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|disk| disk["name"] == "d")
+            .unwrap();
         [
-            ("IOPS", &disk["io"]["reads_per_s"], (reads_then - reads) / seconds, 0.0),
+            (
+                "IOPS",
+                &disk["io"]["reads_per_s"],
+                (reads_then - reads) / seconds,
+                0.0,
+            ),
             ("BLKAVG", &disk["io"]["blkavg_ns"], of_one, 0.0),
-            ("%RUN", &found["run"], (run_then - run) / seconds / 1e9, 0.01),
-            ("%RDY", &found["ready"], (ready_then - ready) / seconds / 1e9, 0.01),
+            (
+                "%RUN",
+                &found["run"],
+                (run_then - run) / seconds / 1e9,
+                0.01,
+            ),
+            (
+                "%RDY",
+                &found["ready"],
+                (ready_then - ready) / seconds / 1e9,
+                0.01,
+            ),
         ]
         .map(|(name, found, truth, least)| (name, found.as_f64().unwrap(), truth, least))
     };
@@ -110,33 +182,77 @@ fn figures_are_those_of_a_known_load_beside_another_vm() {
 fn a_stopped_guest_is_named_in_every_output() {
     let place = Place::new();
     let socket = place.path("q.sock");
-    let vm = Busy::start(&place, "stopped", &format!("-S -qmp unix:{},server=on,wait=off", socket.display()));
-    until("the monitor answers", || Vm::attach(vm.pid()).monitor().map(|_| ()));
+    let vm = Busy::start(
+        &place,
+        "stopped",
+        &format!("-S -qmp unix:{},server=on,wait=off", socket.display()),
+    );
+    until("the monitor answers", || {
+        Vm::attach(vm.pid()).monitor().map(|_| ())
+    });
     let rates = vm.rates(&place, "--samples 1 --interval 0.3");
-    assert_eq!((first_rule(&rates), &rates["state"]["stopped"]), ("vm-stopped", &"prelaunch".into()));
+    assert_eq!(
+        (first_rule(&rates), &rates["state"]["stopped"]),
+        ("vm-stopped", &"prelaunch".into())
+    );
     let metrics = place.path("vms.prom");
-    let words = format!("top {} --batch --samples 2 --interval 0.2 --openmetrics {}", vm.name, metrics.display());
-    let table = place.vmtax(&words).succeeds().shows("its state is \"prelaunch\"").stdout;
+    let words = format!(
+        "top {} --batch --samples 2 --interval 0.2 --openmetrics {}",
+        vm.name,
+        metrics.display()
+    );
+    let table = place
+        .vmtax(&words)
+        .succeeds()
+        .shows("its state is \"prelaunch\"")
+        .stdout;
     let words: Vec<&str> = table.split_whitespace().collect();
     assert!(
-        words.join(" ").matches("\"cont\"} to its QMP socket").count() == 2 && table.contains("level 0"),
+        words
+            .join(" ")
+            .matches("\"cont\"} to its QMP socket")
+            .count()
+            == 2
+            && table.contains("level 0"),
         "{table}"
     );
     let text = fs::read_to_string(&metrics).unwrap();
-    assert!(text.contains(&format!("vmtax_vm_running{{pid=\"{}\",vm=\"{}\"}} 0\n", vm.pid(), vm.name)), "{text}");
+    assert!(
+        text.contains(&format!(
+            "vmtax_vm_running{{pid=\"{}\",vm=\"{}\"}} 0\n",
+            vm.pid(),
+            vm.name
+        )),
+        "{text}"
+    );
     assert!(text.ends_with("# EOF\n"));
-    let csv = place.vmtax(&format!("top {} --csv --samples 1 --interval 0.2", vm.name)).succeeds().stdout;
+    let csv = place
+        .vmtax(&format!("top {} --csv --samples 1 --interval 0.2", vm.name))
+        .succeeds()
+        .stdout;
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!((lines.len(), lines[0].len()), (2, lines[1].len()), "{csv}");
-    assert!(csv.contains(&vm.name) && csv.trim_end().ends_with("vm-stopped"), "{csv}");
+    assert!(
+        csv.contains(&vm.name) && csv.trim_end().ends_with("vm-stopped"),
+        "{csv}"
+    );
 }
 
 #[test]
 fn openmetrics_are_served_on_the_loopback_address() {
     let place = Place::new();
     let vm = Busy::start(&place, "served", "-S");
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut top = place.vmtax(&format!("top {} --interval 0.2 --openmetrics {port}", vm.pid())).start(60);
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mut top = place
+        .vmtax(&format!(
+            "top {} --interval 0.2 --openmetrics {port}",
+            vm.pid()
+        ))
+        .start(60);
     let ask = |path: &str| -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
@@ -144,13 +260,23 @@ fn openmetrics_are_served_on_the_loopback_address() {
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
     };
-    let answer = top.until("counters are served", |_| ask("/metrics").filter(|answer| answer.contains("# EOF")));
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("application/openmetrics-text; version=1.0.0"));
-    assert!(answer.contains(&format!("vmtax_vm_vcpus{{pid=\"{}\"", vm.pid())), "{answer}");
+    let answer = top.until("counters are served", |_| {
+        ask("/metrics").filter(|answer| answer.contains("# EOF"))
+    });
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ")
+            && answer.contains("application/openmetrics-text; version=1.0.0")
+    );
+    assert!(
+        answer.contains(&format!("vmtax_vm_vcpus{{pid=\"{}\"", vm.pid())),
+        "{answer}"
+    );
     assert!(ask("/other").unwrap().starts_with("HTTP/1.1 404 "));
     // A silent client does not keep others out for long, and a signal ends it in good order.
     let silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    top.until("others are answered", |_| ask("/metrics").filter(|answer| answer.contains("# EOF")));
+    top.until("others are answered", |_| {
+        ask("/metrics").filter(|answer| answer.contains("# EOF"))
+    });
     drop(silent);
     top.signal(Signal::TERM);
     top.outcome().exits(0);
@@ -170,12 +296,24 @@ fn qmp(socket: &Path, commands: &[(&str, &str)]) -> Option<Vec<Value>> {
     let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
     lines.next()?.ok()?;
     let mut ask = |command: &str, arguments: &str| {
-        writeln!(&stream, r#"{{"execute":"{command}","arguments":{arguments}}}"#).ok()?;
-        let answers = lines.by_ref().map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
-        answers.into_iter().find_map(|answer| answer.get("return").cloned())
+        writeln!(
+            &stream,
+            r#"{{"execute":"{command}","arguments":{arguments}}}"#
+        )
+        .ok()?;
+        let answers = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        answers
+            .into_iter()
+            .find_map(|answer| answer.get("return").cloned())
     };
     ask("qmp_capabilities", "{}")?;
-    commands.iter().map(|(command, arguments)| ask(command, arguments)).collect()
+    commands
+        .iter()
+        .map(|(command, arguments)| ask(command, arguments))
+        .collect()
 }
 
 #[test]
@@ -201,33 +339,48 @@ fn histograms_are_removed_at_the_end_after_a_kill_and_never_those_of_others() {
     let sample = json(&top("--samples 1").succeeds().stdout);
     let disks = sample["vms"][0]["disks"].as_array().unwrap();
     let disk = disks.iter().find(|disk| disk["name"] == "vd0").unwrap();
-    assert!(disk["io"]["reads_per_s"].is_number() && disk["io"]["in_flight"] == 0, "{disk:#}");
+    assert!(
+        disk["io"]["reads_per_s"].is_number() && disk["io"]["in_flight"] == 0,
+        "{disk:#}"
+    );
     assert!(unset(), "removed at the end");
 
     for (signal, status) in [(Signal::TERM, Some(0)), (Signal::KILL, None)] {
         let mut running = top("").start(60);
-        running.until("histograms are set", |_| boundaries_of(&socket, "vd0").filter(Value::is_array));
+        running.until("histograms are set", |_| {
+            boundaries_of(&socket, "vd0").filter(Value::is_array)
+        });
         running.signal(signal);
         assert_eq!(running.outcome().status, status);
         assert_eq!(unset(), signal == Signal::TERM);
     }
     let other = "top --samples 1 --interval 0.1 --json".to_owned();
-    place.vmtax(&other).env("XDG_RUNTIME_DIR", &runtime).succeeds();
+    place
+        .vmtax(&other)
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .succeeds();
     assert!(unset(), "removed by the next start");
 
     // Somebody else's: used as it is, and there afterwards.
     let path = "/machine/peripheral/vd0/virtio-backend";
     let set = format!(r#"{{"id":"{path}","boundaries":[1000,2000]}}"#);
-    until("it is set", || qmp(&socket, &[("block-latency-histogram-set", &set)]));
+    until("it is set", || {
+        qmp(&socket, &[("block-latency-histogram-set", &set)])
+    });
     top("--samples 1").succeeds();
-    assert_eq!(until("the monitor answers", || boundaries_of(&socket, "vd0")), serde_json::json!([1000, 2000]));
+    assert_eq!(
+        until("the monitor answers", || boundaries_of(&socket, "vd0")),
+        serde_json::json!([1000, 2000])
+    );
 }
 
 /// The boundaries of one disk's histogram of reads; null where it has none.
 fn boundaries_of(socket: &Path, id: &str) -> Option<Value> {
     let answers = qmp(socket, &[("query-blockstats", "{}")])?;
-    let disk =
-        answers[0].as_array()?.iter().find(|disk| disk["qdev"].as_str().is_some_and(|path| path.contains(id)))?;
+    let disk = answers[0]
+        .as_array()?
+        .iter()
+        .find(|disk| disk["qdev"].as_str().is_some_and(|path| path.contains(id)))?;
     Some(disk["stats"]["rd_latency_histogram"]["boundaries"].clone())
 }
 
@@ -236,8 +389,15 @@ struct Loop(String);
 
 impl Loop {
     fn attach(file: &Path) -> Option<Loop> {
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
-        output.status.success().then(|| Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+        let output = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .ok()?;
+        output
+            .status
+            .success()
+            .then(|| Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
     }
 }
 
@@ -249,7 +409,9 @@ impl Drop for Loop {
 
 /// A boot sector that reads itself again and again: `int 13h` of AH = 2, drive 80h.
 fn reading_sector() -> Vec<u8> {
-    let mut sector = vec![0xb8, 1, 2, 0xb9, 1, 0, 0xba, 0x80, 0, 0xbb, 0, 0x7e, 0xcd, 0x13, 0xeb, 0xf0];
+    let mut sector = vec![
+        0xb8, 1, 2, 0xb9, 1, 0, 0xba, 0x80, 0, 0xbb, 0, 0x7e, 0xcd, 0x13, 0xeb, 0xf0,
+    ];
     sector.resize(510, 0);
     sector.extend([0x55, 0xaa]);
     sector.resize(1 << 20, 0);
@@ -261,8 +423,13 @@ fn reading_sector() -> Vec<u8> {
 fn the_device_of_a_disk_is_the_vms_only_where_the_disk_is_the_device() {
     let place = Place::new();
     let image = place.put("reads.img", reading_sector());
-    let Some(device) = Loop::attach(&image) else { return skipped("no loop device can be attached") };
-    for (name, file, is_own) in [("device", device.0.clone(), true), ("file", image.display().to_string(), false)] {
+    let Some(device) = Loop::attach(&image) else {
+        return skipped("no loop device can be attached");
+    };
+    for (name, file, is_own) in [
+        ("device", device.0.clone(), true),
+        ("file", image.display().to_string(), false),
+    ] {
         let socket = place.path(&format!("{name}.sock"));
         let more = format!(
             "-qmp unix:{},server=on,wait=off -drive if=none,id=d,file={file},format=raw,cache=none,file.locking=off \
@@ -272,14 +439,37 @@ fn the_device_of_a_disk_is_the_vms_only_where_the_disk_is_the_device() {
         let vm = Busy::start(&place, name, &more);
         let disk = until("it reads", || {
             let rates = vm.rates(&place, "--duration 1");
-            let disk = rates["disks"].as_array()?.iter().find(|disk| disk["name"] == "d")?.clone();
+            let disk = rates["disks"]
+                .as_array()?
+                .iter()
+                .find(|disk| disk["name"] == "d")?
+                .clone();
             (disk["io"]["reads_per_s"].as_f64()? > 20.0).then_some(disk)
         });
-        assert_eq!((disk["davg_ns"].is_number(), disk["io"]["blkavg_ns"].is_number()), (is_own, true), "{disk:#}");
-        let shown = place.vmtax(&format!("top {} --duration 1", vm.pid())).succeeds();
-        let shown = shown.shows("EXIT/s: only KVM has VM exits").shows("read from --level 1 on");
-        let words = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words.contains("traces the VM's requests"), !is_own, "{words}");
+        assert_eq!(
+            (
+                disk["davg_ns"].is_number(),
+                disk["io"]["blkavg_ns"].is_number()
+            ),
+            (is_own, true),
+            "{disk:#}"
+        );
+        let shown = place
+            .vmtax(&format!("top {} --duration 1", vm.pid()))
+            .succeeds();
+        let shown = shown
+            .shows("EXIT/s: only KVM has VM exits")
+            .shows("read from --level 1 on");
+        let words = shown
+            .stdout
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert_eq!(
+            words.contains("traces the VM's requests"),
+            !is_own,
+            "{words}"
+        );
     }
 }
 
@@ -293,7 +483,10 @@ impl Tap {
         let tap = Tap(name.clone());
         ip(&format!("link set {name} txqueuelen 10 up"))?;
         ip(&format!("addr add 10.213.77.1/24 dev {name}"))?;
-        ip(&format!("neigh add 10.213.77.2 lladdr 52:54:00:12:34:56 dev {name} nud permanent")).map(|()| tap)
+        ip(&format!(
+            "neigh add 10.213.77.2 lladdr 52:54:00:12:34:56 dev {name} nud permanent"
+        ))
+        .map(|()| tap)
     }
 }
 
@@ -312,12 +505,18 @@ fn ip(words: &str) -> Option<()> {
 #[ignore = "needs root"]
 fn packets_of_a_tap_are_counted_and_drops_are_found() {
     let place = Place::new();
-    let Some(tap) = Tap::make() else { return skipped("no tap device can be made") };
+    let Some(tap) = Tap::make() else {
+        return skipped("no tap device can be made");
+    };
     // No driver in the guest takes packets, so the queue of ten runs over.
-    let net =
-        format!("-netdev tap,id=n,ifname={},script=no,downscript=no -device virtio-net-pci,netdev=n,romfile=", tap.0);
+    let net = format!(
+        "-netdev tap,id=n,ifname={},script=no,downscript=no -device virtio-net-pci,netdev=n,romfile=",
+        tap.0
+    );
     let vm = Busy::start(&place, "tap", &net);
-    until("it has its tap", || (vm.rates(&place, "--duration 0.2")["nics"][0]["tap"] == tap.0.as_str()).then_some(()));
+    until("it has its tap", || {
+        (vm.rates(&place, "--duration 0.2")["nics"][0]["tap"] == tap.0.as_str()).then_some(())
+    });
     let socket = UdpSocket::bind("10.213.77.1:0").unwrap();
     // It sends until the other end of the channel is dropped.
     let (sending, ended) = channel::<()>();
@@ -329,17 +528,26 @@ fn packets_of_a_tap_are_counted_and_drops_are_found() {
     });
     let rates = until("drops are found", || {
         let rates = vm.rates(&place, "--duration 1");
-        rates["findings"].to_string().contains("vm-drops").then_some(rates)
+        rates["findings"]
+            .to_string()
+            .contains("vm-drops")
+            .then_some(rates)
     });
     drop(sending);
     let nic = &rates["nics"][0];
-    assert!(nic["rx_dropped_per_s"].as_f64().unwrap() > 1.0 && nic["tx_dropped_per_s"] == 0.0, "{nic:#}");
+    assert!(
+        nic["rx_dropped_per_s"].as_f64().unwrap() > 1.0 && nic["tx_dropped_per_s"] == 0.0,
+        "{nic:#}"
+    );
 }
 
 #[test]
 fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
     let place = Place::new();
-    let (first, second) = (Busy::start(&place, "ends", "-S"), Busy::start(&place, "stays", "-S"));
+    let (first, second) = (
+        Busy::start(&place, "ends", "-S"),
+        Busy::start(&place, "stays", "-S"),
+    );
     // Where no VM runs at all, the reason is another one.
     place.vmtax("top no-such-vm --batch").fails(&["vmtax vms"]);
     let words = format!("top {} {} --json --interval 0.3", first.pid(), second.pid());
@@ -351,14 +559,29 @@ fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
     drop(first);
     sees();
     drop(second);
-    let outcome = running.outcome().exits(2).says("vmtax vms").shows(&format!("{ended} (PID"));
+    let outcome = running
+        .outcome()
+        .exits(2)
+        .says("vmtax vms")
+        .shows(&format!("{ended} (PID"));
     let lines: Vec<Value> = outcome.stdout.lines().map(json).collect();
-    assert!(lines.iter().any(|line| line["notes"][0].as_str().is_some_and(|note| note.ends_with("has ended"))));
+    assert!(lines.iter().any(|line| {
+        line["notes"][0]
+            .as_str()
+            .is_some_and(|note| note.ends_with("has ended"))
+    }));
 
-    place.vmtax("top --explain %NOPE").fails(&["there is no column", "%RDY"]);
-    place.vmtax("top --explain rdy").succeeds().shows("Run-queue wait");
+    place
+        .vmtax("top --explain %NOPE")
+        .fails(&["there is no column", "%RDY"]);
+    place
+        .vmtax("top --explain rdy")
+        .succeeds()
+        .shows("Run-queue wait");
     place.vmtax("top --interval 0").fails(&["0.1 to 86400"]);
-    place.vmtax("top --openmetrics 99999").fails(&["1 to 65535"]);
+    place
+        .vmtax("top --openmetrics 99999")
+        .fails(&["1 to 65535"]);
     place.vmtax("top --level 3").fails(&["0..=2"]);
 }
 
@@ -366,34 +589,73 @@ fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
 #[ignore = "needs root"]
 fn a_paused_domain_of_libvirt_is_found_without_a_taint_and_its_disks_at_level_1() {
     let place = Place::new();
-    let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix("vmtax-domain")
+        .tempdir_in("/var/tmp")
+        .unwrap();
     let disk = folder.path().join("disk.raw");
     fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
-    Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
-    let Some(domain) = Domain::start(&place, &disk, "") else { return };
+    Command::new("chmod")
+        .arg("-R")
+        .arg("a+rwX")
+        .arg(folder.path())
+        .status()
+        .unwrap();
+    let Some(domain) = Domain::start(&place, &disk, "") else {
+        return;
+    };
     virsh(&["suspend", &domain.name]).unwrap();
     // As virsh does on a host without polkit where it has a terminal.
-    let noisy =
-        "echo 'Authorization not available. Check if polkit service is running' >&2\nexec /usr/bin/virsh \"$@\"";
-    let folder_of_virsh = place.script("bin/virsh", noisy).parent().unwrap().to_owned();
-    let path = format!("{}:{}", folder_of_virsh.display(), std::env::var("PATH").unwrap());
+    let noisy = "echo 'Authorization not available. Check if polkit service is running' >&2\nexec /usr/bin/virsh \"$@\"";
+    let folder_of_virsh = place
+        .script("bin/virsh", noisy)
+        .parent()
+        .unwrap()
+        .to_owned();
+    let path = format!(
+        "{}:{}",
+        folder_of_virsh.display(),
+        std::env::var("PATH").unwrap()
+    );
     let sample = |options: &str| {
         let words = format!("top {} --json --interval 0.5 {options}", domain.name);
         let text = place.vmtax(&words).env("PATH", &path).succeeds().stdout;
         json(text.lines().last().unwrap())["vms"][0].clone()
     };
     let paused = sample("--samples 2");
-    assert_eq!((first_rule(&paused), &paused["state"]["stopped"]), ("vm-stopped", &"paused".into()), "{paused:#}");
+    assert_eq!(
+        (first_rule(&paused), &paused["state"]["stopped"]),
+        ("vm-stopped", &"paused".into()),
+        "{paused:#}"
+    );
     let disk = &paused["disks"][0];
-    assert!(disk["io"]["reads_per_s"] == 0.0 && disk["name"] == "vda", "libvirt counts them: {paused:#}");
-    assert!(paused["io"]["in_flight"].is_null() && paused["manager"] == "libvirt", "{paused:#}");
+    assert!(
+        disk["io"]["reads_per_s"] == 0.0 && disk["name"] == "vda",
+        "libvirt counts them: {paused:#}"
+    );
+    assert!(
+        paused["io"]["in_flight"].is_null() && paused["manager"] == "libvirt",
+        "{paused:#}"
+    );
     let info = || virsh(&["dominfo", &domain.name]).unwrap();
     assert!(!info().contains("tainted"), "{}", info());
     virsh(&["resume", &domain.name]).unwrap();
     let running = sample("--samples 1 --level 1");
     assert_eq!(running["state"], "running", "{running:#}");
     assert!(running["io"]["in_flight"].is_number(), "{running:#}");
-    assert!(info().contains("tainted"), "level 1 says that it taints, and it does: {}", info());
-    let stats = virsh(&["qemu-monitor-command", &domain.name, "{\"execute\":\"query-blockstats\"}"]).unwrap();
-    assert!(stats.contains("rd_operations") && !stats.contains("rd_latency_histogram"), "{stats}");
+    assert!(
+        info().contains("tainted"),
+        "level 1 says that it taints, and it does: {}",
+        info()
+    );
+    let stats = virsh(&[
+        "qemu-monitor-command",
+        &domain.name,
+        "{\"execute\":\"query-blockstats\"}",
+    ])
+    .unwrap();
+    assert!(
+        stats.contains("rd_operations") && !stats.contains("rd_latency_histogram"),
+        "{stats}"
+    );
 }

@@ -15,7 +15,10 @@ fn reader(mut ours: File) -> Receiver<String> {
     std::thread::spawn(move || {
         let mut part = [0; 4096];
         while let Ok(n @ 1..) = ours.read(&mut part) {
-            if parts.send(String::from_utf8_lossy(&part[..n]).into_owned()).is_err() {
+            if parts
+                .send(String::from_utf8_lossy(&part[..n]).into_owned())
+                .is_err()
+            {
                 return;
             }
         }
@@ -27,7 +30,11 @@ fn reader(mut ours: File) -> Receiver<String> {
 fn wait_for(read: &Receiver<String>, seen: &mut String, text: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !seen.contains(text) && !screen(seen).contains(text) {
-        assert!(Instant::now() < deadline, "no {text:?} on\n{}", screen(seen));
+        assert!(
+            Instant::now() < deadline,
+            "no {text:?} on\n{}",
+            screen(seen)
+        );
         seen.extend(read.recv_timeout(Duration::from_millis(100)));
     }
 }
@@ -39,21 +46,31 @@ fn screen(output: &str) -> String {
     let mut rest = output;
     while let Some(next) = rest.chars().next() {
         if let Some(sequence) = rest.strip_prefix("\u{1b}[") {
-            let Some(end) = sequence.find(|c: char| c.is_ascii_alphabetic()) else { break };
+            let Some(end) = sequence.find(|c: char| c.is_ascii_alphabetic()) else {
+                break;
+            };
             if &sequence[end..=end] == "H" {
-                let mut numbers = sequence[..end].split(';').map(|number| number.parse::<usize>().unwrap_or(1) - 1);
+                let mut numbers = sequence[..end]
+                    .split(';')
+                    .map(|number| number.parse::<usize>().unwrap_or(1) - 1);
                 (row, column) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
             }
             rest = &sequence[end + 1..];
             continue;
         }
-        if let Some(cell) = cells.get_mut(row).and_then(|line: &mut Vec<char>| line.get_mut(column)) {
+        if let Some(cell) = cells
+            .get_mut(row)
+            .and_then(|line: &mut Vec<char>| line.get_mut(column))
+        {
             *cell = next;
         }
         column += 1;
         rest = &rest[next.len_utf8()..];
     }
-    cells.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned() + "\n").collect()
+    cells
+        .iter()
+        .map(|line| line.iter().collect::<String>().trim_end().to_owned() + "\n")
+        .collect()
 }
 
 #[test]
@@ -63,13 +80,18 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
     let words = format!("-nodefaults -display none -machine none -accel tcg -m 1 -S -name {name}");
     let qemu = Ends::start("qemu-system-x86_64", &words);
     let pid = qemu.0.id() as i32;
-    until("it runs", || vmtax_vm::running().contains(&pid).then_some(()));
+    until("it runs", || {
+        vmtax_vm::running().contains(&pid).then_some(())
+    });
     for (columns, end) in [(80, "q"), (160, "\u{3}"), (80, "TERM")] {
         let (ours, theirs) = terminal(columns);
         let mut keys = ours.try_clone().unwrap();
         let read = reader(ours);
         let all = format!("top {pid} --interval 0.3");
-        let start = place.vmtax(&all).stdin(theirs.try_clone().unwrap()).stdout(theirs);
+        let start = place
+            .vmtax(&all)
+            .stdin(theirs.try_clone().unwrap())
+            .stdout(theirs);
         let running = start.env("TERM", "xterm-256color").start(90);
         let mut seen = String::new();
         wait_for(&read, &mut seen, SHOW_ALTERNATE);
@@ -94,12 +116,20 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
 #[test]
 fn the_screen_ends_with_its_terminal() {
     let place = Place::new();
-    let words = format!("-nodefaults -display none -machine none -accel tcg -m 1 -S -name gone-{}", std::process::id());
+    let words = format!(
+        "-nodefaults -display none -machine none -accel tcg -m 1 -S -name gone-{}",
+        std::process::id()
+    );
     let qemu = Ends::start("qemu-system-x86_64", &words);
     let pid = qemu.0.id() as i32;
-    until("it runs", || vmtax_vm::running().contains(&pid).then_some(()));
+    until("it runs", || {
+        vmtax_vm::running().contains(&pid).then_some(())
+    });
     let (mut ours, theirs) = terminal(80);
-    let start = place.vmtax(&format!("top {pid} --interval 0.3")).stdin(theirs.try_clone().unwrap()).stdout(theirs);
+    let start = place
+        .vmtax(&format!("top {pid} --interval 0.3"))
+        .stdin(theirs.try_clone().unwrap())
+        .stdout(theirs);
     let running = start.env("TERM", "xterm-256color").start(60);
     let (mut seen, mut part) = (String::new(), [0; 4096]);
     // It draws again and again; where it has ended, reading fails.

@@ -2,7 +2,8 @@
 //! changed, proven, and restored.
 
 use crate::common::{
-    Domain, Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json, shared_folder, until, virsh,
+    Domain, Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json,
+    shared_folder, until, virsh,
 };
 use crate::kvm_guest::kvm;
 use serde_json::Value;
@@ -51,11 +52,23 @@ impl<'a> Guest<'a> {
     ) -> Guest<'a> {
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.display());
         let start = kvm(place, guest, "exec", "--machine kvm --rounds 1 -q");
-        let start = start.qemu_args(disks).qemu_args(["-qmp", &qmp]).qemu_args(agent_device(folder));
+        let start = start
+            .qemu_args(disks)
+            .qemu_args(["-qmp", &qmp])
+            .qemu_args(agent_device(folder));
         let said = place.path("said");
         let script = format!("vmtax={}\n{START_AGENT}{load}", binary());
-        let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(fs::File::create(&said).unwrap());
-        let mut guest = Guest { running: start.start(300), said, pid: 0 };
+        let start = start
+            .arg("--")
+            .arg("sh")
+            .arg("-c")
+            .arg(script)
+            .stdout(fs::File::create(&said).unwrap());
+        let mut guest = Guest {
+            running: start.start(300),
+            said,
+            pid: 0,
+        };
         let said = guest.said.clone();
         guest.pid = guest.running.until("the load runs", |place| {
             (last_line(&said) == planted).then_some(())?;
@@ -75,40 +88,78 @@ impl<'a> Guest<'a> {
 
 /// Tunes this VM, whose guest prints into `said` what it has set, and checks that the change of this rule is kept, in the guest, too,
 /// and is restored.
-fn check_tuned(vm: &str, said: &Path, planted: &str, rule: &str, is_tuned: impl Fn(&str) -> bool) -> Value {
+fn check_tuned(
+    vm: &str,
+    said: &Path,
+    planted: &str,
+    rule: &str,
+    is_tuned: impl Fn(&str) -> bool,
+) -> Value {
     let place = Place::new();
     let vmtax = |words: &str| place.vmtax(words).env("XDG_RUNTIME_DIR", place.path(""));
     let words = format!("tune --vm {vm} --apply --slice 0.25 --json --output out");
     let found = json(&vmtax(&words).start(280).outcome().exits(0).stdout)["findings"].clone();
-    assert!(row(&found, rule).is_some_and(|row| row["verdict"] == "keep"), "{rule} is not kept: {found:#}");
-    until("the guest has what was kept", || is_tuned(&last_line(said)).then_some(()));
+    assert!(
+        row(&found, rule).is_some_and(|row| row["verdict"] == "keep"),
+        "{rule} is not kept: {found:#}"
+    );
+    until("the guest has what was kept", || {
+        is_tuned(&last_line(said)).then_some(())
+    });
     vmtax("undo").succeeds().shows("in the guest");
-    until("the guest has what was planted", || (last_line(said) == planted).then_some(()));
+    until("the guest has what was planted", || {
+        (last_line(said) == planted).then_some(())
+    });
     found
 }
 
 fn last_line(said: &Path) -> String {
-    fs::read_to_string(said).unwrap_or_default().lines().last().unwrap_or_default().to_owned()
+    fs::read_to_string(said)
+        .unwrap_or_default()
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn row<'a>(found: &'a Value, rule: &str) -> Option<&'a Value> {
-    found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == rule)
+    found["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["rule"] == rule)
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_write_cache_is_changed_in_the_guest_proven_and_restored() {
-    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else { return };
+    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else {
+        return;
+    };
     let (place, folder) = (Place::new(), shared_folder());
     let image = folder.path().join("through.raw");
     fs::write(&image, vec![7; 48 << 20]).unwrap();
     fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
-    let through = format!("if=none,id=written,format=raw,file={},cache=writethrough", image.display());
-    let late =
-        "if=none,id=read,format=raw,file.driver=null-co,file.size=32M,file.read-zeroes=on,file.latency-ns=5000000";
-    let devices = ["drive=written,id=disk-w,serial=through", "drive=read,id=disk-r,serial=late"];
+    let through = format!(
+        "if=none,id=written,format=raw,file={},cache=writethrough",
+        image.display()
+    );
+    let late = "if=none,id=read,format=raw,file.driver=null-co,file.size=32M,file.read-zeroes=on,file.latency-ns=5000000";
+    let devices = [
+        "drive=written,id=disk-w,serial=through",
+        "drive=read,id=disk-r,serial=late",
+    ];
     let devices = devices.map(|device| format!("virtio-blk-pci,{device}"));
-    let disks = ["-drive", &through, "-device", &devices[0], "-drive", late, "-device", &devices[1]];
+    let disks = [
+        "-drive",
+        &through,
+        "-device",
+        &devices[0],
+        "-drive",
+        late,
+        "-device",
+        &devices[1],
+    ];
     let planted = "write through 0";
     let load = format!("{FIND_DISKS}{WRITE_DISK}{READ_DISK}");
     let vm = Guest::start(&place, &guest, folder.path(), &disks, &load, planted);
@@ -116,18 +167,24 @@ fn a_write_cache_is_changed_in_the_guest_proven_and_restored() {
     assert_eq!(found["metric"], "time per write, with its flushes, disk-w");
     // The VM's figures count also what is read ahead for nothing.
     let not_tried = found["not_tried"].to_string();
-    assert!(not_tried.contains("read 128 KiB ahead on") && not_tried.contains("--metric-command"), "{not_tried}");
+    assert!(
+        not_tried.contains("read 128 KiB ahead on") && not_tried.contains("--metric-command"),
+        "{not_tried}"
+    );
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
-    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else { return };
+    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else {
+        return;
+    };
     let (place, folder) = (Place::new(), shared_folder());
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (image, init, said) = (path("through.raw"), path("init"), path("said"));
     fs::write(&image, vec![7; 48 << 20]).unwrap();
-    let load = format!("w=/sys/block/vda\n{WRITE_DISK}while sleep 0.2; do cat $w/cache_type; done\n");
+    let load =
+        format!("w=/sys/block/vda\n{WRITE_DISK}while sleep 0.2; do cat $w/cache_type; done\n");
     fs::write(&init, format!("#!/bin/sh\n{MOUNTS}{START_AGENT}{load}")).unwrap();
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).unwrap();
     let kernel_args = KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" ");
@@ -150,19 +207,37 @@ fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
     });
     let Some(domain) = domain else { return };
     let said = Path::new(&said);
-    until("the load runs", || (last_line(said) == "write through").then_some(()));
-    let answers = || virsh(&["qemu-agent-command", &domain.name, r#"{"execute":"guest-ping"}"#]);
+    until("the load runs", || {
+        (last_line(said) == "write through").then_some(())
+    });
+    let answers = || {
+        virsh(&[
+            "qemu-agent-command",
+            &domain.name,
+            r#"{"execute":"guest-ping"}"#,
+        ])
+    };
     until("the guest's agent answers", answers);
-    check_tuned(&domain.name, said, "write through", "vm-write-through", |now| now == "write back");
+    check_tuned(
+        &domain.name,
+        said,
+        "write through",
+        "vm-write-through",
+        |now| now == "write back",
+    );
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_slow_clock_is_changed_in_the_guest_proven_and_restored() {
-    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else { return };
+    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else {
+        return;
+    };
     let (place, folder) = (Place::new(), shared_folder());
     let vm = Guest::start(&place, &guest, folder.path(), &[], READ_CLOCK, "acpi_pm");
     let found = vm.check_tuned("acpi_pm", "pm-timer-clock", |now| now != "acpi_pm");
-    let ratio = row(&found, "pm-timer-clock").unwrap()["confirmation"]["ratio"]["median"].as_f64().unwrap();
+    let ratio = row(&found, "pm-timer-clock").unwrap()["confirmation"]["ratio"]["median"]
+        .as_f64()
+        .unwrap();
     assert!(ratio < 0.8, "{ratio}: {found:#}");
 }

@@ -12,7 +12,10 @@ use std::process::Command;
 fn qcow2(place: &Place, options: &str) -> Option<PathBuf> {
     let image = place.path("web01.qcow2");
     let mut command = Command::new("qemu-img");
-    command.args(["create", "-q", "-f", "qcow2", "-o", options]).arg(&image).arg("4G");
+    command
+        .args(["create", "-q", "-f", "qcow2", "-o", options])
+        .arg(&image)
+        .arg("4G");
     match command.status() {
         Ok(status) if status.success() => Some(image),
         _ => {
@@ -35,7 +38,12 @@ fn domain(image: &Path, driver: &str, bus: &str) -> String {
 /// Size, time of the last write, and bytes at the begin.
 fn state(image: &Path) -> (u64, i64, i64, Vec<u8>) {
     let data = image.metadata().unwrap();
-    (data.len(), data.mtime(), data.mtime_nsec(), fs::read(image).unwrap()[..1024].to_vec())
+    (
+        data.len(),
+        data.mtime(),
+        data.mtime_nsec(),
+        fs::read(image).unwrap()[..1024].to_vec(),
+    )
 }
 
 fn plan(text: &str) -> toml::Table {
@@ -43,14 +51,22 @@ fn plan(text: &str) -> toml::Table {
 }
 
 fn not_twinned(plan: &toml::Table) -> String {
-    let lines = plan["tune-guest"]["like"]["not-twinned"].as_array().unwrap();
-    lines.iter().map(|line| line.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
+    let lines = plan["tune-guest"]["like"]["not-twinned"]
+        .as_array()
+        .unwrap();
+    lines
+        .iter()
+        .map(|line| line.as_str().unwrap().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The plan of a tuning with these candidates alone, for the time's sake.
 fn few(place: &Place, plan: &toml::Table, names: &[&str]) -> PathBuf {
     let mut plan = plan.clone();
-    let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"].as_array_mut().unwrap();
+    let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"]
+        .as_array_mut()
+        .unwrap();
     candidates.retain(|one| names.contains(&one["name"].as_str().unwrap()));
     assert_eq!(candidates.len(), names.len(), "{candidates:?}");
     place.put("plan.toml", toml::to_string(&plan).unwrap())
@@ -62,14 +78,23 @@ const NO_EFFECT: &str = "throttling.bps-total=1000000000000";
 #[test]
 fn a_domains_twin_is_tuned_and_its_xml_changed() {
     let place = Place::new();
-    let Some(image) = qcow2(&place, "cluster_size=128k") else { return };
+    let Some(image) = qcow2(&place, "cluster_size=128k") else {
+        return;
+    };
     let before = state(&image);
     let limit = "      <iotune>\n        <total_iops_sec>50</total_iops_sec>\n      </iotune>\n";
-    let xml =
-        domain(&image, " cache='writethrough'", "virtio").replace("    </disk>\n", &format!("{limit}    </disk>\n"));
+    let xml = domain(&image, " cache='writethrough'", "virtio")
+        .replace("    </disk>\n", &format!("{limit}    </disk>\n"));
     let file = place.put("web01.xml", &xml);
     let words = "--machine micro-tcg --dry-run -- disk count=100 time=0";
-    let mut plan = plan(&place.vmtax("tune --like").arg(&file).words(words).succeeds().stdout);
+    let mut plan = plan(
+        &place
+            .vmtax("tune --like")
+            .arg(&file)
+            .words(words)
+            .succeeds()
+            .stdout,
+    );
     let set = plan["variant"][0]["set"].as_table().unwrap();
     let all = [
         ("cache", "writethrough"),
@@ -82,15 +107,32 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     }
     assert_eq!(plan["guest"]["memory-mib"].as_integer(), Some(1024));
     let lacks = not_twinned(&plan);
-    assert!(lacks.contains("<interface> user virtio") && lacks.contains("<oddity> x"), "{lacks}");
+    assert!(
+        lacks.contains("<interface> user virtio") && lacks.contains("<oddity> x"),
+        "{lacks}"
+    );
     // Beside the planted limit one that is never reached, which can change nothing.
-    let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"].as_array_mut().unwrap();
-    let other = candidates.iter_mut().find(|one| one["name"].as_str() != Some(REMEDY)).unwrap().as_table_mut().unwrap();
+    let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"]
+        .as_array_mut()
+        .unwrap();
+    let other = candidates
+        .iter_mut()
+        .find(|one| one["name"].as_str() != Some(REMEDY))
+        .unwrap()
+        .as_table_mut()
+        .unwrap();
     other.insert("name".into(), NO_EFFECT.into());
-    other
-        .insert("set".into(), toml::Table::from_iter([("throttling.bps-total".into(), "1000000000000".into())]).into());
+    other.insert(
+        "set".into(),
+        toml::Table::from_iter([("throttling.bps-total".into(), "1000000000000".into())]).into(),
+    );
     let file = few(&place, &plan, &[REMEDY, NO_EFFECT]);
-    let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
+    let outcome = place
+        .vmtax("run --json --output out")
+        .arg(&file)
+        .start(300)
+        .outcome()
+        .exits(0);
     let outcome = outcome.says("not twinned: device <oddity> x");
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), [REMEDY], "{found:#}");
@@ -98,8 +140,15 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     assert_eq!(tuned("domain.xml"), xml.replace(limit, ""));
     assert!(tuned("domain.diff").contains("-        <total_iops_sec>50</total_iops_sec>\n"));
     assert_eq!(tuned("undo.xml"), xml);
-    assert!(tuned("qemu.args").contains("format=qcow2") && tuned("libvirt.xml").contains("type='qcow2'"));
-    place.vmtax("report out").succeeds().shows("twin of libvirt domain web01").shows("virsh define");
+    assert!(
+        tuned("qemu.args").contains("format=qcow2")
+            && tuned("libvirt.xml").contains("type='qcow2'")
+    );
+    place
+        .vmtax("report out")
+        .succeeds()
+        .shows("twin of libvirt domain web01")
+        .shows("virsh define");
     assert_eq!(state(&image), before, "the original was written to");
     place.nothing_is_left();
 }
@@ -107,61 +156,113 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
 /// What `virt-install --osinfo generic --import --graphics none --network none --virt-type qemu` of Debian 12 defines, which has an IDE
 /// disk, with a limit; its name and image are filled in.
 const VIRT_INSTALL: &str = include_str!("virt_install.xml");
-const LIMIT: &str = "      <iotune>\n        <total_iops_sec>60</total_iops_sec>\n      </iotune>\n";
+const LIMIT: &str =
+    "      <iotune>\n        <total_iops_sec>60</total_iops_sec>\n      </iotune>\n";
 
 #[test]
 fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
     let place = Place::new();
-    let Some(image) = qcow2(&place, "cluster_size=64k") else { return };
+    let Some(image) = qcow2(&place, "cluster_size=64k") else {
+        return;
+    };
     let name = format!("vmtax-test-{}", std::process::id());
-    let xml = VIRT_INSTALL.replace("NAME", &name).replace("IMAGE", &image.display().to_string());
+    let xml = VIRT_INSTALL
+        .replace("NAME", &name)
+        .replace("IMAGE", &image.display().to_string());
     let xml = xml.replacen("    </disk>\n", &format!("{LIMIT}    </disk>\n"), 1);
     let file = place.put("domain.xml", &xml);
     // A domain where libvirt is, else its XML.
     let libvirt = Libvirt::start();
     let like = match &libvirt {
         Some(_) => {
-            assert!(virsh(&["define", file.to_str().unwrap()]).is_some(), "{xml}");
+            assert!(
+                virsh(&["define", file.to_str().unwrap()]).is_some(),
+                "{xml}"
+            );
             name.clone()
         }
         None => file.display().to_string(),
     };
     let _undefined = Undefined(libvirt.as_ref().map(|_| name.clone()));
-    let job = place.put("job.fio", "[global]\nioengine=libaio\ndirect=1\n[db]\nrw=randwrite\nbs=4k\n");
+    let job = place.put(
+        "job.fio",
+        "[global]\nioengine=libaio\ndirect=1\n[db]\nrw=randwrite\nbs=4k\n",
+    );
     let dry = |like: &str| {
-        let start = place.vmtax("tune --machine tcg --slice 0.3 --dry-run --like").arg(like).arg("--fio").arg(&job);
+        let start = place
+            .vmtax("tune --machine tcg --slice 0.3 --dry-run --like")
+            .arg(like)
+            .arg("--fio")
+            .arg(&job);
         plan(&start.succeeds().stdout)
     };
     let before = dry(&like);
-    assert_eq!(before["variant"][0]["set"]["bus"].as_str(), Some("ide"), "{before:?}");
+    assert_eq!(
+        before["variant"][0]["set"]["bus"].as_str(),
+        Some("ide"),
+        "{before:?}"
+    );
     // The micro-guest, of which dozens boot in seconds, has no driver for IDE.
     let mut quick = before.clone();
     quick["machines"] = toml::Value::Array(vec!["micro-tcg".into()]);
-    quick["variant"][0]["set"].as_table_mut().unwrap().remove("bus");
-    let requests = [("count".to_owned(), "40".into()), ("time".to_owned(), "0".into())];
-    quick["workload"][0]["options"].as_table_mut().unwrap().extend(requests);
+    quick["variant"][0]["set"]
+        .as_table_mut()
+        .unwrap()
+        .remove("bus");
+    let requests = [
+        ("count".to_owned(), "40".into()),
+        ("time".to_owned(), "0".into()),
+    ];
+    quick["workload"][0]["options"]
+        .as_table_mut()
+        .unwrap()
+        .extend(requests);
     let file = few(&place, &quick, &[REMEDY]);
-    let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
-    let outcome = outcome.says("screening: 1 change").says("confirmation of without throttling.iops-total");
+    let outcome = place
+        .vmtax("run --json --output out")
+        .arg(&file)
+        .start(300)
+        .outcome()
+        .exits(0);
+    let outcome = outcome
+        .says("screening: 1 change")
+        .says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), [REMEDY], "{found:#}");
     let interval = &found["total"]["ratio"]["interval"];
-    assert!(interval["low"].as_f64().unwrap() > 0.0 && interval["high"].as_f64().unwrap() < 0.8, "{interval}");
+    assert!(
+        interval["low"].as_f64().unwrap() > 0.0 && interval["high"].as_f64().unwrap() < 0.8,
+        "{interval}"
+    );
     // Three rounds, then those of the confirmation.
-    assert!(found["boots"].as_u64().unwrap() <= 6 + 30, "{}", found["boots"]);
+    assert!(
+        found["boots"].as_u64().unwrap() <= 6 + 30,
+        "{}",
+        found["boots"]
+    );
     let tuned = |name: &str| place.path("out/tuned").join(name);
     // By hand, as the report says.
     let report = place.vmtax("report out").succeeds();
-    report.shows("domain.diff").shows("virsh define").shows("undo.xml  # undo");
+    report
+        .shows("domain.diff")
+        .shows("virsh define")
+        .shows("undo.xml  # undo");
     let patched = place.path("patched.xml");
     let mut patch = Command::new("patch");
-    patch.args(["-s", "-o"]).arg(&patched).arg(tuned("undo.xml")).arg(tuned("domain.diff"));
+    patch
+        .args(["-s", "-o"])
+        .arg(&patched)
+        .arg(tuned("undo.xml"))
+        .arg(tuned("domain.diff"));
     assert!(
         patch.status().is_ok_and(|status| status.success()),
         "{}",
         fs::read_to_string(tuned("domain.diff")).unwrap()
     );
-    assert_eq!(fs::read_to_string(&patched).unwrap(), fs::read_to_string(tuned("domain.xml")).unwrap());
+    assert_eq!(
+        fs::read_to_string(&patched).unwrap(),
+        fs::read_to_string(tuned("domain.xml")).unwrap()
+    );
     let changed = match &libvirt {
         Some(_) => {
             assert!(virsh(&["define", patched.to_str().unwrap()]).is_some());
@@ -170,7 +271,12 @@ fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
         None => patched.display().to_string(),
     };
     let after = dry(&changed);
-    assert!(after["variant"][0]["set"].get("throttling.iops-total").is_none(), "{after:?}");
+    assert!(
+        after["variant"][0]["set"]
+            .get("throttling.iops-total")
+            .is_none(),
+        "{after:?}"
+    );
     if libvirt.is_some() {
         assert!(virsh(&["define", tuned("undo.xml").to_str().unwrap()]).is_some());
         assert_eq!(dry(&name)["variant"][0]["set"], before["variant"][0]["set"]);
@@ -183,7 +289,9 @@ struct Undefined(Option<String>);
 
 impl Drop for Undefined {
     fn drop(&mut self) {
-        self.0.iter().for_each(|name| drop(virsh(&["undefine", name])));
+        self.0
+            .iter()
+            .for_each(|name| drop(virsh(&["undefine", name])));
     }
 }
 
@@ -193,32 +301,70 @@ fn a_secret_of_the_xml_is_in_no_file_of_the_recording() {
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
     let others = "<graphics type='vnc' port='-1' passwd='s3cret'/>\n    <disk type='network' device='cdrom'><source protocol='https'>\
                   <cookies><cookie name='session'>s3cret</cookie></cookies></source><target dev='sda'/></disk>\n    <oddity";
-    let xml = domain(&disk, "", "virtio").replace("type='qcow2'", "type='raw'").replace("<oddity", others);
+    let xml = domain(&disk, "", "virtio")
+        .replace("type='qcow2'", "type='raw'")
+        .replace("<oddity", others);
     let file = place.put("web01.xml", &xml);
-    let text = place.vmtax("tune --dry-run --machine tcg --like").arg(&file).words("-- disk").succeeds().stdout;
-    assert!(text.contains("<graphics type='vnc' port='-1'/>") && !text.contains("s3cret"), "{text}");
+    let text = place
+        .vmtax("tune --dry-run --machine tcg --like")
+        .arg(&file)
+        .words("-- disk")
+        .succeeds()
+        .stdout;
+    assert!(
+        text.contains("<graphics type='vnc' port='-1'/>") && !text.contains("s3cret"),
+        "{text}"
+    );
     assert!(text.contains("<cookie name='session'></cookie>"), "{text}");
 }
 
 #[test]
 fn disks_of_each_bus_are_found_in_the_guest() {
     let place = Place::new();
-    let Some(image) = qcow2(&place, "extended_l2=on") else { return };
+    let Some(image) = qcow2(&place, "extended_l2=on") else {
+        return;
+    };
     let file = place.put("web01.xml", domain(&image, "", "scsi"));
     let nvme = format!(
         "qemu-system-x86_64 -m 1G -drive file={},format=qcow2,if=none,id=d -device nvme,drive=d,serial=s",
         image.display()
     );
-    let ide = format!("qemu-system-x86_64 -M pc -m 1G -drive file={},format=qcow2", image.display());
-    for (bus, like) in [("virtio-scsi", file.display().to_string()), ("nvme", nvme), ("ide", ide)] {
+    let ide = format!(
+        "qemu-system-x86_64 -M pc -m 1G -drive file={},format=qcow2",
+        image.display()
+    );
+    for (bus, like) in [
+        ("virtio-scsi", file.display().to_string()),
+        ("nvme", nvme),
+        ("ide", ide),
+    ] {
         let words = "--machine tcg --duration 1s --slice 0.1 --boot-timeout 120s --dry-run -- disk";
-        let plan = plan(&place.vmtax("tune --like").arg(&like).words(words).succeeds().stdout);
+        let plan = plan(
+            &place
+                .vmtax("tune --like")
+                .arg(&like)
+                .words(words)
+                .succeeds()
+                .stdout,
+        );
         let file = few(&place, &plan, &["bus=virtio-blk"]);
-        let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
+        let outcome = place
+            .vmtax("run --json --output out")
+            .arg(&file)
+            .start(300)
+            .outcome()
+            .exits(0);
         let report = json(&outcome.stdout);
         let baseline = &report["findings"]["baseline"];
-        assert_eq!((&baseline["bus"], &baseline["image.extended_l2"]), (&bus.into(), &"on".into()), "{baseline}");
-        assert!(report["findings"]["candidates"][0]["screening"]["ratio"]["median"].is_number(), "{report:#}");
+        assert_eq!(
+            (&baseline["bus"], &baseline["image.extended_l2"]),
+            (&bus.into(), &"on".into()),
+            "{baseline}"
+        );
+        assert!(
+            report["findings"]["candidates"][0]["screening"]["ratio"]["median"].is_number(),
+            "{report:#}"
+        );
         fs::remove_dir_all(place.path("out")).unwrap();
     }
     place.nothing_is_left();
@@ -236,18 +382,33 @@ fn a_running_vm_has_its_settings_and_limits_read_and_stays_as_it_is() {
         "-smp 2 -device virtio-rng-pci",
     );
     let before = state(&vm.file);
-    let text = place.vmtax("tune --dry-run --like web02 -- disk").succeeds().stdout;
+    let text = place
+        .vmtax("tune --dry-run --like web02 -- disk")
+        .succeeds()
+        .stdout;
     let plan = plan(&text);
     let set = plan["variant"][0]["set"].as_table().unwrap();
     for (key, value) in [("cache", "directsync"), ("throttling.iops-read", "70")] {
         assert_eq!(set[key].as_str(), Some(value), "{set:?}");
     }
     assert_eq!(plan["machines"][0].as_str(), Some("tcg"), "as it runs");
-    assert_eq!((plan["guest"]["cpus"].as_integer(), plan["guest"]["machine-type"].as_str()), (Some(2), Some("pc")));
+    assert_eq!(
+        (
+            plan["guest"]["cpus"].as_integer(),
+            plan["guest"]["machine-type"].as_str()
+        ),
+        (Some(2), Some("pc"))
+    );
     let source = plan["tune-guest"]["like"]["source"].as_str().unwrap();
-    assert!(source.contains("web02") && source.contains(&vm.pid().to_string()), "{source}");
+    assert!(
+        source.contains("web02") && source.contains(&vm.pid().to_string()),
+        "{source}"
+    );
     let lacks = not_twinned(&plan);
-    assert!(lacks.contains("virtio-rng-pci") && lacks.contains("64 MiB"), "{lacks}");
+    assert!(
+        lacks.contains("virtio-rng-pci") && lacks.contains("64 MiB"),
+        "{lacks}"
+    );
     assert_eq!(state(&vm.file), before);
 }
 
@@ -255,52 +416,125 @@ fn a_running_vm_has_its_settings_and_limits_read_and_stays_as_it_is() {
 fn a_domain_of_libvirt_has_its_xml_read() {
     let place = Place::new();
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
-    let Some(domain) = Domain::start(&place, &disk, "<iotune><total_iops_sec>300</total_iops_sec></iotune>") else {
+    let Some(domain) = Domain::start(
+        &place,
+        &disk,
+        "<iotune><total_iops_sec>300</total_iops_sec></iotune>",
+    ) else {
         return;
     };
-    let text = place.vmtax("tune --dry-run --disk vda --like").arg(&domain.name).words("-- disk").succeeds().stdout;
+    let text = place
+        .vmtax("tune --dry-run --disk vda --like")
+        .arg(&domain.name)
+        .words("-- disk")
+        .succeeds()
+        .stdout;
     let plan = plan(&text);
     let like = &plan["tune-guest"]["like"];
-    assert!(like["source"].as_str().unwrap().starts_with("libvirt domain vmtax-test-"), "{like}");
-    assert_eq!(plan["variant"][0]["set"]["throttling.iops-total"].as_str(), Some("300"));
-    assert!(like["domain-xml"].as_str().unwrap().contains("<domain"), "{like}");
-    assert!(plan["guest"]["machine-type"].as_str().unwrap().starts_with("pc-q35"), "{:?}", plan["guest"]);
-    let missing = place.vmtax("tune --dry-run --disk vdz --like").arg(&domain.name);
+    assert!(
+        like["source"]
+            .as_str()
+            .unwrap()
+            .starts_with("libvirt domain vmtax-test-"),
+        "{like}"
+    );
+    assert_eq!(
+        plan["variant"][0]["set"]["throttling.iops-total"].as_str(),
+        Some("300")
+    );
+    assert!(
+        like["domain-xml"].as_str().unwrap().contains("<domain"),
+        "{like}"
+    );
+    assert!(
+        plan["guest"]["machine-type"]
+            .as_str()
+            .unwrap()
+            .starts_with("pc-q35"),
+        "{:?}",
+        plan["guest"]
+    );
+    let missing = place
+        .vmtax("tune --dry-run --disk vdz --like")
+        .arg(&domain.name);
     missing.fails(&["no disk vdz", "vda"]);
 }
 
 #[test]
 fn a_fio_job_gives_the_requests_or_is_refused_by_its_option() {
     let place = Place::new();
-    let job = place
-        .put("job.fio", "[global]\nioengine=libaio\ndirect=1\nruntime=60\n[db]\nrw=randwrite\nbs=16k\niodepth=8\n");
-    let plan = plan(&place.vmtax("tune --dry-run --fio").arg(&job).succeeds().stdout);
+    let job = place.put(
+        "job.fio",
+        "[global]\nioengine=libaio\ndirect=1\nruntime=60\n[db]\nrw=randwrite\nbs=16k\niodepth=8\n",
+    );
+    let plan = plan(
+        &place
+            .vmtax("tune --dry-run --fio")
+            .arg(&job)
+            .succeeds()
+            .stdout,
+    );
     let options = plan["workload"][0]["options"].as_table().unwrap();
-    for (key, value) in [("mode", "random"), ("operation", "write"), ("block-size", "16K"), ("depth", "8")] {
+    for (key, value) in [
+        ("mode", "random"),
+        ("operation", "write"),
+        ("block-size", "16K"),
+        ("depth", "8"),
+    ] {
         assert_eq!(options[key].as_str(), Some(value), "{options:?}");
     }
     assert_eq!(plan["tune-guest"]["job-notes"].as_array().unwrap().len(), 2);
     let job = place.put("job.fio", "[db]\ndirect=1\nrw=randrw\n");
-    place.vmtax("tune --fio").arg(&job).fails(&["rw=randrw", "exec fio"]);
-    place.vmtax("tune --fio").arg(&job).words("-- disk").fails(&["--fio"]);
+    place
+        .vmtax("tune --fio")
+        .arg(&job)
+        .fails(&["rw=randrw", "exec fio"]);
+    place
+        .vmtax("tune --fio")
+        .arg(&job)
+        .words("-- disk")
+        .fails(&["--fio"]);
 }
 
 #[test]
 fn what_has_no_twin_is_said_in_one_line() {
     let place = Place::new();
-    place.vmtax("tune --like nothing-of-that-name").fails(&["nothing-of-that-name"]);
-    place.vmtax("tune --like").arg("qemu-system-x86_64 -m 1G").fails(&["no disk that vmtax can tune"]);
-    place.vmtax("tune --like").arg("qemu-system-aarch64 -hda x").fails(&["aarch64"]);
-    place.vmtax("tune --like").arg("qemu-system-x86_64 -hda 'x").fails(&["quote"]);
-    place.vmtax("tune --like").arg(place.put("net.xml", "<network/>")).fails(&["virsh dumpxml"]);
+    place
+        .vmtax("tune --like nothing-of-that-name")
+        .fails(&["nothing-of-that-name"]);
+    place
+        .vmtax("tune --like")
+        .arg("qemu-system-x86_64 -m 1G")
+        .fails(&["no disk that vmtax can tune"]);
+    place
+        .vmtax("tune --like")
+        .arg("qemu-system-aarch64 -hda x")
+        .fails(&["aarch64"]);
+    place
+        .vmtax("tune --like")
+        .arg("qemu-system-x86_64 -hda 'x")
+        .fails(&["quote"]);
+    place
+        .vmtax("tune --like")
+        .arg(place.put("net.xml", "<network/>"))
+        .fails(&["virsh dumpxml"]);
     place.vmtax("tune --disk vda").fails(&["--like"]);
     place.vmtax("tune --vm 1 --like x").fails(&["--like"]);
     // A QEMU that has no such machine: the next step is named.
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
     let line = format!("qemu-system-x86_64 -M pc-q35-99.0 -hda {}", disk.display());
-    let plan = plan(&place.vmtax("tune --dry-run --machine tcg --like").arg(line).succeeds().stdout);
+    let plan = plan(
+        &place
+            .vmtax("tune --dry-run --machine tcg --like")
+            .arg(line)
+            .succeeds()
+            .stdout,
+    );
     let file = few(&place, &plan, &["cache=none"]);
     let outcome = place.vmtax("run").arg(&file).start(180).outcome().exits(2);
-    outcome.says("twin of a QEMU command line").says("unsupported machine type").says("--machine-type");
+    outcome
+        .says("twin of a QEMU command line")
+        .says("unsupported machine type")
+        .says("--machine-type");
     place.nothing_is_left();
 }

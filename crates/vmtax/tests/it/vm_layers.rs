@@ -27,14 +27,19 @@ fn traces<'a>(place: &'a Place, vm: &BootGuest, out: &str, more: &str) -> Runnin
     let words = format!("layers --vm {} --output {out} --json {more}", vm.pid());
     let running = place.vmtax(&words).start(120);
     // Pages are read from the kernel only when it records.
-    let is_page = |path: &std::path::PathBuf| path.to_string_lossy().contains("host-trace/bound.cpu");
-    until("it traces", || files_below(&place.path(out)).iter().any(is_page));
+    let is_page =
+        |path: &std::path::PathBuf| path.to_string_lossy().contains("host-trace/bound.cpu");
+    until("it traces", || {
+        files_below(&place.path(out)).iter().any(is_page)
+    });
     running
 }
 
 fn of<'a>(report: &'a Value, disk: &str) -> (&'a Value, &'a Value) {
     let all = report["findings"]["requests"].as_array().unwrap();
-    let at = all.iter().position(|r| r["disk"] == disk && r["kind"] == "read");
+    let at = all
+        .iter()
+        .position(|r| r["disk"] == disk && r["kind"] == "read");
     let at = at.unwrap_or_else(|| panic!("no reads of {disk}: {:#}", report["findings"]));
     (&all[at], &report["findings"]["layers"]["columns"][at])
 }
@@ -42,40 +47,68 @@ fn of<'a>(report: &'a Value, disk: &str) -> (&'a Value, &'a Value) {
 /// The percent of a request's time that rows have.
 fn percent(column: &Value, is: impl Fn(&Value) -> bool) -> f64 {
     let rows = column["rows"].as_array().unwrap().iter();
-    rows.filter(|row| is(row)).map(|row| row["percent"].as_f64().unwrap()).sum()
+    rows.filter(|row| is(row))
+        .map(|row| row["percent"].as_f64().unwrap())
+        .sum()
 }
 
 /// Nearly all the time for which a request sleeps lies right behind QEMU's submission: however long it waits for CPUs of a busy
 /// host elsewhere.
 fn assert_waits_behind_submission(column: &Value) {
     let all = percent(column, |row| row["state"] == "waiting");
-    let behind = percent(column, |row| row["state"] == "waiting" && row["from"] == "qemu-submit");
-    assert!(behind > 0.9 * all && behind > 1.0, "{behind} of {all}: {:#}", column["rows"]);
+    let behind = percent(column, |row| {
+        row["state"] == "waiting" && row["from"] == "qemu-submit"
+    });
+    assert!(
+        behind > 0.9 * all && behind > 1.0,
+        "{behind} of {all}: {:#}",
+        column["rows"]
+    );
 }
 
 #[test]
 #[ignore = "needs root"]
 fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
     let place = Place::new();
-    let vm = BootGuest::start(&place, "counted", "tcg", &reading(READS), ",cache=none,aio=threads", NULL);
+    let vm = BootGuest::start(
+        &place,
+        "counted",
+        "tcg",
+        &reading(READS),
+        ",cache=none,aio=threads",
+        NULL,
+    );
     let tracing = traces(&place, &vm, "out", "--duration 600");
     vm.ask("cont");
-    until("the guest reads", || vm.reads_done("disk1") >= u64::from(READS[1]));
+    until("the guest reads", || {
+        vm.reads_done("disk1") >= u64::from(READS[1])
+    });
     std::thread::sleep(Duration::from_millis(300));
     // Ctrl-C ends it with what there is.
     tracing.signal(Signal::INT);
     let report = json(&tracing.outcome().exits(0).stdout);
     let findings = &report["findings"];
-    assert_eq!((&findings["ended"], &findings["vm"]["name"]), (&false.into(), &"counted".into()));
+    assert_eq!(
+        (&findings["ended"], &findings["vm"]["name"]),
+        (&false.into(), &"counted".into())
+    );
     for (disk, reads) in ["disk0", "disk1"].into_iter().zip(READS) {
         let (requests, column) = of(&report, disk);
         // The firmware reads, too.
         let done = vm.reads_done(disk);
         assert!(done >= u64::from(reads));
-        assert_eq!(requests["requests"], done, "{disk}: {:#}", column["matched"]);
+        assert_eq!(
+            requests["requests"], done,
+            "{disk}: {:#}",
+            column["matched"]
+        );
         assert_eq!(column["matched"]["lost_events"], 0);
         let followed = requests["followed"].as_u64().unwrap();
-        assert!(followed as f64 >= 0.99 * done as f64, "{disk}: {:#}", column["matched"]);
+        assert!(
+            followed as f64 >= 0.99 * done as f64,
+            "{disk}: {:#}",
+            column["matched"]
+        );
         assert_eq!(requests["thread"], "main loop", "{requests:#}");
         let explained = percent(column, |_| true);
         assert!((99.9..100.1).contains(&explained), "{explained}");
@@ -86,14 +119,36 @@ fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
     assert!(requests["davg"].is_null(), "{requests:#}");
     // QEMU makes it wait between submission and push.
     assert_waits_behind_submission(slow);
-    assert!(slow["rows"].as_array().unwrap().iter().all(|row| row["layer"] != "host-kernel"), "{:#}", slow["rows"]);
-    assert!(slow["missing"].to_string().contains("null driver"), "{:#}", slow["missing"]);
+    assert!(
+        slow["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|row| row["layer"] != "host-kernel"),
+        "{:#}",
+        slow["rows"]
+    );
+    assert!(
+        slow["missing"].to_string().contains("null driver"),
+        "{:#}",
+        slow["missing"]
+    );
 
     let again = place.vmtax("report out").succeeds().stdout;
-    assert!(again.contains("GAVG") && again.contains("disk0, reads") && again.contains("counted"), "{again}");
-    place.vmtax("export out --parquet requests.parquet --perfetto trace.pftrace").succeeds();
+    assert!(
+        again.contains("GAVG") && again.contains("disk0, reads") && again.contains("counted"),
+        "{again}"
+    );
+    place
+        .vmtax("export out --parquet requests.parquet --perfetto trace.pftrace")
+        .succeeds();
     // The guest has halted.
-    let idle = place.vmtax(&format!("layers --vm {} --duration 1 --output idle", vm.pid())).succeeds();
+    let idle = place
+        .vmtax(&format!(
+            "layers --vm {} --duration 1 --output idle",
+            vm.pid()
+        ))
+        .succeeds();
     idle.shows("No requests of counted in");
 }
 
@@ -123,7 +178,9 @@ fn each_request_of_disks_without_virtqueues_is_followed_and_counted() {
     let vm = BootGuest::start(&place, "buses", "tcg", &sector, "", &arguments);
     let tracing = traces(&place, &vm, "out", "--duration 600");
     vm.ask("cont");
-    until("the guest reads", || disks.iter().all(|(id, ..)| vm.reads_done(id) >= 40));
+    until("the guest reads", || {
+        disks.iter().all(|(id, ..)| vm.reads_done(id) >= 40)
+    });
     // Nothing is in flight then.
     vm.ask("stop");
     std::thread::sleep(Duration::from_millis(300));
@@ -132,13 +189,25 @@ fn each_request_of_disks_without_virtqueues_is_followed_and_counted() {
     for (disk, _, options) in disks {
         let (requests, column) = of(&report, disk);
         let done = vm.reads_done(disk);
-        assert_eq!(requests["requests"], done, "{disk}: {:#}", column["matched"]);
+        assert_eq!(
+            requests["requests"], done,
+            "{disk}: {:#}",
+            column["matched"]
+        );
         assert_eq!(column["matched"]["lost_events"], 0);
-        assert!(requests["followed"].as_f64().unwrap() >= 0.99 * done as f64, "{disk}: {:#}", column["matched"]);
+        assert!(
+            requests["followed"].as_f64().unwrap() >= 0.99 * done as f64,
+            "{disk}: {:#}",
+            column["matched"]
+        );
         let explained = percent(column, |_| true);
         assert!((99.9..100.1).contains(&explained), "{explained}");
         for to in ["qemu-submit", "host-call", "qemu-reap", "qemu-push"] {
-            assert!(percent(column, |row| row["to"] == to) > 0.0, "{disk}, {to}: {:#}", column["rows"]);
+            assert!(
+                percent(column, |row| row["to"] == to) > 0.0,
+                "{disk}, {to}: {:#}",
+                column["rows"]
+            );
         }
         if !options.is_empty() {
             assert_waits_behind_submission(column);
@@ -162,9 +231,15 @@ fn a_throttled_disk_shows_where_it_waits() {
     assert_waits_behind_submission(column);
     let mean = |of: &Value| of["mean_ns"].as_f64().unwrap();
     if !requests["davg"].is_null() {
-        assert!(mean(&requests["kavg"]) > mean(&requests["davg"]), "{requests:#}");
+        assert!(
+            mean(&requests["kavg"]) > mean(&requests["davg"]),
+            "{requests:#}"
+        );
         let sum = mean(&requests["kavg"]) + mean(&requests["davg"]);
-        assert!((sum / mean(&requests["gavg"]) - 1.0).abs() < 1e-6, "{requests:#}");
+        assert!(
+            (sum / mean(&requests["gavg"]) - 1.0).abs() < 1e-6,
+            "{requests:#}"
+        );
     }
 }
 
@@ -172,7 +247,14 @@ fn a_throttled_disk_shows_where_it_waits() {
 #[ignore = "needs root"]
 fn a_vm_that_ends_and_a_killed_vmtax_leave_nothing() {
     let place = Place::new();
-    let mut vm = BootGuest::start(&place, "ends", "tcg", &reading([60000, 0]), ",cache=none", "");
+    let mut vm = BootGuest::start(
+        &place,
+        "ends",
+        "tcg",
+        &reading([60000, 0]),
+        ",cache=none",
+        "",
+    );
     let settings = |vm: &BootGuest| [vm.ask("query-status"), vm.ask("query-named-block-nodes")];
     vm.ask("cont");
     let before = settings(&vm);
@@ -190,9 +272,17 @@ fn a_vm_that_ends_and_a_killed_vmtax_leave_nothing() {
     vm.kill();
     let report = json(&tracing.outcome().exits(0).stdout);
     assert_eq!(report["findings"]["ended"], true);
-    assert!(place.vmtax("report out").succeeds().stdout.contains("ended after"));
+    assert!(
+        place
+            .vmtax("report out")
+            .succeeds()
+            .stdout
+            .contains("ended after")
+    );
     assert_eq!(traces_of(own), [""; 0]);
-    place.vmtax(&format!("layers --vm {}", vm.pid())).fails(&["no VM"]);
+    place
+        .vmtax(&format!("layers --vm {}", vm.pid()))
+        .fails(&["no VM"]);
 }
 
 #[test]
@@ -208,7 +298,20 @@ fn what_a_running_vm_has_by_itself_is_refused() {
         place.vmtax(words).fails(&[what]);
     }
     let vm = BootGuest::start(&place, "rights", "tcg", &reading([1, 0]), "", "");
-    let refused = place.vmtax_as_ordinary_user(&format!("layers --vm {}", vm.pid())).fails(&["root"]);
-    assert_eq!(refused.stderr.lines().filter(|line| line.starts_with("Error")).count(), 1, "{}", refused.stderr);
-    place.vmtax(&format!("exits --vm {}", vm.pid())).fails(&["TCG has none"]);
+    let refused = place
+        .vmtax_as_ordinary_user(&format!("layers --vm {}", vm.pid()))
+        .fails(&["root"]);
+    assert_eq!(
+        refused
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("Error"))
+            .count(),
+        1,
+        "{}",
+        refused.stderr
+    );
+    place
+        .vmtax(&format!("exits --vm {}", vm.pid()))
+        .fails(&["TCG has none"]);
 }

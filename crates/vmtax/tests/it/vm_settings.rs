@@ -29,7 +29,14 @@ const RULES: [&str; 9] = [
 /// What `vmtax top` says of a VM in one interval.
 fn rates(place: &Place, pid: u32) -> Value {
     let words = format!("top {pid} --json --level 1 --duration 2");
-    json(&place.vmtax(&words).env("XDG_RUNTIME_DIR", place.path("")).succeeds().stdout)["vms"][0].clone()
+    json(
+        &place
+            .vmtax(&words)
+            .env("XDG_RUNTIME_DIR", place.path(""))
+            .succeeds()
+            .stdout,
+    )["vms"][0]
+        .clone()
 }
 
 /// The rates in which this rule comes first. A busy host has moments in which the vCPUs wait longer.
@@ -45,14 +52,20 @@ fn first(place: &Place, pid: u32, rule: &str) -> Value {
 
 /// The rules about settings that fire.
 fn fired(rates: &Value) -> Vec<&str> {
-    let rules = rates["findings"].as_array().unwrap().iter().filter_map(|finding| finding["rule"].as_str());
+    let rules = rates["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| finding["rule"].as_str());
     rules.filter(|rule| RULES.contains(rule)).collect()
 }
 
 /// Gives a VM's monitor the first remedy of its first finding.
 fn remedy(vm: &BootGuest, rates: &Value, key: &str) {
     let line = rates["findings"][0]["remedies"][0][key].as_str().unwrap();
-    let command = line.strip_suffix(" to its QMP socket").unwrap_or_else(|| panic!("{line}"));
+    let command = line
+        .strip_suffix(" to its QMP socket")
+        .unwrap_or_else(|| panic!("{line}"));
     vm.command(&json(command));
 }
 
@@ -60,12 +73,25 @@ fn remedy(vm: &BootGuest, rates: &Value, key: &str) {
 fn a_forgotten_limit_of_a_disk_is_found_and_removed_live() {
     let place = Place::new();
     let sector = random_requests(false, &DISKS[..1], 8, 14);
-    let vm = BootGuest::start(&place, "limited", "tcg", &sector, ",throttling.iops-total=40", "");
+    let vm = BootGuest::start(
+        &place,
+        "limited",
+        "tcg",
+        &sector,
+        ",throttling.iops-total=40",
+        "",
+    );
     vm.ask("cont");
     let found = first(&place, vm.pid(), "vm-io-limit");
-    assert_eq!(found["settings"]["disks"][0]["limits"]["requests_per_s"], value!([40, 0, 0]), "{found:#}");
+    assert_eq!(
+        found["settings"]["disks"][0]["limits"]["requests_per_s"],
+        value!([40, 0, 0]),
+        "{found:#}"
+    );
     remedy(&vm, &found, "line");
-    until("it is removed", || fired(&rates(&place, vm.pid())).is_empty().then_some(()));
+    until("it is removed", || {
+        fired(&rates(&place, vm.pid())).is_empty().then_some(())
+    });
     remedy(&vm, &found, "undo");
     first(&place, vm.pid(), "vm-io-limit");
 }
@@ -75,22 +101,42 @@ fn a_forgotten_limit_of_a_disk_is_found_and_removed_live() {
 fn an_iotune_of_a_domain_is_found_and_removed_by_virsh() {
     let place = Place::new();
     // Its QEMU is another user's, who must reach the file.
-    let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix("vmtax-domain")
+        .tempdir_in("/var/tmp")
+        .unwrap();
     let disk = folder.path().join("disk.raw");
     let mut image = random_requests(false, &DISKS[..1], 8, 14);
     image.resize(16 << 20, 7);
     fs::write(&disk, image).unwrap();
-    Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
+    Command::new("chmod")
+        .arg("-R")
+        .arg("a+rwX")
+        .arg(folder.path())
+        .status()
+        .unwrap();
     let limits = "<iotune><total_iops_sec>40</total_iops_sec></iotune>";
-    let Some(domain) = Domain::start(&place, &disk, limits) else { return };
+    let Some(domain) = Domain::start(&place, &disk, limits) else {
+        return;
+    };
     let limit = || {
         let tune = virsh(&["blkdeviotune", &domain.name, "vda"]).unwrap();
         let mut settings = tune.lines().filter_map(|line| line.split_once(':'));
-        settings.find(|(name, _)| name.trim() == "total_iops_sec").unwrap().1.trim().to_owned()
+        settings
+            .find(|(name, _)| name.trim() == "total_iops_sec")
+            .unwrap()
+            .1
+            .trim()
+            .to_owned()
     };
     // Other load on this host may be a larger cause.
     let cause = || {
-        let report = json(&place.vmtax(&format!("diagnose {} --json --duration 4", domain.name)).succeeds().stdout);
+        let report = json(
+            &place
+                .vmtax(&format!("diagnose {} --json --duration 4", domain.name))
+                .succeeds()
+                .stdout,
+        );
         let mut causes = report["findings"]["causes"].as_array().unwrap().iter();
         causes.find(|cause| cause["rule"] == "vm-io-limit").cloned()
     };
@@ -99,7 +145,15 @@ fn an_iotune_of_a_domain_is_found_and_removed_by_virsh() {
     let run = |key: &str| {
         let line = remedy[key].as_str().unwrap();
         assert!(line.starts_with("virsh blkdeviotune "), "{line}");
-        assert!(Command::new("sh").args(["-c", line]).stdout(Stdio::null()).status().unwrap().success(), "{line}");
+        assert!(
+            Command::new("sh")
+                .args(["-c", line])
+                .stdout(Stdio::null())
+                .status()
+                .unwrap()
+                .success(),
+            "{line}"
+        );
     };
     assert_eq!(limit(), "40");
     run("line");
@@ -118,12 +172,27 @@ fn a_forgotten_throttle_group_is_found_and_removed_live() {
          -blockdev driver=throttle,throttle-group=forgotten,file=image,node-name=limited -device virtio-blk-pci,drive=limited,id=disk1",
         disk.display()
     );
-    let vm = BootGuest::start(&place, "grouped", "tcg", &random_requests(false, &DISKS[1..], 8, 13), "", &more);
+    let vm = BootGuest::start(
+        &place,
+        "grouped",
+        "tcg",
+        &random_requests(false, &DISKS[1..], 8, 13),
+        "",
+        &more,
+    );
     vm.ask("cont");
     let found = first(&place, vm.pid(), "vm-io-limit");
-    assert!(found["findings"][0]["finding"].as_str().unwrap().contains("throttle group forgotten"), "{found:#}");
+    assert!(
+        found["findings"][0]["finding"]
+            .as_str()
+            .unwrap()
+            .contains("throttle group forgotten"),
+        "{found:#}"
+    );
     remedy(&vm, &found, "line");
-    until("it is removed", || fired(&rates(&place, vm.pid())).is_empty().then_some(()));
+    until("it is removed", || {
+        fired(&rates(&place, vm.pid())).is_empty().then_some(())
+    });
 }
 
 #[test]
@@ -141,7 +210,11 @@ fn writes_through_the_cache_are_found_and_those_written_back_are_not() {
             place.path(&format!("{name}.qmp")).display()
         );
         let vm = Ends::start("qemu-system-x86_64", &words);
-        until("it runs", || vmtax_vm::running().contains(&(vm.0.id() as i32)).then_some(()));
+        until("it runs", || {
+            vmtax_vm::running()
+                .contains(&(vm.0.id() as i32))
+                .then_some(())
+        });
         vm
     };
     let through = start("through", "writethrough");
@@ -163,9 +236,17 @@ fn qcow2(place: &Place) -> PathBuf {
     let entries = CLUSTER / 8;
     let mut image = Vec::from(b"QFI\xfb");
     let (l1, l2, data) = (2 * CLUSTER, 3 * CLUSTER, (3 + TABLES) * CLUSTER);
-    image.extend([3_u32, 0, 0, 0, 16].iter().flat_map(|word| word.to_be_bytes()));
+    image.extend(
+        [3_u32, 0, 0, 0, 16]
+            .iter()
+            .flat_map(|word| word.to_be_bytes()),
+    );
     image.extend((TABLES * entries * CLUSTER).to_be_bytes());
-    image.extend([0, TABLES as u32].iter().flat_map(|word| word.to_be_bytes()));
+    image.extend(
+        [0, TABLES as u32]
+            .iter()
+            .flat_map(|word| word.to_be_bytes()),
+    );
     image.extend([l1, CLUSTER].iter().flat_map(|word| word.to_be_bytes())); // L1 table, refcount table
     image.extend([1_u32, 0].iter().flat_map(|word| word.to_be_bytes()));
     image.extend([0_u64; 4].iter().flat_map(|word| word.to_be_bytes())); // snapshots, features
@@ -177,7 +258,12 @@ fn qcow2(place: &Place) -> PathBuf {
     image.extend((0..TABLES * entries).flat_map(|cluster| copied(data + cluster * CLUSTER)));
     let path = place.put("large.qcow2", image);
     let size = data + TABLES * entries * CLUSTER;
-    fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(size)
+        .unwrap();
     path
 }
 
@@ -189,13 +275,26 @@ fn a_small_l2_cache_under_random_reads_is_found_and_enlarged_live() {
         "-drive if=none,id=d1,format=qcow2,file={},l2-cache-size=128K -device virtio-blk-pci,drive=d1,id=disk1",
         image.display()
     );
-    let vm = BootGuest::start(&place, "qcow2", "tcg", &random_requests(false, &DISKS[1..], 8, 24), "", &more);
+    let vm = BootGuest::start(
+        &place,
+        "qcow2",
+        "tcg",
+        &random_requests(false, &DISKS[1..], 8, 24),
+        "",
+        &more,
+    );
     vm.ask("cont");
     let found = first(&place, vm.pid(), "vm-qcow2-l2-cache");
     let qcow2 = &found["settings"]["disks"][1]["qcow2"];
-    assert_eq!((&qcow2["l2_cache"], &qcow2["virtual_size"]), (&(128 << 10).into(), &(8_u64 << 30).into()), "{qcow2:#}");
+    assert_eq!(
+        (&qcow2["l2_cache"], &qcow2["virtual_size"]),
+        (&(128 << 10).into(), &(8_u64 << 30).into()),
+        "{qcow2:#}"
+    );
     remedy(&vm, &found, "line");
-    until("QEMU reads no more than its guest", || fired(&rates(&place, vm.pid())).is_empty().then_some(()));
+    until("QEMU reads no more than its guest", || {
+        fired(&rates(&place, vm.pid())).is_empty().then_some(())
+    });
 }
 
 #[test]
@@ -203,59 +302,109 @@ fn a_busy_iothread_of_two_disks_is_found() {
     let place = Place::new();
     // Ciphers without instructions of their own, three deep, keep the thread busy.
     let more = "-object iothread,id=shared -object secret,id=key,data=secret";
-    let vm = BootGuest::start(&place, "iothread", "tcg", &random_requests(false, &[0x81, 0x82], 120, 14), "", more);
-    let command = |execute: &str, arguments: Value| vm.command(&value!({ "execute": execute, "arguments": arguments }));
+    let vm = BootGuest::start(
+        &place,
+        "iothread",
+        "tcg",
+        &random_requests(false, &[0x81, 0x82], 120, 14),
+        "",
+        more,
+    );
+    let command = |execute: &str, arguments: Value| {
+        vm.command(&value!({ "execute": execute, "arguments": arguments }))
+    };
     for disk in ["disk1", "disk2"] {
         let file = place.put(&format!("{disk}.luks"), []);
         let mut below = format!("{disk}-file");
-        command("blockdev-add", value!({ "driver": "file", "filename": file, "node-name": below }));
+        command(
+            "blockdev-add",
+            value!({ "driver": "file", "filename": file, "node-name": below }),
+        );
         for (layer, mib) in [24, 20, 16].into_iter().enumerate() {
             let options = value!({ "driver": "luks", "file": below, "size": mib << 20, "key-secret": "key",
                 "cipher-alg": "serpent-256", "hash-alg": "sha512", "iter-time": 10 });
             // QEMU times the hash by CPU time, which on a busy host may not have grown when it looks.
             until("the image is made", || {
-                command("blockdev-create", value!({ "job-id": disk, "options": options }));
+                command(
+                    "blockdev-create",
+                    value!({ "job-id": disk, "options": options }),
+                );
                 let job = until("the job ends", || {
                     let jobs = vm.ask("query-jobs");
-                    jobs.as_array()?.iter().find(|job| job["id"] == disk && job["status"] == "concluded").cloned()
+                    jobs.as_array()?
+                        .iter()
+                        .find(|job| job["id"] == disk && job["status"] == "concluded")
+                        .cloned()
                 });
                 command("job-dismiss", value!({ "id": disk }));
                 job["error"].is_null().then_some(())
             });
             let node = format!("{disk}-{layer}");
-            let options = value!({ "driver": "luks", "file": below, "node-name": node, "key-secret": "key" });
+            let options =
+                value!({ "driver": "luks", "file": below, "node-name": node, "key-secret": "key" });
             command("blockdev-add", options);
             below = node;
         }
-        command("device_add", value!({ "driver": "virtio-blk-pci", "drive": below, "id": disk, "iothread": "shared" }));
+        command(
+            "device_add",
+            value!({ "driver": "virtio-blk-pci", "drive": below, "id": disk, "iothread": "shared" }),
+        );
     }
     vm.ask("cont");
     let found = first(&place, vm.pid(), "vm-shared-iothread");
-    assert!(found["findings"][0]["finding"].as_str().unwrap().contains("disk1, disk2"), "{found:#}");
+    assert!(
+        found["findings"][0]["finding"]
+            .as_str()
+            .unwrap()
+            .contains("disk1, disk2"),
+        "{found:#}"
+    );
 }
 
 #[test]
 fn a_flood_of_monitor_commands_is_found() {
     let place = Place::new();
-    let vm = BootGuest::start(&place, "flooded", "tcg", &reading([1, 0]), "", "-name debug-threads=on");
+    let vm = BootGuest::start(
+        &place,
+        "flooded",
+        "tcg",
+        &reading([1, 0]),
+        "",
+        "-name debug-threads=on",
+    );
     vm.ask("cont");
     // It asks until the other end of the channel is dropped.
     let (sending, ended) = channel::<()>();
     let stream = UnixStream::connect(place.path("flooded.test")).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     let flood = std::thread::spawn(move || {
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        (&stream).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
+        (&stream)
+            .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
+            .unwrap();
         while ended.try_recv() == Err(TryRecvError::Empty) {
-            (&stream).write_all(b"{\"execute\":\"qom-list-types\"}\n").unwrap();
-            lines.by_ref().map_while(Result::ok).find(|line| line.contains("\"return\": [")).unwrap();
+            (&stream)
+                .write_all(b"{\"execute\":\"qom-list-types\"}\n")
+                .unwrap();
+            lines
+                .by_ref()
+                .map_while(Result::ok)
+                .find(|line| line.contains("\"return\": ["))
+                .unwrap();
         }
     });
     let found = first(&place, vm.pid(), "vm-monitor-flood");
     drop(sending);
     flood.join().unwrap();
-    assert!(found["findings"][0]["gain"].as_f64().unwrap() >= 0.2, "{found:#}");
-    until("the flood is over", || fired(&rates(&place, vm.pid())).is_empty().then_some(()));
+    assert!(
+        found["findings"][0]["gain"].as_f64().unwrap() >= 0.2,
+        "{found:#}"
+    );
+    until("the flood is over", || {
+        fired(&rates(&place, vm.pid())).is_empty().then_some(())
+    });
 }
 
 #[test]
@@ -269,8 +418,16 @@ fn a_stopped_virtiofsd_is_found_by_its_socket() {
     let (tree, socket) = (place.path("tree"), place.path("fs.sock"));
     fs::create_dir(&tree).unwrap();
     let words = match program.starts_with("/usr/lib/qemu") {
-        true => format!("--socket-path={} -o source={}", socket.display(), tree.display()),
-        false => format!("--socket-path={} --shared-dir={}", socket.display(), tree.display()),
+        true => format!(
+            "--socket-path={} -o source={}",
+            socket.display(),
+            tree.display()
+        ),
+        false => format!(
+            "--socket-path={} --shared-dir={}",
+            socket.display(),
+            tree.display()
+        ),
     };
     let _daemon = Ends::start(program.to_str().unwrap(), &words);
     until("virtiofsd listens", || socket.exists().then_some(()));
@@ -281,24 +438,52 @@ fn a_stopped_virtiofsd_is_found_by_its_socket() {
     let vm = BootGuest::start(&place, "shares", "tcg", &reading([1, 0]), "", &more);
     vm.ask("cont");
     let healthy = rates(&place, vm.pid());
-    assert_eq!((fired(&healthy), &healthy["daemons"][0]["tag"]), (vec![], &"src".into()), "{healthy:#}");
+    assert_eq!(
+        (fired(&healthy), &healthy["daemons"][0]["tag"]),
+        (vec![], &"src".into()),
+        "{healthy:#}"
+    );
     let pid = healthy["daemons"][0]["pid"].as_i64().unwrap();
-    let signal = |name: &str| std::process::Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    let signal = |name: &str| {
+        std::process::Command::new("kill")
+            .args([name, &pid.to_string()])
+            .status()
+            .unwrap()
+    };
     assert!(signal("-STOP").success());
     let found = first(&place, vm.pid(), "vm-virtiofsd-stopped");
     assert!(signal("-CONT").success());
-    assert_eq!(found["findings"][0]["remedies"][0]["line"], format!("sudo kill -CONT {pid}"));
-    until("it continues", || fired(&rates(&place, vm.pid())).is_empty().then_some(()));
+    assert_eq!(
+        found["findings"][0]["remedies"][0]["line"],
+        format!("sudo kill -CONT {pid}")
+    );
+    until("it continues", || {
+        fired(&rates(&place, vm.pid())).is_empty().then_some(())
+    });
 }
 
 #[test]
 fn healthy_vms_have_no_finding_about_settings() {
     let place = Place::new();
-    let spinning = [0xeb, 0xfe].into_iter().chain([0; 508]).chain([0x55, 0xaa]).collect::<Vec<u8>>();
+    let spinning = [0xeb, 0xfe]
+        .into_iter()
+        .chain([0; 508])
+        .chain([0x55, 0xaa])
+        .collect::<Vec<u8>>();
     let busy_disk = random_requests(false, &DISKS[..1], 8, 14);
-    for (name, sector) in [("idle", reading([1, 0])), ("busy-cpu", spinning), ("busy-disk", busy_disk)] {
-        let vm =
-            BootGuest::start(&place, name, "tcg", &sector, ",throttling.iops-total=1000000", "-name debug-threads=on");
+    for (name, sector) in [
+        ("idle", reading([1, 0])),
+        ("busy-cpu", spinning),
+        ("busy-disk", busy_disk),
+    ] {
+        let vm = BootGuest::start(
+            &place,
+            name,
+            "tcg",
+            &sector,
+            ",throttling.iops-total=1000000",
+            "-name debug-threads=on",
+        );
         vm.ask("cont");
         std::thread::sleep(Duration::from_secs(1));
         let rates = rates(&place, vm.pid());

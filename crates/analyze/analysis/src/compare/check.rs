@@ -3,7 +3,9 @@
 use super::recordings::{Side, both, costs, place, ratio, shared};
 use crate::overhead::spread;
 use crate::warnings::add;
-use vmtax_model::{CheckFindings, CheckedRow, Comparison, REPORT_SCHEMA, Thresholds, Verdict, Warning};
+use vmtax_model::{
+    CheckFindings, CheckedRow, Comparison, REPORT_SCHEMA, Thresholds, Verdict, Warning,
+};
 
 /// Every metric that both recordings have in the same column, by the same workloads' options.
 pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckFindings {
@@ -13,7 +15,9 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
     for column in shared(base, now) {
         for (metric, one, two) in both(base, now, column) {
             let costs = costs(metric, &one, &two);
-            let Some(ratio) = costs.and_then(|(one, two)| ratio(&one, &two, miss)) else { continue };
+            let Some(ratio) = costs.and_then(|(one, two)| ratio(&one, &two, miss)) else {
+                continue;
+            };
             let threshold = thresholds.of(metric);
             // Faster counts as not slower.
             let verdict = match Verdict::of(&ratio, 1.0 + threshold) {
@@ -21,14 +25,33 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
                 other => other,
             };
             let rounds = (one.len() as u32, two.len() as u32);
-            let comparison = Comparison { ratio, difference: None, rounds: rounds.0.min(rounds.1), p: None, verdict };
-            let (Some(then), Some(now)) = (spread(one, None), spread(two, None)) else { continue };
+            let comparison = Comparison {
+                ratio,
+                difference: None,
+                rounds: rounds.0.min(rounds.1),
+                p: None,
+                verdict,
+            };
+            let (Some(then), Some(now)) = (spread(one, None), spread(two, None)) else {
+                continue;
+            };
             let (then, now) = (then.median, now.median);
-            rows.push(CheckedRow { place: place(column), metric, then, now, comparison, rounds, threshold });
+            rows.push(CheckedRow {
+                place: place(column),
+                metric,
+                then,
+                now,
+                comparison,
+                rounds,
+                threshold,
+            });
         }
     }
     let mut warnings = vec![Warning::OtherTimes];
-    now.trials.iter().flat_map(|t| &t.warnings).for_each(|warning| add(&mut warnings, warning));
+    now.trials
+        .iter()
+        .flat_map(|t| &t.warnings)
+        .for_each(|warning| add(&mut warnings, warning));
     CheckFindings {
         schema: REPORT_SCHEMA,
         baseline: base.name.to_owned(),

@@ -20,27 +20,55 @@ pub struct Figures<'a> {
 
 /// The column that a trial belongs to.
 pub fn column(trial: &TrialRecord) -> Column<'_> {
-    (trial.machine, if trial.machine.is_guest() { &trial.variant } else { "" })
+    (
+        trial.machine,
+        if trial.machine.is_guest() {
+            &trial.variant
+        } else {
+            ""
+        },
+    )
 }
 
 impl<'a> Figures<'a> {
     /// Of what was not observed: probes would be in the figures.
     pub fn new(trials: &'a [TrialRecord], columns: &[Column<'a>]) -> Figures<'a> {
         let mut repeats: BTreeMap<(Metric, Column<'a>), Repeats> = BTreeMap::new();
-        let of_sides = trials.iter().filter(|t| t.probes == Probes::None && columns.contains(&column(t)));
+        let of_sides = trials
+            .iter()
+            .filter(|t| t.probes == Probes::None && columns.contains(&column(t)));
         for (trial, result) in of_sides.filter_map(|t| Some((t, t.result()?))) {
-            for measure in result.measures.iter().filter(|m| m.value.is_finite() && m.value >= 0.0) {
+            for measure in result
+                .measures
+                .iter()
+                .filter(|m| m.value.is_finite() && m.value >= 0.0)
+            {
                 let rounds = repeats.entry((measure.metric, column(trial))).or_default();
                 let turns = rounds.entry(trial.round).or_default();
-                turns.entry(trial.turn.unwrap_or(0)).or_default().push(measure.value);
+                turns
+                    .entry(trial.turn.unwrap_or(0))
+                    .or_default()
+                    .push(measure.value);
             }
         }
         let mut turns: BTreeMap<Metric, Vec<&[f64]>> = BTreeMap::new();
         for ((metric, _), rounds) in &repeats {
-            turns.entry(*metric).or_default().extend(rounds.values().flat_map(BTreeMap::values).map(Vec::as_slice));
+            turns.entry(*metric).or_default().extend(
+                rounds
+                    .values()
+                    .flat_map(BTreeMap::values)
+                    .map(Vec::as_slice),
+            );
         }
-        let warming_up = turns.into_iter().map(|(metric, turns)| (metric, warming_up(&turns))).collect();
-        Figures { repeats, warming_up, trials }
+        let warming_up = turns
+            .into_iter()
+            .map(|(metric, turns)| (metric, warming_up(&turns)))
+            .collect();
+        Figures {
+            repeats,
+            warming_up,
+            trials,
+        }
     }
 
     /// Every metric that any side gave.
@@ -52,15 +80,28 @@ impl<'a> Figures<'a> {
     /// not change between A and B in A B B A. A round that lacks a turn has no value: what is left would contain the drift.
     pub fn values(&self, column: Column<'a>, metric: Metric) -> BTreeMap<u32, f64> {
         let cut = self.warming_up.get(&metric).copied().unwrap_or(0);
-        let Some(rounds) = self.repeats.get(&(metric, column)) else { return BTreeMap::new() };
+        let Some(rounds) = self.repeats.get(&(metric, column)) else {
+            return BTreeMap::new();
+        };
         let all = rounds.values().map(BTreeMap::len).max().unwrap_or(0);
         let whole = rounds.iter().filter(|(_, turns)| turns.len() == all);
-        whole.map(|(round, turns)| (*round, geometric_mean(turns.values().map(|turn| settled(turn, cut))))).collect()
+        whole
+            .map(|(round, turns)| {
+                (
+                    *round,
+                    geometric_mean(turns.values().map(|turn| settled(turn, cut))),
+                )
+            })
+            .collect()
     }
 
     /// What was only warming up, where there is any.
     pub fn warming_up(&self) -> BTreeMap<Metric, u32> {
-        self.warming_up.iter().filter(|(_, cut)| **cut > 0).map(|(metric, cut)| (*metric, *cut as u32)).collect()
+        self.warming_up
+            .iter()
+            .filter(|(_, cut)| **cut > 0)
+            .map(|(metric, cut)| (*metric, *cut as u32))
+            .collect()
     }
 
     /// Rounds in which every side made every trial.
@@ -79,7 +120,10 @@ impl<'a> Figures<'a> {
         for trial in self.trials {
             if let Ok(at) = trial.started.parse::<jiff::Timestamp>() {
                 let at = at.as_millisecond() as f64 / 1e3;
-                begun.entry(trial.round).and_modify(|first| *first = first.min(at)).or_insert(at);
+                begun
+                    .entry(trial.round)
+                    .and_modify(|first| *first = first.min(at))
+                    .or_insert(at);
             }
         }
         let starts: Vec<f64> = begun.into_values().collect();
@@ -99,7 +143,10 @@ fn geometric_mean(mut values: impl ExactSizeIterator<Item = f64>) -> f64 {
 /// How much slower the host's control was in the slowest third of the run than in the fastest, in percent; `None` where
 /// that is nothing to speak of, or there are too few.
 pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
-    let mut by_time: Vec<(u32, f64)> = trials.iter().filter_map(|t| Some((t.number, t.control_s?))).collect();
+    let mut by_time: Vec<(u32, f64)> = trials
+        .iter()
+        .filter_map(|t| Some((t.number, t.control_s?)))
+        .collect();
     by_time.sort_by_key(|(number, _)| *number);
     let third = by_time.len() / 3;
     if third < 4 {
@@ -111,7 +158,9 @@ pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
         median(&part)
     });
     let middles: Vec<f64> = middles.collect();
-    let (fastest, slowest) = middles.iter().fold((f64::MAX, 0.0_f64), |(low, high), m| (low.min(*m), high.max(*m)));
+    let (fastest, slowest) = middles.iter().fold((f64::MAX, 0.0_f64), |(low, high), m| {
+        (low.min(*m), high.max(*m))
+    });
     let percent = (slowest / fastest - 1.0) * 100.0;
     (percent.is_finite() && percent >= NOTABLE_DRIFT_PERCENT).then_some(percent.round() as u32)
 }
@@ -119,10 +168,19 @@ pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
 /// Trials without a result.
 pub fn missing(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
     let failed = |machine: &Machine| {
-        let of_machine = || trials.iter().filter(|t| t.machine == *machine && columns.contains(&column(t)));
+        let of_machine = || {
+            trials
+                .iter()
+                .filter(|t| t.machine == *machine && columns.contains(&column(t)))
+        };
         let missing = of_machine().filter(|t| t.result().is_none()).count() as u32;
         let reason = of_machine().find_map(TrialRecord::failure)?.to_owned();
-        Some(Warning::TrialsMissing { machine: *machine, missing, planned: of_machine().count() as u32, reason })
+        Some(Warning::TrialsMissing {
+            machine: *machine,
+            missing,
+            planned: of_machine().count() as u32,
+            reason,
+        })
     };
     plan.machines.iter().filter_map(failed).collect()
 }
@@ -130,22 +188,49 @@ pub fn missing(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> V
 /// Sides that turned out to differ in what nobody set: the guest's kernel, the timer.
 pub fn also_differ(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
     let found = |side: &Column<'_>| {
-        let result = trials.iter().filter(|t| column(t) == *side).find_map(TrialRecord::result)?;
-        Some((result.kernel.release.clone(), format!("{:?}", result.timer.source)))
+        let result = trials
+            .iter()
+            .filter(|t| column(t) == *side)
+            .find_map(TrialRecord::result)?;
+        Some((
+            result.kernel.release.clone(),
+            format!("{:?}", result.timer.source),
+        ))
     };
-    let asked = |side: &Column<'_>, key: &str| plan.variants.iter().any(|v| v.name == side.1 && v.get(key).is_some());
-    let Some((base, others)) = columns.split_first() else { return Vec::new() };
-    let Some((kernel, timer)) = found(base) else { return Vec::new() };
+    let asked = |side: &Column<'_>, key: &str| {
+        plan.variants
+            .iter()
+            .any(|v| v.name == side.1 && v.get(key).is_some())
+    };
+    let Some((base, others)) = columns.split_first() else {
+        return Vec::new();
+    };
+    let Some((kernel, timer)) = found(base) else {
+        return Vec::new();
+    };
     let mut all = Vec::new();
     for side in others {
-        let Some((own_kernel, own_timer)) = found(side) else { continue };
-        let mut add = |what: String| all.push(Warning::AlsoDiffer { variant: name(*side), what });
-        let kernel_asked = asked(side, "kernel") || asked(base, "kernel") || side.0.is_guest() != base.0.is_guest();
+        let Some((own_kernel, own_timer)) = found(side) else {
+            continue;
+        };
+        let mut add = |what: String| {
+            all.push(Warning::AlsoDiffer {
+                variant: name(*side),
+                what,
+            })
+        };
+        let kernel_asked = asked(side, "kernel")
+            || asked(base, "kernel")
+            || side.0.is_guest() != base.0.is_guest();
         if own_kernel != kernel && !kernel_asked {
-            add(format!("its kernel is {own_kernel}, the baseline's {kernel}"));
+            add(format!(
+                "its kernel is {own_kernel}, the baseline's {kernel}"
+            ));
         }
         if own_timer != timer {
-            add(format!("it is timed by {own_timer}, the baseline by {timer}"));
+            add(format!(
+                "it is timed by {own_timer}, the baseline by {timer}"
+            ));
         }
     }
     all
@@ -153,5 +238,9 @@ pub fn also_differ(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) 
 
 /// What a side is called.
 pub(super) fn name((machine, variant): Column<'_>) -> String {
-    if variant.is_empty() { machine.to_string() } else { variant.to_owned() }
+    if variant.is_empty() {
+        machine.to_string()
+    } else {
+        variant.to_owned()
+    }
 }

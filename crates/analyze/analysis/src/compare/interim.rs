@@ -37,9 +37,18 @@ impl InterimAnalyses {
             rounds.retain(|n| *n < ended);
             rounds.push(ended);
         }
-        let mut analyses = InterimAnalyses { rounds, nominal: 0.0, error: 0.0 };
+        let mut analyses = InterimAnalyses {
+            rounds,
+            nominal: 0.0,
+            error: 0.0,
+        };
         // Only levels that some count of rounds attains differ in effect: the largest that keeps the promise.
-        let mut levels: Vec<f64> = analyses.rounds.iter().flat_map(|&n| tails(n)).filter(|p| *p <= LEVEL).collect();
+        let mut levels: Vec<f64> = analyses
+            .rounds
+            .iter()
+            .flat_map(|&n| tails(n))
+            .filter(|p| *p <= LEVEL)
+            .collect();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
         let allowed = levels.partition_point(|&nominal| analyses.crossed(nominal, 0.5) <= LEVEL);
@@ -57,26 +66,45 @@ impl InterimAnalyses {
 
     /// The chance that any analysis shows a difference, where a round has one side ahead with probability `ahead`.
     pub fn power(&self, ahead: f64) -> f64 {
-        if self.nominal > 0.0 { self.crossed(self.nominal, ahead) } else { 0.0 }
+        if self.nominal > 0.0 {
+            self.crossed(self.nominal, ahead)
+        } else {
+            0.0
+        }
     }
 
     /// The same of the analyses up to so many rounds.
     pub fn power_by(&self, rounds: u32, ahead: f64) -> f64 {
-        let so_far = self.rounds.iter().copied().filter(|n| *n <= rounds).collect();
-        InterimAnalyses { rounds: so_far, ..*self }.power(ahead)
+        let so_far = self
+            .rounds
+            .iter()
+            .copied()
+            .filter(|n| *n <= rounds)
+            .collect();
+        InterimAnalyses {
+            rounds: so_far,
+            ..*self
+        }
+        .power(ahead)
     }
 
     /// The chance that by chance alone any analysis shows as much as one of these did: `logs` in the order of rounds, one
     /// number each, 0 for no difference. 1 where there was no analysis yet.
     pub fn p(&self, logs: &[f64]) -> f64 {
-        let strongest = self.rounds.iter().filter(|&&n| n as usize <= logs.len()).map(|&n| {
-            let so_far = &logs[..n as usize];
-            let above = so_far.iter().filter(|v| **v > 0.0).count();
-            let below = so_far.iter().filter(|v| **v < 0.0).count();
-            // A tie speaks against either.
-            tail(n, n - above.max(below) as u32)
-        });
-        strongest.min_by(f64::total_cmp).map_or(1.0, |nominal| self.crossed(nominal, 0.5))
+        let strongest = self
+            .rounds
+            .iter()
+            .filter(|&&n| n as usize <= logs.len())
+            .map(|&n| {
+                let so_far = &logs[..n as usize];
+                let above = so_far.iter().filter(|v| **v > 0.0).count();
+                let below = so_far.iter().filter(|v| **v < 0.0).count();
+                // A tie speaks against either.
+                tail(n, n - above.max(below) as u32)
+            });
+        strongest
+            .min_by(f64::total_cmp)
+            .map_or(1.0, |nominal| self.crossed(nominal, 0.5))
     }
 
     /// The chance that by chance alone any analysis shows as much as one after `rounds` of which `against` were against the side
@@ -89,11 +117,19 @@ impl InterimAnalyses {
     /// values are too few. For an interim analysis.
     pub fn interval(&self, values: &[f64]) -> Option<Interval> {
         let n = values.len() as u32;
-        let cut = if self.nominal > 0.0 { bound(n, self.nominal)? } else { return None };
+        let cut = if self.nominal > 0.0 {
+            bound(n, self.nominal)?
+        } else {
+            return None;
+        };
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (low, high) = (sorted[cut as usize], sorted[(n - 1 - cut) as usize]);
-        Some(Interval { low, high, coverage: 1.0 - self.error })
+        Some(Interval {
+            low,
+            high,
+            coverage: 1.0 - self.error,
+        })
     }
 
     /// The chance that the walk is outside its bounds at any analysis: they are those of this nominal level, and each step
@@ -140,7 +176,10 @@ fn tail(n: u32, few: u32) -> f64 {
 /// The most rounds of `n` that may go against a side that is ahead at this level; `None` where it takes more rounds.
 fn bound(n: u32, nominal: f64) -> Option<u32> {
     // What is attained exactly counts.
-    (tails(n).take_while(|p| *p <= nominal * (1.0 + 1e-12)).count() as u32).checked_sub(1)
+    (tails(n)
+        .take_while(|p| *p <= nominal * (1.0 + 1e-12))
+        .count() as u32)
+        .checked_sub(1)
 }
 
 #[cfg(test)]
@@ -154,7 +193,10 @@ mod tests {
         assert_eq!(schedule(40), [8, 11, 15, 20, 26, 34, 40]);
         assert_eq!(InterimAnalyses::new(40, 23).rounds, [8, 11, 15, 20, 23]);
         assert_eq!(
-            (InterimAnalyses::new(40, 6).rounds, InterimAnalyses::new(40, 20)),
+            (
+                InterimAnalyses::new(40, 6).rounds,
+                InterimAnalyses::new(40, 20)
+            ),
             (vec![6], InterimAnalyses::new(40, 0))
         );
         assert!(InterimAnalyses::new(400, 0).rounds.len() < 20);
@@ -173,7 +215,10 @@ mod tests {
                 })
             });
             let share = wrong.count() as f64 / f64::from(1_u32 << last);
-            assert!((analyses.error - share).abs() < 1e-12 && share <= LEVEL, "{most}: {share}");
+            assert!(
+                (analyses.error - share).abs() < 1e-12 && share <= LEVEL,
+                "{most}: {share}"
+            );
         }
         assert_eq!(InterimAnalyses::new(6, 6).error, 0.03125);
         assert_eq!(InterimAnalyses::new(5, 5).interval(&[1.0; 5]), None);
@@ -184,8 +229,16 @@ mod tests {
         // scipy.stats.binomtest(k, n).pvalue
         let logs = |below: usize, above: usize| [vec![-1.0; below], vec![1.0; above]].concat();
         let analyses = InterimAnalyses::new(8, 8);
-        for (below, wanted) in [(0, 0.0078125), (1, 0.0703125), (2, 0.2890625), (3, 0.7265625)] {
-            assert!((analyses.p(&logs(below, 8 - below)) - wanted).abs() < 1e-12, "{below}");
+        for (below, wanted) in [
+            (0, 0.0078125),
+            (1, 0.0703125),
+            (2, 0.2890625),
+            (3, 0.7265625),
+        ] {
+            assert!(
+                (analyses.p(&logs(below, 8 - below)) - wanted).abs() < 1e-12,
+                "{below}"
+            );
         }
         // A tie is a round that shows nothing.
         assert!((analyses.p(&[0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]) - 0.0703125).abs() < 1e-12);

@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 pub(crate) use unpaired::{normal, shift};
 pub(crate) use verdict::{decide, holm};
 use vmtax_model::{
-    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Plan,
-    REPORT_SCHEMA, TrialRecord, Verdict, Warning,
+    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval,
+    Metric, Plan, REPORT_SCHEMA, TrialRecord, Verdict, Warning,
 };
 
 /// Whether a comparison is analyzed after so many whole rounds, to see if more could say more.
@@ -37,22 +37,46 @@ pub fn is_look(plan: &Plan, rounds: u32) -> bool {
 
 /// What the rounds say that there are: the first column of the plan against each other one, within the same round.
 pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
-    let wanted = plan.comparison().unwrap_or(Compare { min_effect: 0.02, budget_s: None, one_boot: false });
+    let wanted = plan.comparison().unwrap_or(Compare {
+        min_effect: 0.02,
+        budget_s: None,
+        one_boot: false,
+    });
     let columns = plan.columns();
-    let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.min_effect) };
+    let Some((&baseline, others)) = columns.split_first() else {
+        return CompareFindings::new("", wanted.min_effect);
+    };
     let figures = Figures::new(trials, &columns);
     let rounds = figures.rounds(plan);
     let analyses = InterimAnalyses::new(plan.rounds, rounds);
     let mut against = Vec::new();
     for &side in others {
-        let rows = figures.metrics().filter(|metric| decides(plan, *metric)).filter_map(|metric| {
-            let (base, other) = (figures.values(baseline, metric), figures.values(side, metric));
-            row(metric, (&base, &other), &analyses, plan.rounds, wanted.min_effect)
+        let rows = figures
+            .metrics()
+            .filter(|metric| decides(plan, *metric))
+            .filter_map(|metric| {
+                let (base, other) = (
+                    figures.values(baseline, metric),
+                    figures.values(side, metric),
+                );
+                row(
+                    metric,
+                    (&base, &other),
+                    &analyses,
+                    plan.rounds,
+                    wanted.min_effect,
+                )
+            });
+        against.push(Against {
+            variant: name(side),
+            rows: rows.collect(),
         });
-        against.push(Against { variant: name(side), rows: rows.collect() });
     }
     settle(&mut against, wanted.min_effect);
-    against.iter_mut().flat_map(|against| &mut against.rows).for_each(estimate_correction);
+    against
+        .iter_mut()
+        .flat_map(|against| &mut against.rows)
+        .for_each(estimate_correction);
     CompareFindings {
         schema: REPORT_SCHEMA,
         baseline: name(baseline),
@@ -70,13 +94,19 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
 
 /// Whether a metric is compared: of a command its time and CPU time, or the others would keep it from ever being decided.
 fn decides(plan: &Plan, metric: Metric) -> bool {
-    plan.command().is_none() || [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem].contains(&metric)
+    plan.command().is_none()
+        || [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem].contains(&metric)
 }
 
 /// Corrects for the number of metrics, and says what may be said.
 fn settle(against: &mut [Against], min_effect: f64) {
     let mut rows: Vec<&mut Compared> = against.iter_mut().flat_map(|a| &mut a.rows).collect();
-    let adjusted = holm(&rows.iter().map(|r| r.comparison.p.unwrap_or(1.0)).collect::<Vec<_>>());
+    let adjusted = holm(
+        &rows
+            .iter()
+            .map(|r| r.comparison.p.unwrap_or(1.0))
+            .collect::<Vec<_>>(),
+    );
     for (row, p) in rows.iter_mut().zip(adjusted) {
         row.p_adjusted = p;
         row.comparison.verdict = decide(&row.comparison.ratio, p, min_effect);
@@ -89,7 +119,11 @@ fn settle(against: &mut [Against], min_effect: f64) {
 /// The rounds that decide a metric which only the correction for the number of metrics leaves open.
 fn estimate_correction(row: &mut Compared) {
     if let (true, Some(p)) = (row.is_left_open_by_correction(), row.comparison.p) {
-        let correction = needed::rounds_for_correction(row.rounds_ahead(), row.comparison.rounds, row.p_adjusted / p);
+        let correction = needed::rounds_for_correction(
+            row.rounds_ahead(),
+            row.comparison.rounds,
+            row.p_adjusted / p,
+        );
         row.rounds_needed = [row.rounds_needed, correction].into_iter().flatten().min();
     }
 }
@@ -103,19 +137,37 @@ fn row(
     most: u32,
     min_effect: f64,
 ) -> Option<Compared> {
-    let pairs: Vec<(f64, f64)> = base.iter().filter_map(|(round, b)| Some((*b, *other.get(round)?))).collect();
-    let logs: Vec<f64> = pairs.iter().map(|(b, o)| cost(metric, *o) - cost(metric, *b)).collect();
+    let pairs: Vec<(f64, f64)> = base
+        .iter()
+        .filter_map(|(round, b)| Some((*b, *other.get(round)?)))
+        .collect();
+    let logs: Vec<f64> = pairs
+        .iter()
+        .map(|(b, o)| cost(metric, *o) - cost(metric, *b))
+        .collect();
     if logs.is_empty() || logs.iter().any(|v| !v.is_finite()) {
         return None;
     }
     let interval = analyses.interval(&logs).map(exp);
-    let behind = logs.iter().map(|v| if *v > 0.0 { 1.0 } else { f64::from(u8::from(*v == 0.0)) / 2.0 }).sum::<f64>();
+    let behind = logs
+        .iter()
+        .map(|v| {
+            if *v > 0.0 {
+                1.0
+            } else {
+                f64::from(u8::from(*v == 0.0)) / 2.0
+            }
+        })
+        .sum::<f64>();
     Some(Compared {
         metric,
         base: spread(pairs.iter().map(|(b, _)| *b).collect(), None)?,
         other: spread(pairs.iter().map(|(_, o)| *o).collect(), None)?,
         comparison: undecided(
-            Estimate { median: estimate(logs.clone()).median.exp(), interval },
+            Estimate {
+                median: estimate(logs.clone()).median.exp(),
+                interval,
+            },
             logs.len() as u32,
             analyses.p(&logs),
         ),
@@ -129,7 +181,13 @@ fn row(
 
 /// A comparison that [`settle`] will decide.
 fn undecided(ratio: Estimate, rounds: u32, p: f64) -> Comparison {
-    Comparison { ratio, difference: None, rounds, p: Some(p), verdict: Verdict::TooFewRounds }
+    Comparison {
+        ratio,
+        difference: None,
+        rounds,
+        p: Some(p),
+        verdict: Verdict::TooFewRounds,
+    }
 }
 
 /// The logarithm of a cost: of a rate what one of it costs.
@@ -141,7 +199,11 @@ pub(crate) fn cost(metric: Metric, value: f64) -> f64 {
 }
 
 fn exp(i: Interval) -> Interval {
-    Interval { low: i.low.exp(), high: i.high.exp(), coverage: i.coverage }
+    Interval {
+        low: i.low.exp(),
+        high: i.high.exp(),
+        coverage: i.coverage,
+    }
 }
 
 fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
@@ -156,7 +218,9 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<
 
 fn method(against: &[Against], wanted: Compare) -> String {
     let rows = || against.iter().flat_map(|a| &a.rows);
-    let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
+    let coverage = rows()
+        .filter_map(|r| Some(r.comparison.ratio.interval?.coverage))
+        .next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
             " The ends of its 95 % CI are two of the rounds' sorted ratios (order statistics); its coverage, with the interim analysis after each round \

@@ -13,12 +13,21 @@ pub fn of_pairs(logs: &[f64]) -> f64 {
     let sum: f64 = logs.iter().sum();
     if logs.len() < COUNTED.ilog2() as usize + 1 {
         let ways = 1_usize << logs.len();
-        let flipped = |way: usize| logs.iter().enumerate().map(|(i, v)| if way >> i & 1 == 1 { -v } else { *v }).sum();
+        let flipped = |way: usize| {
+            logs.iter()
+                .enumerate()
+                .map(|(i, v)| if way >> i & 1 == 1 { -v } else { *v })
+                .sum()
+        };
         let as_far = (0..ways).filter(|&way| at_least(flipped(way), sum)).count();
         return as_far as f64 / ways as f64;
     }
     let mut random = Rng::with_seed(logs.len() as u64);
-    drawn(sum, || logs.iter().map(|v| if random.bool() { -v } else { *v }).sum())
+    drawn(sum, || {
+        logs.iter()
+            .map(|v| if random.bool() { -v } else { *v })
+            .sum()
+    })
 }
 
 /// Of two groups: where they are alike, each value could as well be in the other. The statistic is the difference of
@@ -30,7 +39,8 @@ pub fn of_groups(base: &[f64], other: &[f64]) -> f64 {
     let mut all: Vec<f64> = base.iter().chain(other).copied().collect();
     let difference = |all: &[f64]| {
         let (base, other) = all.split_at(base.len());
-        other.iter().sum::<f64>() / other.len() as f64 - base.iter().sum::<f64>() / base.len() as f64
+        other.iter().sum::<f64>() / other.len() as f64
+            - base.iter().sum::<f64>() / base.len() as f64
     };
     let found = difference(&all);
     let mut random = Rng::with_seed(all.len() as u64);
@@ -65,16 +75,28 @@ mod tests {
         assert_eq!(p(&[]), 1.0);
         assert_eq!(p(&[1.0, -1.0, 1.0]), 1.0);
         assert_eq!(p(&[1.0, 2.0, -0.5]), 0.5);
-        let fourteen: Vec<f64> = (0..14).map(|i| 0.02 + 0.05 * ((i * 5 % 14) as f64 - 6.5) / 6.5).collect();
-        assert!((p(&fourteen) - 0.038_696_289_062_5).abs() < 1e-12, "{}", p(&fourteen));
+        let fourteen: Vec<f64> = (0..14)
+            .map(|i| 0.02 + 0.05 * ((i * 5 % 14) as f64 - 6.5) / 6.5)
+            .collect();
+        assert!(
+            (p(&fourteen) - 0.038_696_289_062_5).abs() < 1e-12,
+            "{}",
+            p(&fourteen)
+        );
     }
 
     #[test]
     fn draws_agree_with_counting() {
-        let logs: Vec<f64> = (0..14).map(|i| 0.02 + 0.05 * ((i * 5 % 14) as f64 - 6.5) / 6.5).collect();
+        let logs: Vec<f64> = (0..14)
+            .map(|i| 0.02 + 0.05 * ((i * 5 % 14) as f64 - 6.5) / 6.5)
+            .collect();
         let exact = of_pairs(&logs);
         let mut random = Rng::with_seed(3);
-        let by_lot = drawn(logs.iter().sum(), || logs.iter().map(|v| if random.bool() { -v } else { *v }).sum());
+        let by_lot = drawn(logs.iter().sum(), || {
+            logs.iter()
+                .map(|v| if random.bool() { -v } else { *v })
+                .sum()
+        });
         assert!((exact - by_lot).abs() < 0.015, "{exact} {by_lot}");
     }
 

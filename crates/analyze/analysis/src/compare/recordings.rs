@@ -7,7 +7,8 @@ use crate::overhead::spread;
 use crate::warnings::add;
 use std::collections::BTreeSet;
 use vmtax_model::{
-    Against, Column, CompareFindings, Compared, Estimate, Metric, Plan, TrialRecord, Warning, WorkloadSpec,
+    Against, Column, CompareFindings, Compared, Estimate, Metric, Plan, TrialRecord, Warning,
+    WorkloadSpec,
 };
 
 /// A recording as a side.
@@ -23,22 +24,41 @@ pub struct Side<'a> {
 
 /// The first recording against each other one: what both measured in the same column, by the same workloads' options.
 pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFindings {
-    let Some((base, others)) = sides.split_first() else { return CompareFindings::new("", min_effect) };
+    let Some((base, others)) = sides.split_first() else {
+        return CompareFindings::new("", min_effect);
+    };
     let mut findings = CompareFindings::new(base.name, min_effect);
     findings.warnings.push(Warning::OtherTimes);
     for side in others {
         let columns = shared(base, side);
         for &column in &columns {
-            let place = if columns.len() > 1 { format!(" on {}", place(column)) } else { String::new() };
+            let place = if columns.len() > 1 {
+                format!(" on {}", place(column))
+            } else {
+                String::new()
+            };
             let rows = rows(base, side, column);
-            findings.against.push(Against { variant: format!("{}{place}", side.name), rows });
+            findings.against.push(Against {
+                variant: format!("{}{place}", side.name),
+                rows,
+            });
         }
-        for warning in [base, side].iter().flat_map(|s| s.trials).flat_map(|t| &t.warnings) {
+        for warning in [base, side]
+            .iter()
+            .flat_map(|s| s.trials)
+            .flat_map(|t| &t.warnings)
+        {
             add(&mut findings.warnings, warning);
         }
     }
     settle(&mut findings.against, min_effect);
-    findings.rounds = findings.against.iter().flat_map(|a| &a.rows).map(|r| r.comparison.rounds).max().unwrap_or(0);
+    findings.rounds = findings
+        .against
+        .iter()
+        .flat_map(|a| &a.rows)
+        .map(|r| r.comparison.rounds)
+        .max()
+        .unwrap_or(0);
     findings.method = format!(
         "Each ratio is Hodges and Lehmann's: the median of all ratios of a round there to a round here, its 95 % interval that \
          of Mann and Whitney's test, exact. It knows nothing of what changed between the recordings besides. A difference \
@@ -51,7 +71,11 @@ pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFinding
 
 /// "tcg, aio=native".
 pub fn place((machine, variant): Column<'_>) -> String {
-    if variant.is_empty() { machine.to_string() } else { format!("{machine}, {variant}") }
+    if variant.is_empty() {
+        machine.to_string()
+    } else {
+        format!("{machine}, {variant}")
+    }
 }
 
 /// The columns that both have.
@@ -63,29 +87,58 @@ pub fn shared<'a>(base: &Side<'a>, other: &Side<'a>) -> Vec<Column<'a>> {
 
 /// The logarithms of a metric's costs on both sides; `None` where one is undefined.
 pub fn costs(metric: Metric, base: &[f64], other: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
-    let costs = |values: &[f64]| values.iter().map(|v| cost(metric, *v)).collect::<Vec<f64>>();
+    let costs = |values: &[f64]| {
+        values
+            .iter()
+            .map(|v| cost(metric, *v))
+            .collect::<Vec<f64>>()
+    };
     let (one, two) = (costs(base), costs(other));
-    one.iter().chain(&two).all(|v| v.is_finite()).then_some((one, two))
+    one.iter()
+        .chain(&two)
+        .all(|v| v.is_finite())
+        .then_some((one, two))
 }
 
 /// How much more the other variant costs, with an interval that misses as often as `miss` says; from [`costs`].
 pub fn ratio(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
     let found = shift(base, other, miss)?;
-    Some(Estimate { median: found.median.exp(), interval: found.interval.map(exp) })
+    Some(Estimate {
+        median: found.median.exp(),
+        interval: found.interval.map(exp),
+    })
 }
 
 /// The values of a metric on both sides in one column; only where both ran the same. In the order of rounds.
-pub fn both<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<(Metric, Vec<f64>, Vec<f64>)> {
-    let (one, two) = (Figures::new(base.trials, &[column]), Figures::new(other.trials, &[column]));
-    let metrics: BTreeSet<Metric> = one.metrics().filter(|m| two.metrics().any(|other| other == *m)).collect();
+pub fn both<'a>(
+    base: &Side<'a>,
+    other: &Side<'a>,
+    column: Column<'a>,
+) -> Vec<(Metric, Vec<f64>, Vec<f64>)> {
+    let (one, two) = (
+        Figures::new(base.trials, &[column]),
+        Figures::new(other.trials, &[column]),
+    );
+    let metrics: BTreeSet<Metric> = one
+        .metrics()
+        .filter(|m| two.metrics().any(|other| other == *m))
+        .collect();
     let same = |metric: &Metric| ran(base, column, *metric) == ran(other, column, *metric);
-    let values = |figures: &Figures<'a>, metric| figures.values(column, metric).into_values().collect();
-    metrics.into_iter().filter(same).map(|metric| (metric, values(&one, metric), values(&two, metric))).collect()
+    let values =
+        |figures: &Figures<'a>, metric| figures.values(column, metric).into_values().collect();
+    metrics
+        .into_iter()
+        .filter(same)
+        .map(|metric| (metric, values(&one, metric), values(&two, metric)))
+        .collect()
 }
 
 /// The workload behind a metric, with every option as it took effect.
 fn ran<'a>(side: &Side<'a>, of: Column<'a>, metric: Metric) -> Option<&'a WorkloadSpec> {
-    let mut of_metric = side.trials.iter().filter(|t| column(t) == of && t.workload.name == metric.workload());
+    let mut of_metric = side
+        .trials
+        .iter()
+        .filter(|t| column(t) == of && t.workload.name == metric.workload());
     of_metric.find_map(|t| Some(&t.result()?.workload))
 }
 
@@ -109,5 +162,8 @@ fn rows<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<Compar
             rounds_needed: None,
         })
     };
-    both(base, other, column).into_iter().filter_map(row).collect()
+    both(base, other, column)
+        .into_iter()
+        .filter_map(row)
+        .collect()
 }

@@ -11,14 +11,22 @@ pub fn warming_up(turns: &[&[f64]]) -> usize {
 
 fn differs(turns: &[&[f64]], i: usize) -> bool {
     let long_enough = turns.iter().filter(|turn| turn.len() > i + 1);
-    let signs: Vec<f64> = long_enough.map(|turn| turn[i] - estimate(turn[i + 1..].to_vec()).median).collect();
+    let signs: Vec<f64> = long_enough
+        .map(|turn| turn[i] - estimate(turn[i + 1..].to_vec()).median)
+        .collect();
     let analyses = super::interim::InterimAnalyses::new(signs.len() as u32, signs.len() as u32);
     analyses.p(&signs) <= super::interim::LEVEL
 }
 
 /// What stands for a turn: the median of what is left.
 pub fn settled(turn: &[f64], warming_up: usize) -> f64 {
-    estimate(turn.get(warming_up..).filter(|rest| !rest.is_empty()).unwrap_or(turn).to_vec()).median
+    estimate(
+        turn.get(warming_up..)
+            .filter(|rest| !rest.is_empty())
+            .unwrap_or(turn)
+            .to_vec(),
+    )
+    .median
 }
 
 #[cfg(test)]
@@ -28,8 +36,16 @@ mod tests {
     #[test]
     fn the_first_repeat_is_cut_where_it_is_slower_in_most_turns() {
         let noise = |i: usize| ((i * 7) % 10) as f64 / 100.0;
-        let turns: Vec<[f64; 4]> =
-            (0..16).map(|i| [1.5 + noise(i), 1.0 + noise(i + 1), 1.0 + noise(i + 3), 1.0 + noise(i + 7)]).collect();
+        let turns: Vec<[f64; 4]> = (0..16)
+            .map(|i| {
+                [
+                    1.5 + noise(i),
+                    1.0 + noise(i + 1),
+                    1.0 + noise(i + 3),
+                    1.0 + noise(i + 7),
+                ]
+            })
+            .collect();
         let slices: Vec<&[f64]> = turns.iter().map(|t| t.as_slice()).collect();
         assert_eq!(warming_up(&slices), 1);
         assert!(settled(slices[0], 1) < 1.1);

@@ -30,8 +30,14 @@ enum Noise {
     Autocorrelated,
 }
 
-const ALL: [Noise; 6] =
-    [Noise::Quiet, Noise::HeavyTailed, Noise::Disturbed, Noise::Bimodal, Noise::Drift, Noise::Autocorrelated];
+const ALL: [Noise; 6] = [
+    Noise::Quiet,
+    Noise::HeavyTailed,
+    Noise::Disturbed,
+    Noise::Bimodal,
+    Noise::Drift,
+    Noise::Autocorrelated,
+];
 
 /// A host on which turns are taken one after the other.
 struct Host<'r> {
@@ -43,7 +49,12 @@ struct Host<'r> {
 
 impl<'r> Host<'r> {
     fn new(noise: Noise, random: &'r mut Rng) -> Host<'r> {
-        Host { noise, random, turns: 0, state: 0.0 }
+        Host {
+            noise,
+            random,
+            turns: 0,
+            state: 0.0,
+        }
     }
 
     /// The logarithm of a turn's cost.
@@ -83,7 +94,10 @@ pub(super) fn compared(
         let rounds = logs.len() as u32;
         if analyses.at(rounds) {
             let interval = analyses.interval(&logs).map(super::exp);
-            let ratio = Estimate { median: estimate(logs.clone()).median.exp(), interval };
+            let ratio = Estimate {
+                median: estimate(logs.clone()).median.exp(),
+                interval,
+            };
             let shown = decide(&ratio, analyses.p(&logs), DETECT);
             if shown.is_decided() || rounds >= most {
                 return (shown, ratio, rounds);
@@ -92,7 +106,12 @@ pub(super) fn compared(
     }
 }
 
-fn compared_on(host: &mut Host<'_>, effect: f64, analyses: &InterimAnalyses, most: u32) -> (Verdict, Estimate) {
+fn compared_on(
+    host: &mut Host<'_>,
+    effect: f64,
+    analyses: &InterimAnalyses,
+    most: u32,
+) -> (Verdict, Estimate) {
     let (shown, ratio, _) = compared(|| host.round(effect), analyses, most);
     (shown, ratio)
 }
@@ -144,8 +163,11 @@ fn intervals_hold_the_truth() {
             let analyses = InterimAnalyses::new(MOST, 0);
             let mut random = Rng::with_seed(3);
             let held = share((0..RUNS).map(|_| {
-                let (_, ratio) = compared_on(&mut Host::new(noise, &mut random), effect, &analyses, MOST);
-                ratio.interval.is_some_and(|i| (i.low..=i.high).contains(&effect.exp()))
+                let (_, ratio) =
+                    compared_on(&mut Host::new(noise, &mut random), effect, &analyses, MOST);
+                ratio
+                    .interval
+                    .is_some_and(|i| (i.low..=i.high).contains(&effect.exp()))
             }));
             println!("coverage {noise:?}, {effect}: {:.1} %", held * 100.0);
             assert!((0.94..=0.999).contains(&held), "{noise:?} {effect}: {held}");
@@ -166,7 +188,8 @@ fn what_was_foretold_to_be_enough_is() {
             told += 1.0;
             rounds_sum += f64::from(rounds);
             let analyses = InterimAnalyses::new(rounds.max(MOST), rounds);
-            let (shown, _) = compared_on(&mut Host::new(noise, host.random), 0.03, &analyses, rounds);
+            let (shown, _) =
+                compared_on(&mut Host::new(noise, host.random), 0.03, &analyses, rounds);
             Some(shown == Verdict::Slower)
         }));
         println!(
@@ -182,11 +205,17 @@ fn what_was_foretold_to_be_enough_is() {
 #[test]
 fn a_budget_that_ends_between_looks_keeps_the_promise() {
     let mut random = Rng::with_seed(5);
-    let analyses: Vec<InterimAnalyses> = (8..=MOST).map(|ended| InterimAnalyses::new(MOST, ended)).collect();
+    let analyses: Vec<InterimAnalyses> = (8..=MOST)
+        .map(|ended| InterimAnalyses::new(MOST, ended))
+        .collect();
     let wrong = share((0..RUNS).map(|_| {
         let ended = random.u32(8..=MOST);
-        let (shown, _) =
-            compared_on(&mut Host::new(Noise::Quiet, &mut random), 0.0, &analyses[ended as usize - 8], ended);
+        let (shown, _) = compared_on(
+            &mut Host::new(Noise::Quiet, &mut random),
+            0.0,
+            &analyses[ended as usize - 8],
+            ended,
+        );
         matches!(shown, Verdict::Faster | Verdict::Slower)
     }));
     println!("A/A with a budget: {:.1} %", wrong * 100.0);

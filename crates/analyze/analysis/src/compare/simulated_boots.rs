@@ -10,8 +10,8 @@ use crate::overhead::estimate;
 use fastrand::Rng;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    Compare, CompareSpec, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant, Verdict, WorkloadName,
-    WorkloadSpec,
+    Compare, CompareSpec, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant, Verdict,
+    WorkloadName, WorkloadSpec,
 };
 
 const ROUNDS: u32 = MOST;
@@ -35,7 +35,13 @@ enum Drift {
     Autocorrelated,
 }
 
-const ALL: [Drift; 5] = [Drift::None, Drift::Steady, Drift::Uneven, Drift::WarmUp, Drift::Autocorrelated];
+const ALL: [Drift; 5] = [
+    Drift::None,
+    Drift::Steady,
+    Drift::Uneven,
+    Drift::WarmUp,
+    Drift::Autocorrelated,
+];
 
 impl Drift {
     /// The logarithms of what the next turns of a boot cost.
@@ -59,12 +65,27 @@ impl Drift {
 }
 
 fn plan(one_boot: bool, seed: u64) -> Plan {
-    let variant = |name: &str| Variant { name: name.to_owned(), ..Variant::default() };
-    let settings = Compare { min_effect: 0.02, budget_s: None, one_boot };
-    let study = Study::Compare(CompareSpec { settings, command: None });
+    let variant = |name: &str| Variant {
+        name: name.to_owned(),
+        ..Variant::default()
+    };
+    let settings = Compare {
+        min_effect: 0.02,
+        budget_s: None,
+        one_boot,
+    };
+    let study = Study::Compare(CompareSpec {
+        settings,
+        command: None,
+    });
     let variants = vec![variant("a"), variant("b")];
     let workloads = vec![WorkloadSpec::new(WorkloadName::Disk)];
-    Plan { variants, study, seed, ..Plan::new("compare", ROUNDS, vec![Machine::TCG], workloads) }
+    Plan {
+        variants,
+        study,
+        seed,
+        ..Plan::new("compare", ROUNDS, vec![Machine::TCG], workloads)
+    }
 }
 
 /// The trials of all rounds; the second variant costs `effect` more, as logarithm.
@@ -75,9 +96,20 @@ fn trials(plan: &Plan, effect: f64, drift: Drift, random: &mut Rng) -> Vec<Trial
         for slot in boot {
             let cost = next() + if slot.variant == 1 { effect } else { 0.0 };
             let mut result = result(WorkloadSpec::new(WorkloadName::Disk));
-            result.measures.push(Measure { metric: Metric::DiskMedian, value: 1e5 * cost.exp() });
-            let (variant, turn) = (plan.variants[slot.variant].name.clone(), (boot.len() > 1).then_some(slot.turn));
-            trials.push(TrialRecord { round: slot.round, variant, turn, ..done(Machine::TCG, result) });
+            result.measures.push(Measure {
+                metric: Metric::DiskMedian,
+                value: 1e5 * cost.exp(),
+            });
+            let (variant, turn) = (
+                plan.variants[slot.variant].name.clone(),
+                (boot.len() > 1).then_some(slot.turn),
+            );
+            trials.push(TrialRecord {
+                round: slot.round,
+                variant,
+                turn,
+                ..done(Machine::TCG, result)
+            });
         }
     }
     trials
@@ -88,7 +120,9 @@ fn logs(trials: &[TrialRecord]) -> Vec<f64> {
     let metric = Metric::DiskMedian;
     let figures = Figures::new(trials, &[(Machine::TCG, "a"), (Machine::TCG, "b")]);
     let [base, other] = ["a", "b"].map(|variant| figures.values((Machine::TCG, variant), metric));
-    base.iter().filter_map(|(round, value)| Some(cost(metric, *other.get(round)?) - cost(metric, *value))).collect()
+    base.iter()
+        .filter_map(|(round, value)| Some(cost(metric, *other.get(round)?) - cost(metric, *value)))
+        .collect()
 }
 
 /// The share of differences reported, of intervals with the truth, and the mean of rounds.
@@ -103,7 +137,11 @@ fn simulated(one_boot: bool, effect: f64, drift: Drift, runs: u64) -> (f64, f64,
         let mut of_rounds = logs.into_iter();
         let (verdict, ratio, rounds) = compared(|| of_rounds.next().unwrap(), &analyses, ROUNDS);
         differ += u64::from(matches!(verdict, Verdict::Slower | Verdict::Faster));
-        hold += u64::from(ratio.interval.is_some_and(|i| (i.low..=i.high).contains(&effect.exp())));
+        hold += u64::from(
+            ratio
+                .interval
+                .is_some_and(|i| (i.low..=i.high).contains(&effect.exp())),
+        );
         all_rounds += u64::from(rounds);
     }
     let share = |count: u64| count as f64 / runs as f64;
@@ -114,7 +152,11 @@ fn simulated(one_boot: bool, effect: f64, drift: Drift, runs: u64) -> (f64, f64,
 fn variants_of_one_boot_are_seldom_said_to_differ_from_themselves() {
     for drift in ALL {
         let (wrong, held, _) = simulated(true, 0.0, drift, 2000);
-        println!("one boot, A/A, {drift:?}: {:.1} %, coverage {:.1} %", wrong * 100.0, held * 100.0);
+        println!(
+            "one boot, A/A, {drift:?}: {:.1} %, coverage {:.1} %",
+            wrong * 100.0,
+            held * 100.0
+        );
         assert!(wrong <= 0.05, "{drift:?}: {wrong}");
         assert!(held >= 0.95, "{drift:?}: {held}");
     }
@@ -124,7 +166,8 @@ fn variants_of_one_boot_are_seldom_said_to_differ_from_themselves() {
 fn one_boot_finds_what_fresh_boots_do_not() {
     for drift in ALL {
         for effect in [0.03, 0.1] {
-            let [one, fresh] = [true, false].map(|one_boot| simulated(one_boot, effect, drift, 300));
+            let [one, fresh] =
+                [true, false].map(|one_boot| simulated(one_boot, effect, drift, 300));
             println!(
                 "{drift:?}, {:.0} %: one boot {:.0} % in {:.0} rounds, fresh boots {:.0} % in {:.0} rounds",
                 effect * 100.0,
@@ -133,8 +176,16 @@ fn one_boot_finds_what_fresh_boots_do_not() {
                 fresh.0 * 100.0,
                 fresh.2
             );
-            assert!(one.0 >= 0.9 || matches!(drift, Drift::WarmUp), "{drift:?} {effect}: {}", one.0);
-            assert!(fresh.0 <= 0.5 && one.0 > fresh.0, "{drift:?} {effect}: {}", fresh.0);
+            assert!(
+                one.0 >= 0.9 || matches!(drift, Drift::WarmUp),
+                "{drift:?} {effect}: {}",
+                one.0
+            );
+            assert!(
+                fresh.0 <= 0.5 && one.0 > fresh.0,
+                "{drift:?} {effect}: {}",
+                fresh.0
+            );
             assert!(one.1 >= 0.94, "{drift:?} {effect}: {}", one.1);
         }
     }

@@ -21,7 +21,11 @@ pub fn shift(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
     let (mut cut, mut too_many) = (0, pairs / 2);
     while cut < too_many {
         let middle = usize::midpoint(cut, too_many);
-        if 2.0 * below.at_most(middle) <= miss { cut = middle + 1 } else { too_many = middle }
+        if 2.0 * below.at_most(middle) <= miss {
+            cut = middle + 1
+        } else {
+            too_many = middle
+        }
     }
     let interval = cut.checked_sub(1).map(|last| Interval {
         low: differences.at(cut - 1),
@@ -46,7 +50,10 @@ impl Differences {
             values.sort_by(f64::total_cmp);
             values
         };
-        Differences { base: ascending(base), other: ascending(other) }
+        Differences {
+            base: ascending(base),
+            other: ascending(other),
+        }
     }
 
     /// The difference at this place, from 0: the least that so many others are not above. Found by halving the 2^64 floating-point
@@ -55,7 +62,11 @@ impl Differences {
         let (mut low, mut high) = (u64::MIN, u64::MAX);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.at_most(ordered(middle)) > place { high = middle } else { low = middle + 1 }
+            if self.at_most(ordered(middle)) > place {
+                high = middle
+            } else {
+                low = middle + 1
+            }
         }
         ordered(low)
     }
@@ -65,7 +76,11 @@ impl Differences {
         let mut count = 0;
         // The larger the other, the fewer of the base are so near below it.
         for o in &self.other {
-            while from > 0 && (o - self.base[self.base.len() - from]).total_cmp(&limit).is_gt() {
+            while from > 0
+                && (o - self.base[self.base.len() - from])
+                    .total_cmp(&limit)
+                    .is_gt()
+            {
                 from -= 1;
             }
             count += from;
@@ -77,7 +92,11 @@ impl Differences {
 /// The floating-point number at this place in the order of all.
 fn ordered(place: u64) -> f64 {
     const SIGN: u64 = 1 << 63;
-    f64::from_bits(if place & SIGN == 0 { !place } else { place ^ SIGN })
+    f64::from_bits(if place & SIGN == 0 {
+        !place
+    } else {
+        place ^ SIGN
+    })
 }
 
 /// Mann and Whitney's U where both groups are from the same distribution.
@@ -91,8 +110,16 @@ struct Distribution {
 impl Distribution {
     fn new(m: usize, n: usize) -> Distribution {
         let (a, b) = (m as f64, n as f64);
-        let chances = if m.max(n) <= EXACT { counted(m, n) } else { Vec::new() };
-        Distribution { chances, mean: a * b / 2.0, deviation: (a * b * (a + b + 1.0) / 12.0).sqrt() }
+        let chances = if m.max(n) <= EXACT {
+            counted(m, n)
+        } else {
+            Vec::new()
+        };
+        Distribution {
+            chances,
+            mean: a * b / 2.0,
+            deviation: (a * b * (a + b + 1.0) / 12.0).sqrt(),
+        }
     }
 
     fn at_most(&self, u: usize) -> f64 {
@@ -129,7 +156,13 @@ fn counted(m: usize, n: usize) -> Vec<f64> {
 /// The standard normal distribution (Abramowitz and Stegun 26.2.17; off by less than 1e-7).
 pub fn normal(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
-    let series = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
+    let series = [
+        0.319_381_530,
+        -0.356_563_782,
+        1.781_477_937,
+        -1.821_255_978,
+        1.330_274_429,
+    ];
     let sum = series.iter().rev().fold(0.0, |sum, c| (sum + c) * t);
     let above = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * sum;
     if z >= 0.0 { 1.0 - above } else { above }
@@ -137,7 +170,9 @@ pub fn normal(z: f64) -> f64 {
 
 /// Mann and Whitney's test, two-sided: how often groups that are alike are as far apart. Ties count for neither side.
 pub fn p(base: &[f64], other: &[f64]) -> f64 {
-    let above = other.iter().flat_map(|o| base.iter().map(move |b| o.total_cmp(b)));
+    let above = other
+        .iter()
+        .flat_map(|o| base.iter().map(move |b| o.total_cmp(b)));
     let (mut more, mut less) = (0, 0);
     for order in above {
         more += usize::from(order.is_gt());
@@ -159,7 +194,10 @@ pub fn superiority(base: &[f64], other: &[f64]) -> f64 {
             0.0
         }
     };
-    let sum: f64 = other.iter().flat_map(|o| base.iter().map(move |b| of(o, b))).sum();
+    let sum: f64 = other
+        .iter()
+        .flat_map(|o| base.iter().map(move |b| of(o, b)))
+        .sum();
     sum / (base.len() * other.len()).max(1) as f64
 }
 
@@ -171,25 +209,46 @@ mod tests {
     fn the_distribution_is_that_of_all_orders() {
         // scipy.stats.mannwhitneyu(..., method='exact') of 4 and 4 values: p / 2 at U = 0, 1, 2 of 70 orders.
         let d = Distribution::new(4, 4);
-        for (u, ways) in [(0, 1.0), (1, 2.0), (2, 4.0), (3, 7.0), (4, 12.0), (16, 70.0)] {
+        for (u, ways) in [
+            (0, 1.0),
+            (1, 2.0),
+            (2, 4.0),
+            (3, 7.0),
+            (4, 12.0),
+            (16, 70.0),
+        ] {
             assert!((d.at_most(u) - ways / 70.0).abs() < 1e-12, "{u}");
         }
         assert!((counted(7, 3).iter().sum::<f64>() - 1.0).abs() < 1e-12);
         let (exact, about) = (Distribution::new(60, 60), Distribution::new(61, 60));
         assert!((exact.at_most(1400) - about.at_most(1423)).abs() < 0.002);
-        assert!((normal(1.96) - 0.975_002_1).abs() < 1e-6 && (normal(-1.0) - 0.158_655_3).abs() < 1e-6);
+        assert!(
+            (normal(1.96) - 0.975_002_1).abs() < 1e-6 && (normal(-1.0) - 0.158_655_3).abs() < 1e-6
+        );
     }
 
     #[test]
     fn differences_are_those_of_all_pairs() {
         let mut random = fastrand::Rng::with_seed(3);
-        let mut values = |n: usize| (0..n).map(|_| random.i32(-9..9).into()).collect::<Vec<f64>>();
+        let mut values = |n: usize| {
+            (0..n)
+                .map(|_| random.i32(-9..9).into())
+                .collect::<Vec<f64>>()
+        };
         for (m, n) in [(1, 1), (1, 7), (5, 4), (12, 30)] {
             let (base, other) = (values(m), values(n));
-            let mut all: Vec<f64> = other.iter().flat_map(|o| base.iter().map(move |b| o - b)).collect();
+            let mut all: Vec<f64> = other
+                .iter()
+                .flat_map(|o| base.iter().map(move |b| o - b))
+                .collect();
             all.sort_by(f64::total_cmp);
             let differences = Differences::new(&base, &other);
-            assert_eq!((0..all.len()).map(|place| differences.at(place)).collect::<Vec<_>>(), all);
+            assert_eq!(
+                (0..all.len())
+                    .map(|place| differences.at(place))
+                    .collect::<Vec<_>>(),
+                all
+            );
         }
     }
 
@@ -200,11 +259,18 @@ mod tests {
         // Tables: for 5 and 5 values U of at most 2 is rejected, so the third difference from either end bounds it.
         let i = s.interval.unwrap();
         assert_eq!((i.low, i.high), (-1.5, 4.5));
-        assert!((i.coverage - (1.0 - 2.0 * 4.0 / 252.0)).abs() < 1e-12, "{}", i.coverage);
+        assert!(
+            (i.coverage - (1.0 - 2.0 * 4.0 / 252.0)).abs() < 1e-12,
+            "{}",
+            i.coverage
+        );
         assert_eq!(shift(&[1.0], &[2.0], 0.05).unwrap().interval, None);
         assert_eq!(shift(&[], &[2.0], 0.05), None);
         // scipy.stats.mannwhitneyu([1, 2, 3, 4, 5], [2.5, 3.5, 4.5, 5.5, 6.5], method='exact').pvalue
-        assert!((p(&[1.0, 2.0, 3.0, 4.0, 5.0], &[2.5, 3.5, 4.5, 5.5, 6.5]) - 56.0 / 252.0).abs() < 1e-12);
+        assert!(
+            (p(&[1.0, 2.0, 3.0, 4.0, 5.0], &[2.5, 3.5, 4.5, 5.5, 6.5]) - 56.0 / 252.0).abs()
+                < 1e-12
+        );
         assert_eq!(superiority(&[1.0, 2.0], &[2.0, 3.0]), 0.875);
     }
 }

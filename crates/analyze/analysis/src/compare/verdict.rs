@@ -20,8 +20,11 @@ pub fn holm(all: &[f64]) -> Vec<f64> {
 /// From the interval of a ratio of costs and its corrected p. A difference that is shown is reported even where it lies within
 /// what matters.
 pub fn decide(ratio: &Estimate, p: f64, min_effect: f64) -> Verdict {
-    let within =
-        |min_effect| ratio.interval.is_some_and(|i| i.low >= 1.0 / (1.0 + min_effect) && i.high <= 1.0 + min_effect);
+    let within = |min_effect| {
+        ratio
+            .interval
+            .is_some_and(|i| i.low >= 1.0 / (1.0 + min_effect) && i.high <= 1.0 + min_effect)
+    };
     match Verdict::of(ratio, 1.0) {
         Verdict::TooFewRounds => Verdict::TooFewRounds,
         shown @ (Verdict::Slower | Verdict::Faster) if p <= LEVEL => shown,
@@ -49,8 +52,19 @@ mod tests {
     #[test]
     fn what_may_be_said() {
         let said = |low: f64, high: f64, p: f64| {
-            let interval = Some(Interval { low, high, coverage: 0.95 });
-            decide(&Estimate { median: (low * high).sqrt(), interval }, p, 0.02)
+            let interval = Some(Interval {
+                low,
+                high,
+                coverage: 0.95,
+            });
+            decide(
+                &Estimate {
+                    median: (low * high).sqrt(),
+                    interval,
+                },
+                p,
+                0.02,
+            )
         };
         assert_eq!(said(1.03, 1.05, 0.01), Verdict::Slower);
         assert_eq!(said(0.90, 0.97, 0.01), Verdict::Faster);
@@ -58,6 +72,16 @@ mod tests {
         assert_eq!(said(0.97, 1.01, 0.5), Verdict::Inconclusive);
         // One of many metrics by chance.
         assert_eq!(said(1.03, 1.05, 0.2), Verdict::Inconclusive);
-        assert_eq!(decide(&Estimate { median: 1.1, interval: None }, 1.0, 0.02), Verdict::TooFewRounds);
+        assert_eq!(
+            decide(
+                &Estimate {
+                    median: 1.1,
+                    interval: None
+                },
+                1.0,
+                0.02
+            ),
+            Verdict::TooFewRounds
+        );
     }
 }

@@ -19,8 +19,14 @@ pub fn sum_at_most(n: usize, sum: f64) -> f64 {
     let mut binomial = 1.0;
     let mut total = 0.0;
     for k in 0..=sum.floor() as usize {
-        let power = (1..=n).map(|i| (sum - k as f64) / i as f64).product::<f64>();
-        total += if k % 2 == 0 { binomial * power } else { -binomial * power };
+        let power = (1..=n)
+            .map(|i| (sum - k as f64) / i as f64)
+            .product::<f64>();
+        total += if k % 2 == 0 {
+            binomial * power
+        } else {
+            -binomial * power
+        };
         binomial *= (n - k) as f64 / (k + 1) as f64;
     }
     total.clamp(0.0, 1.0)
@@ -33,7 +39,10 @@ pub fn sum_at_most(n: usize, sum: f64) -> f64 {
 pub fn as_far(n: usize, distance: f64) -> f64 {
     let n = n as f64;
     // The median is uncertain, too.
-    student(distance / (1.0 + std::f64::consts::FRAC_PI_2 / n).sqrt(), n / 2.72)
+    student(
+        distance / (1.0 + std::f64::consts::FRAC_PI_2 / n).sqrt(),
+        n / 2.72,
+    )
 }
 
 /// Student's t distribution: how often a value is at least so far from 0, either side.
@@ -102,7 +111,11 @@ mod tests {
         assert_eq!((sum_at_most(4, 4.0), sum_at_most(4, -1.0)), (1.0, 0.0));
         // The normal approximation gives no smaller chance in the tail.
         let about = normal((5.0 - 10.0) / (20.0_f64 / 12.0).sqrt());
-        assert!(sum_at_most(20, 5.0) < about && about < 3.0 * sum_at_most(20, 5.0), "{} {about}", sum_at_most(20, 5.0));
+        assert!(
+            sum_at_most(20, 5.0) < about && about < 3.0 * sum_at_most(20, 5.0),
+            "{} {about}",
+            sum_at_most(20, 5.0)
+        );
     }
 
     #[test]
@@ -125,9 +138,12 @@ mod tests {
     #[test]
     fn student_agrees_with_scipy() {
         // 2 * scipy.stats.t.sf(t, freedom)
-        for (t, freedom, wanted) in
-            [(2.0, 10.0, 0.073_388_034_770_740_36), (1.0, 1.0, 0.5), (5.0, 3.5, 0.010_515_37), (12.706_2, 1.0, 0.05)]
-        {
+        for (t, freedom, wanted) in [
+            (2.0, 10.0, 0.073_388_034_770_740_36),
+            (1.0, 1.0, 0.5),
+            (5.0, 3.5, 0.010_515_37),
+            (12.706_2, 1.0, 0.05),
+        ] {
             let got = student(t, freedom);
             assert!((got / wanted - 1.0).abs() < 2e-2, "{t} {freedom}: {got}");
         }

@@ -25,23 +25,43 @@ pub struct Classes {
 pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let more = names.len().saturating_sub(3);
-    let first =
-        names.iter().take(3).map(|name| name.chars().take(64).collect::<String>()).collect::<Vec<_>>().join(", ");
-    if more == 0 { first } else { format!("{first} and {more} more") }
+    let first = names
+        .iter()
+        .take(3)
+        .map(|name| name.chars().take(64).collect::<String>())
+        .collect::<Vec<_>>()
+        .join(", ");
+    if more == 0 {
+        first
+    } else {
+        format!("{first} and {more} more")
+    }
 }
 
 /// The class of a run: its values of these facts; `None` where one is not known.
 fn class(run: &FleetRun, by: &[String]) -> Option<String> {
-    let values = by.iter().map(|fact| run.facts.get(fact).map(String::as_str)).collect::<Option<Vec<_>>>()?;
+    let values = by
+        .iter()
+        .map(|fact| run.facts.get(fact).map(String::as_str))
+        .collect::<Option<Vec<_>>>()?;
     Some(values.join(", "))
 }
 
 /// Runs of a name without a machine ID are those of its only one, where there is one.
-fn with_known_id(mut units: BTreeMap<(&str, String), Vec<usize>>) -> BTreeMap<(&str, String), Vec<usize>> {
-    let ids: BTreeSet<&str> = units.keys().map(|(id, _)| *id).filter(|id| !id.is_empty()).collect();
+fn with_known_id(
+    mut units: BTreeMap<(&str, String), Vec<usize>>,
+) -> BTreeMap<(&str, String), Vec<usize>> {
+    let ids: BTreeSet<&str> = units
+        .keys()
+        .map(|(id, _)| *id)
+        .filter(|id| !id.is_empty())
+        .collect();
     if let (1, Some(id)) = (ids.len(), ids.first()) {
-        let without: Vec<String> =
-            units.keys().filter(|(id, _)| id.is_empty()).map(|(_, class)| class.clone()).collect();
+        let without: Vec<String> = units
+            .keys()
+            .filter(|(id, _)| id.is_empty())
+            .map(|(_, class)| class.clone())
+            .collect();
         for class in without {
             let runs = units.remove(&("", class.clone())).unwrap_or_default();
             units.entry((id, class)).or_default().extend(runs);
@@ -58,7 +78,12 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
         match class(run, by) {
             Some(class) => {
                 let id = run.facts.get("host_id").map_or("", String::as_str);
-                of_name.entry(&run.host).or_default().entry((id, class)).or_default().push(i);
+                of_name
+                    .entry(&run.host)
+                    .or_default()
+                    .entry((id, class))
+                    .or_default()
+                    .push(i);
             }
             None => {
                 without += 1;
@@ -75,11 +100,18 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
             named(unclassed),
         ));
     }
-    let mut names: Vec<String> =
-        of_name.values().flat_map(|units| units.keys()).map(|(_, class)| class.clone()).collect();
+    let mut names: Vec<String> = of_name
+        .values()
+        .flat_map(|units| units.keys())
+        .map(|(_, class)| class.clone())
+        .collect();
     names.sort();
     names.dedup();
-    let mut classes = Classes { names, hosts: Vec::new(), host_of: vec![None; data.runs.len()] };
+    let mut classes = Classes {
+        names,
+        hosts: Vec::new(),
+        host_of: vec![None; data.runs.len()],
+    };
     let (mut changed, mut shared) = (Vec::new(), Vec::new());
     for (name, units) in of_name {
         let units = with_known_id(units);
@@ -92,8 +124,16 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
         }
         let count = units.len();
         for (at, ((id, class), runs)) in units.into_iter().enumerate() {
-            let which = if id.is_empty() || ids.len() == 1 { (at + 1).to_string() } else { id.to_owned() };
-            let name = if count > 1 { format!("{name} [{which}]") } else { name.to_owned() };
+            let which = if id.is_empty() || ids.len() == 1 {
+                (at + 1).to_string()
+            } else {
+                id.to_owned()
+            };
+            let name = if count > 1 {
+                format!("{name} [{which}]")
+            } else {
+                name.to_owned()
+            };
             for run in &runs {
                 classes.host_of[*run] = Some(classes.hosts.len());
             }

@@ -31,20 +31,36 @@ pub fn facts(names: &[&str], hosts: &[Host]) -> Vec<FactEffect> {
     let mut effects: Vec<(Vec<usize>, FactEffect)> = names
         .iter()
         .enumerate()
-        .filter_map(|(fact, name)| Some((partition(fact, hosts), effect(fact, name, hosts, &ranks)?)))
+        .filter_map(|(fact, name)| {
+            Some((partition(fact, hosts), effect(fact, name, hosts, &ranks)?))
+        })
         .collect();
-    let corrected = holm(&effects.iter().map(|(_, effect)| effect.p).collect::<Vec<_>>());
+    let corrected = holm(
+        &effects
+            .iter()
+            .map(|(_, effect)| effect.p)
+            .collect::<Vec<_>>(),
+    );
     for ((_, effect), p) in effects.iter_mut().zip(corrected) {
         effect.p = p;
     }
-    let all: Vec<(Vec<usize>, String)> = effects.iter().map(|(p, effect)| (p.clone(), effect.fact.clone())).collect();
+    let all: Vec<(Vec<usize>, String)> = effects
+        .iter()
+        .map(|(p, effect)| (p.clone(), effect.fact.clone()))
+        .collect();
     for (partition, effect) in &mut effects {
-        let same = all.iter().filter(|(other, name)| other == partition && *name != effect.fact);
+        let same = all
+            .iter()
+            .filter(|(other, name)| other == partition && *name != effect.fact);
         effect.same_as = same.map(|(_, name)| name.clone()).collect();
     }
     let mut effects: Vec<FactEffect> = effects.into_iter().map(|(_, effect)| effect).collect();
     let weight = |effect: &FactEffect| (effect.p <= FLEET_LEVEL, effect.explained.median);
-    effects.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).unwrap_or(std::cmp::Ordering::Equal));
+    effects.sort_by(|a, b| {
+        weight(b)
+            .partial_cmp(&weight(a))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
     effects
 }
 
@@ -65,21 +81,36 @@ fn ranks(hosts: &[Host]) -> Vec<(f64, f64, usize)> {
     for host in hosts {
         classes.entry(host.class).or_default().push(host.deviation);
     }
-    classes.values_mut().for_each(|all| all.sort_by(f64::total_cmp));
+    classes
+        .values_mut()
+        .for_each(|all| all.sort_by(f64::total_cmp));
     let of_host = hosts.iter().map(|host| {
         let (sorted, v) = (&classes[&host.class], host.deviation);
         let share = |count: usize| count as f64 / sorted.len() as f64;
-        let (low, below) = (sorted.partition_point(|other| *other <= v), sorted.partition_point(|other| *other < v));
+        let (low, below) = (
+            sorted.partition_point(|other| *other <= v),
+            sorted.partition_point(|other| *other < v),
+        );
         (share(low), share(sorted.len() - below), sorted.len())
     });
     of_host.collect()
 }
 
-fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) -> Option<FactEffect> {
+fn effect(
+    fact: usize,
+    name: &str,
+    hosts: &[Host],
+    ranks: &[(f64, f64, usize)],
+) -> Option<FactEffect> {
     // Classes in which hosts differ in it.
     let mut values_of_class: BTreeMap<usize, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
     for (i, host) in hosts.iter().enumerate() {
-        values_of_class.entry(host.class).or_default().entry(host.values[fact]).or_default().push(i);
+        values_of_class
+            .entry(host.class)
+            .or_default()
+            .entry(host.values[fact])
+            .or_default()
+            .push(i);
     }
     values_of_class.retain(|_, values| values.len() > 1);
     if values_of_class.is_empty() {
@@ -90,7 +121,10 @@ fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) 
         of_value.entry(value).or_default().extend(members);
     }
     let tests = of_value.len() as f64;
-    let least = of_value.values().map(|members| by_ranks(members, hosts, ranks)).fold(1.0, f64::min);
+    let least = of_value
+        .values()
+        .map(|members| by_ranks(members, hosts, ranks))
+        .fold(1.0, f64::min);
     let counts = counts(fact, hosts);
     let mut order: Vec<&str> = of_value.keys().copied().collect();
     order.sort_by_key(|value| std::cmp::Reverse(of_value[value].len()));
@@ -100,10 +134,19 @@ fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) 
     // Those of outliers first, then those of most hosts.
     compared.sort_by_key(|value| counts[value].outliers == 0);
     compared.truncate(MAX_VALUES);
-    let subjects = compared.iter().filter(|&&value| counts[value].subjects > 0).count().max(1);
+    let subjects = compared
+        .iter()
+        .filter(|&&value| counts[value].subjects > 0)
+        .count()
+        .max(1);
     let shifts: BTreeMap<&str, Estimate> = compared
         .into_iter()
-        .filter_map(|value| Some((value, against(value, reference, &values_of_class, &levels, hosts, subjects)?)))
+        .filter_map(|value| {
+            Some((
+                value,
+                against(value, reference, &values_of_class, &levels, hosts, subjects)?,
+            ))
+        })
         .collect();
     let values = order.iter().map(|&value| FactValue {
         value: value.to_owned(),
@@ -150,11 +193,24 @@ fn by_ranks(members: &[usize], hosts: &[Host], ranks: &[(f64, f64, usize)]) -> f
     }
     let mut of_class: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for &i in members {
-        of_class.entry(hosts[i].class).or_insert((0.0, ranks[i].2 as f64)).0 += 1.0;
+        of_class
+            .entry(hosts[i].class)
+            .or_insert((0.0, ranks[i].2 as f64))
+            .0 += 1.0;
     }
-    let mean: f64 = of_class.values().map(|(k, n)| k * (n + 1.0) / 2.0 / n).sum();
-    let variance: f64 = of_class.values().map(|(k, n)| k * (n - k) * (n + 1.0) / 12.0 / n / n).sum();
-    if variance > 0.0 { (2.0 * normal((least - mean) / variance.sqrt())).min(1.0) } else { 1.0 }
+    let mean: f64 = of_class
+        .values()
+        .map(|(k, n)| k * (n + 1.0) / 2.0 / n)
+        .sum();
+    let variance: f64 = of_class
+        .values()
+        .map(|(k, n)| k * (n - k) * (n + 1.0) / 12.0 / n / n)
+        .sum();
+    if variance > 0.0 {
+        (2.0 * normal((least - mean) / variance.sqrt())).min(1.0)
+    } else {
+        1.0
+    }
 }
 
 /// Hosts of a class by their value of a fact.
@@ -162,8 +218,12 @@ type ByValue<'a> = BTreeMap<usize, BTreeMap<&'a str, Vec<usize>>>;
 
 /// In each class that has hosts with the reference value their median deviation.
 fn levels(by_value: &ByValue, reference: &str, hosts: &[Host]) -> BTreeMap<usize, f64> {
-    let level = |members: &Vec<usize>| median(&ascending(members.iter().map(|&i| hosts[i].deviation)));
-    by_value.iter().filter_map(|(class, values)| Some((*class, level(values.get(reference)?)))).collect()
+    let level =
+        |members: &Vec<usize>| median(&ascending(members.iter().map(|&i| hosts[i].deviation)));
+    by_value
+        .iter()
+        .filter_map(|(class, values)| Some((*class, level(values.get(reference)?))))
+        .collect()
 }
 
 /// By how much hosts with the value differ from those with the reference value, in classes that have both: ln of the ratio.
@@ -177,7 +237,9 @@ fn against(
 ) -> Option<Estimate> {
     let (mut base, mut other) = (Vec::new(), Vec::new());
     for (class, level) in levels {
-        let (Some(with), Some(without)) = (by_value[class].get(value), by_value[class].get(reference)) else {
+        let (Some(with), Some(without)) =
+            (by_value[class].get(value), by_value[class].get(reference))
+        else {
             continue;
         };
         other.extend(with.iter().map(|&i| hosts[i].deviation - level));
@@ -200,32 +262,60 @@ fn explained(
         before += host.deviation.abs();
         match (levels.get(&host.class), host.values[fact]) {
             (Some(level), value) if shifts.contains_key(value) => {
-                of_value.entry(value).or_default().push(host.deviation - level);
+                of_value
+                    .entry(value)
+                    .or_default()
+                    .push(host.deviation - level);
             }
             (Some(level), _) => fixed += (host.deviation - level).abs(),
             (None, _) => fixed += host.deviation.abs(),
         }
     }
-    let share = |after: f64| if before > 0.0 { (1.0 - after / before).max(0.0) } else { 0.0 };
+    let share = |after: f64| {
+        if before > 0.0 {
+            (1.0 - after / before).max(0.0)
+        } else {
+            0.0
+        }
+    };
     let (mut after, mut least, mut most) = (fixed, fixed, fixed);
     let mut coverage = Some(1.0);
     for (value, rests) in of_value {
-        let Estimate { median: at, interval } = shifts[value];
+        let Estimate {
+            median: at,
+            interval,
+        } = shifts[value];
         let rest = |shift: f64| rests.iter().map(|v| (v - shift).abs()).sum::<f64>();
         after += rest(at);
-        coverage = coverage.zip(interval).map(|(sum, i)| sum - (1.0 - i.coverage));
+        coverage = coverage
+            .zip(interval)
+            .map(|(sum, i)| sum - (1.0 - i.coverage));
         if let Some(i) = interval {
             // The sum of distances is convex: least at the median, largest at an end.
             least += rest(median(&ascending(rests.iter().copied())).clamp(i.low, i.high));
             most += rest(i.low).max(rest(i.high));
         }
     }
-    let interval = coverage.map(|coverage| Interval { low: share(most), high: share(least), coverage });
-    Estimate { median: share(after), interval }
+    let interval = coverage.map(|coverage| Interval {
+        low: share(most),
+        high: share(least),
+        coverage,
+    });
+    Estimate {
+        median: share(after),
+        interval,
+    }
 }
 
 /// A shift of logarithms as a ratio.
 fn ratio(shift: &Estimate) -> Estimate {
-    let interval = shift.interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp(), coverage: i.coverage });
-    Estimate { median: shift.median.exp(), interval }
+    let interval = shift.interval.map(|i| Interval {
+        low: i.low.exp(),
+        high: i.high.exp(),
+        coverage: i.coverage,
+    });
+    Estimate {
+        median: shift.median.exp(),
+        interval,
+    }
 }

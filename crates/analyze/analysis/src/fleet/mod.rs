@@ -15,7 +15,8 @@ use deviations::{Deviation, Deviations, deviations};
 use outliers::{FEWEST_HOSTS, Judged, ascending, judge, spread};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    FLEET_LEVEL, FactEffect, FleetData, FleetFindings, HostClass, HostRow, HostVerdict, MetricOutlier, REPORT_SCHEMA,
+    FLEET_LEVEL, FactEffect, FleetData, FleetFindings, HostClass, HostRow, HostVerdict,
+    MetricOutlier, REPORT_SCHEMA,
 };
 
 /// Of the facts of a run, what it did: nothing that a host has.
@@ -30,14 +31,30 @@ pub fn fleet(data: &FleetData, class_by: &[String], min_effect: f64) -> FleetFin
     let series: BTreeSet<u32> = found.all.iter().map(|d| d.series).collect();
     // Half of the chance of a false alarm is for all metrics together, half for each by itself.
     let overall = judge(&by_class(&classes, overall(&found)), min_effect, 2);
-    let place: BTreeMap<usize, usize> = order(&overall).into_iter().enumerate().map(|(at, id)| (id, at)).collect();
+    let place: BTreeMap<usize, usize> = order(&overall)
+        .into_iter()
+        .enumerate()
+        .map(|(at, id)| (id, at))
+        .collect();
     let mut rows: Vec<&Judged> = overall.iter().collect();
     rows.sort_by_key(|host| place[&host.id]);
-    let metric_outliers = metric_outliers(data, &classes, &found, &rows, &place, series.len(), min_effect);
+    let metric_outliers = metric_outliers(
+        data,
+        &classes,
+        &found,
+        &rows,
+        &place,
+        series.len(),
+        min_effect,
+    );
     note_what_is_left_out(data, &classes, &found, &rows, &mut warnings);
     let (facts, first_fact) = explain(data, &classes, &rows, class_by, &mut warnings);
     let (names, hosts) = tables(&classes, &rows);
-    let days = || rows.iter().flat_map(|host| &classes.hosts[host.id].runs).map(|run| data.runs[*run].date.as_str());
+    let days = || {
+        rows.iter()
+            .flat_map(|host| &classes.hosts[host.id].runs)
+            .map(|run| data.runs[*run].date.as_str())
+    };
     FleetFindings {
         schema: REPORT_SCHEMA,
         class_by: class_by.to_vec(),
@@ -66,7 +83,8 @@ fn overall(found: &Deviations) -> Vec<OfHost> {
     let hosts = all.chunk_by(|a, b| a.host == b.host);
     let runs = |host: &[&Deviation]| {
         let runs = host.chunk_by(|a, b| a.run == b.run);
-        runs.map(|run| median(&ascending(run.iter().map(|d| d.value)))).collect()
+        runs.map(|run| median(&ascending(run.iter().map(|d| d.value))))
+            .collect()
     };
     hosts.map(|host| (host[0].host, runs(host))).collect()
 }
@@ -88,7 +106,11 @@ fn order(judged: &[Judged]) -> Vec<usize> {
         HostVerdict::Typical => 3,
     };
     let mut all: Vec<&Judged> = judged.iter().collect();
-    all.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.deviation.abs().total_cmp(&a.deviation.abs())));
+    all.sort_by(|a, b| {
+        rank(a)
+            .cmp(&rank(b))
+            .then(b.deviation.abs().total_cmp(&a.deviation.abs()))
+    });
     all.into_iter().map(|host| host.id).collect()
 }
 
@@ -109,12 +131,25 @@ fn metric_outliers(
     let mut outliers = Vec::new();
     for one in found.all.chunk_by(|a, b| a.series == b.series) {
         let hosts = one.chunk_by(|a, b| a.host == b.host);
-        let hosts = hosts.map(|runs| (runs[0].host, runs.iter().map(|d| d.value).collect())).collect();
+        let hosts = hosts
+            .map(|runs| (runs[0].host, runs.iter().map(|d| d.value).collect()))
+            .collect();
         let judged = judge(&by_class(classes, hosts), min_effect, 2 * metrics);
         for host in judged.into_iter().filter(|host| is_outlier(host.verdict)) {
-            let Some(&at) = place.get(&host.id).filter(|at| !is_outlier(overall[**at].verdict)) else { continue };
+            let Some(&at) = place
+                .get(&host.id)
+                .filter(|at| !is_outlier(overall[**at].verdict))
+            else {
+                continue;
+            };
             let series = data.series[one[0].series as usize].clone();
-            outliers.push(MetricOutlier { host: at, series, ratio: host.ratio, p: host.p, verdict: host.verdict });
+            outliers.push(MetricOutlier {
+                host: at,
+                series,
+                ratio: host.ratio,
+                p: host.p,
+                verdict: host.verdict,
+            });
         }
     }
     let far = |o: &MetricOutlier| o.ratio.median.ln().abs();
@@ -130,7 +165,11 @@ fn note_what_is_left_out(
     warnings: &mut Vec<String>,
 ) {
     let compared: BTreeSet<usize> = judged.iter().map(|host| host.id).collect();
-    let alone = classes.hosts.iter().enumerate().filter(|(id, _)| !compared.contains(id));
+    let alone = classes
+        .hosts
+        .iter()
+        .enumerate()
+        .filter(|(id, _)| !compared.contains(id));
     let alone: Vec<&str> = alone.map(|(_, host)| host.name.as_str()).collect();
     if !alone.is_empty() {
         warnings.push(format!(
@@ -147,8 +186,11 @@ fn note_what_is_left_out(
         ));
     }
     if !found.undirected.is_empty() {
-        let metrics: BTreeSet<&str> =
-            found.undirected.iter().map(|i| data.series[*i as usize].metric.as_str()).collect();
+        let metrics: BTreeSet<&str> = found
+            .undirected
+            .iter()
+            .map(|i| data.series[*i as usize].metric.as_str())
+            .collect();
         warnings.push(format!(
             "{} metrics are left out, of which it is not known whether higher or lower is better ({}).",
             metrics.len(),
@@ -165,9 +207,14 @@ fn explain(
     class_by: &[String],
     warnings: &mut Vec<String>,
 ) -> (Vec<FactEffect>, Vec<String>) {
-    let known = data.runs.iter().flat_map(|run| run.facts.keys()).map(String::as_str);
-    let is_fact =
-        |name: &&str| !IDENTITY.contains(name) && *name != OF_THE_RUN && !class_by.iter().any(|by| by == name);
+    let known = data
+        .runs
+        .iter()
+        .flat_map(|run| run.facts.keys())
+        .map(String::as_str);
+    let is_fact = |name: &&str| {
+        !IDENTITY.contains(name) && *name != OF_THE_RUN && !class_by.iter().any(|by| by == name)
+    };
     let names: BTreeSet<&str> = known.filter(is_fact).collect();
     let names: Vec<&str> = names.into_iter().collect();
     let has_outliers = rows.iter().any(|host| is_outlier(host.verdict));
@@ -191,8 +238,11 @@ fn explain(
             }
         })
         .collect();
-    let changed: Vec<String> =
-        changed.iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name} on {n} hosts")).collect();
+    let changed: Vec<String> = changed
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(name, n)| format!("{name} on {n} hosts"))
+        .collect();
     if !changed.is_empty() {
         warnings.push(format!(
             "Facts changed from run to run ({}): of each host the value of most of its runs counts. The query \"Which figures drift?\" of \
@@ -201,8 +251,15 @@ fn explain(
         ));
     }
     let effects = facts::facts(&names, &hosts);
-    let first = effects.first().and_then(|effect| names.iter().position(|name| *name == effect.fact));
-    let first = first.map_or_else(Vec::new, |fact| hosts.iter().map(|host| host.values[fact].to_owned()).collect());
+    let first = effects
+        .first()
+        .and_then(|effect| names.iter().position(|name| *name == effect.fact));
+    let first = first.map_or_else(Vec::new, |fact| {
+        hosts
+            .iter()
+            .map(|host| host.values[fact].to_owned())
+            .collect()
+    });
     (effects, first)
 }
 
@@ -210,21 +267,36 @@ fn explain(
 fn most_common<'a>(data: &'a FleetData, runs: &[usize], name: &str) -> (&'a str, bool) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for run in runs {
-        *counts.entry(data.runs[*run].facts.get(name).map_or("", String::as_str)).or_default() += 1;
+        *counts
+            .entry(data.runs[*run].facts.get(name).map_or("", String::as_str))
+            .or_default() += 1;
     }
     let others = counts.len() > 1;
-    (counts.into_iter().max_by_key(|(_, count)| *count).map_or("", |(value, _)| value), others)
+    (
+        counts
+            .into_iter()
+            .max_by_key(|(_, count)| *count)
+            .map_or("", |(value, _)| value),
+        others,
+    )
 }
 
 /// Classes that were compared, the largest first, and their hosts.
 fn tables(classes: &Classes, rows: &[&Judged]) -> (Vec<HostClass>, Vec<HostRow>) {
     let mut of_class: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for row in rows {
-        of_class.entry(classes.hosts[row.id].class).or_default().push(row.deviation);
+        of_class
+            .entry(classes.hosts[row.id].class)
+            .or_default()
+            .push(row.deviation);
     }
     let mut order: Vec<(usize, Vec<f64>)> = of_class.into_iter().collect();
     order.sort_by_key(|(_, hosts)| std::cmp::Reverse(hosts.len()));
-    let place: BTreeMap<usize, usize> = order.iter().enumerate().map(|(at, (class, _))| (*class, at)).collect();
+    let place: BTreeMap<usize, usize> = order
+        .iter()
+        .enumerate()
+        .map(|(at, (class, _))| (*class, at))
+        .collect();
     let names = order.iter().map(|(class, hosts)| HostClass {
         name: classes.names[*class].clone(),
         hosts: hosts.len() as u32,

@@ -42,31 +42,60 @@ pub fn judge(classes: &[Vec<Host>], min_effect: f64, tests: usize) -> Vec<Judged
     let mut all = Vec::new();
     let (mut by_rank, mut by_distance) = (Vec::new(), Vec::new());
     for class in classes.iter().filter(|class| class.len() >= FEWEST_HOSTS) {
-        let medians: Vec<f64> = class.iter().map(|host| median(&ascending(host.runs.iter().copied()))).collect();
+        let medians: Vec<f64> = class
+            .iter()
+            .map(|host| median(&ascending(host.runs.iter().copied())))
+            .collect();
         let (middle, scale) = spread(medians.iter().copied());
         let sorted = ascending(class.iter().flat_map(|host| host.runs.iter().copied()));
         let runs = sorted.len() as f64;
         for (host, host_median) in class.iter().zip(medians) {
             let deviation = host_median - middle;
             // Ranks from either end, each of its ties the worst.
-            let from = |rank: &dyn Fn(f64) -> usize| host.runs.iter().map(|v| rank(*v) as f64 / runs).sum::<f64>();
+            let from = |rank: &dyn Fn(f64) -> usize| {
+                host.runs
+                    .iter()
+                    .map(|v| rank(*v) as f64 / runs)
+                    .sum::<f64>()
+            };
             let low = from(&|v| sorted.partition_point(|other| *other <= v));
             let high = from(&|v| sorted.len() - sorted.partition_point(|other| *other < v));
             by_rank.push((2.0 * sum_at_most(host.runs.len(), low.min(high))).min(1.0));
-            let distance = if scale > 0.0 { deviation.abs() / scale } else { f64::INFINITY };
-            by_distance.push(if deviation == 0.0 { 1.0 } else { as_far(class.len(), distance) });
+            let distance = if scale > 0.0 {
+                deviation.abs() / scale
+            } else {
+                f64::INFINITY
+            };
+            by_distance.push(if deviation == 0.0 {
+                1.0
+            } else {
+                as_far(class.len(), distance)
+            });
             let ratios = host.runs.iter().map(|v| (v - middle).exp()).collect();
             let ratio = estimate(ratios);
             let verdict = HostVerdict::Typical;
-            all.push(Judged { id: host.id, deviation, ratio, runs: host.runs.len() as u32, p: 1.0, verdict });
+            all.push(Judged {
+                id: host.id,
+                deviation,
+                ratio,
+                runs: host.runs.len() as u32,
+                p: 1.0,
+                verdict,
+            });
         }
     }
-    let both: Vec<f64> = by_rank.iter().zip(&by_distance).map(|(rank, distance)| rank.max(*distance)).collect();
+    let both: Vec<f64> = by_rank
+        .iter()
+        .zip(&by_distance)
+        .map(|(rank, distance)| rank.max(*distance))
+        .collect();
     let of_all = |p: f64| (p * tests as f64).min(1.0);
     for ((host, p), distance) in all.iter_mut().zip(holm(&both)).zip(holm(&by_distance)) {
         host.p = of_all(p);
         host.verdict = match host.deviation {
-            d if d.abs() < min_effect.ln_1p() || of_all(distance) > FLEET_LEVEL => HostVerdict::Typical,
+            d if d.abs() < min_effect.ln_1p() || of_all(distance) > FLEET_LEVEL => {
+                HostVerdict::Typical
+            }
             _ if host.p > FLEET_LEVEL => HostVerdict::TooFewRuns,
             d if d > 0.0 => HostVerdict::Slower,
             _ => HostVerdict::Faster,

@@ -22,7 +22,13 @@ enum Noise {
     WholeRuns,
 }
 
-const ALL: [Noise; 5] = [Noise::Quiet, Noise::HostsDiffer, Noise::DisturbedRuns, Noise::HeavyTailed, Noise::WholeRuns];
+const ALL: [Noise; 5] = [
+    Noise::Quiet,
+    Noise::HostsDiffer,
+    Noise::DisturbedRuns,
+    Noise::HeavyTailed,
+    Noise::WholeRuns,
+];
 
 #[derive(Clone, Copy)]
 struct Size {
@@ -32,7 +38,12 @@ struct Size {
     metrics: usize,
 }
 
-const SMALL: Size = Size { classes: 2, hosts: 60, runs: 8, metrics: 8 };
+const SMALL: Size = Size {
+    classes: 2,
+    hosts: 60,
+    runs: 8,
+    metrics: 8,
+};
 
 /// A fleet in which the first `slow` hosts take `factor` times as long, and alone have microcode 0x1.
 fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rng) -> FleetData {
@@ -45,24 +56,46 @@ fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rn
             workload: "syscalls".to_owned(),
             settings: String::new(),
             unit: "ns".to_owned(),
-            better: Some(if m % 2 == 0 { Better::Lower } else { Better::Higher }),
+            better: Some(if m % 2 == 0 {
+                Better::Lower
+            } else {
+                Better::Higher
+            }),
         })
         .collect();
-    let mut data = FleetData { series, ..FleetData::default() };
+    let mut data = FleetData {
+        series,
+        ..FleetData::default()
+    };
     for host in 0..size.hosts {
         let class = host % size.classes;
-        let level = if noise == Noise::HostsDiffer { (0.01 * normal(random)).exp() } else { 1.0 };
+        let level = if noise == Noise::HostsDiffer {
+            (0.01 * normal(random)).exp()
+        } else {
+            1.0
+        };
         let level = level * if host < slow { factor } else { 1.0 };
         let microcode = if host < slow { "0x1" } else { "0x2" };
         let facts = [
             ("host_cpu_model_name", format!("CPU {class}")),
             ("host_cpu_microcode", microcode.to_owned()),
             ("host_id", host.to_string()),
-            ("cpu_governor", ["performance", "schedutil"][random.usize(..2)].to_owned()),
+            (
+                "cpu_governor",
+                ["performance", "schedutil"][random.usize(..2)].to_owned(),
+            ),
             ("kernel_release", format!("6.{}", random.usize(..5))),
-            ("halt_poll_ns", ["0", "200000"][usize::from(random.usize(..10) > 0)].to_owned()),
+            (
+                "halt_poll_ns",
+                ["0", "200000"][usize::from(random.usize(..10) > 0)].to_owned(),
+            ),
         ];
-        let facts = Arc::new(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        let facts = Arc::new(
+            facts
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        );
         for run in 0..size.runs {
             let number = data.runs.len() as u32;
             let run = FleetRun {
@@ -78,13 +111,26 @@ fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rn
                 _ => 1.0,
             };
             for metric in 0..size.metrics {
-                let spread = if noise == Noise::WholeRuns { 0.01 } else { 0.05 };
+                let spread = if noise == Noise::WholeRuns {
+                    0.01
+                } else {
+                    0.05
+                };
                 let tail = (1.0 - random.f64()).powf(-1.0 / 1.5) - 1.0;
-                let noise =
-                    if noise == Noise::HeavyTailed { 1.0 + 0.05 * tail } else { (spread * normal(random)).exp() };
+                let noise = if noise == Noise::HeavyTailed {
+                    1.0 + 0.05 * tail
+                } else {
+                    (spread * normal(random)).exp()
+                };
                 let cost = (1.0 + class as f64) * (1.0 + metric as f64) * level * whole * noise;
                 let value = if metric % 2 == 0 { cost } else { 1.0 / cost };
-                data.figures.push(FleetFigure { run: number, series: metric as u32, trial: 0, round: 0, value });
+                data.figures.push(FleetFigure {
+                    run: number,
+                    series: metric as u32,
+                    trial: 0,
+                    round: 0,
+                    value,
+                });
             }
         }
     }
@@ -104,14 +150,25 @@ fn alarms(fleets: u32, size: Size, noise: Noise) -> (f64, f64) {
         outliers += u32::from(found.has_outliers() || !found.metric_outliers.is_empty());
         facts += u32::from(found.cause().is_some());
     }
-    (f64::from(outliers) / f64::from(fleets), f64::from(facts) / f64::from(fleets))
+    (
+        f64::from(outliers) / f64::from(fleets),
+        f64::from(facts) / f64::from(fleets),
+    )
 }
 
 #[test]
 fn fleets_without_an_outlier_seldom_show_one() {
     for noise in ALL {
         for (hosts, runs, fleets) in [(12, 8, 400), (60, 3, 200), (60, 8, 200)] {
-            let (outliers, facts) = alarms(fleets, Size { hosts, runs, ..SMALL }, noise);
+            let (outliers, facts) = alarms(
+                fleets,
+                Size {
+                    hosts,
+                    runs,
+                    ..SMALL
+                },
+                noise,
+            );
             println!(
                 "no outlier, {noise:?}, {hosts} hosts, {runs} runs: {:.1} % name one, {:.1} % a fact",
                 outliers * 100.0,
@@ -119,7 +176,10 @@ fn fleets_without_an_outlier_seldom_show_one() {
             );
             // 5 % and what chance adds in so few fleets.
             let most = 0.05 + 3.0 * (0.05_f64 * 0.95 / f64::from(fleets)).sqrt();
-            assert!(outliers <= most && facts <= most, "{noise:?} {hosts} {runs}: {outliers} {facts}");
+            assert!(
+                outliers <= most && facts <= most,
+                "{noise:?} {hosts} {runs}: {outliers} {facts}"
+            );
         }
     }
 }
@@ -142,12 +202,28 @@ fn slow_hosts_are_found_with_the_fact_that_they_have_in_common() {
             let is_slow = |name: &str| (0..5).any(|host| name == format!("host-{host}"));
             let slow: Vec<&HostRow> = found.with(HostVerdict::Slower).collect();
             found_hosts += slow.iter().filter(|row| is_slow(&row.host)).count();
-            let others = found.hosts.iter().filter(|row| is_outlier(row.verdict) && !is_slow(&row.host)).count();
-            let metrics = found.metric_outliers.iter().filter(|o| !is_slow(&found.hosts[o.host].host)).count();
+            let others = found
+                .hosts
+                .iter()
+                .filter(|row| is_outlier(row.verdict) && !is_slow(&row.host))
+                .count();
+            let metrics = found
+                .metric_outliers
+                .iter()
+                .filter(|o| !is_slow(&found.hosts[o.host].host))
+                .count();
             wrong += usize::from(others + metrics > 0);
-            let cause = found.cause().filter(|fact| fact.fact == "host_cpu_microcode");
+            let cause = found
+                .cause()
+                .filter(|fact| fact.fact == "host_cpu_microcode");
             found_facts += usize::from(cause.is_some());
-            let shift = cause.and_then(|fact| fact.values.iter().find(|value| value.value == "0x1")?.ratio?.interval);
+            let shift = cause.and_then(|fact| {
+                fact.values
+                    .iter()
+                    .find(|value| value.value == "0x1")?
+                    .ratio?
+                    .interval
+            });
             covered += usize::from(shift.is_some_and(|i| i.low <= 1.08 && 1.08 <= i.high));
         }
         println!(
@@ -156,9 +232,15 @@ fn slow_hosts_are_found_with_the_fact_that_they_have_in_common() {
             found_hosts as f64 / f64::from(fleets) / 5.0 * 100.0
         );
         let share = |n: usize| n as f64 / f64::from(fleets);
-        assert!(share(found_hosts) / 5.0 >= hosts && share(found_facts) >= facts, "{noise:?}");
+        assert!(
+            share(found_hosts) / 5.0 >= hosts && share(found_facts) >= facts,
+            "{noise:?}"
+        );
         assert!(share(wrong) <= 0.11, "{noise:?}: {wrong}");
-        assert!(covered * 100 >= found_facts * 85, "{noise:?}: {covered} of {found_facts}");
+        assert!(
+            covered * 100 >= found_facts * 85,
+            "{noise:?}: {covered} of {found_facts}"
+        );
     }
 }
 
@@ -166,22 +248,47 @@ fn slow_hosts_are_found_with_the_fact_that_they_have_in_common() {
 fn one_slow_disk_is_named_with_its_metric() {
     let mut random = Rng::with_seed(7);
     let mut data = simulated(SMALL, Noise::Quiet, 0, 1.0, &mut random);
-    for figure in data.figures.iter_mut().filter(|f| f.run / 8 == 3 && f.series == 2) {
+    for figure in data
+        .figures
+        .iter_mut()
+        .filter(|f| f.run / 8 == 3 && f.series == 2)
+    {
         figure.value *= 1.3;
     }
     let found = by_model(&data);
     assert!(!found.has_outliers(), "{:?}", found.hosts[0]);
-    let [outlier] = &found.metric_outliers[..] else { panic!("{:?}", found.metric_outliers) };
-    assert_eq!((found.hosts[outlier.host].host.as_str(), outlier.series.metric.as_str()), ("host-3", "m2"));
+    let [outlier] = &found.metric_outliers[..] else {
+        panic!("{:?}", found.metric_outliers)
+    };
+    assert_eq!(
+        (
+            found.hosts[outlier.host].host.as_str(),
+            outlier.series.metric.as_str()
+        ),
+        ("host-3", "m2")
+    );
     assert!((1.2..1.4).contains(&outlier.ratio.median), "{outlier:?}");
 }
 
 #[test]
 fn one_run_is_too_few_and_said_to_be() {
-    let size = Size { runs: 1, metrics: 40, ..SMALL };
-    let found = by_model(&simulated(size, Noise::Quiet, 2, 1.3, &mut Rng::with_seed(1)));
+    let size = Size {
+        runs: 1,
+        metrics: 40,
+        ..SMALL
+    };
+    let found = by_model(&simulated(
+        size,
+        Noise::Quiet,
+        2,
+        1.3,
+        &mut Rng::with_seed(1),
+    ));
     assert!(!found.has_outliers());
-    let names: Vec<&str> = found.with(HostVerdict::TooFewRuns).map(|row| row.host.as_str()).collect();
+    let names: Vec<&str> = found
+        .with(HostVerdict::TooFewRuns)
+        .map(|row| row.host.as_str())
+        .collect();
     assert_eq!(names.len(), 2, "{names:?}");
 }
 
@@ -210,12 +317,15 @@ fn hosts_that_change_hardware_are_two_and_nothing_panics_on_odd_data() {
     assert!(found.hosts.iter().any(|row| row.host == "host-0 [2]"));
     let warned = |text: &str| found.warnings.iter().any(|warning| warning.contains(text));
     assert!(
-        warned("1 hosts changed their host_cpu_model_name") && warned("no fact host_cpu_model_name"),
+        warned("1 hosts changed their host_cpu_model_name")
+            && warned("no fact host_cpu_model_name"),
         "{:?}",
         found.warnings
     );
     // All alike to the last bit, nothing at all, one host.
-    data.figures.iter_mut().for_each(|figure| figure.value = 1.0);
+    data.figures
+        .iter_mut()
+        .for_each(|figure| figure.value = 1.0);
     assert!(!by_model(&data).has_outliers());
     assert!(by_model(&FleetData::default()).hosts.is_empty());
     data.runs.truncate(8);

@@ -49,9 +49,17 @@ impl Intervals {
         let wanted = 1.0 - (1.0 - COVERAGE) / points.sizes.len() as f64;
         Intervals::of(points, flat, |costs| {
             interval_at(costs, wanted).or_else(|| {
-                let Interval { low, high, coverage } = median_interval(costs)?;
+                let Interval {
+                    low,
+                    high,
+                    coverage,
+                } = median_interval(costs)?;
                 let wider = (high / low).powf(WIDENED);
-                Some(Interval { low: low / wider, high: high * wider, coverage })
+                Some(Interval {
+                    low: low / wider,
+                    high: high * wider,
+                    coverage,
+                })
             })
         })
     }
@@ -62,10 +70,17 @@ impl Intervals {
     pub fn within_boots(points: &Points, flat: Option<&Points>, wanted: f64) -> Option<Intervals> {
         let last = points.sizes.len().checked_sub(1)?;
         let levels = flat.map(Points::levels);
-        let boots =
-            || points.rounds.iter().enumerate().filter_map(|(r, round)| Some((r, round, round[0]?, round[last]?)));
+        let boots = || {
+            points
+                .rounds
+                .iter()
+                .enumerate()
+                .filter_map(|(r, round)| Some((r, round, round[0]?, round[last]?)))
+        };
         // A boot without growth may have grown in any shape: it counts as the lowest and as the highest.
-        let share = |cost: f64, growth: f64, without: f64| if growth > 0.0 { cost / growth } else { without };
+        let share = |cost: f64, growth: f64, without: f64| {
+            if growth > 0.0 { cost / growth } else { without }
+        };
         let interval = |of: &dyn Fn(f64) -> Vec<f64>| {
             let at = |without: f64| {
                 let mut sorted = of(without);
@@ -73,26 +88,47 @@ impl Intervals {
                 interval_at(&sorted, wanted)
             };
             let (low, high) = (at(f64::NEG_INFINITY)?, at(f64::INFINITY)?);
-            Some(Interval { low: low.low, high: high.high, coverage: low.coverage })
+            Some(Interval {
+                low: low.low,
+                high: high.high,
+                coverage: low.coverage,
+            })
         };
         let column = |k: usize| {
             interval(&|without| {
                 boots()
-                    .filter_map(|(_, round, first, top)| Some(share(round[k]? - first, top - first, without)))
+                    .filter_map(|(_, round, first, top)| {
+                        Some(share(round[k]? - first, top - first, without))
+                    })
                     .collect()
             })
         };
         // What has grown at the first size already: all that is not the constant part.
         let grown_at_first = |constant: f64| {
             interval(&|without| {
-                let level =
-                    |r: usize| levels.as_ref().map_or(Some(0.0), |levels| levels[r].map(|level| level * constant));
-                boots().filter_map(|(r, _, first, top)| Some(share(first - level(r)?, top - first, without))).collect()
+                let level = |r: usize| {
+                    levels
+                        .as_ref()
+                        .map_or(Some(0.0), |levels| levels[r].map(|level| level * constant))
+                };
+                boots()
+                    .filter_map(|(r, _, first, top)| {
+                        Some(share(first - level(r)?, top - first, without))
+                    })
+                    .collect()
             })
         };
-        let (sizes, costs): (Vec<f64>, Vec<Interval>) =
-            points.sizes.iter().enumerate().filter_map(|(k, size)| Some((*size, column(k)?))).unzip();
-        let least = if flat.is_some() { grown_at_first(ANOTHER_QEMU)?.low.max(0.0) } else { 0.0 };
+        let (sizes, costs): (Vec<f64>, Vec<Interval>) = points
+            .sizes
+            .iter()
+            .enumerate()
+            .filter_map(|(k, size)| Some((*size, column(k)?)))
+            .unzip();
+        let least = if flat.is_some() {
+            grown_at_first(ANOTHER_QEMU)?.low.max(0.0)
+        } else {
+            0.0
+        };
         let most = grown_at_first(1.0 / ANOTHER_QEMU)?.high;
         (sizes.len() > 2).then_some(Intervals {
             sizes,
@@ -102,22 +138,39 @@ impl Intervals {
         })
     }
 
-    fn of(points: &Points, flat: Option<&Points>, interval: impl Fn(&[f64]) -> Option<Interval>) -> Option<Intervals> {
+    fn of(
+        points: &Points,
+        flat: Option<&Points>,
+        interval: impl Fn(&[f64]) -> Option<Interval>,
+    ) -> Option<Intervals> {
         let levels = flat.map_or_else(|| vec![Some(1.0); points.rounds.len()], Points::levels);
         let column = |k: usize| {
-            let costs = points.rounds.iter().zip(&levels).filter_map(|(round, level)| Some(round[k]? / (*level)?));
+            let costs = points
+                .rounds
+                .iter()
+                .zip(&levels)
+                .filter_map(|(round, level)| Some(round[k]? / (*level)?));
             let mut sorted: Vec<f64> = costs.collect();
             sorted.sort_unstable_by(f64::total_cmp);
             sorted
         };
-        let (sizes, costs): (Vec<f64>, Vec<Interval>) =
-            points.sizes.iter().enumerate().filter_map(|(k, size)| Some((*size, interval(&column(k))?))).unzip();
+        let (sizes, costs): (Vec<f64>, Vec<Interval>) = points
+            .sizes
+            .iter()
+            .enumerate()
+            .filter_map(|(k, size)| Some((*size, interval(&column(k))?)))
+            .unzip();
         let least = costs.iter().map(|c| c.high).fold(f64::INFINITY, f64::min);
         let constant = match flat {
             Some(_) => (1.0 / ANOTHER_QEMU, least.min(ANOTHER_QEMU)),
             None => (0.0, least),
         };
-        (sizes.len() > 2).then_some(Intervals { sizes, costs, constant, factor: CACHE_FACTOR })
+        (sizes.len() > 2).then_some(Intervals {
+            sizes,
+            costs,
+            constant,
+            factor: CACHE_FACTOR,
+        })
     }
 
     /// The growth laws, the slowest first, without a gap in their order.
@@ -125,22 +178,36 @@ impl Intervals {
         let is_allowed = |law: &Law| self.allow(|n| law.at(n), self.factor);
         let first = Law::GROWING.iter().position(is_allowed);
         let last = Law::GROWING.iter().rposition(is_allowed);
-        first.zip(last).map_or(Vec::new(), |(first, last)| Law::GROWING[first..=last].to_vec())
+        first.zip(last).map_or(Vec::new(), |(first, last)| {
+            Law::GROWING[first..=last].to_vec()
+        })
     }
 
     /// Whether a growth law alone explains the costs: one item costs the same at every size.
     pub fn allow_a_law_alone(&self) -> bool {
-        Law::GROWING.iter().any(|law| self.allow(|n| law.at(n), 1.0))
+        Law::GROWING
+            .iter()
+            .any(|law| self.allow(|n| law.at(n), 1.0))
     }
 
     /// The exponents of what grows, with those of the growth laws; `None` where none is allowed.
     pub fn exponents(&self) -> Option<Interval> {
         let (bottom, top) = (self.sizes[0], self.sizes[self.sizes.len() - 1]);
-        let powers =
-            EXPONENTS.map(|i| f64::from(i) * EXPONENT_STEP).filter(|e| self.allow(|n| n.powf(*e), self.factor));
-        let all: Vec<f64> = powers.chain(self.laws().iter().map(|law| law.exponent(bottom, top))).collect();
-        let (low, high) = (all.iter().copied().reduce(f64::min)?, all.iter().copied().reduce(f64::max)?);
-        Some(Interval { low, high, coverage: COVERAGE })
+        let powers = EXPONENTS
+            .map(|i| f64::from(i) * EXPONENT_STEP)
+            .filter(|e| self.allow(|n| n.powf(*e), self.factor));
+        let all: Vec<f64> = powers
+            .chain(self.laws().iter().map(|law| law.exponent(bottom, top)))
+            .collect();
+        let (low, high) = (
+            all.iter().copied().reduce(f64::min)?,
+            all.iter().copied().reduce(f64::max)?,
+        );
+        Some(Interval {
+            low,
+            high,
+            coverage: COVERAGE,
+        })
     }
 
     /// Whether a curve of this growth runs through every interval, one item costing up to `factor` times as much at the top.
@@ -150,7 +217,12 @@ impl Intervals {
     /// of a larger size, nor more than `factor` times that of any. Each of these bounds c.
     fn allow(&self, growth: impl Fn(f64) -> f64, factor: f64) -> bool {
         let top = growth(self.sizes[self.sizes.len() - 1]);
-        let grown = || self.costs.iter().zip(self.sizes.iter().map(|n| growth(*n) / top)).enumerate();
+        let grown = || {
+            self.costs
+                .iter()
+                .zip(self.sizes.iter().map(|n| growth(*n) / top))
+                .enumerate()
+        };
         let (mut low, mut high) = self.constant;
         // log 1 is 0: nothing has grown yet, and an item has no price.
         for (_, (cost, _)) in grown().filter(|(_, (_, f))| *f <= 0.0) {
@@ -163,7 +235,10 @@ impl Intervals {
             }
             for (j, (lowest, g)) in grown().filter(|(_, (_, g))| *g > 0.0) {
                 let share = if j <= k { 1.0 } else { 1.0 / factor };
-                let (slope, most) = (1.0 / f - share / g, highest.high / f - share * lowest.low / g);
+                let (slope, most) = (
+                    1.0 / f - share / g,
+                    highest.high / f - share * lowest.low / g,
+                );
                 let scale = highest.high.abs() / f + share * lowest.low.abs() / g;
                 if slope.abs() <= ROUNDING * (1.0 / f + share / g) {
                     if most < -ROUNDING * scale {
@@ -186,10 +261,19 @@ mod tests {
 
     /// Intervals of 2 % around costs.
     fn around(sizes: &[f64], cost: impl Fn(f64) -> f64) -> Intervals {
-        let interval = |n: &f64| Interval { low: cost(*n) / 1.01, high: cost(*n) * 1.01, coverage: 1.0 };
+        let interval = |n: &f64| Interval {
+            low: cost(*n) / 1.01,
+            high: cost(*n) * 1.01,
+            coverage: 1.0,
+        };
         let costs: Vec<Interval> = sizes.iter().map(interval).collect();
         let least = costs.iter().map(|c| c.high).fold(f64::INFINITY, f64::min);
-        Intervals { sizes: sizes.to_vec(), costs, constant: (0.0, least), factor: CACHE_FACTOR }
+        Intervals {
+            sizes: sizes.to_vec(),
+            costs,
+            constant: (0.0, least),
+            factor: CACHE_FACTOR,
+        }
     }
 
     const SIZES: [f64; 5] = [1000.0, 4000.0, 16_000.0, 64_000.0, 256_000.0];
@@ -198,10 +282,17 @@ mod tests {
     fn a_law_allows_itself_and_not_those_far_away() {
         for law in Law::GROWING {
             let found = around(&SIZES, |n| 10.0 + 990.0 * law.at(n) / law.at(256_000.0));
-            assert!(found.laws().contains(&law) && found.allow_a_law_alone(), "{law:?}: {:?}", found.laws());
+            assert!(
+                found.laws().contains(&law) && found.allow_a_law_alone(),
+                "{law:?}: {:?}",
+                found.laws()
+            );
             let exponents = found.exponents().unwrap();
             let own = law.exponent(1000.0, 256_000.0);
-            assert!(exponents.low <= own && own <= exponents.high, "{law:?}: {exponents:?}");
+            assert!(
+                exponents.low <= own && own <= exponents.high,
+                "{law:?}: {exponents:?}"
+            );
         }
         assert_eq!(around(&SIZES, |n| 10.0 + n).laws(), [Law::Linear]);
         assert_eq!(around(&SIZES, |n| 10.0 + n * n).laws(), [Law::Quadratic]);
@@ -220,7 +311,11 @@ mod tests {
     #[test]
     fn a_range_from_one_has_a_logarithm_too() {
         let sizes = [1.0, 2.0, 4.0, 8.0, 16.0];
-        assert!(around(&sizes, |n| 50.0 + 100.0 * n.ln()).laws().contains(&Law::Logarithmic));
+        assert!(
+            around(&sizes, |n| 50.0 + 100.0 * n.ln())
+                .laws()
+                .contains(&Law::Logarithmic)
+        );
     }
 
     /// Boots whose constant parts differ by half, and whose speeds do too: neither is in the differences within a boot.
@@ -231,14 +326,27 @@ mod tests {
         let points = |cost: fn(f64) -> f64| {
             let boot = |(r, constant): (usize, &f64)| {
                 let speed = boots[(r + 3) % boots.len()];
-                sizes.iter().map(|n| Some((110.0 * constant + cost(*n)) * speed)).collect()
+                sizes
+                    .iter()
+                    .map(|n| Some((110.0 * constant + cost(*n)) * speed))
+                    .collect()
             };
-            Points { sizes: sizes.clone(), rounds: boots.iter().enumerate().map(boot).collect(), one_boot: true }
+            Points {
+                sizes: sizes.clone(),
+                rounds: boots.iter().enumerate().map(boot).collect(),
+                one_boot: true,
+            }
         };
         let list = points(|n| n * 0.007);
-        let Interval { low, high, .. } = Intervals::within_boots(&list, None, COVERAGE).unwrap().exponents().unwrap();
+        let Interval { low, high, .. } = Intervals::within_boots(&list, None, COVERAGE)
+            .unwrap()
+            .exponents()
+            .unwrap();
         assert!(low <= 1.0 && (1.0..1.1).contains(&high), "{low} to {high}");
-        let apart = Intervals::of_each(&list, None).unwrap().exponents().unwrap();
+        let apart = Intervals::of_each(&list, None)
+            .unwrap()
+            .exponents()
+            .unwrap();
         assert!(apart.high > high, "across boots: {apart:?}");
         let square = Intervals::within_boots(&points(|n| n * n * 2e-7), None, COVERAGE).unwrap();
         assert!(
@@ -254,11 +362,23 @@ mod tests {
         let sizes = vec![1000.0, 10_000.0, 40_000.0];
         let growing = vec![Some(100.0), Some(109.0), Some(139.0)];
         let falling = vec![Some(100.0), Some(109.0), Some(90.0)];
-        let of =
-            |rounds| Intervals::within_boots(&Points { sizes: sizes.clone(), rounds, one_boot: true }, None, COVERAGE);
+        let of = |rounds| {
+            Intervals::within_boots(
+                &Points {
+                    sizes: sizes.clone(),
+                    rounds,
+                    one_boot: true,
+                },
+                None,
+                COVERAGE,
+            )
+        };
         let all = of(vec![growing.clone(); 6]).unwrap();
         let one_falls = of([vec![growing; 5], vec![falling]].concat()).unwrap();
         assert!(all.costs[1].low > 0.2 && all.costs[1].high < 0.3);
-        assert_eq!((one_falls.costs[1].low, one_falls.costs[1].high), (f64::NEG_INFINITY, f64::INFINITY));
+        assert_eq!(
+            (one_falls.costs[1].low, one_falls.costs[1].high),
+            (f64::NEG_INFINITY, f64::INFINITY)
+        );
     }
 }

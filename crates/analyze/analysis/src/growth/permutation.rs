@@ -16,8 +16,11 @@ const ENOUGH: u32 = 120;
 
 /// How often chance alone shows as much growth as these costs do, 1 / ([`DRAWS`] + 1) to 1.
 pub(super) fn chance_of_growth(points: &Points) -> f64 {
-    let mut rounds: Vec<(Vec<i64>, Vec<i64>)> = points.rounds.iter().map(|round| scores(round)).collect();
-    let agreement = |(sizes, costs): &(Vec<i64>, Vec<i64>)| sizes.iter().zip(costs).map(|(s, c)| s * c).sum::<i64>();
+    let mut rounds: Vec<(Vec<i64>, Vec<i64>)> =
+        points.rounds.iter().map(|round| scores(round)).collect();
+    let agreement = |(sizes, costs): &(Vec<i64>, Vec<i64>)| {
+        sizes.iter().zip(costs).map(|(s, c)| s * c).sum::<i64>()
+    };
     let found: i64 = rounds.iter().map(agreement).sum();
     let mut random = fastrand::Rng::with_seed(0);
     let mut as_good = 0;
@@ -42,10 +45,21 @@ pub(super) fn chance_of_rising(points: &Points) -> f64 {
         let (sizes, costs) = scores(round);
         sizes.iter().zip(costs).map(|(s, c)| s * c).sum::<i64>()
     };
-    let trends: Vec<i64> = points.rounds.iter().map(trend).filter(|trend| *trend != 0).collect();
+    let trends: Vec<i64> = points
+        .rounds
+        .iter()
+        .map(trend)
+        .filter(|trend| *trend != 0)
+        .collect();
     let falling = trends.iter().filter(|trend| **trend < 0).count();
     // Half of the chance that either direction is as rare.
-    let half = |two_sided: f64| if falling * 2 < trends.len() { two_sided / 2.0 } else { 1.0 };
+    let half = |two_sided: f64| {
+        if falling * 2 < trends.len() {
+            two_sided / 2.0
+        } else {
+            1.0
+        }
+    };
     tails(trends.len() as u32).nth(falling).map_or(1.0, half)
 }
 
@@ -58,7 +72,10 @@ fn scores(round: &[Option<f64>]) -> (Vec<i64>, Vec<i64>) {
         let equal = costs.iter().filter(|c| **c == cost).count();
         around(2 * below + equal.saturating_sub(1))
     };
-    ((0..costs.len()).map(|i| around(2 * i)).collect(), costs.iter().map(|c| rank(*c)).collect())
+    (
+        (0..costs.len()).map(|i| around(2 * i)).collect(),
+        costs.iter().map(|c| rank(*c)).collect(),
+    )
 }
 
 #[cfg(test)]
@@ -67,18 +84,29 @@ mod tests {
 
     fn points(rounds: &[&[f64]]) -> Points {
         let sizes = (1..=rounds[0].len()).map(|i| i as f64).collect();
-        Points { sizes, rounds: rounds.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect(), one_boot: false }
+        Points {
+            sizes,
+            rounds: rounds
+                .iter()
+                .map(|r| r.iter().map(|v| Some(*v)).collect())
+                .collect(),
+            one_boot: false,
+        }
     }
 
     #[test]
     fn ranks_are_shared_by_equals_and_missing_steps_have_none() {
-        assert_eq!(scores(&[Some(5.0), Some(7.0), Some(5.0), None]), (vec![-2, 0, 2], vec![-1, 2, -1]));
+        assert_eq!(
+            scores(&[Some(5.0), Some(7.0), Some(5.0), None]),
+            (vec![-2, 0, 2], vec![-1, 2, -1])
+        );
         assert_eq!(scores(&[Some(1.0)]), (vec![0], vec![0]));
     }
 
     #[test]
     fn rounds_that_rise_are_counted() {
-        let (up, down, flat): (&[f64], &[f64], &[f64]) = (&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0], &[1.0; 3]);
+        let (up, down, flat): (&[f64], &[f64], &[f64]) =
+            (&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0], &[1.0; 3]);
         let rising = |rounds: &[&[f64]]| (chance_of_rising(&points(rounds)) * 256.0).round();
         assert_eq!(rising(&[up; 6]), 4.0);
         assert_eq!(rising(&[up, up, up, up, up, up, up, down]), 9.0);

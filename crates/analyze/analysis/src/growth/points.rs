@@ -16,30 +16,56 @@ pub(super) struct Points {
 impl Points {
     /// The same without the steps that have no value in any round, and without rounds that have none.
     pub fn filled(&self) -> Points {
-        let kept: Vec<usize> = (0..self.sizes.len()).filter(|&k| self.rounds.iter().any(|r| r[k].is_some())).collect();
+        let kept: Vec<usize> = (0..self.sizes.len())
+            .filter(|&k| self.rounds.iter().any(|r| r[k].is_some()))
+            .collect();
         let only = |round: &Vec<Option<f64>>| kept.iter().map(|&k| round[k]).collect::<Vec<_>>();
         Points {
             sizes: kept.iter().map(|&k| self.sizes[k]).collect(),
             one_boot: self.one_boot,
-            rounds: self.rounds.iter().filter(|r| r.iter().any(Option::is_some)).map(only).collect(),
+            rounds: self
+                .rounds
+                .iter()
+                .filter(|r| r.iter().any(Option::is_some))
+                .map(only)
+                .collect(),
         }
     }
 
     /// These, in the rounds only that others have.
     pub fn in_rounds_of(&self, others: &Points) -> Points {
-        let rounds = self.rounds.iter().zip(&others.rounds).filter(|(_, other)| other.iter().any(Option::is_some));
-        Points { rounds: rounds.map(|(own, _)| own.clone()).collect(), sizes: self.sizes.clone(), ..*self }
+        let rounds = self
+            .rounds
+            .iter()
+            .zip(&others.rounds)
+            .filter(|(_, other)| other.iter().any(Option::is_some));
+        Points {
+            rounds: rounds.map(|(own, _)| own.clone()).collect(),
+            sizes: self.sizes.clone(),
+            ..*self
+        }
     }
 
     /// The same without one round.
     pub fn without(&self, left_out: usize) -> Points {
-        let others = self.rounds.iter().enumerate().filter(|(i, _)| *i != left_out);
-        Points { rounds: others.map(|(_, r)| r.clone()).collect(), sizes: self.sizes.clone(), ..*self }
+        let others = self
+            .rounds
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != left_out);
+        Points {
+            rounds: others.map(|(_, r)| r.clone()).collect(),
+            sizes: self.sizes.clone(),
+            ..*self
+        }
     }
 
     /// The median of each round's costs; `None` for a round without any.
     pub fn levels(&self) -> Vec<Option<f64>> {
-        self.rounds.iter().map(|round| middle(round.iter().copied().flatten())).collect()
+        self.rounds
+            .iter()
+            .map(|round| middle(round.iter().copied().flatten()))
+            .collect()
     }
 
     /// Each step's typical cost once the rounds are brought to one level: Tukey's median polish of the logarithms. What
@@ -55,7 +81,8 @@ impl Points {
             }
             for (round, level) in self.rounds.iter().zip(&mut levels) {
                 let row = round.iter().zip(&centres);
-                *level = middle(row.filter_map(|(v, centre)| Some((*v)?.ln() - (*centre)?))).unwrap_or(0.0);
+                *level = middle(row.filter_map(|(v, centre)| Some((*v)?.ln() - (*centre)?)))
+                    .unwrap_or(0.0);
             }
             // The rounds' levels are around 1, so that the steps' are costs.
             let shift = middle(levels.iter().copied()).unwrap_or(0.0);
@@ -80,11 +107,18 @@ mod tests {
     fn a_rounds_level_and_an_outlier_leave_the_centres_alone() {
         let shape = [10.0, 20.0, 40.0, 80.0];
         let level = [1.0, 3.0, 0.5, 1.0, 2.0];
-        let mut rounds: Vec<Vec<Option<f64>>> =
-            level.iter().map(|l| shape.iter().map(|s| Some(s * l)).collect()).collect();
+        let mut rounds: Vec<Vec<Option<f64>>> = level
+            .iter()
+            .map(|l| shape.iter().map(|s| Some(s * l)).collect())
+            .collect();
         rounds[1][2] = Some(1e6);
         rounds[3][0] = None;
-        let centres = Points { sizes: vec![1.0, 2.0, 3.0, 4.0], rounds, one_boot: false }.centres();
+        let centres = Points {
+            sizes: vec![1.0, 2.0, 3.0, 4.0],
+            rounds,
+            one_boot: false,
+        }
+        .centres();
         for (centre, cost) in centres.iter().zip(shape) {
             assert!((centre.unwrap() / cost - 1.0).abs() < 1e-9, "{centres:?}");
         }

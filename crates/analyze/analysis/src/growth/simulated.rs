@@ -23,8 +23,14 @@ enum Noise {
     WarmUp,
 }
 
-const KINDS: [Noise; 6] =
-    [Noise::Quiet, Noise::HeavyTailed, Noise::Drift, Noise::Autocorrelated, Noise::Bimodal, Noise::WarmUp];
+const KINDS: [Noise; 6] = [
+    Noise::Quiet,
+    Noise::HeavyTailed,
+    Noise::Drift,
+    Noise::Autocorrelated,
+    Noise::Bimodal,
+    Noise::WarmUp,
+];
 
 impl Noise {
     fn factors(self, round: usize, n: usize, r: &mut fastrand::Rng) -> Vec<f64> {
@@ -32,7 +38,11 @@ impl Noise {
         let mut one = |i: usize| match self {
             Noise::Quiet => (0.05 * normal(r)).exp(),
             Noise::HeavyTailed => (1.0 - r.f64()).powf(-1.0 / 1.2),
-            Noise::Drift => (0.03 * normal(r)).exp() * (1.0 + 0.2 * i as f64 / n as f64) * (1.0 + 0.1 * round as f64),
+            Noise::Drift => {
+                (0.03 * normal(r)).exp()
+                    * (1.0 + 0.2 * i as f64 / n as f64)
+                    * (1.0 + 0.1 * round as f64)
+            }
             Noise::Autocorrelated => {
                 state = 0.9 * state + (1.0 - 0.81_f64).sqrt() * normal(r);
                 (0.08 * state).exp()
@@ -45,7 +55,13 @@ impl Noise {
 }
 
 /// A run: in each round the sizes in an order drawn at random, as `Plan::schedule` does.
-fn run(noise: Noise, sizes: &[f64], rounds: usize, cost: &dyn Fn(f64) -> f64, r: &mut fastrand::Rng) -> Grown {
+fn run(
+    noise: Noise,
+    sizes: &[f64],
+    rounds: usize,
+    cost: &dyn Fn(f64) -> f64,
+    r: &mut fastrand::Rng,
+) -> Grown {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     let round = |round: usize| {
         r.shuffle(&mut order);
@@ -56,11 +72,20 @@ fn run(noise: Noise, sizes: &[f64], rounds: usize, cost: &dyn Fn(f64) -> f64, r:
         }
         costs
     };
-    grown(&Points { sizes: sizes.to_vec(), rounds: (0..rounds).map(round).collect(), one_boot: false }, None)
+    grown(
+        &Points {
+            sizes: sizes.to_vec(),
+            rounds: (0..rounds).map(round).collect(),
+            one_boot: false,
+        },
+        None,
+    )
 }
 
 fn geometric_sizes(from: f64, to: f64, n: usize) -> Vec<f64> {
-    (0..n).map(|i| (from * (to / from).powf(i as f64 / (n as f64 - 1.0))).round()).collect()
+    (0..n)
+        .map(|i| (from * (to / from).powf(i as f64 / (n as f64 - 1.0))).round())
+        .collect()
 }
 
 pub(super) fn percent(hits: usize, of: usize) -> f64 {
@@ -76,7 +101,10 @@ fn a_flat_cost_is_seldom_taken_for_growth() {
             let grows = (0..runs).filter(|_| run(noise, &sizes, rounds, &|_| 500.0, &mut r).grows);
             let false_growth = percent(grows.count(), runs);
             println!("{steps} steps, {rounds} rounds, {noise:?}: {false_growth:.1} % false growth");
-            assert!(false_growth <= 6.0, "{noise:?} at {steps} steps, {rounds} rounds: {false_growth}");
+            assert!(
+                false_growth <= 6.0,
+                "{noise:?} at {steps} steps, {rounds} rounds: {false_growth}"
+            );
         }
     }
 }
@@ -94,7 +122,12 @@ pub(super) enum Uneven {
     Interrupted,
 }
 
-pub(super) const UNEVEN: [Uneven; 4] = [Uneven::Quiet, Uneven::HeavyTailed, Uneven::OneSided, Uneven::Interrupted];
+pub(super) const UNEVEN: [Uneven; 4] = [
+    Uneven::Quiet,
+    Uneven::HeavyTailed,
+    Uneven::OneSided,
+    Uneven::Interrupted,
+];
 
 impl Uneven {
     pub(super) fn factor(self, of_step: f64, r: &mut fastrand::Rng) -> f64 {
@@ -104,9 +137,15 @@ impl Uneven {
                 let t = normal(r) / ((normal(r).powi(2) + normal(r).powi(2)) / 2.0).sqrt();
                 ((0.02 + 0.15 * of_step) * t.clamp(-8.0, 8.0)).exp()
             }
-            Uneven::OneSided => 1.0 + (0.02 + 0.3 * of_step) * ((1.0 - r.f64()).powf(-1.0 / 1.2) - 1.0),
+            Uneven::OneSided => {
+                1.0 + (0.02 + 0.3 * of_step) * ((1.0 - r.f64()).powf(-1.0 / 1.2) - 1.0)
+            }
             Uneven::Interrupted => {
-                let slow = if r.f64() < 0.15 { 1.0 + 2.0 * of_step } else { 1.0 };
+                let slow = if r.f64() < 0.15 {
+                    1.0 + 2.0 * of_step
+                } else {
+                    1.0
+                };
                 (0.03 * normal(r)).exp() * slow
             }
         }
@@ -114,7 +153,11 @@ impl Uneven {
 
     /// How much a whole round is slower.
     pub(super) fn of_round(self, r: &mut fastrand::Rng) -> f64 {
-        if matches!(self, Uneven::Quiet) { 1.0 } else { (0.15 * normal(r)).exp() }
+        if matches!(self, Uneven::Quiet) {
+            1.0
+        } else {
+            (0.15 * normal(r)).exp()
+        }
     }
 }
 
@@ -140,7 +183,11 @@ impl Design {
     /// One of those that there are, by chance.
     pub(super) fn drawn(steps: usize, rounds: usize, r: &mut fastrand::Rng) -> Design {
         let (from, to) = [(1000.0, 40_000.0), (1000.0, 278_000.0), (1.0, 64.0)][r.usize(0..3)];
-        Design { sizes: geometric_sizes(from, to, steps), rounds, beside: r.bool() }
+        Design {
+            sizes: geometric_sizes(from, to, steps),
+            rounds,
+            beside: r.bool(),
+        }
     }
 }
 
@@ -151,14 +198,26 @@ pub(super) fn planted(truth: Truth, sizes: &[f64], r: &mut fastrand::Rng) -> Vec
     let growing = |k: usize| truth.law.at(sizes[k]) * if k >= exceeded { truth.cache } else { 1.0 };
     let (low, high) = (truth.law.at(sizes[0]), truth.law.at(sizes[last]));
     // What is more than the growth law's own growth has no constant part to speak of.
-    let times = if low > 0.0 { truth.times.min(high / low * 0.98) } else { truth.times };
-    let factor = if truth.law == Law::Constant { 0.0 } else { (times - 1.0) / (high - low * times) };
+    let times = if low > 0.0 {
+        truth.times.min(high / low * 0.98)
+    } else {
+        truth.times
+    };
+    let factor = if truth.law == Law::Constant {
+        0.0
+    } else {
+        (times - 1.0) / (high - low * times)
+    };
     (0..=last).map(|k| 1.0 + factor * growing(k)).collect()
 }
 
 /// A run: what is found, and by how much the planted cost grows.
 fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng) -> (Grown, f64) {
-    let Design { sizes, rounds, beside } = design;
+    let Design {
+        sizes,
+        rounds,
+        beside,
+    } = design;
     let costs = planted(truth, sizes, r);
     let (last, cost) = (sizes.len() - 1, |k: usize| costs[k]);
     let other = 0.85 + 0.3 * r.f64();
@@ -167,10 +226,22 @@ fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng)
     let (mut own, mut flat) = (Vec::new(), Vec::new());
     for _ in 0..*rounds {
         let level = noise.of_round(r);
-        own.push((0..=last).map(|k| Some(cost(k) * level * noise.factor(own_steps[k], r))).collect());
-        flat.push((0..=last).map(|k| Some(other * level * noise.factor(other_steps[k], r))).collect());
+        own.push(
+            (0..=last)
+                .map(|k| Some(cost(k) * level * noise.factor(own_steps[k], r)))
+                .collect(),
+        );
+        flat.push(
+            (0..=last)
+                .map(|k| Some(other * level * noise.factor(other_steps[k], r)))
+                .collect(),
+        );
     }
-    let points = |rounds| Points { sizes: sizes.clone(), rounds, one_boot: false };
+    let points = |rounds| Points {
+        sizes: sizes.clone(),
+        rounds,
+        one_boot: false,
+    };
     let (own, flat) = (points(own), points(flat));
     (grown(&own, beside.then_some(&flat)), cost(last) / cost(0))
 }
@@ -185,15 +256,29 @@ pub(super) fn is_true(found: &Grown, truth: Truth, total: f64, sizes: &[f64]) ->
     }
     let alone = found.law == Some(Law::Constant) && found.or.is_empty();
     let exponent = truth.law.exponent(sizes[0], sizes[sizes.len() - 1]);
-    let covered = found.exponent.is_none_or(|e| e.low <= exponent + 1e-9 && exponent <= e.high + 1e-9);
+    let covered = found
+        .exponent
+        .is_none_or(|e| e.low <= exponent + 1e-9 && exponent <= e.high + 1e-9);
     let among = found.law == Some(truth.law) || found.or.contains(&truth.law);
     (!alone || total <= WORTH_IT) && covered && (!found.grows || found.law.is_none() || among)
 }
 
 pub(super) fn truths() -> Vec<Truth> {
-    let growing =
-        Law::GROWING.into_iter().flat_map(|law| [1.0, 1.5, 2.5].map(|cache| Truth { law, times: 4.0, cache }));
-    [Truth { law: Law::Constant, times: 1.0, cache: 1.0 }].into_iter().chain(growing).collect()
+    let growing = Law::GROWING.into_iter().flat_map(|law| {
+        [1.0, 1.5, 2.5].map(|cache| Truth {
+            law,
+            times: 4.0,
+            cache,
+        })
+    });
+    [Truth {
+        law: Law::Constant,
+        times: 1.0,
+        cache: 1.0,
+    }]
+    .into_iter()
+    .chain(growing)
+    .collect()
 }
 
 /// In how many percent of the runs of each noise all that is reported is true; `draw` says what is measured.
@@ -211,14 +296,23 @@ fn true_reports(runs: usize, draw: impl Fn(&mut fastrand::Rng) -> (Truth, Design
 
 /// Fewer runs than in `docs/statistics.md`; `VMTAX_SIMULATED_RUNS` sets them.
 pub(super) fn runs() -> usize {
-    std::env::var("VMTAX_SIMULATED_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+    std::env::var("VMTAX_SIMULATED_RUNS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(60)
 }
 
 /// At least 95 %, less what so few runs may be below by chance (three standard errors).
 pub(super) fn assert_true(row: &str, rates: [f64; 4], runs: usize) {
-    println!("| {row} | {} |", rates.map(|rate| format!("{rate:.1} %")).join(" | "));
+    println!(
+        "| {row} | {} |",
+        rates.map(|rate| format!("{rate:.1} %")).join(" | ")
+    );
     let chance = 3.0 * (95.0 * 5.0 / runs as f64).sqrt();
-    assert!(rates.iter().all(|rate| *rate >= 95.0 - chance), "{row}: {rates:?}");
+    assert!(
+        rates.iter().all(|rate| *rate >= 95.0 - chance),
+        "{row}: {rates:?}"
+    );
 }
 
 #[test]
@@ -227,18 +321,35 @@ fn what_is_reported_is_true_in_95_of_100_runs() {
     for truth in truths() {
         let rates = true_reports(runs(), |r| {
             let design = Design::drawn(r.usize(3..=8), r.usize(6..=12), r);
-            (Truth { times: times(r), ..truth }, design)
+            (
+                Truth {
+                    times: times(r),
+                    ..truth
+                },
+                design,
+            )
         });
-        assert_true(&format!("{}, ×{}", truth.law.notation(), truth.cache), rates, runs());
+        assert_true(
+            &format!("{}, ×{}", truth.law.notation(), truth.cache),
+            rates,
+            runs(),
+        );
     }
     let all = truths();
-    let any = |r: &mut fastrand::Rng| Truth { times: times(r), ..all[r.usize(0..all.len())] };
+    let any = |r: &mut fastrand::Rng| Truth {
+        times: times(r),
+        ..all[r.usize(0..all.len())]
+    };
     for rounds in 3..=12 {
-        let rates = true_reports(runs(), |r| (any(r), Design::drawn(r.usize(3..=8), rounds, r)));
+        let rates = true_reports(runs(), |r| {
+            (any(r), Design::drawn(r.usize(3..=8), rounds, r))
+        });
         assert_true(&format!("{rounds} rounds"), rates, runs());
     }
     for steps in 3..=8 {
-        let rates = true_reports(runs(), |r| (any(r), Design::drawn(steps, r.usize(6..=12), r)));
+        let rates = true_reports(runs(), |r| {
+            (any(r), Design::drawn(steps, r.usize(6..=12), r))
+        });
         assert_true(&format!("{steps} steps"), rates, runs());
     }
 }
@@ -259,18 +370,40 @@ fn a_list_that_leaves_the_cache_is_not_called_quadratic() {
                     let cost = |n: f64| 206.0 + n * if n > 20_000.0 { 0.0048 } else { 0.002 };
                     let mut costs = |cost: &dyn Fn(f64) -> f64| {
                         let of_step = sizes.iter().zip(&of_steps);
-                        of_step.map(|(n, s)| Some(cost(*n) * level * noise.factor(*s, &mut r))).collect::<Vec<_>>()
+                        of_step
+                            .map(|(n, s)| Some(cost(*n) * level * noise.factor(*s, &mut r)))
+                            .collect::<Vec<_>>()
                     };
                     own.push(costs(&cost));
                     flat.push(costs(&|_| 200.0));
                 }
-                let points = |rounds| Points { sizes: sizes.clone(), rounds, one_boot: false };
+                let points = |rounds| Points {
+                    sizes: sizes.clone(),
+                    rounds,
+                    one_boot: false,
+                };
                 let found = grown(&points(own), beside.then(|| points(flat)).as_ref());
-                is_true(&found, Truth { law: Law::Linear, times: 2.0, cache: 2.4 }, 1.9, &sizes)
+                is_true(
+                    &found,
+                    Truth {
+                        law: Law::Linear,
+                        times: 2.0,
+                        cache: 2.4,
+                    },
+                    1.9,
+                    &sizes,
+                )
             };
             percent((0..runs()).filter(is_right).count(), runs())
         });
-        assert_true(&format!("9p-fids, {rounds} rounds{}", if beside { ", beside 7.2" } else { "" }), rates, runs());
+        assert_true(
+            &format!(
+                "9p-fids, {rounds} rounds{}",
+                if beside { ", beside 7.2" } else { "" }
+            ),
+            rates,
+            runs(),
+        );
     }
 }
 
@@ -280,13 +413,24 @@ fn growth_that_is_large_is_shown_and_few_laws_are_left() {
     for law in Law::GROWING {
         for (noise, rounds, enough) in [(Uneven::Quiet, 6, 95.0), (Uneven::HeavyTailed, 12, 80.0)] {
             for beside in [false, true] {
-                let design = Design { sizes: geometric_sizes(1000.0, 278_000.0, 8), rounds, beside };
-                let truth = Truth { law, times: 30.0, cache: 1.0 };
+                let design = Design {
+                    sizes: geometric_sizes(1000.0, 278_000.0, 8),
+                    rounds,
+                    beside,
+                };
+                let truth = Truth {
+                    law,
+                    times: 30.0,
+                    cache: 1.0,
+                };
                 let mut r = fastrand::Rng::with_seed(15);
-                let all: Vec<Grown> = (0..runs()).map(|_| measured(truth, noise, &design, &mut r).0).collect();
+                let all: Vec<Grown> = (0..runs())
+                    .map(|_| measured(truth, noise, &design, &mut r).0)
+                    .collect();
                 let grows = percent(all.iter().filter(|g| g.grows).count(), all.len());
                 let named = || all.iter().filter(|g| g.law.is_some() && g.grows);
-                let at_most = |n: usize| percent(named().filter(|g| g.or.len() < n).count(), all.len());
+                let at_most =
+                    |n: usize| percent(named().filter(|g| g.or.len() < n).count(), all.len());
                 let wide = |g: &Grown| g.exponent.map(|e| e.high - e.low);
                 println!(
                     "| {}, {noise:?}, {rounds} rounds, beside {beside} | {grows:.0} | {:.0} | {:.0} | {:.2} |",
@@ -295,9 +439,14 @@ fn growth_that_is_large_is_shown_and_few_laws_are_left() {
                     at_most(2),
                     super::middle(all.iter().filter_map(wide)).unwrap_or(f64::NAN)
                 );
-                assert!(grows >= 95.0 || law == Law::Logarithmic, "{law:?} {noise:?}: {grows}");
                 assert!(
-                    at_most(2) >= enough || !beside || matches!(law, Law::Logarithmic | Law::Quadratic),
+                    grows >= 95.0 || law == Law::Logarithmic,
+                    "{law:?} {noise:?}: {grows}"
+                );
+                assert!(
+                    at_most(2) >= enough
+                        || !beside
+                        || matches!(law, Law::Logarithmic | Law::Quadratic),
                     "{law:?} {noise:?}: {}",
                     at_most(2)
                 );
@@ -322,14 +471,20 @@ const BOOTS: [(&str, BootNoise); 3] = [
 /// and in how many the exponents miss the true one.
 fn reproduced_and_missed(law: Law, noise: BootNoise, rounds: usize) -> [f64; 2] {
     let sizes = [1000.0, 10_000.0, 20_000.0, 40_000.0];
-    let [slower, own, faster] = [Law::Logarithmic, law, Law::Quadratic].map(|law| law.exponent(sizes[0], sizes[3]));
+    let [slower, own, faster] =
+        [Law::Logarithmic, law, Law::Quadratic].map(|law| law.exponent(sizes[0], sizes[3]));
     let mut r = fastrand::Rng::with_seed(16);
     let (mut reproduced, mut missed) = (0, 0);
     for _ in 0..runs() {
         let other = 0.85 + 0.3 * r.f64();
         let in_cache = |n: f64| if n > 20_000.0 { 1.0 } else { 0.8 };
-        let growing =
-            |n: f64| if law == Law::Constant { 0.0 } else { 320.0 * law.at(n) / law.at(sizes[3]) * in_cache(n) };
+        let growing = |n: f64| {
+            if law == Law::Constant {
+                0.0
+            } else {
+                320.0 * law.at(n) / law.at(sizes[3]) * in_cache(n)
+            }
+        };
         let (mut list, mut table) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let level = (0.15 * normal(&mut r)).exp();
@@ -337,10 +492,20 @@ fn reproduced_and_missed(law: Law, noise: BootNoise, rounds: usize) -> [f64; 2] 
             list.push(sizes.iter().map(|n| of(110.0 + growing(*n))).collect());
             table.push(sizes.iter().map(|_| of(110.0 * other)).collect());
         }
-        let points = |rounds| Points { sizes: sizes.to_vec(), rounds, one_boot: false };
-        let Some(found) = grown(&points(list), Some(&points(table))).exponent else { continue };
-        missed += usize::from(law != Law::Constant && (own < found.low - 1e-9 || own > found.high + 1e-9));
-        reproduced += usize::from(found.low > slower && found.low <= 1.0 && found.high >= 1.0 && found.high < faster);
+        let points = |rounds| Points {
+            sizes: sizes.to_vec(),
+            rounds,
+            one_boot: false,
+        };
+        let Some(found) = grown(&points(list), Some(&points(table))).exponent else {
+            continue;
+        };
+        missed += usize::from(
+            law != Law::Constant && (own < found.low - 1e-9 || own > found.high + 1e-9),
+        );
+        reproduced += usize::from(
+            found.low > slower && found.low <= 1.0 && found.high >= 1.0 && found.high < faster,
+        );
     }
     [percent(reproduced, runs()), percent(missed, runs())]
 }
@@ -350,11 +515,24 @@ fn a_list_beside_a_table_is_reproduced_and_another_growth_law_is_not() {
     for law in [Law::Constant].into_iter().chain(Law::GROWING) {
         for (name, noise) in BOOTS {
             let rates = [6, 9, 12].map(|rounds| reproduced_and_missed(law, noise, rounds));
-            println!("| {}, {name} | {} |", law.notation(), rates.map(|[yes, _]| format!("{yes:.1} %")).join(" | "));
-            assert!(rates.iter().all(|[_, missed]| *missed <= 5.0), "{law:?}, {name}: {rates:?}");
+            println!(
+                "| {}, {name} | {} |",
+                law.notation(),
+                rates.map(|[yes, _]| format!("{yes:.1} %")).join(" | ")
+            );
+            assert!(
+                rates.iter().all(|[_, missed]| *missed <= 5.0),
+                "{law:?}, {name}: {rates:?}"
+            );
             let is_linear = matches!(law, Law::Linear | Law::Linearithmic);
-            assert!(is_linear || rates.iter().all(|[yes, _]| *yes <= 5.0), "{law:?}, {name}: {rates:?}");
-            assert!(law != Law::Linear || name != "8 %" || rates[1][0] >= 85.0, "{rates:?}");
+            assert!(
+                is_linear || rates.iter().all(|[yes, _]| *yes <= 5.0),
+                "{law:?}, {name}: {rates:?}"
+            );
+            assert!(
+                law != Law::Linear || name != "8 %" || rates[1][0] >= 85.0,
+                "{rates:?}"
+            );
         }
     }
 }

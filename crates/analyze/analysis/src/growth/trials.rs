@@ -6,28 +6,45 @@ use crate::overhead::estimate;
 use std::collections::BTreeMap;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost, SharedBoot, StepCost,
-    TrialRecord, Unit, Warning,
+    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost,
+    SharedBoot, StepCost, TrialRecord, Unit, Warning,
 };
 
 /// What the trials of a plan with a range say. Trials that the plan does not mean are passed over.
 pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
-    let sizes: Vec<u64> = (0..plan.steps()).filter_map(|step| plan.size(step)).collect();
+    let sizes: Vec<u64> = (0..plan.steps())
+        .filter_map(|step| plan.size(step))
+        .collect();
     let columns = plan.columns();
     let mut growths = Vec::new();
-    for metric in Metric::ALL.iter().copied().filter(|m| plan.workloads.iter().any(|w| w.name == m.workload())) {
+    for metric in Metric::ALL
+        .iter()
+        .copied()
+        .filter(|m| plan.workloads.iter().any(|w| w.name == m.workload()))
+    {
         for &(machine, variant) in &columns {
             growths.extend(column(metric, (machine, variant), plan, &sizes, trials));
         }
     }
-    let missing: Vec<MissingStep> = columns.iter().flat_map(|c| missing(plan, *c, &sizes, trials)).collect();
-    let rounds_complete = (0..plan.rounds).filter(|r| complete(plan, *r, &columns, &missing, trials)).count() as u32;
+    let missing: Vec<MissingStep> = columns
+        .iter()
+        .flat_map(|c| missing(plan, *c, &sizes, trials))
+        .collect();
+    let rounds_complete = (0..plan.rounds)
+        .filter(|r| complete(plan, *r, &columns, &missing, trials))
+        .count() as u32;
     GrowthFindings {
         schema: REPORT_SCHEMA,
-        option: plan.range().map_or(String::new(), |range| range.option.clone()),
+        option: plan
+            .range()
+            .map_or(String::new(), |range| range.option.clone()),
         rounds_planned: plan.rounds,
         rounds_complete,
-        method: if plan.shared_boot() == Some(SharedBoot::Sizes) { method(ONE_BOOT) } else { method(OWN_BOOTS) },
+        method: if plan.shared_boot() == Some(SharedBoot::Sizes) {
+            method(ONE_BOOT)
+        } else {
+            method(OWN_BOOTS)
+        },
         warnings: warnings(plan, trials, &columns, rounds_complete),
         growths,
         missing,
@@ -62,40 +79,74 @@ fn method([round, grows, allowed, factor]: [&str; 4]) -> String {
     )
 }
 
-fn of_column<'a>((machine, variant): Column<'a>, trials: &'a [TrialRecord]) -> impl Iterator<Item = &'a TrialRecord> {
-    trials.iter().filter(move |t| t.machine == machine && t.variant == variant)
+fn of_column<'a>(
+    (machine, variant): Column<'a>,
+    trials: &'a [TrialRecord],
+) -> impl Iterator<Item = &'a TrialRecord> {
+    trials
+        .iter()
+        .filter(move |t| t.machine == machine && t.variant == variant)
 }
 
 /// A metric's cost on a machine, by round and size; empty when no trial there gave a value of it.
-fn costs(metric: Metric, at: Column<'_>, rounds: u32, trials: &[TrialRecord]) -> BTreeMap<(u32, u64), f64> {
+fn costs(
+    metric: Metric,
+    at: Column<'_>,
+    rounds: u32,
+    trials: &[TrialRecord],
+) -> BTreeMap<(u32, u64), f64> {
     let of_trial = |trial: &TrialRecord| {
         let ns = cost_ns(metric, trial.result()?.value(metric)?)?;
         Some(((trial.round, trial.step?), ns))
     };
-    of_column(at, trials).filter(|t| t.round < rounds).filter_map(of_trial).collect()
+    of_column(at, trials)
+        .filter(|t| t.round < rounds)
+        .filter_map(of_trial)
+        .collect()
 }
 
 /// How a metric grows on a machine; `None` when no trial there gave a value of it.
-fn column(metric: Metric, at: Column<'_>, plan: &Plan, sizes: &[u64], trials: &[TrialRecord]) -> Option<Growth> {
+fn column(
+    metric: Metric,
+    at: Column<'_>,
+    plan: &Plan,
+    sizes: &[u64],
+    trials: &[TrialRecord],
+) -> Option<Growth> {
     let costs_at = |at: Column<'_>| costs(metric, at, plan.rounds, trials);
     let costs = costs_at(at);
     if costs.is_empty() {
         return None;
     }
     let points = |costs: &BTreeMap<(u32, u64), f64>| {
-        let round = |round: u32| sizes.iter().map(|size| costs.get(&(round, *size)).copied()).collect();
+        let round = |round: u32| {
+            sizes
+                .iter()
+                .map(|size| costs.get(&(round, *size)).copied())
+                .collect()
+        };
         Points {
             sizes: sizes.iter().map(|&n| n as f64).collect(),
             rounds: (0..plan.rounds).map(round).collect(),
             one_boot: plan.shared_boot() == Some(SharedBoot::Sizes),
         }
     };
-    let with_other_qemus = plan.columns().into_iter().filter(|other| is_other_qemu(plan, at, *other));
-    let flat = with_other_qemus.map(|other| (other.1, points(&costs_at(other)))).find(|(_, points)| is_flat(points));
+    let with_other_qemus = plan
+        .columns()
+        .into_iter()
+        .filter(|other| is_other_qemu(plan, at, *other));
+    let flat = with_other_qemus
+        .map(|other| (other.1, points(&costs_at(other))))
+        .find(|(_, points)| is_flat(points));
     let found = grown(&points(&costs), flat.as_ref().map(|(_, points)| points));
     let step = |&size: &u64| {
         let of_size = costs.iter().filter(|((_, n), _)| *n == size);
-        let rounds: Vec<RoundCost> = of_size.map(|((round, _), ns)| RoundCost { round: *round, ns: *ns }).collect();
+        let rounds: Vec<RoundCost> = of_size
+            .map(|((round, _), ns)| RoundCost {
+                round: *round,
+                ns: *ns,
+            })
+            .collect();
         let ns = (!rounds.is_empty()).then(|| estimate(rounds.iter().map(|r| r.ns).collect()));
         StepCost { size, rounds, ns }
     };
@@ -103,7 +154,9 @@ fn column(metric: Metric, at: Column<'_>, plan: &Plan, sizes: &[u64], trials: &[
         metric,
         machine: at.0,
         variant: at.1.to_owned(),
-        constant_from: flat.filter(|_| found.exponent.is_some()).map(|(variant, _)| variant.to_owned()),
+        constant_from: flat
+            .filter(|_| found.exponent.is_some())
+            .map(|(variant, _)| variant.to_owned()),
         steps: sizes.iter().map(step).collect(),
         grows: found.grows,
         law: found.law,
@@ -121,11 +174,18 @@ fn column(metric: Metric, at: Column<'_>, plan: &Plan, sizes: &[u64], trials: &[
 /// Whether two columns of a plan differ in the QEMU alone.
 fn is_other_qemu(plan: &Plan, at: Column<'_>, other: Column<'_>) -> bool {
     let settings = |(_, variant): Column<'_>| {
-        let mut set = plan.variants.iter().find(|v| v.name == variant)?.set.clone();
+        let mut set = plan
+            .variants
+            .iter()
+            .find(|v| v.name == variant)?
+            .set
+            .clone();
         Some((set.remove("qemu"), set))
     };
     match (settings(at), settings(other)) {
-        (Some((own, rest)), Some((others, same))) => at.0 == other.0 && own != others && rest == same,
+        (Some((own, rest)), Some((others, same))) => {
+            at.0 == other.0 && own != others && rest == same
+        }
         _ => false,
     }
 }
@@ -151,7 +211,8 @@ fn cost_ns(metric: Metric, value: f64) -> Option<f64> {
 fn missing(plan: &Plan, at: Column<'_>, sizes: &[u64], trials: &[TrialRecord]) -> Vec<MissingStep> {
     let mut all = Vec::new();
     for &size in sizes {
-        let tried = || of_column(at, trials).filter(|t| t.step == Some(size) && t.round < plan.rounds);
+        let tried =
+            || of_column(at, trials).filter(|t| t.step == Some(size) && t.round < plan.rounds);
         if tried().any(|t| t.result().is_some()) {
             continue;
         }
@@ -159,15 +220,28 @@ fn missing(plan: &Plan, at: Column<'_>, sizes: &[u64], trials: &[TrialRecord]) -
             Outcome::Failed { error } => Some(error.clone()),
             Outcome::Interrupted | Outcome::Done { .. } => None,
         }) {
-            all.push(MissingStep { machine: at.0, variant: at.1.to_owned(), size, reason });
+            all.push(MissingStep {
+                machine: at.0,
+                variant: at.1.to_owned(),
+                size,
+                reason,
+            });
         }
     }
     all
 }
 
-fn complete(plan: &Plan, round: u32, columns: &[Column<'_>], missing: &[MissingStep], trials: &[TrialRecord]) -> bool {
+fn complete(
+    plan: &Plan,
+    round: u32,
+    columns: &[Column<'_>],
+    missing: &[MissingStep],
+    trials: &[TrialRecord],
+) -> bool {
     let refused = |(machine, variant): &Column<'_>, size: u64| {
-        missing.iter().any(|m| m.machine == *machine && m.variant == *variant && m.size == size)
+        missing
+            .iter()
+            .any(|m| m.machine == *machine && m.variant == *variant && m.size == size)
     };
     let sizes = || (0..plan.steps()).filter_map(|step| plan.size(step));
     columns.iter().all(|at| {
@@ -178,20 +252,42 @@ fn complete(plan: &Plan, round: u32, columns: &[Column<'_>], missing: &[MissingS
     })
 }
 
-fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>], rounds_complete: u32) -> Vec<Warning> {
+fn warnings(
+    plan: &Plan,
+    trials: &[TrialRecord],
+    columns: &[Column<'_>],
+    rounds_complete: u32,
+) -> Vec<Warning> {
     let mut all = Vec::new();
     for machine in plan.machines.iter().copied() {
         let own = columns.iter().filter(|(m, _)| *m == machine).count();
-        let planned = plan.rounds.saturating_mul((own * plan.steps() * plan.workloads.len()) as u32);
-        let of_machine = || trials.iter().filter(|t| t.machine == machine && t.round < plan.rounds);
+        let planned = plan
+            .rounds
+            .saturating_mul((own * plan.steps() * plan.workloads.len()) as u32);
+        let of_machine = || {
+            trials
+                .iter()
+                .filter(|t| t.machine == machine && t.round < plan.rounds)
+        };
         let done = of_machine().filter(|t| t.result().is_some()).count() as u32;
         if done < planned {
-            let reason = of_machine().find_map(TrialRecord::failure).unwrap_or("the run was cut off").to_owned();
-            all.push(Warning::TrialsMissing { machine, missing: planned - done, planned, reason });
+            let reason = of_machine()
+                .find_map(TrialRecord::failure)
+                .unwrap_or("the run was cut off")
+                .to_owned();
+            all.push(Warning::TrialsMissing {
+                machine,
+                missing: planned - done,
+                planned,
+                reason,
+            });
         }
     }
     if rounds_complete < FEWEST_ROUNDS {
-        all.push(Warning::TooFewRounds { rounds: rounds_complete, needed: FEWEST_ROUNDS });
+        all.push(Warning::TooFewRounds {
+            rounds: rounds_complete,
+            needed: FEWEST_ROUNDS,
+        });
     }
     for warning in trials.iter().flat_map(|t| &t.warnings) {
         crate::add_warning(&mut all, warning);

@@ -38,9 +38,17 @@ pub fn breaks(values: &[f64]) -> Vec<Break> {
     let mut breaks: Vec<Break> = Vec::new();
     let mut segments = vec![ranks(values)];
     loop {
-        let splits: Vec<Option<Split>> = segments.iter().map(|s| best_split(s, FEWEST_EACH)).collect();
-        let found = splits.iter().enumerate().filter_map(|(i, split)| split.map(|s| (i, s)));
-        let Some((which, split)) = found.max_by(|a, b| a.1.q.total_cmp(&b.1.q)) else { break };
+        let splits: Vec<Option<Split>> = segments
+            .iter()
+            .map(|s| best_split(s, FEWEST_EACH))
+            .collect();
+        let found = splits
+            .iter()
+            .enumerate()
+            .filter_map(|(i, split)| split.map(|s| (i, s)));
+        let Some((which, split)) = found.max_by(|a, b| a.1.q.total_cmp(&b.1.q)) else {
+            break;
+        };
         let p = chance(&segments, split.q, &mut random);
         if p > LEVEL {
             break;
@@ -49,7 +57,10 @@ pub fn breaks(values: &[f64]) -> Vec<Break> {
         let end = begin + segments[which].len();
         let at = begin + split.at;
         breaks.push(Break { at, p });
-        segments.splice(which..=which, [ranks(&values[begin..at]), ranks(&values[at..end])]);
+        segments.splice(
+            which..=which,
+            [ranks(&values[begin..at]), ranks(&values[at..end])],
+        );
     }
     breaks.sort_by_key(|b| b.at);
     breaks
@@ -103,7 +114,8 @@ fn best_split(values: &[f64], fewest: usize) -> Option<Split> {
 fn statistic(n: usize, m: usize, within_n: f64, within_m: f64, all: f64) -> f64 {
     let (n, m) = (n as f64, m as f64);
     let pairs = |k: f64| k * (k - 1.0) / 2.0;
-    let energy = 2.0 * (all - within_n - within_m) / (n * m) - within_n / pairs(n) - within_m / pairs(m);
+    let energy =
+        2.0 * (all - within_n - within_m) / (n * m) - within_n / pairs(n) - within_m / pairs(m);
     energy * n * m / (n + m)
 }
 
@@ -133,11 +145,17 @@ mod tests {
     #[test]
     fn splits_agree_with_the_definitions() {
         let step = [3.1, 2.9, 3.0, 3.3, 2.8, 4.1, 4.0, 4.4, 3.9, 4.2];
-        let hump = [1.0, 50.0, 1.2, 1.1, 0.9, 1.05, 2.0, 2.1, 1.95, 2.2, 2.05, 1.0, 1.1, 0.95];
-        let ties = [1.0, 1.0, 2.0, 2.0, 2.0, 1.0, 3.0, 3.0, 4.0, 3.0, 1.0, 1.0, 2.0];
-        for (values, at, raw, ranked) in
-            [(&step[..], 5, 4.3, 15.0), (&hump, 6, 3.090909090909082, 10.90909090909091), (&ties, 6, 5.76, 21.12)]
-        {
+        let hump = [
+            1.0, 50.0, 1.2, 1.1, 0.9, 1.05, 2.0, 2.1, 1.95, 2.2, 2.05, 1.0, 1.1, 0.95,
+        ];
+        let ties = [
+            1.0, 1.0, 2.0, 2.0, 2.0, 1.0, 3.0, 3.0, 4.0, 3.0, 1.0, 1.0, 2.0,
+        ];
+        for (values, at, raw, ranked) in [
+            (&step[..], 5, 4.3, 15.0),
+            (&hump, 6, 3.090909090909082, 10.90909090909091),
+            (&ties, 6, 5.76, 21.12),
+        ] {
             for fewest in [2, 3] {
                 let split = best_split(values, fewest).unwrap();
                 assert_eq!(split.at, at, "{values:?}");
@@ -162,7 +180,10 @@ mod tests {
             let sorted: Vec<f64> = (1..=count).map(|i| i as f64).collect();
             let q = best_split(&sorted, FEWEST_EACH).unwrap().q;
             let mut random = Rng::with_seed(1);
-            (0..40).map(|_| chance(std::slice::from_ref(&sorted), q, &mut random)).sum::<f64>() / 40.0
+            (0..40)
+                .map(|_| chance(std::slice::from_ref(&sorted), q, &mut random))
+                .sum::<f64>()
+                / 40.0
         };
         assert!((p(8) - 0.0375).abs() < 0.003, "{}", p(8));
         assert_eq!(breaks(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).len(), 1);
@@ -172,7 +193,9 @@ mod tests {
     #[test]
     fn several_changes_are_found_in_order() {
         let wave = |i: usize| ((i * 7) % 10) as f64 / 10.0;
-        let values: Vec<f64> = (0..45).map(|i| [10.0, 20.0, 12.0][i / 15] + wave(i)).collect();
+        let values: Vec<f64> = (0..45)
+            .map(|i| [10.0, 20.0, 12.0][i / 15] + wave(i))
+            .collect();
         let found = breaks(&values);
         assert_eq!(found.iter().map(|b| b.at).collect::<Vec<_>>(), [15, 30]);
         assert!(found.iter().all(|b| b.p <= LEVEL));

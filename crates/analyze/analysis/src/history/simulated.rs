@@ -22,15 +22,25 @@ enum Noise {
     Coarse,
 }
 
-const ALL: [Noise; 5] = [Noise::Quiet, Noise::HeavyTailed, Noise::Disturbed, Noise::Bimodal, Noise::Coarse];
+const ALL: [Noise; 5] = [
+    Noise::Quiet,
+    Noise::HeavyTailed,
+    Noise::Disturbed,
+    Noise::Bimodal,
+    Noise::Coarse,
+];
 
 impl Noise {
     fn draw(self, random: &mut Rng) -> f64 {
         match self {
             Noise::Quiet => (0.05 * normal(random)).exp(),
             Noise::HeavyTailed => 1.0 + 0.05 * ((1.0 - random.f64()).powf(-1.0 / 1.2) - 1.0),
-            Noise::Disturbed => (0.02 * normal(random)).exp() * if random.u8(..8) == 0 { 3.0 } else { 1.0 },
-            Noise::Bimodal => (0.02 * normal(random)).exp() * if random.bool() { 1.33 } else { 1.0 },
+            Noise::Disturbed => {
+                (0.02 * normal(random)).exp() * if random.u8(..8) == 0 { 3.0 } else { 1.0 }
+            }
+            Noise::Bimodal => {
+                (0.02 * normal(random)).exp() * if random.bool() { 1.33 } else { 1.0 }
+            }
             Noise::Coarse => ((0.02 * normal(random)).exp() * 50.0).round() / 50.0,
         }
     }
@@ -39,7 +49,11 @@ impl Noise {
 /// The share of `count` series for which `says` holds.
 fn share(count: u32, mut says: impl FnMut(&mut Rng) -> bool) -> f64 {
     let mut random = Rng::with_seed(77);
-    f64::from((0..count).map(|_| u32::from(says(&mut random))).sum::<u32>()) / f64::from(count)
+    f64::from(
+        (0..count)
+            .map(|_| u32::from(says(&mut random)))
+            .sum::<u32>(),
+    ) / f64::from(count)
 }
 
 #[test]
@@ -79,13 +93,22 @@ fn steps_are_found_where_they_are() {
         let mut any = 0.0;
         let found = share(SERIES, |random| {
             let level = |i: usize| if i < before { 1.0 } else { step };
-            let values: Vec<f64> = (0..before + after).map(|i| level(i) * noise.draw(random)).collect();
+            let values: Vec<f64> = (0..before + after)
+                .map(|i| level(i) * noise.draw(random))
+                .collect();
             let breaks = breaks(&values);
             any += f64::from(u8::from(!breaks.is_empty())) / f64::from(SERIES);
             breaks.iter().any(|b| b.at.abs_diff(before) <= 1)
         });
-        println!("step {noise:?} x{step}, {before}+{after}: any {:.0} %, there {:.0} %", any * 100.0, found * 100.0);
-        assert!(any >= least_any && found >= least, "{noise:?} {step} {before}+{after}: {any} {found}");
+        println!(
+            "step {noise:?} x{step}, {before}+{after}: any {:.0} %, there {:.0} %",
+            any * 100.0,
+            found * 100.0
+        );
+        assert!(
+            any >= least_any && found >= least,
+            "{noise:?} {step} {before}+{after}: {any} {found}"
+        );
     }
 }
 

@@ -1,7 +1,9 @@
 //! Requests of disks between two samples: rates, mean times by esxtop's layers, percentiles from histograms.
 
 use super::window::Window;
-use vmtax_model::{BlockDevice, DeviceRates, DiskCounters, DiskRates, IoRates, LatencyHistogram, RequestCounters};
+use vmtax_model::{
+    BlockDevice, DeviceRates, DiskCounters, DiskRates, IoRates, LatencyHistogram, RequestCounters,
+};
 
 /// With fewer requests in a window the difference of two mean times is chance.
 const MIN_REQUESTS: f64 = 10.0;
@@ -10,22 +12,33 @@ const MIN_REQUESTS: f64 = 10.0;
 const MAX_ERROR: f64 = 0.05;
 
 /// Each disk's rates.
-pub(super) fn disks(window: &Window, before: &[DiskCounters], after: &[DiskCounters]) -> Vec<DiskRates> {
+pub(super) fn disks(
+    window: &Window,
+    before: &[DiskCounters],
+    after: &[DiskCounters],
+) -> Vec<DiskRates> {
     let rates = |disk: &DiskCounters| {
         let old = before.iter().find(|old| old.name == disk.name)?;
         let io = io(window, &[(old, disk)]);
         let between = |before: &Option<BlockDevice>, after: &Option<BlockDevice>| {
-            let (before, after) = before.as_ref().zip(after.as_ref()).filter(|(old, new)| old.name == new.name)?;
+            let (before, after) = before
+                .as_ref()
+                .zip(after.as_ref())
+                .filter(|(old, new)| old.name == new.name)?;
             Some(device(window, before, after))
         };
         let own = between(&old.own_device, &disk.own_device);
-        let served = io.as_ref().zip(own.as_ref()).filter(|(io, _)| io.per_s() > 0.0);
+        let served = io
+            .as_ref()
+            .zip(own.as_ref())
+            .filter(|(io, _)| io.per_s() > 0.0);
         Some(DiskRates {
             name: disk.name.clone(),
             io,
             device: between(&old.device, &disk.device),
             davg_ns: served.and_then(|(_, own)| own.mean_ns),
-            davg_needs_requests: served.is_some_and(|(_, own)| own.mean_ns.is_none() && own.per_s > 0.0),
+            davg_needs_requests: served
+                .is_some_and(|(_, own)| own.mean_ns.is_none() && own.per_s > 0.0),
             kavg_ns: served.and_then(|(io, own)| kavg(window, io, own)),
         })
     };
@@ -33,19 +46,30 @@ pub(super) fn disks(window: &Window, before: &[DiskCounters], after: &[DiskCount
 }
 
 /// All disks together; `None` where QEMU's counters of none are known.
-pub(super) fn all(window: &Window, before: &[DiskCounters], after: &[DiskCounters]) -> Option<IoRates> {
-    let pairs = after.iter().filter_map(|disk| Some((before.iter().find(|old| old.name == disk.name)?, disk)));
+pub(super) fn all(
+    window: &Window,
+    before: &[DiskCounters],
+    after: &[DiskCounters],
+) -> Option<IoRates> {
+    let pairs = after
+        .iter()
+        .filter_map(|disk| Some((before.iter().find(|old| old.name == disk.name)?, disk)));
     io(window, &pairs.collect::<Vec<_>>())
 }
 
 /// The requests of these disks.
 fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRates> {
-    let known: Vec<_> = disks.iter().filter_map(|(old, new)| Some((old.qemu?, new.qemu?))).collect();
+    let known: Vec<_> = disks
+        .iter()
+        .filter_map(|(old, new)| Some((old.qemu?, new.qemu?)))
+        .collect();
     if known.is_empty() {
         return None;
     }
     let sum = |kind: usize, value: fn(&RequestCounters) -> u64| -> u64 {
-        let grown = known.iter().map(|(old, new)| value(&new[kind]).saturating_sub(value(&old[kind])));
+        let grown = known
+            .iter()
+            .map(|(old, new)| value(&new[kind]).saturating_sub(value(&old[kind])));
         grown.fold(0, u64::saturating_add)
     };
     let per_s = |sum: u64| sum as f64 / window.seconds;
@@ -77,7 +101,11 @@ fn device(window: &Window, before: &BlockDevice, after: &BlockDevice) -> DeviceR
     // The standard deviation of a time in ticks is half a tick at most: this is twice that of the mean.
     let error = after.tick_ns as f64 / (requests as f64).sqrt();
     let is_known = requests > 0 && error <= MAX_ERROR * mean;
-    DeviceRates { name: after.name.clone(), per_s: requests as f64 / window.seconds, mean_ns: is_known.then_some(mean) }
+    DeviceRates {
+        name: after.name.clone(),
+        per_s: requests as f64 / window.seconds,
+        mean_ns: is_known.then_some(mean),
+    }
 }
 
 /// BLKAVG without DAVG. Where the kernel splits requests their parts are at the device at the same time: all their times are
@@ -93,7 +121,9 @@ fn percentile(disks: &[(&DiskCounters, &DiskCounters)], part: f64) -> Option<f64
     let mut bins: Vec<u64> = Vec::new();
     let mut boundaries: &[u64] = &[];
     for (old, new) in disks {
-        let (Some(old), Some(new)) = (&old.histograms, &new.histograms) else { continue };
+        let (Some(old), Some(new)) = (&old.histograms, &new.histograms) else {
+            continue;
+        };
         for (old, new) in old.iter().zip(new) {
             if boundaries.is_empty() {
                 boundaries = &new.boundaries;
@@ -103,9 +133,11 @@ fn percentile(disks: &[(&DiskCounters, &DiskCounters)], part: f64) -> Option<f64
             if new.boundaries != boundaries || !same_bins(old, new) {
                 return None;
             }
-            bins.iter_mut().zip(new.bins.iter().zip(&old.bins)).for_each(|(sum, (new, old))| {
-                *sum = sum.saturating_add(new.saturating_sub(*old));
-            });
+            bins.iter_mut()
+                .zip(new.bins.iter().zip(&old.bins))
+                .for_each(|(sum, (new, old))| {
+                    *sum = sum.saturating_add(new.saturating_sub(*old));
+                });
         }
     }
     let total: u64 = bins.iter().fold(0, |sum, bin| sum.saturating_add(*bin));
@@ -116,7 +148,10 @@ fn percentile(disks: &[(&DiskCounters, &DiskCounters)], part: f64) -> Option<f64
         total > 0 && below as f64 >= wanted
     })?;
     // The last bin has no end: its begin is the least that is true.
-    boundaries.get(bin).or(boundaries.last()).map(|end| *end as f64)
+    boundaries
+        .get(bin)
+        .or(boundaries.last())
+        .map(|end| *end as f64)
 }
 
 fn same_bins(old: &LatencyHistogram, new: &LatencyHistogram) -> bool {

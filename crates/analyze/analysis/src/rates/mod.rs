@@ -6,9 +6,9 @@ pub(crate) mod tests;
 mod window;
 
 use vmtax_model::{
-    AbilityName, BlockedThread, CgroupCounters, DaemonCounters, DaemonRates, ExitRates, GuestCounters,
-    GuestDiskCounters, GuestDiskRates, GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role,
-    ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
+    AbilityName, BlockedThread, CgroupCounters, DaemonCounters, DaemonRates, ExitRates,
+    GuestCounters, GuestDiskCounters, GuestDiskRates, GuestRates, KvmCounters, MemoryRates,
+    NicCounters, NicRates, Role, ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
 };
 use vmtax_rules::Evidence;
 use window::Window;
@@ -17,11 +17,20 @@ use window::Window;
 /// in no order of time.
 pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option<VmRates> {
     let same = before.pid == after.pid && before.started == after.started;
-    let ns = after.at_ns.checked_sub(before.at_ns).filter(|ns| *ns > 0 && same)?;
-    let window = Window { seconds: ns as f64 / 1e9 };
+    let ns = after
+        .at_ns
+        .checked_sub(before.at_ns)
+        .filter(|ns| *ns > 0 && same)?;
+    let window = Window {
+        seconds: ns as f64 / 1e9,
+    };
     let threads = threads(&window, &before.threads, &after.threads);
     let mean = |part: fn(&ThreadRates) -> f64| {
-        let vcpus: Vec<f64> = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).map(part).collect();
+        let vcpus: Vec<f64> = threads
+            .iter()
+            .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+            .map(part)
+            .collect();
         (!vcpus.is_empty()).then(|| vcpus.iter().sum::<f64>() / vcpus.len() as f64)
     };
     let vcpus = facts.vcpus.max(1) as f64;
@@ -45,16 +54,29 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         run: mean(|thread| thread.run),
         ready: mean(|thread| thread.ready),
         throttled: throttled.map(|us| window.part(us as f64 / 1e6 / vcpus)),
-        exits: before.kvm.zip(after.kvm).map(|(before, after)| exits(&window, vcpus, &before, &after)),
+        exits: before
+            .kvm
+            .zip(after.kvm)
+            .map(|(before, after)| exits(&window, vcpus, &before, &after)),
         traced_exits: None,
         io: disks::all(&window, &before.disks, &after.disks),
         disks,
-        guest: before.guest.as_ref().zip(after.guest.as_ref()).map(|(before, after)| guest(&window, before, after)),
+        guest: before
+            .guest
+            .as_ref()
+            .zip(after.guest.as_ref())
+            .map(|(before, after)| guest(&window, before, after)),
         nics: nics(&window, facts, &before.nics, &after.nics),
         memory_use: memory(&window, before, after),
-        process_io: before.process_io.zip(after.process_io).map(|(before, after)| {
-            [window.rate(before.read_bytes, after.read_bytes), window.rate(before.written_bytes, after.written_bytes)]
-        }),
+        process_io: before
+            .process_io
+            .zip(after.process_io)
+            .map(|(before, after)| {
+                [
+                    window.rate(before.read_bytes, after.read_bytes),
+                    window.rate(before.written_bytes, after.written_bytes),
+                ]
+            }),
         rchar_per_s: before
             .process_io
             .zip(after.process_io)
@@ -64,14 +86,21 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         threads,
         findings: Vec::new(),
     };
-    let evidence = Evidence { facts: Some(facts), vm: Some(&rates), ..Evidence::default() };
+    let evidence = Evidence {
+        facts: Some(facts),
+        vm: Some(&rates),
+        ..Evidence::default()
+    };
     rates.findings = vmtax_rules::evaluate(&evidence);
     Some(rates)
 }
 
 /// The reason why no monitor is asked.
 fn no_monitor(facts: &VmFacts) -> Option<String> {
-    let monitor = facts.abilities.iter().find(|ability| ability.what == AbilityName::Monitor)?;
+    let monitor = facts
+        .abilities
+        .iter()
+        .find(|ability| ability.what == AbilityName::Monitor)?;
     Some(monitor.missing.as_ref()?.why.clone())
 }
 
@@ -80,11 +109,16 @@ fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     Some(after?.saturating_sub(before?))
 }
 
-fn threads(window: &Window, before: &[ThreadCounters], after: &[ThreadCounters]) -> Vec<ThreadRates> {
+fn threads(
+    window: &Window,
+    before: &[ThreadCounters],
+    after: &[ThreadCounters],
+) -> Vec<ThreadRates> {
     let rates = |thread: &ThreadCounters| {
         // One that was not there before began within the window.
         let old = before.iter().find(|old| old.tid == thread.tid);
-        let (cpu_ns, wait_ns, turns) = old.map_or((0, 0, 0), |old| (old.cpu_ns, old.wait_ns, old.turns));
+        let (cpu_ns, wait_ns, turns) =
+            old.map_or((0, 0, 0), |old| (old.cpu_ns, old.wait_ns, old.turns));
         let of = |now: u64, old: u64| window.part(now.saturating_sub(old) as f64 / 1e9);
         ThreadRates {
             tid: thread.tid,
@@ -106,16 +140,28 @@ fn blocked(before: &VmCounters, after: &VmCounters) -> Vec<BlockedThread> {
         Some((thread.cpu_ns, thread.turns))
     };
     let did_not_run = |thread: &&BlockedThread| {
-        turns(before, thread.tid).is_some_and(|turns_before| turns(after, thread.tid) == Some(turns_before))
+        turns(before, thread.tid)
+            .is_some_and(|turns_before| turns(after, thread.tid) == Some(turns_before))
     };
     // A main loop that only does not answer may run meanwhile.
-    after.blocked.iter().filter(|thread| !thread.is_uninterruptible || did_not_run(thread)).cloned().collect()
+    after
+        .blocked
+        .iter()
+        .filter(|thread| !thread.is_uninterruptible || did_not_run(thread))
+        .cloned()
+        .collect()
 }
 
 /// Those that were there before.
-fn daemons(window: &Window, before: &[DaemonCounters], after: &[DaemonCounters]) -> Vec<DaemonRates> {
+fn daemons(
+    window: &Window,
+    before: &[DaemonCounters],
+    after: &[DaemonCounters],
+) -> Vec<DaemonRates> {
     let rates = |daemon: &DaemonCounters| {
-        let old = before.iter().find(|old| old.pid == daemon.pid && old.tag == daemon.tag)?;
+        let old = before
+            .iter()
+            .find(|old| old.pid == daemon.pid && old.tag == daemon.tag)?;
         let threads = threads(window, &old.threads, &daemon.threads);
         let throttled = grown(old.throttled_us, daemon.throttled_us);
         Some(DaemonRates {
@@ -123,7 +169,11 @@ fn daemons(window: &Window, before: &[DaemonCounters], after: &[DaemonCounters])
             tag: daemon.tag.clone(),
             is_stopped: daemon.is_stopped,
             run: threads.iter().map(|thread| thread.run).sum(),
-            ready: threads.iter().map(|thread| thread.ready).sum::<f64>().min(1.0),
+            ready: threads
+                .iter()
+                .map(|thread| thread.ready)
+                .sum::<f64>()
+                .min(1.0),
             throttled: throttled.map(|us| window.part(us as f64 / 1e6)),
             cgroup: daemon.cgroup.clone(),
         })
@@ -146,7 +196,10 @@ fn guest(window: &Window, before: &GuestCounters, after: &GuestCounters) -> Gues
     let steal_ms = after.steal_ms.saturating_sub(before.steal_ms);
     let disk = |disk: &GuestDiskCounters| {
         let old = before.disks.iter().find(|old| old.name == disk.name)?;
-        let requests = disk.requests.checked_sub(old.requests).filter(|requests| *requests > 0)?;
+        let requests = disk
+            .requests
+            .checked_sub(old.requests)
+            .filter(|requests| *requests > 0)?;
         let ms = disk.total_ms.saturating_sub(old.total_ms);
         Some(GuestDiskRates {
             name: disk.name.clone(),
@@ -160,12 +213,20 @@ fn guest(window: &Window, before: &GuestCounters, after: &GuestCounters) -> Gues
     }
 }
 
-fn nics(window: &Window, facts: &VmFacts, before: &[NicCounters], after: &[NicCounters]) -> Vec<NicRates> {
+fn nics(
+    window: &Window,
+    facts: &VmFacts,
+    before: &[NicCounters],
+    after: &[NicCounters],
+) -> Vec<NicRates> {
     let rates = |nic: &NicCounters| {
         let old = before.iter().find(|old| old.tap == nic.tap)?;
         Some(NicRates {
             tap: nic.tap.clone(),
-            vhost: facts.nics.iter().any(|known| known.tap == nic.tap && known.vhost),
+            vhost: facts
+                .nics
+                .iter()
+                .any(|known| known.tap == nic.tap && known.vhost),
             rx_packets_per_s: window.rate(old.rx_packets, nic.rx_packets),
             tx_packets_per_s: window.rate(old.tx_packets, nic.tx_packets),
             rx_bytes_per_s: window.rate(old.rx_bytes, nic.rx_bytes),
@@ -178,17 +239,22 @@ fn nics(window: &Window, facts: &VmFacts, before: &[NicCounters], after: &[NicCo
 }
 
 fn memory(window: &Window, before: &VmCounters, after: &VmCounters) -> MemoryRates {
-    let of = |value: fn(&CgroupCounters) -> Option<u64>| grown(value(&before.cgroup), value(&after.cgroup));
+    let of = |value: fn(&CgroupCounters) -> Option<u64>| {
+        grown(value(&before.cgroup), value(&after.cgroup))
+    };
     let pressure = |us: Option<u64>| us.map(|us| window.part(us as f64 / 1e6));
     let now = &after.memory;
     MemoryRates {
         resident: now.resident,
         swapped: now.swapped,
-        huge: now.hugetlb.saturating_add(now.transparent_huge.unwrap_or(0)),
+        huge: now
+            .hugetlb
+            .saturating_add(now.transparent_huge.unwrap_or(0)),
         balloon: after.balloon,
         major_faults_per_s: window.rate(before.memory.major_faults, now.major_faults),
         pressure_full: pressure(of(|cgroup| cgroup.memory_full_us)),
         pressure_some: pressure(of(|cgroup| cgroup.memory_some_us)),
-        memory_high_per_s: of(|cgroup| cgroup.memory_high).map(|count| count as f64 / window.seconds),
+        memory_high_per_s: of(|cgroup| cgroup.memory_high)
+            .map(|count| count as f64 / window.seconds),
     }
 }

@@ -3,59 +3,133 @@
 use super::rates;
 use proptest::prelude::*;
 use vmtax_model::{
-    Ability, AbilityName, BlockDevice, CgroupCounters, DiskCounters, DiskRates, KvmCounters, LatencyHistogram,
-    MemoryCounters, Missing, NicCounters, ProcessIo, RequestCounters, Role, RunState, ThreadCounters, VmCounters,
-    VmFacts,
+    Ability, AbilityName, BlockDevice, CgroupCounters, DiskCounters, DiskRates, KvmCounters,
+    LatencyHistogram, MemoryCounters, Missing, NicCounters, ProcessIo, RequestCounters, Role,
+    RunState, ThreadCounters, VmCounters, VmFacts,
 };
 
 pub(crate) fn facts(vcpus: usize) -> VmFacts {
-    VmFacts { name: Some("web".to_owned()), vcpus, memory: 1 << 30, ..VmFacts::unknown(5) }
+    VmFacts {
+        name: Some("web".to_owned()),
+        vcpus,
+        memory: 1 << 30,
+        ..VmFacts::unknown(5)
+    }
 }
 
 fn thread(tid: i32, role: Role, cpu_ms: u64, wait_ms: u64) -> ThreadCounters {
-    ThreadCounters { tid, role, cpu_ns: cpu_ms * 1_000_000, wait_ns: wait_ms * 1_000_000, turns: cpu_ms }
+    ThreadCounters {
+        tid,
+        role,
+        cpu_ns: cpu_ms * 1_000_000,
+        wait_ns: wait_ms * 1_000_000,
+        turns: cpu_ms,
+    }
 }
 
 /// A sample at this second.
 fn sample(seconds: u64) -> VmCounters {
-    VmCounters { pid: 5, started: 77, at_ns: (10 + seconds) * 1_000_000_000, ..VmCounters::default() }
+    VmCounters {
+        pid: 5,
+        started: 77,
+        at_ns: (10 + seconds) * 1_000_000_000,
+        ..VmCounters::default()
+    }
 }
 
 #[test]
 fn parts_of_vcpus_are_means_and_the_busiest_thread_comes_first() {
     let threads = |main, first, second, wait| {
-        vec![thread(5, Role::Main, main, 0), thread(6, Role::Vcpu(0), first, wait), thread(7, Role::Vcpu(1), second, 0)]
+        vec![
+            thread(5, Role::Main, main, 0),
+            thread(6, Role::Vcpu(0), first, wait),
+            thread(7, Role::Vcpu(1), second, 0),
+        ]
     };
-    let before = VmCounters { threads: threads(100, 1000, 1000, 50), ..sample(0) };
-    let mut after = VmCounters { threads: threads(300, 3000, 2000, 450), ..sample(2) };
+    let before = VmCounters {
+        threads: threads(100, 1000, 1000, 50),
+        ..sample(0)
+    };
+    let mut after = VmCounters {
+        threads: threads(300, 3000, 2000, 450),
+        ..sample(2)
+    };
     after.threads.push(thread(8, Role::Worker, 500, 0));
     let rates = rates(&facts(2), &before, &after).unwrap();
-    assert_eq!((rates.run, rates.ready, rates.throttled, rates.seconds), (Some(0.75), Some(0.1), None, 2.0));
-    let threads: Vec<(i32, f64)> = rates.threads.iter().map(|thread| (thread.tid, thread.run)).collect();
-    assert_eq!(threads, [(6, 1.0), (7, 0.5), (8, 0.25), (5, 0.1)], "one that is new counts from its start");
-    assert_eq!(rates.busiest().map(|thread| &thread.role), Some(&Role::Vcpu(0)));
+    assert_eq!(
+        (rates.run, rates.ready, rates.throttled, rates.seconds),
+        (Some(0.75), Some(0.1), None, 2.0)
+    );
+    let threads: Vec<(i32, f64)> = rates
+        .threads
+        .iter()
+        .map(|thread| (thread.tid, thread.run))
+        .collect();
+    assert_eq!(
+        threads,
+        [(6, 1.0), (7, 0.5), (8, 0.25), (5, 0.1)],
+        "one that is new counts from its start"
+    );
+    assert_eq!(
+        rates.busiest().map(|thread| &thread.role),
+        Some(&Role::Vcpu(0))
+    );
     assert_eq!(rates.findings[0].rule, "vm-run-queue-wait");
 }
 
 #[test]
 fn throttling_and_exits_are_of_each_vcpu() {
-    let cgroup = |us| CgroupCounters { throttled_us: Some(us), ..CgroupCounters::default() };
-    let kvm = |exits, wait| Some(KvmCounters { exits, halt_exits: exits / 10, halt_wait_ns: wait, halt_poll_ns: 0 });
-    let before = VmCounters { cgroup: cgroup(1000), kvm: kvm(100, 0), ..sample(0) };
-    let after = VmCounters { cgroup: cgroup(1_001_000), kvm: kvm(2100, 1_000_000_000), ..sample(1) };
+    let cgroup = |us| CgroupCounters {
+        throttled_us: Some(us),
+        ..CgroupCounters::default()
+    };
+    let kvm = |exits, wait| {
+        Some(KvmCounters {
+            exits,
+            halt_exits: exits / 10,
+            halt_wait_ns: wait,
+            halt_poll_ns: 0,
+        })
+    };
+    let before = VmCounters {
+        cgroup: cgroup(1000),
+        kvm: kvm(100, 0),
+        ..sample(0)
+    };
+    let after = VmCounters {
+        cgroup: cgroup(1_001_000),
+        kvm: kvm(2100, 1_000_000_000),
+        ..sample(1)
+    };
     let rates = rates(&facts(4), &before, &after).unwrap();
     assert_eq!(rates.throttled, Some(0.25));
     let exits = rates.exits.unwrap();
-    assert_eq!((exits.per_s, exits.halts_per_s, exits.halted), (2000.0, 200.0, 0.25));
-    assert_eq!((rates.run, rates.findings[0].rule.as_str()), (None, "vm-throttled"), "there are no vCPU threads");
+    assert_eq!(
+        (exits.per_s, exits.halts_per_s, exits.halted),
+        (2000.0, 200.0, 0.25)
+    );
+    assert_eq!(
+        (rates.run, rates.findings[0].rule.as_str()),
+        (None, "vm-throttled"),
+        "there are no vCPU threads"
+    );
 }
 
 fn requests(count: u64, total_ms: u64) -> RequestCounters {
-    RequestCounters { count, bytes: count * 4096, total_ns: total_ms * 1_000_000 }
+    RequestCounters {
+        count,
+        bytes: count * 4096,
+        total_ns: total_ms * 1_000_000,
+    }
 }
 
 fn device(requests: u64, total_ms: u64) -> Option<BlockDevice> {
-    Some(BlockDevice { name: "sda".to_owned(), requests, total_ms, tick_ns: 0 })
+    Some(BlockDevice {
+        name: "sda".to_owned(),
+        requests,
+        total_ms,
+        tick_ns: 0,
+    })
 }
 
 /// A disk of which QEMU completed a hundred reads and a hundred writes of 3 ms, on a device of the host that is it, or has its file.
@@ -70,16 +144,28 @@ fn served(host: Option<BlockDevice>, own: Option<BlockDevice>) -> DiskRates {
     };
     let none = |after: &Option<BlockDevice>| after.as_ref().and(device(0, 0));
     let old = with(requests(10, 1), requests(0, 0), none(&host), none(&own));
-    let before = VmCounters { disks: vec![old], ..sample(0) };
-    let after = VmCounters { disks: vec![with(requests(110, 201), requests(100, 400), host, own)], ..sample(2) };
+    let before = VmCounters {
+        disks: vec![old],
+        ..sample(0)
+    };
+    let after = VmCounters {
+        disks: vec![with(requests(110, 201), requests(100, 400), host, own)],
+        ..sample(2)
+    };
     rates(&facts(1), &before, &after).unwrap().disks.remove(0)
 }
 
 #[test]
 fn requests_are_counted_and_timed_in_qemu() {
     let io = served(None, None).io.unwrap();
-    assert_eq!((io.reads_per_s, io.writes_per_s, io.per_s(), io.in_flight), (50.0, 50.0, 100.0, Some(3)));
-    assert_eq!((io.blkavg_ns, io.read_bytes_per_s), (Some(3e6), 50.0 * 4096.0));
+    assert_eq!(
+        (io.reads_per_s, io.writes_per_s, io.per_s(), io.in_flight),
+        (50.0, 50.0, 100.0, Some(3))
+    );
+    assert_eq!(
+        (io.blkavg_ns, io.read_bytes_per_s),
+        (Some(3e6), 50.0 * 4096.0)
+    );
 }
 
 /// The host's disk may complete as many requests as the VM by chance.
@@ -87,13 +173,36 @@ fn requests_are_counted_and_timed_in_qemu() {
 fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
     let of = |host, own| {
         let disk = served(host, own);
-        (disk.device.and_then(|device| device.mean_ns), disk.davg_ns, disk.kavg_ns)
+        (
+            disk.device.and_then(|device| device.mean_ns),
+            disk.davg_ns,
+            disk.kavg_ns,
+        )
     };
-    assert_eq!(of(device(200, 400), None), (Some(2e6), None, None), "a file on it");
-    assert_eq!(of(device(900, 900), device(200, 400)), (Some(1e6), Some(2e6), Some(1e6)));
-    assert_eq!(of(None, device(300, 300)), (None, Some(1e6), Some(1.5e6)), "parts of requests that the kernel splits");
-    assert_eq!(of(None, device(100, 200)), (None, Some(2e6), Some(1e6)), "requests that the kernel merges");
-    assert_eq!(of(None, device(200, 800)), (None, Some(4e6), None), "KAVG is not below 0");
+    assert_eq!(
+        of(device(200, 400), None),
+        (Some(2e6), None, None),
+        "a file on it"
+    );
+    assert_eq!(
+        of(device(900, 900), device(200, 400)),
+        (Some(1e6), Some(2e6), Some(1e6))
+    );
+    assert_eq!(
+        of(None, device(300, 300)),
+        (None, Some(1e6), Some(1.5e6)),
+        "parts of requests that the kernel splits"
+    );
+    assert_eq!(
+        of(None, device(100, 200)),
+        (None, Some(2e6), Some(1e6)),
+        "requests that the kernel merges"
+    );
+    assert_eq!(
+        of(None, device(200, 800)),
+        (None, Some(4e6), None),
+        "KAVG is not below 0"
+    );
     assert_eq!(of(device(0, 0), device(0, 0)), (None, None, None));
 }
 
@@ -101,13 +210,19 @@ fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
 #[test]
 fn a_time_in_ticks_is_known_after_enough_requests_only() {
     let of = |requests, ms| {
-        let volume = device(requests, ms).map(|device| BlockDevice { tick_ns: 4_000_000, ..device });
+        let volume = device(requests, ms).map(|device| BlockDevice {
+            tick_ns: 4_000_000,
+            ..device
+        });
         let disk = served(None, volume);
         assert_eq!(disk.davg_needs_requests, disk.davg_ns.is_none());
         disk.davg_ns
     };
     assert_eq!((of(200, 1600), of(20, 160)), (Some(8e6), None));
-    assert_eq!((of(200, 80), of(20_000, 8_000), of(200_000, 80_000)), (None, None, Some(4e5)));
+    assert_eq!(
+        (of(200, 80), of(20_000, 8_000), of(200_000, 80_000)),
+        (None, None, Some(4e5))
+    );
     assert_eq!(of(200, 0), None);
 }
 
@@ -118,33 +233,67 @@ fn a_vm_without_requests_has_no_time_at_a_device_that_another_program_uses() {
         own_device,
         ..DiskCounters::default()
     };
-    let before = VmCounters { disks: vec![with(device(0, 0))], ..sample(0) };
-    let after = VmCounters { disks: vec![with(device(500, 500))], ..sample(1) };
+    let before = VmCounters {
+        disks: vec![with(device(0, 0))],
+        ..sample(0)
+    };
+    let after = VmCounters {
+        disks: vec![with(device(500, 500))],
+        ..sample(1)
+    };
     let disk = rates(&facts(1), &before, &after).unwrap().disks.remove(0);
     assert_eq!((disk.davg_ns, disk.kavg_ns), (None, None));
 }
 
 #[test]
 fn a_figure_that_a_missing_monitor_would_give_has_its_reason() {
-    let missing = Missing { what: "QMP".to_owned(), why: "no QMP socket".to_owned(), fix: String::new() };
-    let monitor = Ability { what: AbilityName::Monitor, missing: Some(missing) };
-    let without = VmFacts { abilities: vec![monitor], ..facts(1) };
+    let missing = Missing {
+        what: "QMP".to_owned(),
+        why: "no QMP socket".to_owned(),
+        fix: String::new(),
+    };
+    let monitor = Ability {
+        what: AbilityName::Monitor,
+        missing: Some(missing),
+    };
+    let without = VmFacts {
+        abilities: vec![monitor],
+        ..facts(1)
+    };
     let of = |facts: &VmFacts| rates(facts, &sample(0), &sample(1)).unwrap().no_monitor;
-    assert_eq!((of(&without).as_deref(), of(&facts(1))), (Some("no QMP socket"), None));
+    assert_eq!(
+        (of(&without).as_deref(), of(&facts(1))),
+        (Some("no QMP socket"), None)
+    );
 }
 
 /// With a write cache a write ends early, and its flush takes the time: both are the write's.
 #[test]
 fn the_flushes_are_of_the_writes() {
-    let with =
-        |writes, flushes| DiskCounters { qemu: Some([requests(7, 7), writes, flushes]), ..DiskCounters::default() };
+    let with = |writes, flushes| DiskCounters {
+        qemu: Some([requests(7, 7), writes, flushes]),
+        ..DiskCounters::default()
+    };
     let of = |writes, flushes| {
-        let before = VmCounters { disks: vec![with(requests(0, 0), requests(0, 0))], ..sample(0) };
-        let after = VmCounters { disks: vec![with(writes, flushes)], ..sample(1) };
-        rates(&facts(1), &before, &after).unwrap().io.unwrap().write_and_flush_ns
+        let before = VmCounters {
+            disks: vec![with(requests(0, 0), requests(0, 0))],
+            ..sample(0)
+        };
+        let after = VmCounters {
+            disks: vec![with(writes, flushes)],
+            ..sample(1)
+        };
+        rates(&facts(1), &before, &after)
+            .unwrap()
+            .io
+            .unwrap()
+            .write_and_flush_ns
     };
     assert_eq!(
-        (of(requests(100, 100), requests(0, 0)), of(requests(100, 5), requests(100, 95))),
+        (
+            of(requests(100, 100), requests(0, 0)),
+            of(requests(100, 5), requests(100, 95))
+        ),
         (Some(1e6), Some(1e6))
     );
     assert_eq!(of(requests(0, 0), requests(9, 9)), None);
@@ -154,19 +303,49 @@ fn the_flushes_are_of_the_writes() {
 fn a_percentile_is_that_of_the_window() {
     let with = |bins: [u64; 4], boundaries: [u64; 3]| DiskCounters {
         qemu: Some(Default::default()),
-        histograms: Some(vec![LatencyHistogram { boundaries: boundaries.to_vec(), bins: bins.to_vec() }; 3]),
+        histograms: Some(vec![
+            LatencyHistogram {
+                boundaries: boundaries.to_vec(),
+                bins: bins.to_vec()
+            };
+            3
+        ]),
         ..DiskCounters::default()
     };
     let p99 = |before: [u64; 4], after: [u64; 4], boundaries| {
-        let before = VmCounters { disks: vec![with(before, [10, 20, 30])], ..sample(0) };
-        let after = VmCounters { disks: vec![with(after, boundaries)], ..sample(1) };
-        rates(&facts(1), &before, &after).unwrap().io.unwrap().p99_ns
+        let before = VmCounters {
+            disks: vec![with(before, [10, 20, 30])],
+            ..sample(0)
+        };
+        let after = VmCounters {
+            disks: vec![with(after, boundaries)],
+            ..sample(1)
+        };
+        rates(&facts(1), &before, &after)
+            .unwrap()
+            .io
+            .unwrap()
+            .p99_ns
     };
-    assert_eq!(p99([1000, 5, 0, 0], [1099, 6, 0, 0], [10, 20, 30]), Some(10.0));
-    assert_eq!(p99([1000, 5, 0, 0], [1098, 7, 0, 0], [10, 20, 30]), Some(20.0));
-    assert_eq!(p99([0, 0, 0, 0], [0, 0, 0, 7], [10, 20, 30]), Some(30.0), "at least that");
+    assert_eq!(
+        p99([1000, 5, 0, 0], [1099, 6, 0, 0], [10, 20, 30]),
+        Some(10.0)
+    );
+    assert_eq!(
+        p99([1000, 5, 0, 0], [1098, 7, 0, 0], [10, 20, 30]),
+        Some(20.0)
+    );
+    assert_eq!(
+        p99([0, 0, 0, 0], [0, 0, 0, 7], [10, 20, 30]),
+        Some(30.0),
+        "at least that"
+    );
     assert_eq!(p99([5, 5, 5, 5], [5, 5, 5, 5], [10, 20, 30]), None);
-    assert_eq!(p99([0, 0, 0, 0], [9, 9, 9, 9], [10, 20, 40]), None, "set again meanwhile");
+    assert_eq!(
+        p99([0, 0, 0, 0], [9, 9, 9, 9], [10, 20, 40]),
+        None,
+        "set again meanwhile"
+    );
 }
 
 #[test]
@@ -178,16 +357,30 @@ fn memory_network_and_state_are_of_the_window() {
         hugetlb: 4,
         transparent_huge: Some(2),
     };
-    let cgroup = |us| CgroupCounters { memory_some_us: Some(us), ..CgroupCounters::default() };
+    let cgroup = |us| CgroupCounters {
+        memory_some_us: Some(us),
+        ..CgroupCounters::default()
+    };
     let nic = |packets, drops| NicCounters {
         tap: "tap0".to_owned(),
         rx_packets: packets,
         rx_dropped: drops,
         ..NicCounters::default()
     };
-    let io = |bytes| Some(ProcessIo { read_bytes: bytes, written_bytes: 0, rchar: 3 * bytes });
-    let before =
-        VmCounters { memory: memory(5, 0), cgroup: cgroup(0), nics: vec![nic(100, 0)], process_io: io(0), ..sample(0) };
+    let io = |bytes| {
+        Some(ProcessIo {
+            read_bytes: bytes,
+            written_bytes: 0,
+            rchar: 3 * bytes,
+        })
+    };
+    let before = VmCounters {
+        memory: memory(5, 0),
+        cgroup: cgroup(0),
+        nics: vec![nic(100, 0)],
+        process_io: io(0),
+        ..sample(0)
+    };
     let after = VmCounters {
         memory: memory(25, 9),
         cgroup: cgroup(500_000),
@@ -198,11 +391,33 @@ fn memory_network_and_state_are_of_the_window() {
     };
     let rates = rates(&facts(1), &before, &after).unwrap();
     let use_ = rates.memory_use;
-    assert_eq!((use_.major_faults_per_s, use_.swapped, use_.huge, use_.pressure_some), (10.0, 9, 6, Some(0.25)));
-    assert_eq!((rates.packets_per_s() > 99.0, rates.drops_per_s() >= 10.0), (true, true));
-    assert_eq!((rates.process_io, rates.stopped()), (Some([2048.0, 0.0]), Some("paused")));
-    let rules: Vec<&str> = rates.findings.iter().map(|finding| finding.rule.as_str()).collect();
-    assert_eq!(rules, ["vm-stopped", "vm-swapped", "vm-memory-pressure", "vm-drops"], "what costs most comes first");
+    assert_eq!(
+        (
+            use_.major_faults_per_s,
+            use_.swapped,
+            use_.huge,
+            use_.pressure_some
+        ),
+        (10.0, 9, 6, Some(0.25))
+    );
+    assert_eq!(
+        (rates.packets_per_s() > 99.0, rates.drops_per_s() >= 10.0),
+        (true, true)
+    );
+    assert_eq!(
+        (rates.process_io, rates.stopped()),
+        (Some([2048.0, 0.0]), Some("paused"))
+    );
+    let rules: Vec<&str> = rates
+        .findings
+        .iter()
+        .map(|finding| finding.rule.as_str())
+        .collect();
+    assert_eq!(
+        rules,
+        ["vm-stopped", "vm-swapped", "vm-memory-pressure", "vm-drops"],
+        "what costs most comes first"
+    );
 }
 
 #[test]
@@ -213,9 +428,19 @@ fn two_processes_or_no_time_have_no_rates() {
         rates(&facts(1), &sample(0), &after)
     };
     assert!(of(|_| ()).is_some());
-    assert_eq!(of(|after| after.started += 1), None, "the PID is another process's now");
+    assert_eq!(
+        of(|after| after.started += 1),
+        None,
+        "the PID is another process's now"
+    );
     assert_eq!(of(|after| after.pid += 1), None);
-    assert_eq!((of(|after| after.at_ns = 0), of(|after| after.at_ns -= 1_000_000_000)), (None, None));
+    assert_eq!(
+        (
+            of(|after| after.at_ns = 0),
+            of(|after| after.at_ns -= 1_000_000_000)
+        ),
+        (None, None)
+    );
 }
 
 prop_compose! {

@@ -12,26 +12,52 @@ use crate::pairs::{Decision, Series};
 use series::{facts, series};
 use steps::{Outcome, elapsed, outcome};
 use vmtax_model::{
-    LiveChange, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict, VmFacts,
+    LiveChange, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict,
+    VmFacts,
 };
 
 /// What was found; `None` where not even the VM is recorded.
 pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let vm = facts(records)?.clone();
     let Outcome { kept, phase, .. } = outcome(spec, records);
-    let rows: Vec<TuneRow> = (0..spec.candidates.len()).map(|number| row(spec, records, number, &kept)).collect();
+    let rows: Vec<TuneRow> = (0..spec.candidates.len())
+        .map(|number| row(spec, records, number, &kept))
+        .collect();
     let total = series(spec, records, phase, &kept).comparison();
     let deciding = deciding_change(spec, &kept);
-    let is_on =
-        records.iter().any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
-    let ended =
-        records.iter().find_map(|record| if let TuneRecord::Ended { why } = record { Some(why.clone()) } else { None });
+    let is_on = records
+        .iter()
+        .any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
+    let ended = records.iter().find_map(|record| {
+        if let TuneRecord::Ended { why } = record {
+            Some(why.clone())
+        } else {
+            None
+        }
+    });
     // With more time something would be left to measure.
-    let is_undecided = || outcome(&TuneSpec { time_ms: u64::MAX, ..spec.clone() }, records).next.is_some();
-    let over = || "time limit reached before every change had a conclusive result: increase --duration".to_owned();
+    let is_undecided = || {
+        outcome(
+            &TuneSpec {
+                time_ms: u64::MAX,
+                ..spec.clone()
+            },
+            records,
+        )
+        .next
+        .is_some()
+    };
+    let over = || {
+        "time limit reached before every change had a conclusive result: increase --duration"
+            .to_owned()
+    };
     Some(TuneFindings {
         metric: metric(spec, &vm, deciding),
-        moved: if kept.is_empty() { Vec::new() } else { moved::moved(&vm, records, phase, &kept, deciding) },
+        moved: if kept.is_empty() {
+            Vec::new()
+        } else {
+            moved::moved(&vm, records, phase, &kept, deciding)
+        },
         vm,
         applied: spec.apply,
         total,
@@ -45,7 +71,10 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
 
 /// The change whose figure decides for all that are kept: the first of them, else the first.
 fn deciding_change<'a>(spec: &'a TuneSpec, kept: &[usize]) -> Option<&'a LiveChange> {
-    let first = kept.first().and_then(|first| spec.candidates.get(*first)).or(spec.candidates.first());
+    let first = kept
+        .first()
+        .and_then(|first| spec.candidates.get(*first))
+        .or(spec.candidates.first());
     first.map(|candidate| &candidate.change)
 }
 
@@ -73,7 +102,9 @@ fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -
         _ => TuneVerdict::Inconclusive,
     };
     let why = |series: &Series| match series.decision() {
-        Some(Decision::Unmeasurable) => Some("the load did not give this figure: it stopped, or is too small"),
+        Some(Decision::Unmeasurable) => {
+            Some("the load did not give this figure: it stopped, or is too small")
+        }
         Some(Decision::Harms) => Some("taken back: each of the first 3 pairs cost over 5 % more"),
         _ => None,
     };

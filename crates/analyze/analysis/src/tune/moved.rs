@@ -3,7 +3,9 @@
 use super::series::figure;
 use crate::pairs::Series;
 use crate::{estimate, rates};
-use vmtax_model::{BeforeAfter, LiveChange, LiveMetric, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates};
+use vmtax_model::{
+    BeforeAfter, LiveChange, LiveMetric, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates,
+};
 
 /// A figure that is shown.
 enum Figure {
@@ -27,10 +29,17 @@ const FIGURES: [Figure; 13] = [
         devices.max_by(|a, b| a.per_s.total_cmp(&b.per_s))?.mean_ns
     }),
     Figure::Metric(LiveMetric::Run),
-    Figure::Other("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| vm.ready),
-    Figure::Other("throttling of the vCPUs (%THR)", "fraction", |vm| vm.throttled),
+    Figure::Other("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| {
+        vm.ready
+    }),
+    Figure::Other("throttling of the vCPUs (%THR)", "fraction", |vm| {
+        vm.throttled
+    }),
     Figure::Other("CPU time of QEMU's other threads", "fraction", |vm| {
-        let others = vm.threads.iter().filter(|thread| !matches!(thread.role, vmtax_model::Role::Vcpu(_)));
+        let others = vm
+            .threads
+            .iter()
+            .filter(|thread| !matches!(thread.role, vmtax_model::Role::Vcpu(_)));
         Some(others.map(|thread| thread.run).sum())
     }),
     Figure::Metric(LiveMetric::Exits),
@@ -46,20 +55,24 @@ pub(super) fn moved(
 ) -> Vec<BeforeAfter> {
     let of = |block: &TuneBlock| rates(vm, &block.before, &block.after);
     let pairs = records.iter().filter_map(|record| match record {
-        TuneRecord::Pair { plan, without, with } if plan.phase == phase && plan.changed == changed => {
-            Some((of(without)?, of(with)?))
-        }
+        TuneRecord::Pair {
+            plan,
+            without,
+            with,
+        } if plan.phase == phase && plan.changed == changed => Some((of(without)?, of(with)?)),
         _ => None,
     });
     let pairs: Vec<(VmRates, VmRates)> = pairs.collect();
     let of_disk = change.and_then(|change| {
         let (metric, disk) = (change.metric?, of_one_disk(vm, change)?);
-        row(&pairs, label(vm, change), metric.unit(), |rates| figure(metric, Some(disk), rates))
+        row(&pairs, label(vm, change), metric.unit(), |rates| {
+            figure(metric, Some(disk), rates)
+        })
     });
     let of_vm = FIGURES.iter().filter_map(|shown| match shown {
-        Figure::Metric(metric) => {
-            row(&pairs, metric.label().to_owned(), metric.unit(), |rates| figure(*metric, None, rates))
-        }
+        Figure::Metric(metric) => row(&pairs, metric.label().to_owned(), metric.unit(), |rates| {
+            figure(*metric, None, rates)
+        }),
         Figure::Other(name, unit, read) => row(&pairs, (*name).to_owned(), unit, read),
     });
     of_disk.into_iter().chain(of_vm).collect()
@@ -82,13 +95,22 @@ fn row(
     unit: &str,
     read: impl Fn(&VmRates) -> Option<f64>,
 ) -> Option<BeforeAfter> {
-    let values: Vec<(f64, f64)> =
-        pairs.iter().filter_map(|(without, with)| Some((read(without)?, read(with)?))).collect();
-    if values.is_empty() || values.iter().all(|(before, after)| *before == 0.0 && *after == 0.0) {
+    let values: Vec<(f64, f64)> = pairs
+        .iter()
+        .filter_map(|(without, with)| Some((read(without)?, read(with)?)))
+        .collect();
+    if values.is_empty()
+        || values
+            .iter()
+            .all(|(before, after)| *before == 0.0 && *after == 0.0)
+    {
         return None;
     }
     let logs = values.iter().map(|(before, after)| (after / before).ln());
-    let series = Series { logs: logs.filter(|log| log.is_finite()).collect(), empty: 0 };
+    let series = Series {
+        logs: logs.filter(|log| log.is_finite()).collect(),
+        empty: 0,
+    };
     let is_whole = series.logs.len() == values.len();
     Some(BeforeAfter {
         name,

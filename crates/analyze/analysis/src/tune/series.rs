@@ -3,16 +3,36 @@
 use crate::pairs::{MAX_PAIRS, Series};
 use crate::rates;
 use vmtax_model::{
-    Candidate, LiveChange, LiveMetric, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, VmFacts, VmRates,
+    Candidate, LiveChange, LiveMetric, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec,
+    VmFacts, VmRates,
 };
 
 /// The pairs of a phase in which these candidates change, by the figure that counts.
-pub(super) fn series(spec: &TuneSpec, records: &[TuneRecord], phase: TunePhase, changed: &[usize]) -> Series {
+pub(super) fn series(
+    spec: &TuneSpec,
+    records: &[TuneRecord],
+    phase: TunePhase,
+    changed: &[usize],
+) -> Series {
     let mut series = Series::default();
-    let Some(vm) = facts(records) else { return series };
-    let Some(candidate) = changed.first().and_then(|first| spec.candidates.get(*first)) else { return series };
+    let Some(vm) = facts(records) else {
+        return series;
+    };
+    let Some(candidate) = changed
+        .first()
+        .and_then(|first| spec.candidates.get(*first))
+    else {
+        return series;
+    };
     for record in records {
-        let TuneRecord::Pair { plan, without, with } = record else { continue };
+        let TuneRecord::Pair {
+            plan,
+            without,
+            with,
+        } = record
+        else {
+            continue;
+        };
         if plan.phase != phase || plan.changed != changed {
             continue;
         }
@@ -31,19 +51,30 @@ pub(super) fn series(spec: &TuneSpec, records: &[TuneRecord], phase: TunePhase, 
 
 /// The VM.
 pub(super) fn facts(records: &[TuneRecord]) -> Option<&VmFacts> {
-    records.iter().find_map(|record| if let TuneRecord::Vm(vm) = record { Some(&**vm) } else { None })
+    records.iter().find_map(|record| {
+        if let TuneRecord::Vm(vm) = record {
+            Some(&**vm)
+        } else {
+            None
+        }
+    })
 }
 
 /// What counts, as a cost: above 0, more is worse. `None` where it was nothing.
 fn cost(spec: &TuneSpec, candidate: &Candidate, vm: &VmFacts, block: &TuneBlock) -> Option<f64> {
     let rates = || rates(vm, &block.before, &block.after);
     let (value, is_rate) = match &spec.metric {
-        Some(TuneMetric::Command { higher_is_better, .. }) => (block.printed?, *higher_is_better),
+        Some(TuneMetric::Command {
+            higher_is_better, ..
+        }) => (block.printed?, *higher_is_better),
         Some(TuneMetric::Vm(metric)) => (figure(*metric, None, &rates()?)?, metric.is_rate()),
         None => {
             let LiveChange { metric, disk, .. } = &candidate.change;
             let metric = (*metric)?;
-            (figure(metric, disk.as_deref(), &rates()?)?, metric.is_rate())
+            (
+                figure(metric, disk.as_deref(), &rates()?)?,
+                metric.is_rate(),
+            )
         }
     };
     Some(if is_rate { 1.0 / value } else { value }).filter(|cost| cost.is_finite() && *cost > 0.0)
@@ -78,7 +109,11 @@ mod tests {
             blkavg_ns: Some(ns),
             ..IoRates::default()
         };
-        let disk = |name: &str, io| DiskRates { name: name.to_owned(), io: Some(io), ..DiskRates::default() };
+        let disk = |name: &str, io| DiskRates {
+            name: name.to_owned(),
+            io: Some(io),
+            ..DiskRates::default()
+        };
         let all = io(1010.0, 5e5);
         let rates = VmRates {
             disks: vec![disk("slow", io(10.0, 4e7)), disk("fast", io(1000.0, 1e5))],
@@ -86,7 +121,10 @@ mod tests {
             ..VmRates::default()
         };
         assert_eq!(figure(LiveMetric::Latency, Some("slow"), &rates), Some(4e7));
-        assert_eq!(figure(LiveMetric::Throughput, Some("fast"), &rates), Some(4_096_000.0));
+        assert_eq!(
+            figure(LiveMetric::Throughput, Some("fast"), &rates),
+            Some(4_096_000.0)
+        );
         assert_eq!(figure(LiveMetric::Latency, None, &rates), Some(5e5));
         assert_eq!(figure(LiveMetric::Requests, Some("gone"), &rates), None);
     }

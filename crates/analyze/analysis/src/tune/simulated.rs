@@ -4,13 +4,17 @@ use super::{next_step, tune};
 use crate::coverage::normal;
 use fastrand::Rng;
 use vmtax_model::{
-    Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneFindings, TuneMetric, TuneRecord, TuneSpec,
-    TuneStep, TuneVerdict, VmCounters,
+    Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneFindings, TuneMetric,
+    TuneRecord, TuneSpec, TuneStep, TuneVerdict, VmCounters,
 };
 
 /// The log of a measurement's noise: 5 % of most, a tail as other load on the host makes it, and drift.
 fn noise(random: &mut Rng, minutes: f64) -> f64 {
-    let tail = if random.f64() < 0.1 { random.f64() * 0.5 } else { 0.0 };
+    let tail = if random.f64() < 0.1 {
+        random.f64() * 0.5
+    } else {
+        0.0
+    };
     0.05 * normal(random) + tail + 0.03 * minutes
 }
 
@@ -22,7 +26,12 @@ fn candidate(number: usize) -> Candidate {
         disk: None,
         settings: Vec::new(),
     };
-    Candidate { rule: String::new(), finding: String::new(), ceiling: 0.1, change }
+    Candidate {
+        rule: String::new(),
+        finding: String::new(),
+        ceiling: 0.1,
+        change,
+    }
 }
 
 pub(super) fn spec(candidates: usize) -> TuneSpec {
@@ -33,7 +42,10 @@ pub(super) fn spec(candidates: usize) -> TuneSpec {
         apply: true,
         time_ms: 3_600_000,
         block_ms: 1500,
-        metric: Some(TuneMetric::Command { line: "figure".to_owned(), higher_is_better: false }),
+        metric: Some(TuneMetric::Command {
+            line: "figure".to_owned(),
+            higher_is_better: false,
+        }),
         candidates: (0..candidates).map(candidate).collect(),
         not_tried: Vec::new(),
     }
@@ -54,20 +66,41 @@ fn tuned(factors: &[f64], seed: u64) -> (TuneFindings, usize) {
             TuneStep::Pair(plan) => plan,
         };
         let mut block = |changed: bool, plan: &PairPlan| {
-            let on = plan.base.iter().chain(plan.changed.iter().filter(|_| changed));
+            let on = plan
+                .base
+                .iter()
+                .chain(plan.changed.iter().filter(|_| changed));
             let factor: f64 = on.map(|number| factors[*number]).product();
             let printed = Some(100.0 * factor * noise(&mut random, at_ns as f64 / 6e10).exp());
-            let at = |at_ns| VmCounters { at_ns, ..VmCounters::default() };
-            let block = TuneBlock { before: at(at_ns), after: at(at_ns + 1_500_000_000), printed };
+            let at = |at_ns| VmCounters {
+                at_ns,
+                ..VmCounters::default()
+            };
+            let block = TuneBlock {
+                before: at(at_ns),
+                after: at(at_ns + 1_500_000_000),
+                printed,
+            };
             at_ns += 1_700_000_000;
             Box::new(block)
         };
         let first = block(plan.changed_first, &plan);
         let second = block(!plan.changed_first, &plan);
-        let (with, without) = if plan.changed_first { (first, second) } else { (second, first) };
-        records.push(TuneRecord::Pair { plan, without, with });
+        let (with, without) = if plan.changed_first {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        records.push(TuneRecord::Pair {
+            plan,
+            without,
+            with,
+        });
     }
-    let pairs = records.iter().filter(|record| matches!(record, TuneRecord::Pair { .. })).count();
+    let pairs = records
+        .iter()
+        .filter(|record| matches!(record, TuneRecord::Pair { .. }))
+        .count();
     (tune(&spec, &records).unwrap(), pairs)
 }
 
@@ -76,9 +109,18 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
     let runs = 400;
     let mut factors = vec![1.0; 12];
     let duds: usize = (0..runs)
-        .filter(|seed| tuned(&factors, *seed).0.candidates.iter().any(|row| row.verdict == TuneVerdict::Keep))
+        .filter(|seed| {
+            tuned(&factors, *seed)
+                .0
+                .candidates
+                .iter()
+                .any(|row| row.verdict == TuneVerdict::Keep)
+        })
         .count();
-    assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} without a real one");
+    assert!(
+        duds * 100 <= 5 * runs as usize,
+        "{duds} of {runs} without a real one"
+    );
     factors[4] = 0.7;
     let (mut duds, mut found, mut held) = (0, 0, 0);
     for seed in 0..runs {
@@ -87,13 +129,24 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
         duds += usize::from((0..12).any(|number| number != 4 && kept(number)));
         if kept(4) {
             found += 1;
-            let interval = findings.candidates[4].confirmation.unwrap().ratio.interval.unwrap();
+            let interval = findings.candidates[4]
+                .confirmation
+                .unwrap()
+                .ratio
+                .interval
+                .unwrap();
             held += usize::from((interval.low..=interval.high).contains(&0.7));
         }
     }
-    assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} beside a real one");
+    assert!(
+        duds * 100 <= 5 * runs as usize,
+        "{duds} of {runs} beside a real one"
+    );
     assert!(found * 100 >= 95 * runs as usize, "{found} of {runs} found");
-    assert!(held * 100 >= 95 * found, "the interval holds the gain in {held} of {found}");
+    assert!(
+        held * 100 >= 95 * found,
+        "the interval holds the gain in {held} of {found}"
+    );
 }
 
 #[test]
@@ -102,26 +155,52 @@ fn of_two_that_help_each_is_confirmed_beside_the_other_and_their_total_is_measur
     let verdicts: Vec<TuneVerdict> = findings.candidates.iter().map(|row| row.verdict).collect();
     assert_eq!(
         (verdicts[0], verdicts[2], verdicts[3]),
-        (TuneVerdict::Keep, TuneVerdict::Keep, TuneVerdict::Inconclusive)
+        (
+            TuneVerdict::Keep,
+            TuneVerdict::Keep,
+            TuneVerdict::Inconclusive
+        )
     );
     assert_ne!(verdicts[1], TuneVerdict::Keep);
     let total = findings.total.unwrap().ratio;
-    assert!((0.25..0.36).contains(&total.median) && total.interval.unwrap().high < 0.5, "{total:?}");
-    assert!(findings.is_on && findings.ended.is_none() && pairs < 90, "{pairs} pairs");
+    assert!(
+        (0.25..0.36).contains(&total.median) && total.interval.unwrap().high < 0.5,
+        "{total:?}"
+    );
+    assert!(
+        findings.is_on && findings.ended.is_none() && pairs < 90,
+        "{pairs} pairs"
+    );
     // What harms is taken back after three pairs.
     assert_eq!(findings.candidates[3].screening.unwrap().rounds, 3);
-    assert!(findings.candidates[3].why.as_deref().unwrap().contains("taken back"));
+    assert!(
+        findings.candidates[3]
+            .why
+            .as_deref()
+            .unwrap()
+            .contains("taken back")
+    );
 }
 
 #[test]
 fn a_budget_ends_it_and_says_so() {
     let findings = {
-        let spec = TuneSpec { time_ms: 1, ..spec(2) };
+        let spec = TuneSpec {
+            time_ms: 1,
+            ..spec(2)
+        };
         let records = [TuneRecord::Vm(Box::new(crate::rates::tests::facts(1)))];
-        let TuneStep::Pair(first) = next_step(&spec, 1, &records) else { panic!("nothing is measured") };
+        let TuneStep::Pair(first) = next_step(&spec, 1, &records) else {
+            panic!("nothing is measured")
+        };
         assert_eq!((first.changed, first.base), (vec![0], vec![]));
         tune(&spec, &records).unwrap()
     };
     assert!(findings.ended.unwrap().contains("--duration"));
-    assert!(findings.candidates.iter().all(|row| row.verdict == TuneVerdict::NotMeasured));
+    assert!(
+        findings
+            .candidates
+            .iter()
+            .all(|row| row.verdict == TuneVerdict::NotMeasured)
+    );
 }

@@ -24,25 +24,42 @@ pub(super) struct Outcome {
 /// other B A, so that what drifts meanwhile cancels.
 pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep {
     let Outcome { next, kept, .. } = outcome(spec, records);
-    let Some(pair) = next else { return TuneStep::End(kept) };
+    let Some(pair) = next else {
+        return TuneStep::End(kept);
+    };
     let number = series(spec, records, pair.phase, &pair.changed).pairs() as u64;
     let changed_first = is_drawn(seed, pair.phase, &pair.changed, number / 2) != (number % 2 == 1);
-    TuneStep::Pair(PairPlan { changed_first, ..pair })
+    TuneStep::Pair(PairPlan {
+        changed_first,
+        ..pair
+    })
 }
 
 /// What was found so far, and what is left to measure.
 pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     let pair = |phase, changed: Vec<usize>, base: Vec<usize>| {
-        let next = Some(PairPlan { phase, changed, base, changed_first: false });
-        Outcome { next, kept: Vec::new(), phase }
+        let next = Some(PairPlan {
+            phase,
+            changed,
+            base,
+            changed_first: false,
+        });
+        Outcome {
+            next,
+            kept: Vec::new(),
+            phase,
+        }
     };
     let has_time = |part: f64| elapsed(records) < spec.time().mul_f64(part);
     let mut helped = Vec::new();
-    for candidate in (0..spec.candidates.len()).filter(|candidate| !is_refused(records, *candidate)) {
+    for candidate in (0..spec.candidates.len()).filter(|candidate| !is_refused(records, *candidate))
+    {
         let screening = series(spec, records, TunePhase::Screening, &[candidate]);
         match screening.decision() {
             Some(Decision::Helps) => helped.push(candidate),
-            None if has_time(SCREENING) => return pair(TunePhase::Screening, vec![candidate], helped),
+            None if has_time(SCREENING) => {
+                return pair(TunePhase::Screening, vec![candidate], helped);
+            }
             _ => {}
         }
     }
@@ -51,20 +68,40 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
         match series(spec, records, TunePhase::Confirmation, &[candidate]).decision() {
             Some(Decision::Helps) => kept.push(candidate),
             None if has_time(CONFIRMATION) => {
-                let others = helped.iter().copied().filter(|other| *other != candidate).collect();
+                let others = helped
+                    .iter()
+                    .copied()
+                    .filter(|other| *other != candidate)
+                    .collect();
                 return pair(TunePhase::Confirmation, vec![candidate], others);
             }
             _ => {}
         }
     }
     // A confirmation beside nothing else is the total.
-    let phase = if helped.len() == 1 { TunePhase::Confirmation } else { TunePhase::Total };
+    let phase = if helped.len() == 1 {
+        TunePhase::Confirmation
+    } else {
+        TunePhase::Total
+    };
     let total = series(spec, records, phase, &kept);
     match total.decision() {
-        _ if kept.is_empty() => Outcome { next: None, kept, phase },
-        Some(Decision::Helps) => Outcome { next: None, kept, phase },
+        _ if kept.is_empty() => Outcome {
+            next: None,
+            kept,
+            phase,
+        },
+        Some(Decision::Helps) => Outcome {
+            next: None,
+            kept,
+            phase,
+        },
         None if has_time(1.0) => pair(phase, kept, Vec::new()),
-        _ => Outcome { next: None, kept: Vec::new(), phase },
+        _ => Outcome {
+            next: None,
+            kept: Vec::new(),
+            phase,
+        },
     }
 }
 
@@ -81,9 +118,13 @@ pub(super) fn elapsed(records: &[TuneRecord]) -> Duration {
         TuneRecord::Pair { without, with, .. } => Some([without, with]),
         _ => None,
     });
-    let spans = blocks.flatten().map(|block| (block.before.at_ns, block.after.at_ns));
+    let spans = blocks
+        .flatten()
+        .map(|block| (block.before.at_ns, block.after.at_ns));
     let whole = spans.reduce(|(first, last), (start, end)| (first.min(start), last.max(end)));
-    whole.map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last.saturating_sub(first)))
+    whole.map_or(Duration::ZERO, |(first, last)| {
+        Duration::from_nanos(last.saturating_sub(first))
+    })
 }
 
 /// A coin for each two pairs.

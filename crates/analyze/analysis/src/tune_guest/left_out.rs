@@ -14,7 +14,11 @@ pub(super) enum LeftOut {
     /// What helped in some rounds cannot become significant any more.
     CannotBecomeSignificant,
     /// Where time is short: among the slower half of `all` after so many rounds, with a median ratio of costs.
-    SlowerHalf { rounds: usize, ratio: f64, all: usize },
+    SlowerHalf {
+        rounds: usize,
+        ratio: f64,
+        all: usize,
+    },
     /// It sets otherwise what one that is faster sets.
     Excluded { by: String },
     /// These set it, too.
@@ -35,8 +39,12 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LeftOut::SavesLittle => write!(f, "faster by less than 2 %"),
-            LeftOut::SavesNothing { rounds } => write!(f, "dropped after {rounds} rounds: not faster"),
-            LeftOut::CannotBecomeSignificant => write!(f, "faster in too few rounds to be significant"),
+            LeftOut::SavesNothing { rounds } => {
+                write!(f, "dropped after {rounds} rounds: not faster")
+            }
+            LeftOut::CannotBecomeSignificant => {
+                write!(f, "faster in too few rounds to be significant")
+            }
             LeftOut::SlowerHalf { rounds, ratio, all } => {
                 let ratio = factor(*ratio);
                 write!(
@@ -47,13 +55,21 @@ impl fmt::Display for LeftOut {
             LeftOut::Excluded { by } => write!(f, "mutually exclusive with {by}, which is faster"),
             LeftOut::Contained { beside } => write!(f, "{beside} has it"),
             LeftOut::NoFaster { beside } => write!(f, "no faster beside {beside}"),
-            LeftOut::Undecided { beside } => write!(f, "time limit reached before it was decided beside {beside}"),
+            LeftOut::Undecided { beside } => write!(
+                f,
+                "time limit reached before it was decided beside {beside}"
+            ),
             LeftOut::NotConfirmed { beside: None } => write!(f, "no faster in the confirmation"),
-            LeftOut::NotConfirmed { beside: Some(others) } => {
+            LeftOut::NotConfirmed {
+                beside: Some(others),
+            } => {
                 write!(f, "no faster beside {others} in the confirmation")
             }
             LeftOut::Unmeasurable => write!(f, "the workload did not give this figure"),
-            LeftOut::Harms => write!(f, "each of the first {HARMED_PAIRS} rounds cost over 5 % more"),
+            LeftOut::Harms => write!(
+                f,
+                "each of the first {HARMED_PAIRS} rounds cost over 5 % more"
+            ),
         }
     }
 }

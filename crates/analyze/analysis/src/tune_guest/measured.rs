@@ -26,21 +26,38 @@ impl<'a> Measured<'a> {
     pub fn new(spec: &'a GuestTuneSpec, trials: &'a [TrialRecord]) -> Measured<'a> {
         let mut by: BTreeMap<(u32, &str), Vec<&TrialRecord>> = BTreeMap::new();
         for trial in trials {
-            by.entry((trial.round, trial.variant.as_str())).or_default().push(trial);
+            by.entry((trial.round, trial.variant.as_str()))
+                .or_default()
+                .push(trial);
         }
         let mut rounds_s: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
         for trial in trials {
-            let Ok(started) = trial.started.parse::<jiff::Timestamp>() else { continue };
+            let Ok(started) = trial.started.parse::<jiff::Timestamp>() else {
+                continue;
+            };
             let start = started.as_millisecond() as f64 / 1e3;
             let round = rounds_s.entry(trial.round).or_insert((start, start));
             *round = (round.0.min(start), round.1.max(start + trial.wall_s));
         }
-        let first = rounds_s.values().map(|round| round.0).fold(f64::INFINITY, f64::min);
-        rounds_s.values_mut().for_each(|round| *round = (round.0 - first, round.1 - first));
+        let first = rounds_s
+            .values()
+            .map(|round| round.0)
+            .fold(f64::INFINITY, f64::min);
+        rounds_s
+            .values_mut()
+            .for_each(|round| *round = (round.0 - first, round.1 - first));
         let seconds = rounds_s.values().map(|round| round.1).fold(0.0, f64::max);
         let boots = by.keys().filter(|(round, _)| *round == 0).count().max(1);
-        let boot_s = rounds_s.get(&0).map_or(0.0, |round| (round.1 - round.0) / boots as f64);
-        Measured { spec, trials: by, seconds, boot_s, rounds_s }
+        let boot_s = rounds_s
+            .get(&0)
+            .map_or(0.0, |round| (round.1 - round.0) / boots as f64);
+        Measured {
+            spec,
+            trials: by,
+            seconds,
+            boot_s,
+            rounds_s,
+        }
     }
 
     /// A configuration's figure in a round, the median of its trials; `None` where it was not measured, `Some(None)` where it has
@@ -55,7 +72,11 @@ impl<'a> Measured<'a> {
     fn rounds(&self, number: usize) -> std::ops::Range<u32> {
         let first = self.spec.parts[number].first_round;
         let next = self.spec.parts.get(number + 1).map(|next| next.first_round);
-        let last = self.trials.keys().next_back().map_or(0, |(round, _)| round.saturating_add(1));
+        let last = self
+            .trials
+            .keys()
+            .next_back()
+            .map_or(0, |(round, _)| round.saturating_add(1));
         first..next.unwrap_or(last).min(first.saturating_add(MAX_PAIRS))
     }
 
@@ -67,23 +88,52 @@ impl<'a> Measured<'a> {
         figure: Figure<'_>,
     ) -> Vec<Option<(f64, f64)>> {
         let names = (self.spec.name(without), self.spec.name(with));
-        let has = |part: &GuestTunePart| [without, with].iter().all(|one| part.configurations.iter().any(|c| c == one));
-        let parts = self.spec.parts.iter().enumerate().filter(|(_, part)| of(part) && has(part));
-        let pair = |round| Some(self.value(round, &names.0, figure)?.zip(self.value(round, &names.1, figure)?));
-        parts.flat_map(|(number, _)| self.rounds(number)).filter_map(pair).collect()
+        let has = |part: &GuestTunePart| {
+            [without, with]
+                .iter()
+                .all(|one| part.configurations.iter().any(|c| c == one))
+        };
+        let parts = self
+            .spec
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| of(part) && has(part));
+        let pair = |round| {
+            Some(
+                self.value(round, &names.0, figure)?
+                    .zip(self.value(round, &names.1, figure)?),
+            )
+        };
+        parts
+            .flat_map(|(number, _)| self.rounds(number))
+            .filter_map(pair)
+            .collect()
     }
 
     /// The same by the metric that decides, as logs of ratios of costs; `None` for a round that gave none.
-    fn logs(&self, of: &dyn Fn(&GuestTunePart) -> bool, pair: (&[usize], &[usize])) -> Vec<Option<f64>> {
+    fn logs(
+        &self,
+        of: &dyn Fn(&GuestTunePart) -> bool,
+        pair: (&[usize], &[usize]),
+    ) -> Vec<Option<f64>> {
         let metric = self.spec.metric;
         let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(metric));
-        let log =
-            |(without, with): (f64, f64)| Some(cost(metric, with) - cost(metric, without)).filter(|l| l.is_finite());
-        self.pairs(of, pair, &value).into_iter().map(|pair| pair.and_then(log)).collect()
+        let log = |(without, with): (f64, f64)| {
+            Some(cost(metric, with) - cost(metric, without)).filter(|l| l.is_finite())
+        };
+        self.pairs(of, pair, &value)
+            .into_iter()
+            .map(|pair| pair.and_then(log))
+            .collect()
     }
 
     /// The same, without those rounds.
-    pub fn series(&self, of: &dyn Fn(&GuestTunePart) -> bool, pair: (&[usize], &[usize])) -> Series {
+    pub fn series(
+        &self,
+        of: &dyn Fn(&GuestTunePart) -> bool,
+        pair: (&[usize], &[usize]),
+    ) -> Series {
         let mut series = Series::default();
         for log in self.logs(of, pair) {
             match log {
@@ -101,24 +151,39 @@ impl<'a> Measured<'a> {
 
     /// What a candidate beside `base` cost against `base` alone in each of the first rounds of a screening that were measured, as logs
     /// of ratios; `None` for one that gave no figure.
-    pub fn first_rounds(&self, base: &[usize], candidate: usize, rounds: usize) -> Vec<Option<f64>> {
-        self.logs(&screens, (base, &sorted(base, candidate))).into_iter().take(rounds).collect()
+    pub fn first_rounds(
+        &self,
+        base: &[usize],
+        candidate: usize,
+        rounds: usize,
+    ) -> Vec<Option<f64>> {
+        self.logs(&screens, (base, &sorted(base, candidate)))
+            .into_iter()
+            .take(rounds)
+            .collect()
     }
 
     /// When the screening beside `base` began, s from the first trial's start: now, where it did not.
     pub fn start_s(&self, base: &[usize]) -> f64 {
-        let part = self
-            .spec
-            .parts
-            .iter()
-            .find(|part| screens(part) && part.configurations.first().is_some_and(|first| first == base));
-        part.and_then(|part| self.rounds_s.get(&part.first_round)).map_or(self.seconds, |round| round.0)
+        let part = self.spec.parts.iter().find(|part| {
+            screens(part)
+                && part
+                    .configurations
+                    .first()
+                    .is_some_and(|first| first == base)
+        });
+        part.and_then(|part| self.rounds_s.get(&part.first_round))
+            .map_or(self.seconds, |round| round.0)
     }
 
     /// Why a candidate failed to boot, where it never gave a figure.
     pub fn refused(&self, candidate: usize) -> Option<String> {
         let name = self.spec.name(&[candidate]);
-        let mut of_candidate = self.trials.iter().filter(|((_, variant), _)| *variant == name).flat_map(|(_, all)| all);
+        let mut of_candidate = self
+            .trials
+            .iter()
+            .filter(|((_, variant), _)| *variant == name)
+            .flat_map(|(_, all)| all);
         let first = of_candidate.next()?;
         let any = first.result().is_some() || of_candidate.any(|trial| trial.result().is_some());
         (!any).then(|| first.failure().map(str::to_owned)).flatten()
@@ -133,12 +198,19 @@ pub(super) fn sorted(set: &[usize], one: usize) -> Vec<usize> {
 
 /// Whether a part screens candidates.
 fn screens(part: &GuestTunePart) -> bool {
-    matches!(part.phase, GuestTunePhase::Screening | GuestTunePhase::SecondScreening)
+    matches!(
+        part.phase,
+        GuestTunePhase::Screening | GuestTunePhase::SecondScreening
+    )
 }
 
 /// What a part of a confirmation confirms.
 pub(super) fn confirms(set: &[usize]) -> impl Fn(&GuestTunePart) -> bool + '_ {
     move |part| {
-        part.phase == GuestTunePhase::Confirmation && part.configurations.first().is_some_and(|first| first == set)
+        part.phase == GuestTunePhase::Confirmation
+            && part
+                .configurations
+                .first()
+                .is_some_and(|first| first == set)
     }
 }

@@ -52,38 +52,85 @@ impl<'a> Screening<'a> {
         (base, before): (&'a [usize], &[Vec<usize>]),
         candidates: Vec<usize>,
     ) -> Screening<'a> {
-        let series = candidates.iter().map(|one| (*one, measured.screening(base, *one))).collect();
-        let logs = |one: usize| before.iter().flat_map(move |base| measured.screening(base, one).logs);
-        let earlier = candidates.iter().map(|one| (*one, logs(*one).collect())).collect();
-        Screening { measured, phase, base, candidates, series, earlier }
+        let series = candidates
+            .iter()
+            .map(|one| (*one, measured.screening(base, *one)))
+            .collect();
+        let logs = |one: usize| {
+            before
+                .iter()
+                .flat_map(move |base| measured.screening(base, one).logs)
+        };
+        let earlier = candidates
+            .iter()
+            .map(|one| (*one, logs(*one).collect()))
+            .collect();
+        Screening {
+            measured,
+            phase,
+            base,
+            candidates,
+            series,
+            earlier,
+        }
     }
 
     /// What stands out after the first rounds: of several the one that saves most. What is measured later does not change it.
     pub fn standing(&self) -> Standing {
-        let threshold = if self.base.is_empty() { STANDS_OUT } else { STANDS_OUT_BESIDE };
-        let rounds = |candidate: usize| self.measured.first_rounds(self.base, candidate, STANDING_ROUNDS);
-        let stands = |logs: &[Option<f64>]| logs.iter().all(|log| log.is_some_and(|log| log < threshold));
-        let all = self.candidates.iter().map(|candidate| (*candidate, rounds(*candidate)));
-        let standing: Vec<(usize, Vec<Option<f64>>)> = all.filter(|(_, logs)| stands(logs)).collect();
-        let open: Vec<usize> =
-            standing.iter().filter(|(_, logs)| logs.len() < STANDING_ROUNDS).map(|(one, _)| *one).collect();
+        let threshold = if self.base.is_empty() {
+            STANDS_OUT
+        } else {
+            STANDS_OUT_BESIDE
+        };
+        let rounds = |candidate: usize| {
+            self.measured
+                .first_rounds(self.base, candidate, STANDING_ROUNDS)
+        };
+        let stands = |logs: &[Option<f64>]| {
+            logs.iter()
+                .all(|log| log.is_some_and(|log| log < threshold))
+        };
+        let all = self
+            .candidates
+            .iter()
+            .map(|candidate| (*candidate, rounds(*candidate)));
+        let standing: Vec<(usize, Vec<Option<f64>>)> =
+            all.filter(|(_, logs)| stands(logs)).collect();
+        let open: Vec<usize> = standing
+            .iter()
+            .filter(|(_, logs)| logs.len() < STANDING_ROUNDS)
+            .map(|(one, _)| *one)
+            .collect();
         if !open.is_empty() {
             return Standing::Open(open);
         }
-        let standing: Vec<(usize, Vec<f64>)> =
-            standing.into_iter().map(|(one, logs)| (one, logs.into_iter().flatten().collect())).collect();
+        let standing: Vec<(usize, Vec<f64>)> = standing
+            .into_iter()
+            .map(|(one, logs)| (one, logs.into_iter().flatten().collect()))
+            .collect();
         let median = |logs: &[f64]| crate::estimate(logs.to_vec()).median;
-        let Some((best, of_best)) = standing.iter().min_by(|a, b| median(&a.1).total_cmp(&median(&b.1))) else {
+        let Some((best, of_best)) = standing
+            .iter()
+            .min_by(|a, b| median(&a.1).total_cmp(&median(&b.1)))
+        else {
             return Standing::Nothing;
         };
         // A part of it that saves as much is the simpler change: whether the rest helps is asked beside it.
         let set = |candidate: &usize| &self.measured.spec.candidates[*candidate].set;
         let is_part = |(one, logs): &&(usize, Vec<f64>)| {
             set(one).len() < set(best).len()
-                && set(one).iter().all(|(key, value)| set(best).get(key) == Some(value))
-                && !logs.iter().zip(of_best).all(|(part, whole)| whole - part < STANDS_OUT)
+                && set(one)
+                    .iter()
+                    .all(|(key, value)| set(best).get(key) == Some(value))
+                && !logs
+                    .iter()
+                    .zip(of_best)
+                    .all(|(part, whole)| whole - part < STANDS_OUT)
         };
-        let part = standing.iter().filter(is_part).min_by_key(|(one, _)| set(one).len());
+        let part = standing
+            .iter()
+            .filter(is_part)
+            .min_by_key(|(one, _)| set(one).len());
         Standing::Out(part.map_or(*best, |(one, _)| *one))
     }
 
@@ -93,14 +140,18 @@ impl<'a> Screening<'a> {
         let (mut open, mut helped): (Vec<usize>, Vec<(usize, f64)>) = Default::default();
         for (&candidate, series) in &self.series {
             let why = match series.decision() {
-                Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => LeftOut::SavesLittle,
+                Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => {
+                    LeftOut::SavesLittle
+                }
                 Some(Decision::Helps) => {
                     helped.push((candidate, series.median()));
                     continue;
                 }
                 Some(_) => continue,
                 None if dropped.contains_key(&candidate) => dropped[&candidate].clone(),
-                None if is_hopeless(series) => LeftOut::SavesNothing { rounds: HOPELESS_ROUNDS },
+                None if is_hopeless(series) => LeftOut::SavesNothing {
+                    rounds: HOPELESS_ROUNDS,
+                },
                 None if !series.can_help() => LeftOut::CannotBecomeSignificant,
                 None => {
                     open.push(candidate);
@@ -123,9 +174,14 @@ impl<'a> Screening<'a> {
             outcome.is_out_of_time = true;
             return;
         }
-        let with = open.into_iter().map(|candidate| sorted(self.base, candidate));
+        let with = open
+            .into_iter()
+            .map(|candidate| sorted(self.base, candidate));
         let configurations = [self.base.to_vec()].into_iter().chain(with).collect();
-        outcome.next = Some(GuestTuneStep { phase: self.phase, configurations });
+        outcome.next = Some(GuestTuneStep {
+            phase: self.phase,
+            configurations,
+        });
     }
 
     /// The candidates that are dropped early, with the reason: half each time, by their costs after so many rounds.
@@ -141,9 +197,16 @@ impl<'a> Screening<'a> {
             true => self.series[one].logs.clone(),
             false => [&self.earlier[one][..], &self.series[one].logs].concat(),
         };
-        let mut left: Vec<(usize, Vec<f64>)> = self.candidates.iter().map(|one| (*one, logs(one))).collect();
+        let mut left: Vec<(usize, Vec<f64>)> = self
+            .candidates
+            .iter()
+            .map(|one| (*one, logs(one)))
+            .collect();
         for rounds in HALVINGS {
-            if left.iter().any(|(one, logs)| logs.len() < rounds && self.series[one].decision().is_none()) {
+            if left
+                .iter()
+                .any(|(one, logs)| logs.len() < rounds && self.series[one].decision().is_none())
+            {
                 break;
             }
             let rank = |logs: &[f64]| match logs.get(..rounds) {
@@ -153,11 +216,16 @@ impl<'a> Screening<'a> {
             left.sort_by(|a, b| rank(&a.1).total_cmp(&rank(&b.1)));
             let all = left.len();
             let last = left.split_off(all.div_ceil(2));
-            dropped.extend(
-                last.into_iter().map(|(candidate, logs)| {
-                    (candidate, LeftOut::SlowerHalf { rounds, ratio: rank(&logs).exp(), all })
-                }),
-            );
+            dropped.extend(last.into_iter().map(|(candidate, logs)| {
+                (
+                    candidate,
+                    LeftOut::SlowerHalf {
+                        rounds,
+                        ratio: rank(&logs).exp(),
+                        all,
+                    },
+                )
+            }));
         }
         dropped
     }
@@ -166,7 +234,8 @@ impl<'a> Screening<'a> {
     pub fn has_time(&self, until_s: f64) -> bool {
         let arms = |halvings: u32| self.candidates.len().div_ceil(1 << halvings) + 1;
         let [first, second] = HALVINGS;
-        let boots = arms(0) * first + arms(1) * (second - first) + arms(2) * (ROUNDS as usize - second);
+        let boots =
+            arms(0) * first + arms(1) * (second - first) + arms(2) * (ROUNDS as usize - second);
         self.measured.start_s(self.base) + self.measured.boot_s * boots as f64 <= until_s
     }
 }
@@ -174,7 +243,10 @@ impl<'a> Screening<'a> {
 /// Whether one of those that helped seems to help beside others as well, which the confirmation will test; `None` where another round is
 /// to be measured.
 pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
-    let stands = series.logs.get(..STANDING_ROUNDS).is_some_and(|first| first.iter().all(|log| *log < STANDS_OUT));
+    let stands = series
+        .logs
+        .get(..STANDING_ROUNDS)
+        .is_some_and(|first| first.iter().all(|log| *log < STANDS_OUT));
     match () {
         () if stands => Some(Decision::Helps),
         () if is_hopeless(series) => Some(Decision::Undecided),
@@ -184,5 +256,8 @@ pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
 
 /// Whether the first rounds say that no more of them are worth their time.
 fn is_hopeless(series: &Series) -> bool {
-    series.logs.get(..HOPELESS_ROUNDS).is_some_and(|first| crate::estimate(first.to_vec()).median >= 0.0)
+    series
+        .logs
+        .get(..HOPELESS_ROUNDS)
+        .is_some_and(|first| crate::estimate(first.to_vec()).median >= 0.0)
 }

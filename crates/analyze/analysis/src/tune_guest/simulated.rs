@@ -8,8 +8,9 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    GuestCandidate, GuestTune, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneSpec, Machine, Measure,
-    Metric, Plan, Study, TrialRecord, TuneVerdict, Variant, WorkloadName, WorkloadSpec,
+    GuestCandidate, GuestTune, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneSpec,
+    Machine, Measure, Metric, Plan, Study, TrialRecord, TuneVerdict, Variant, WorkloadName,
+    WorkloadSpec,
 };
 
 const DUDS: usize = 12;
@@ -20,7 +21,11 @@ pub(super) fn noise(random: &mut Rng, seconds: f64, has_variance: bool) -> f64 {
     if !has_variance {
         return (1.0 + 0.03 * ((1.0 - random.f64()).powf(-1.0 / 1.2) - 1.0)).ln();
     }
-    let tail = if random.f64() < 0.1 { random.f64() * 0.5 } else { 0.0 };
+    let tail = if random.f64() < 0.1 {
+        random.f64() * 0.5
+    } else {
+        0.0
+    };
     0.05 * normal(random) + tail + 0.03 * seconds / 60.0
 }
 
@@ -41,10 +46,20 @@ pub(super) fn plan(candidates: usize, budget_s: u32) -> Plan {
         job_notes: Vec::new(),
         parts: Vec::new(),
     };
-    let variants = vec![Variant { name: GuestTuneSpec::BASELINE.to_owned(), ..Variant::default() }];
-    let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command: None });
+    let variants = vec![Variant {
+        name: GuestTuneSpec::BASELINE.to_owned(),
+        ..Variant::default()
+    }];
+    let study = Study::TuneGuest(GuestTune {
+        spec: Box::new(spec),
+        command: None,
+    });
     let workloads = vec![WorkloadSpec::new(WorkloadName::Disk)];
-    Plan { variants, study, ..Plan::new("tune", 1, vec![Machine::TCG], workloads) }
+    Plan {
+        variants,
+        study,
+        ..Plan::new("tune", 1, vec![Machine::TCG], workloads)
+    }
 }
 
 /// The log of the noise of the next boot, which begins after so many seconds.
@@ -55,7 +70,13 @@ pub(super) type Factor<'a> = &'a dyn Fn(&[usize]) -> f64;
 
 /// A tuning whose candidates multiply the cost by these factors; a boot takes so many seconds.
 fn tuned(plan: Plan, factors: &[f64], boot_s: f64, seed: u64) -> (Plan, GuestTuneFindings) {
-    tuned_with(plan, &product(factors), boot_s, seed, &mut |random, seconds| noise(random, seconds, seed % 2 == 0))
+    tuned_with(
+        plan,
+        &product(factors),
+        boot_s,
+        seed,
+        &mut |random, seconds| noise(random, seconds, seed % 2 == 0),
+    )
 }
 
 /// Candidates each of which has the same effect whatever else is on.
@@ -81,8 +102,13 @@ pub(super) fn tuned_with(
             for on in boots {
                 let cost = factor(&on) * noise(&mut random, seconds).exp();
                 let mut result = result(WorkloadSpec::new(WorkloadName::Disk));
-                result.measures.push(Measure { metric: Metric::DiskRate, value: 1e4 / cost });
-                let started = jiff::Timestamp::from_millisecond((seconds * 1e3) as i64).unwrap().to_string();
+                result.measures.push(Measure {
+                    metric: Metric::DiskRate,
+                    value: 1e4 / cost,
+                });
+                let started = jiff::Timestamp::from_millisecond((seconds * 1e3) as i64)
+                    .unwrap()
+                    .to_string();
                 let variant = plan.guest_tune().unwrap().name(&on);
                 let number = trials.len() as u32;
                 let trial = TrialRecord {
@@ -105,7 +131,10 @@ pub(super) fn tuned_with(
     }
     plan.check().unwrap();
     let found = tune_guest(&plan, &trials).unwrap();
-    assert_eq!((found.rounds, u64::from(found.boots)), (rounds, plan.trials()));
+    assert_eq!(
+        (found.rounds, u64::from(found.boots)),
+        (rounds, plan.trials())
+    );
     (plan, found)
 }
 
@@ -121,9 +150,14 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_and_the_interva
     for (without_effect, boot_s) in [(DUDS, 2.0), (6, 8.0)] {
         let none = vec![1.0; without_effect];
         let duds = (0..runs)
-            .filter(|seed| !kept(&tuned(plan(without_effect, 900), &none, boot_s, *seed).1).is_empty())
+            .filter(|seed| {
+                !kept(&tuned(plan(without_effect, 900), &none, boot_s, *seed).1).is_empty()
+            })
             .count();
-        assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} without a real one");
+        assert!(
+            duds * 100 <= 5 * runs as usize,
+            "{duds} of {runs} without a real one"
+        );
         let factors = [&none[..], &[0.7, 0.8]].concat();
         let (mut duds, mut found, mut have_gain, mut together) = (0, 0, 0, 0);
         for seed in 0..runs {
@@ -133,14 +167,33 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_and_the_interva
             together += usize::from(kept == [without_effect, without_effect + 1]);
             for number in kept.iter().filter(|number| **number >= without_effect) {
                 found += 1;
-                let interval = findings.candidates[*number].confirmation.unwrap().ratio.interval.unwrap();
-                have_gain += usize::from((interval.low..=interval.high).contains(&factors[*number]));
+                let interval = findings.candidates[*number]
+                    .confirmation
+                    .unwrap()
+                    .ratio
+                    .interval
+                    .unwrap();
+                have_gain +=
+                    usize::from((interval.low..=interval.high).contains(&factors[*number]));
             }
         }
-        assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} beside real ones");
-        assert!(found * 100 >= 90 * 2 * runs as usize, "{found} of {} found at {boot_s} s a boot", 2 * runs);
-        assert!(together * 100 >= 85 * runs as usize, "{together} of {runs} found both");
-        assert!(have_gain * 100 >= 95 * found, "{have_gain} of {found} intervals have the gain");
+        assert!(
+            duds * 100 <= 5 * runs as usize,
+            "{duds} of {runs} beside real ones"
+        );
+        assert!(
+            found * 100 >= 90 * 2 * runs as usize,
+            "{found} of {} found at {boot_s} s a boot",
+            2 * runs
+        );
+        assert!(
+            together * 100 >= 85 * runs as usize,
+            "{together} of {runs} found both"
+        );
+        assert!(
+            have_gain * 100 >= 95 * found,
+            "{have_gain} of {found} intervals have the gain"
+        );
     }
 }
 
@@ -168,7 +221,11 @@ pub(super) fn recorded() -> Vec<Vec<f64>> {
 fn masked(on: &[usize]) -> f64 {
     let has = |number: usize| on.contains(&(DUDS + number));
     let factors = [(has(0), 0.25), (has(1), 0.6), (has(0) && has(2), 0.5)];
-    factors.iter().filter(|(is_on, _)| *is_on).map(|(_, factor)| factor).product()
+    factors
+        .iter()
+        .filter(|(is_on, _)| *is_on)
+        .map(|(_, factor)| factor)
+        .product()
 }
 
 /// So many tunings on each recording, of changes without any effect beside those that have one. A tuning begins at a random boot of the
@@ -190,12 +247,22 @@ fn replay(runs: u64) {
         for number in kept.iter().copied() {
             kept_ones += 1;
             let gain = masked(&kept) / masked(&without(&kept, number));
-            let interval = found.candidates[number].confirmation.unwrap().ratio.interval.unwrap();
+            let interval = found.candidates[number]
+                .confirmation
+                .unwrap()
+                .ratio
+                .interval
+                .unwrap();
             have_gain += usize::from((interval.low..=interval.high).contains(&gain));
             // Once more, with it and without.
             let ratio = |_| {
                 let (first, second) = (noise(&mut random, 0.0), noise(&mut random, 0.0));
-                gain.ln() + if random.bool() { first - second } else { second - first }
+                gain.ln()
+                    + if random.bool() {
+                        first - second
+                    } else {
+                        second - first
+                    }
             };
             better += usize::from(crate::estimate((0..15).map(ratio).collect()).median < 0.0);
         }
@@ -207,8 +274,14 @@ fn replay(runs: u64) {
     );
     assert!(duds * 100 <= 5 * all, "{duds} of {all}");
     assert!(kept_ones >= all, "{kept_ones} kept in {all}");
-    assert!(better * 100 >= 95 * kept_ones, "{better} of {kept_ones} are better again");
-    assert!(have_gain * 100 >= 95 * kept_ones, "{have_gain} of {kept_ones} intervals have the gain");
+    assert!(
+        better * 100 >= 95 * kept_ones,
+        "{better} of {kept_ones} are better again"
+    );
+    assert!(
+        have_gain * 100 >= 95 * kept_ones,
+        "{have_gain} of {kept_ones} intervals have the gain"
+    );
 }
 
 #[test]
@@ -230,19 +303,40 @@ fn one_that_stands_out_is_kept_before_the_others_are_screened_to_the_end() {
         let (plan, found) = tuned(plan(factors.len(), 900), &factors, 2.0, seed);
         assert!(kept(&found).contains(&DUDS), "{:#?}", found.candidates);
         let parts = &plan.guest_tune().unwrap().parts;
-        let confirmation = parts.iter().position(|part| part.phase == GuestTunePhase::Confirmation).unwrap();
+        let confirmation = parts
+            .iter()
+            .position(|part| part.phase == GuestTunePhase::Confirmation)
+            .unwrap();
         let (before, confirmation) = (&parts[..confirmation], &parts[confirmation]);
         assert_eq!(confirmation.configurations, [vec![DUDS], Vec::new()]);
         // All once, then those that saved enough for it.
-        assert_eq!(before.iter().map(|part| part.rounds).sum::<u32>(), 3, "{parts:?}");
+        assert_eq!(
+            before.iter().map(|part| part.rounds).sum::<u32>(),
+            3,
+            "{parts:?}"
+        );
         assert_eq!(before[0].configurations.len(), 14, "{parts:?}");
-        assert!(before[1..].iter().all(|part| part.configurations.len() < 14), "{parts:?}");
+        assert!(
+            before[1..]
+                .iter()
+                .all(|part| part.configurations.len() < 14),
+            "{parts:?}"
+        );
         // The others are screened beside it.
         let is_late = |part: &&GuestTunePart| part.first_round > confirmation.first_round;
-        let mut screening = parts.iter().filter(is_late).filter(|part| part.phase == GuestTunePhase::Screening);
-        assert!(screening.all(|part| part.configurations[0].contains(&DUDS)), "{parts:?}");
+        let mut screening = parts
+            .iter()
+            .filter(is_late)
+            .filter(|part| part.phase == GuestTunePhase::Screening);
+        assert!(
+            screening.all(|part| part.configurations[0].contains(&DUDS)),
+            "{parts:?}"
+        );
         let screening = found.candidates[DUDS].screening.unwrap();
-        assert!(screening.rounds == 3 && screening.ratio.median < 0.9, "{screening:?}");
+        assert!(
+            screening.rounds == 3 && screening.ratio.median < 0.9,
+            "{screening:?}"
+        );
     }
 }
 
@@ -250,7 +344,12 @@ fn one_that_stands_out_is_kept_before_the_others_are_screened_to_the_end() {
 fn what_excludes_or_contains_another_is_not_kept_beside_it() {
     let mut plan = plan(4, 900);
     if let Study::TuneGuest(tune) = &mut plan.study {
-        let set = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let set = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
+        };
         tune.spec.candidates[0].set = set(&[("cache", "none")]);
         tune.spec.candidates[1].set = set(&[("cache", "none"), ("aio", "native")]);
         tune.spec.candidates[2].set = set(&[("aio", "io_uring")]);
@@ -263,11 +362,26 @@ fn what_excludes_or_contains_another_is_not_kept_beside_it() {
     assert!(why(0).contains("x1=on has it"), "{}", why(0));
     assert!(why(2).contains("exclusive with x1=on"), "{}", why(2));
     assert_ne!(found.candidates[3].verdict, TuneVerdict::Keep);
-    assert_eq!((found.tuned["aio"].as_str(), found.tuned["cache"].as_str()), ("native", "none"));
+    assert_eq!(
+        (found.tuned["aio"].as_str(), found.tuned["cache"].as_str()),
+        ("native", "none")
+    );
     let (before, after) = (found.before.unwrap(), found.after.unwrap());
-    assert!(after > before * 1.15 && found.ended.is_none(), "{before} {after}");
-    let phases: Vec<GuestTunePhase> = plan.guest_tune().unwrap().parts.iter().map(|part| part.phase).collect();
-    assert!(!phases.contains(&GuestTunePhase::Combination) && phases.last() == Some(&GuestTunePhase::Confirmation));
+    assert!(
+        after > before * 1.15 && found.ended.is_none(),
+        "{before} {after}"
+    );
+    let phases: Vec<GuestTunePhase> = plan
+        .guest_tune()
+        .unwrap()
+        .parts
+        .iter()
+        .map(|part| part.phase)
+        .collect();
+    assert!(
+        !phases.contains(&GuestTunePhase::Combination)
+            && phases.last() == Some(&GuestTunePhase::Confirmation)
+    );
 }
 
 #[test]
@@ -280,11 +394,25 @@ fn a_budget_ends_it_and_says_so_and_a_candidate_that_fails_to_boot_is_refused() 
     let error = "QEMU ended: no io_uring".to_owned();
     let bad = TrialRecord {
         variant: "x0=on".to_owned(),
-        outcome: vmtax_model::Outcome::Failed { error: error.clone() },
+        outcome: vmtax_model::Outcome::Failed {
+            error: error.clone(),
+        },
         ..good.clone()
     };
-    let trials = [TrialRecord { variant: GuestTuneSpec::BASELINE.to_owned(), ..good }, bad];
+    let trials = [
+        TrialRecord {
+            variant: GuestTuneSpec::BASELINE.to_owned(),
+            ..good
+        },
+        bad,
+    ];
     assert_eq!(next_guest_step(&plan, &trials), None);
     let found = tune_guest(&plan, &trials).unwrap();
-    assert_eq!((found.candidates[0].verdict, found.candidates[0].why.as_ref()), (TuneVerdict::Refused, Some(&error)));
+    assert_eq!(
+        (
+            found.candidates[0].verdict,
+            found.candidates[0].why.as_ref()
+        ),
+        (TuneVerdict::Refused, Some(&error))
+    );
 }

@@ -19,8 +19,18 @@ const DISK: [(&str, &[(&str, &str)]); 7] = [
 fn disk(on: &[usize]) -> f64 {
     let has = |number: usize| on.contains(&number);
     let cached = has(0) || has(1) || has(2);
-    let factors = [(has(0), 0.5), (has(1) || has(2), 0.6), (has(2), 0.9), (has(3), 0.5), (has(6) && cached, 0.63)];
-    factors.iter().filter(|(is_on, _)| *is_on).map(|(_, factor)| factor).product()
+    let factors = [
+        (has(0), 0.5),
+        (has(1) || has(2), 0.6),
+        (has(2), 0.9),
+        (has(3), 0.5),
+        (has(6) && cached, 0.63),
+    ];
+    factors
+        .iter()
+        .filter(|(is_on, _)| *is_on)
+        .map(|(_, factor)| factor)
+        .product()
 }
 
 fn disk_plan() -> Plan {
@@ -28,7 +38,10 @@ fn disk_plan() -> Plan {
     if let Study::TuneGuest(tune) = &mut plan.study {
         for (candidate, (name, set)) in tune.spec.candidates.iter_mut().zip(DISK) {
             candidate.name = name.to_owned();
-            candidate.set = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            candidate.set = set
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect();
         }
     }
     plan
@@ -46,8 +59,14 @@ fn a_change_that_another_masks_is_found_in_fewer_boots_than_two_tunings_take() {
             best += usize::from(kept(&found) == [0, 3, 6]);
         }
         println!("{boots} boots in {runs} tunings, {best} found the best of all");
-        assert!(best * 100 >= 85 * runs as usize, "{best} of {runs} found the best");
-        assert!(u64::from(boots) <= 125 * runs, "{boots} boots in {runs} tunings");
+        assert!(
+            best * 100 >= 85 * runs as usize,
+            "{best} of {runs} found the best"
+        );
+        assert!(
+            u64::from(boots) <= 125 * runs,
+            "{boots} boots in {runs} tunings"
+        );
     }
 }
 
@@ -69,19 +88,36 @@ fn what_all_that_helps_masked_is_found_by_the_second_screening() {
         let kept = kept(&found);
         duds += usize::from(kept.iter().any(|number| *number > 2));
         let parts = &plan.guest_tune().unwrap().parts;
-        let second = parts.iter().position(|part| part.phase == GuestTunePhase::SecondScreening);
+        let second = parts
+            .iter()
+            .position(|part| part.phase == GuestTunePhase::SecondScreening);
         assert_eq!(second.is_some(), found.second_screening.is_some());
-        let Some(second) = found.second_screening.filter(|second| second.beside == "x0=on + x1=on") else { continue };
+        let Some(second) = found
+            .second_screening
+            .filter(|second| second.beside == "x0=on + x1=on")
+        else {
+            continue;
+        };
         again += 1;
-        assert!(second.candidates.contains(&"x2=on".to_owned()) && second.candidates.len() <= 6, "{second:?}");
+        assert!(
+            second.candidates.contains(&"x2=on".to_owned()) && second.candidates.len() <= 6,
+            "{second:?}"
+        );
         // Cheap: six candidates take two rounds, three of them two more, two or one of these decide.
         assert!(second.boots <= 60, "{second:?}");
         if kept == [0, 1, 2] {
             found_again += 1;
-            assert_eq!(found.candidates[2].beside.as_deref(), Some("x0=on + x1=on"), "{:?}", found.candidates[2]);
+            assert_eq!(
+                found.candidates[2].beside.as_deref(),
+                Some("x0=on + x1=on"),
+                "{:?}",
+                found.candidates[2]
+            );
         }
     }
-    println!("{again} of {runs} had a second screening, {found_again} found it, {duds} kept one without effect");
+    println!(
+        "{again} of {runs} had a second screening, {found_again} found it, {duds} kept one without effect"
+    );
     assert!(again * 100 >= 60 * runs as usize, "{again} of {runs}");
     assert!(found_again * 100 >= 90 * again, "{found_again} of {again}");
     assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs}");

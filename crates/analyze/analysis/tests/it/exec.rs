@@ -6,7 +6,12 @@ use vmtax_model::*;
 
 fn plan(rounds: u32) -> Plan {
     let machines = vec![Machine::NATIVE, Machine::TCG];
-    let mut plan = Plan::new("exec-x", rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)]);
+    let mut plan = Plan::new(
+        "exec-x",
+        rounds,
+        machines,
+        vec![WorkloadSpec::new(WorkloadName::Exec)],
+    );
     plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["x".into()], "/".into())));
     plan
 }
@@ -14,7 +19,11 @@ fn plan(rounds: u32) -> Plan {
 /// Wall, user and kernel seconds, and how it ended.
 fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialRecord {
     let metrics = [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem];
-    let measures = metrics.into_iter().zip(seconds).map(|(metric, value)| Measure { metric, value }).collect();
+    let measures = metrics
+        .into_iter()
+        .zip(seconds)
+        .map(|(metric, value)| Measure { metric, value })
+        .collect();
     let guest = machine.is_guest();
     let execution = Execution {
         status,
@@ -24,14 +33,30 @@ fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialR
         stolen_s: guest.then_some(0.0),
         printed: vec![],
     };
-    let timer = Timer { source: TimerSource::ClockGettime, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: None };
+    let timer = Timer {
+        source: TimerSource::ClockGettime,
+        mhz: 1000.0,
+        error: 0.0,
+        pair_ns: 0.0,
+        reason: None,
+    };
     let exec = testing::result(WorkloadSpec::new(WorkloadName::Exec));
-    let result = TrialResult { measures, total_s: seconds[0], timer, ..exec };
+    let result = TrialResult {
+        measures,
+        total_s: seconds[0],
+        timer,
+        ..exec
+    };
     TrialRecord {
         number: round,
         round,
         wall_s: seconds[0] + 0.5,
-        cpu_seconds: guest.then_some(CpuSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
+        cpu_seconds: guest.then_some(CpuSeconds {
+            guest: 3.0,
+            qemu: 0.4,
+            ready: 1.0,
+            server: Some(0.3),
+        }),
         execution: Some(execution),
         ..testing::done(machine, result)
     }
@@ -43,18 +68,36 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
         .flat_map(|round| {
             let more = 0.1 * f64::from(round);
             let native = trial(Machine::NATIVE, round, [1.0 + more, 0.6, 0.3], 0);
-            [native, trial(Machine::TCG, round, [6.0 + more, 2.0, 1.0], 0)]
+            [
+                native,
+                trial(Machine::TCG, round, [6.0 + more, 2.0, 1.0], 0),
+            ]
         })
         .collect();
     let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
     let breakdown = &found.breakdowns[0];
     let sum: f64 = breakdown.rows.iter().map(|row| row.machine_s).sum();
-    assert!((sum + breakdown.unexplained_s - breakdown.machine_s).abs() < 1e-9, "{breakdown:?}");
-    assert!((breakdown.machine_s - 6.25).abs() < 1e-9 && (breakdown.native_s.unwrap() - 1.25).abs() < 1e-9);
+    assert!(
+        (sum + breakdown.unexplained_s - breakdown.machine_s).abs() < 1e-9,
+        "{breakdown:?}"
+    );
+    assert!(
+        (breakdown.machine_s - 6.25).abs() < 1e-9
+            && (breakdown.native_s.unwrap() - 1.25).abs() < 1e-9
+    );
     // The window was 10 ms longer than the command.
-    assert!((breakdown.unexplained_s + 0.01).abs() < 1e-9, "{breakdown:?}");
+    assert!(
+        (breakdown.unexplained_s + 0.01).abs() < 1e-9,
+        "{breakdown:?}"
+    );
     let of = |part| breakdown.rows.iter().find(|row| row.part == part).unwrap();
-    let close = |part, expected: f64| assert!((of(part).machine_s - expected).abs() < 1e-9, "{:?}", of(part));
+    let close = |part, expected: f64| {
+        assert!(
+            (of(part).machine_s - expected).abs() < 1e-9,
+            "{:?}",
+            of(part)
+        )
+    };
     // Of four seconds that the CPU was wanted, three ran.
     close(Part::User, 1.5);
     close(Part::Kernel, 0.75);
@@ -66,45 +109,90 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
     assert!((of(Part::Waiting).native_s.unwrap() - 0.35).abs() < 1e-9);
     assert_eq!((found.status(), found.differs()), (Some(0), false));
     // The wall time's overhead is paired as any metric's, and no timer is complained of.
-    let wall = found.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall).unwrap();
-    assert_eq!(wall.machines[1].overhead.as_ref().unwrap().verdict, Verdict::Slower);
-    assert!(!found.overheads.warnings.iter().any(|w| matches!(w, Warning::NoTsc { .. })));
+    let wall = found
+        .overheads
+        .rows
+        .iter()
+        .find(|row| row.metric == Metric::ExecWall)
+        .unwrap();
+    assert_eq!(
+        wall.machines[1].overhead.as_ref().unwrap().verdict,
+        Verdict::Slower
+    );
+    assert!(
+        !found
+            .overheads
+            .warnings
+            .iter()
+            .any(|w| matches!(w, Warning::NoTsc { .. }))
+    );
 }
 
 #[test]
 fn what_a_command_prints_is_paired_as_metrics_are() {
-    let named =
-        |name: &str, better, value| Printed { of: "t".into(), name: name.into(), unit: Unit::PerSecond, better, value };
+    let named = |name: &str, better, value| Printed {
+        of: "t".into(),
+        name: name.into(),
+        unit: Unit::PerSecond,
+        better,
+        value,
+    };
     let all = |machine: Machine, round: u32| {
-        let (rate, other) = if machine.is_guest() { (50.0, 3.0) } else { (100.0, 1.0) };
+        let (rate, other) = if machine.is_guest() {
+            (50.0, 3.0)
+        } else {
+            (100.0, 1.0)
+        };
         // Each round of the host is another.
         let drift = 1.0 + f64::from(round);
         let mut trial = trial(machine, round, [1.0, 0.5, 0.1], 0);
-        trial.execution.as_mut().unwrap().printed =
-            vec![named("rate", Some(Better::Higher), rate * drift), named("other", None, other * drift)];
+        trial.execution.as_mut().unwrap().printed = vec![
+            named("rate", Some(Better::Higher), rate * drift),
+            named("other", None, other * drift),
+        ];
         trial
     };
-    let trials: Vec<TrialRecord> =
-        (0..6).flat_map(|round| [Machine::NATIVE, Machine::TCG].map(|machine| all(machine, round))).collect();
+    let trials: Vec<TrialRecord> = (0..6)
+        .flat_map(|round| [Machine::NATIVE, Machine::TCG].map(|machine| all(machine, round)))
+        .collect();
     let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
     let overhead = |row: &PrintedRow| row.machines[1].overhead.unwrap();
-    let [rate, other] = found.printed.as_slice() else { panic!("{:?}", found.printed) };
-    assert_eq!((overhead(rate).ratio.median, overhead(rate).verdict, overhead(rate).rounds), (2.0, Verdict::Slower, 6));
-    assert_eq!((overhead(other).ratio.median, overhead(other).verdict), (3.0, Verdict::Differs));
+    let [rate, other] = found.printed.as_slice() else {
+        panic!("{:?}", found.printed)
+    };
+    assert_eq!(
+        (
+            overhead(rate).ratio.median,
+            overhead(rate).verdict,
+            overhead(rate).rounds
+        ),
+        (2.0, Verdict::Slower, 6)
+    );
+    assert_eq!(
+        (overhead(other).ratio.median, overhead(other).verdict),
+        (3.0, Verdict::Differs)
+    );
     assert_eq!(rate.machines[0].spread.as_ref().unwrap().values.len(), 6);
     // What one round alone printed has no pair.
     let mut fewer = trials.clone();
     for trial in fewer.iter_mut().filter(|t| t.machine.is_guest()) {
         trial.execution.as_mut().unwrap().printed.truncate(1);
     }
-    assert_eq!(exec(&plan(6), &host(KvmClass::Absent), &fewer).printed[1].machines[1].overhead, None);
+    assert_eq!(
+        exec(&plan(6), &host(KvmClass::Absent), &fewer).printed[1].machines[1].overhead,
+        None
+    );
 }
 
 #[test]
 fn a_guest_without_accounts_has_no_breakdown_and_ends_are_told_apart() {
     let mut failed = trial(Machine::TCG, 0, [1.0, 0.5, 0.1], 137);
     failed.cpu_seconds = None;
-    let found = exec(&plan(1), &host(KvmClass::Absent), &[trial(Machine::NATIVE, 0, [1.0, 0.5, 0.1], 0), failed]);
+    let found = exec(
+        &plan(1),
+        &host(KvmClass::Absent),
+        &[trial(Machine::NATIVE, 0, [1.0, 0.5, 0.1], 0), failed],
+    );
     assert!(found.breakdowns.is_empty());
     assert_eq!((found.status(), found.differs()), (Some(137), true));
 }

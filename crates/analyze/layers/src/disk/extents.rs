@@ -18,11 +18,16 @@ impl Extents {
     pub fn in_file(&self, range: Mark) -> impl Iterator<Item = Mark> + '_ {
         let offset = range.offset.unwrap_or(0);
         let end = offset.saturating_add(range.bytes);
-        let first = self.0.partition_point(|e| e.device.saturating_add(e.length) <= offset);
-        self.0[first..].iter().take_while(move |e| e.device < end).map(move |e| {
-            let from = offset.max(e.device);
-            let to = end.min(e.device.saturating_add(e.length));
-            Mark::range(e.file.saturating_add(from - e.device), to - from)
-        })
+        let first = self
+            .0
+            .partition_point(|e| e.device.saturating_add(e.length) <= offset);
+        self.0[first..]
+            .iter()
+            .take_while(move |e| e.device < end)
+            .map(move |e| {
+                let from = offset.max(e.device);
+                let to = end.min(e.device.saturating_add(e.length));
+                Mark::range(e.file.saturating_add(from - e.device), to - from)
+            })
     }
 }

@@ -26,27 +26,58 @@ impl Follow<'_> {
         let mut path = RequestPath::new();
         match self.params.view {
             View::Kernel => {
-                path.set(Checkpoint::GuestIssue, part.issue.at, PassedBy::Guest(part.issue));
-                path.set(Checkpoint::GuestComplete, part.complete.at, PassedBy::Guest(part.complete));
+                path.set(
+                    Checkpoint::GuestIssue,
+                    part.issue.at,
+                    PassedBy::Guest(part.issue),
+                );
+                path.set(
+                    Checkpoint::GuestComplete,
+                    part.complete.at,
+                    PassedBy::Guest(part.complete),
+                );
             }
             View::Driver => {
-                path.set(Checkpoint::GuestNotify, part.issue.at, PassedBy::Guest(part.issue));
-                path.set(Checkpoint::GuestComplete, part.complete.at, PassedBy::Guest(part.complete));
+                path.set(
+                    Checkpoint::GuestNotify,
+                    part.issue.at,
+                    PassedBy::Guest(part.issue),
+                );
+                path.set(
+                    Checkpoint::GuestComplete,
+                    part.complete.at,
+                    PassedBy::Guest(part.complete),
+                );
             }
             View::Blind | View::Host => {}
         }
         let popped = self.popped(part)?;
         let pushed = self.pushed(part, popped)?;
-        let submit = self.identified(Checkpoint::QemuSubmit, part, |p| p.mark.covers(part.offset))?;
-        let taken = [(Checkpoint::QemuPop, popped), (Checkpoint::QemuSubmit, submit), (Checkpoint::QemuPush, pushed)];
+        let submit =
+            self.identified(Checkpoint::QemuSubmit, part, |p| p.mark.covers(part.offset))?;
+        let taken = [
+            (Checkpoint::QemuPop, popped),
+            (Checkpoint::QemuSubmit, submit),
+            (Checkpoint::QemuPush, pushed),
+        ];
         for (checkpoint, found) in taken {
-            found.into_iter().for_each(|(at, passing)| path.set(checkpoint, at, PassedBy::Thread(passing.tid)));
+            found
+                .into_iter()
+                .for_each(|(at, passing)| path.set(checkpoint, at, PassedBy::Thread(passing.tid)));
         }
         self.device(part, &mut path)?;
         self.call(part, &mut path, submit.map(|(_, s)| s));
         self.down(part, &mut path);
-        self.up(part, &mut path, pushed.and_then(|(_, push)| push.mark.queue));
-        if path.in_order(self.params.bound) { Ok(path) } else { Err(Violation) }
+        self.up(
+            part,
+            &mut path,
+            pushed.and_then(|(_, push)| push.mark.queue),
+        );
+        if path.in_order(self.params.bound) {
+            Ok(path)
+        } else {
+            Err(Violation)
+        }
     }
 
     /// The request's pop. Where the probe does not tell, and there is one request at a time: the first of its queue.
@@ -57,19 +88,33 @@ impl Follow<'_> {
             return Ok(popped);
         }
         let pushed = self.identified(Checkpoint::QemuPush, part, named)?;
-        let Some(queue) = pushed.and_then(|(_, push)| push.mark.queue) else { return Ok(None) };
-        self.identified(Checkpoint::QemuPop, part, |p| p.mark.offset.is_none() && p.mark.queue == Some(queue))
+        let Some(queue) = pushed.and_then(|(_, push)| push.mark.queue) else {
+            return Ok(None);
+        };
+        self.identified(Checkpoint::QemuPop, part, |p| {
+            p.mark.offset.is_none() && p.mark.queue == Some(queue)
+        })
     }
 
     /// The request's push: the first since its pop at the address that no other has from pop to push; by its offset where that is not
     /// known.
     fn pushed(&self, part: &GuestRequest, popped: Option<(u64, Passing)>) -> Found<Passing> {
         let Some((at, Some(address))) = popped.map(|(at, pop)| (at, pop.mark.address)) else {
-            return self.identified(Checkpoint::QemuPush, part, |p| p.mark.offset == Some(part.at_device()));
+            return self.identified(Checkpoint::QemuPush, part, |p| {
+                p.mark.offset == Some(part.at_device())
+            });
         };
         let own = |p: &Passing| p.mark.address == Some(address);
-        let since = self.host.passed.at(Checkpoint::QemuPush).within(at, self.late(part)).find(|(_, p)| own(p));
-        since.map_or_else(|| self.identified(Checkpoint::QemuPush, part, own), |(at, push)| Ok(Some((at, *push))))
+        let since = self
+            .host
+            .passed
+            .at(Checkpoint::QemuPush)
+            .within(at, self.late(part))
+            .find(|(_, p)| own(p));
+        since.map_or_else(
+            || self.identified(Checkpoint::QemuPush, part, own),
+            |(at, push)| Ok(Some((at, *push))),
+        )
     }
 
     fn early(&self, part: &GuestRequest) -> u64 {
@@ -82,7 +127,12 @@ impl Follow<'_> {
 
     /// The first event that is the request's by what identifies it, while the request is in flight as well as the
     /// clocks can tell. One that lies outside of that shows that the clocks, or causes and effects, are not in order.
-    fn identified(&self, at: Checkpoint, part: &GuestRequest, is: impl Fn(&Passing) -> bool) -> Found<Passing> {
+    fn identified(
+        &self,
+        at: Checkpoint,
+        part: &GuestRequest,
+        is: impl Fn(&Passing) -> bool,
+    ) -> Found<Passing> {
         let past = self.host.passed.at(at);
         let (early, late) = (self.early(part), self.late(part));
         if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
@@ -92,9 +142,12 @@ impl Follow<'_> {
             return Ok(None); // on one clock nothing is outside
         }
         let slack = self.params.slack;
-        let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(|(_, e)| is(e));
+        let outside = past
+            .within(early.saturating_sub(slack), late.saturating_add(slack))
+            .find(|(_, e)| is(e));
         // It may be another request's, for the same bytes shortly before or after.
-        let twice = |(_, p): (u64, &GuestRequest)| *p != *part && p.overlaps(part.offset, part.bytes);
+        let twice =
+            |(_, p): (u64, &GuestRequest)| *p != *part && p.overlaps(part.offset, part.bytes);
         match outside {
             Some(_) if !self.done.from(early.saturating_sub(slack)).any(twice) => Err(Violation),
             _ => Ok(None),
@@ -102,23 +155,46 @@ impl Follow<'_> {
     }
 
     /// What the host's block layer did for it.
-    pub(super) fn device(&self, part: &GuestRequest, path: &mut RequestPath) -> Result<(), Violation> {
+    pub(super) fn device(
+        &self,
+        part: &GuestRequest,
+        path: &mut RequestPath,
+    ) -> Result<(), Violation> {
         let mine = |p: &Passing| p.mark.overlaps(part.offset, part.bytes);
-        let Some((at, issue)) = self.identified(Checkpoint::HostIssue, part, mine)? else { return Ok(()) };
-        let by = if self.host.threads.contains(&issue.tid) { PassedBy::Thread(issue.tid) } else { PassedBy::Host };
+        let Some((at, issue)) = self.identified(Checkpoint::HostIssue, part, mine)? else {
+            return Ok(());
+        };
+        let by = if self.host.threads.contains(&issue.tid) {
+            PassedBy::Thread(issue.tid)
+        } else {
+            PassedBy::Host
+        };
         path.set(Checkpoint::HostIssue, at, by);
         // The host may have split it: it is done when its last segment is.
         let completes = self.host.passed.at(Checkpoint::HostComplete);
-        if let Some((at, _)) = completes.within(at, self.late(part)).filter(|(_, p)| mine(p)).last() {
+        if let Some((at, _)) = completes
+            .within(at, self.late(part))
+            .filter(|(_, p)| mine(p))
+            .last()
+        {
             path.set(Checkpoint::HostComplete, at, PassedBy::Host);
         }
         Ok(())
     }
 
     /// The system call that handed it to the host's kernel.
-    pub(super) fn call(&self, part: &GuestRequest, path: &mut RequestPath, submit: Option<Passing>) {
-        let from = path.first_of(&[Checkpoint::QemuSubmit, Checkpoint::QemuPop]).unwrap_or(self.early(part));
-        let to = path.first_of(&[Checkpoint::HostIssue, Checkpoint::QemuPush]).unwrap_or(self.late(part));
+    pub(super) fn call(
+        &self,
+        part: &GuestRequest,
+        path: &mut RequestPath,
+        submit: Option<Passing>,
+    ) {
+        let from = path
+            .first_of(&[Checkpoint::QemuSubmit, Checkpoint::QemuPop])
+            .unwrap_or(self.early(part));
+        let to = path
+            .first_of(&[Checkpoint::HostIssue, Checkpoint::QemuPush])
+            .unwrap_or(self.late(part));
         let begin = submit.and_then(|s| s.mark.offset).unwrap_or(part.offset);
         // During which call was it issued? Else, which call names its place? Else, the next that submits.
         let during = path.thread(Checkpoint::HostIssue).and_then(|(at, tid)| {
@@ -129,7 +205,10 @@ impl Follow<'_> {
         });
         let all = || {
             self.host.threads.iter().flat_map(|&tid| {
-                self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to).map(move |c| (tid, c))
+                self.host
+                    .calls_from(tid, from)
+                    .take_while(|(enter, _)| *enter <= to)
+                    .map(move |c| (tid, c))
             })
         };
         let named = || {
@@ -137,15 +216,26 @@ impl Follow<'_> {
             mine.next().map(|(tid, (enter, _))| (enter, tid))
         };
         let flushes = || {
-            let mine = all().filter(|(_, (_, c))| part.kind == RequestKind::Flush && c.kind.flushes());
+            let mine =
+                all().filter(|(_, (_, c))| part.kind == RequestKind::Flush && c.kind.flushes());
             mine.map(|(tid, (enter, _))| (enter, tid)).min()
         };
         // A flush has no submission of its own: since QEMU 10 with `aio=native`, and with `io_uring`, whoever popped it submits it.
-        let popper = || path.thread(Checkpoint::QemuPop).filter(|_| part.kind == RequestKind::Flush);
+        let popper = || {
+            path.thread(Checkpoint::QemuPop)
+                .filter(|_| part.kind == RequestKind::Flush)
+        };
         let next = || {
-            let tid = submit.map(|submit| submit.tid).or_else(|| popper().map(|(_, tid)| tid))?;
-            let mut calls = self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to);
-            calls.find(|(_, c)| c.kind.submits(&c.args)).map(|(enter, _)| (enter, tid))
+            let tid = submit
+                .map(|submit| submit.tid)
+                .or_else(|| popper().map(|(_, tid)| tid))?;
+            let mut calls = self
+                .host
+                .calls_from(tid, from)
+                .take_while(|(enter, _)| *enter <= to);
+            calls
+                .find(|(_, c)| c.kind.submits(&c.args))
+                .map(|(enter, _)| (enter, tid))
         };
         if let Some((enter, tid)) = during.or_else(named).or_else(flushes).or_else(next) {
             path.set(Checkpoint::HostCall, enter, PassedBy::Thread(tid));
@@ -155,19 +245,27 @@ impl Follow<'_> {
     /// From the guest's notification to QEMU's event loop.
     fn down(&self, part: &GuestRequest, path: &mut RequestPath) {
         let bound = self.params.bound;
-        let takers = [Checkpoint::QemuPop, Checkpoint::QemuSubmit, Checkpoint::HostCall];
+        let takers = [
+            Checkpoint::QemuPop,
+            Checkpoint::QemuSubmit,
+            Checkpoint::HostCall,
+        ];
         let taken = takers.into_iter().find_map(|s| path.thread(s));
         let until = taken.map_or(part.complete.at, |(at, _)| at);
         if self.params.view == View::Kernel {
             // Whoever issued it also notifies, once for all that it issued together.
-            let mut notifies =
-                self.guest.passed.at(Checkpoint::GuestNotify).within(part.issue.at, until.saturating_add(bound));
+            let mut notifies = self
+                .guest
+                .passed
+                .at(Checkpoint::GuestNotify)
+                .within(part.issue.at, until.saturating_add(bound));
             if let Some((at, notify)) = notifies.find(|(_, n)| n.tid == part.issue.tid) {
                 path.set(Checkpoint::GuestNotify, at, PassedBy::Guest(*notify));
             }
         }
         let told = path.at(Checkpoint::GuestNotify);
-        let notifies_seen = self.params.view == View::Driver || self.guest.passed.seen(Checkpoint::GuestNotify);
+        let notifies_seen =
+            self.params.view == View::Driver || self.guest.passed.seen(Checkpoint::GuestNotify);
         if told.is_some() || !notifies_seen {
             let kicks = self.host.passed.at(Checkpoint::KvmNotify);
             if let Some((at, kick)) = kicks.caused(told.unwrap_or(part.issue.at), until, bound) {
@@ -175,12 +273,16 @@ impl Follow<'_> {
             }
         }
         let kicked = path.at(Checkpoint::KvmNotify);
-        if (notifies_seen || self.host.passed.seen(Checkpoint::KvmNotify)) && told.or(kicked).is_none() {
+        if (notifies_seen || self.host.passed.seen(Checkpoint::KvmNotify))
+            && told.or(kicked).is_none()
+        {
             path.in_ring = Some(Checkpoint::GuestIssue);
             return;
         }
         let from = kicked.unwrap_or_else(|| told.unwrap_or(part.issue.at).saturating_sub(bound));
-        if let Some((woke, tid)) = taken.and_then(|(at, tid)| Some((self.host.woke(tid, from, at)?, tid))) {
+        if let Some((woke, tid)) =
+            taken.and_then(|(at, tid)| Some((self.host.woke(tid, from, at)?, tid)))
+        {
             path.set(Checkpoint::QemuWake, woke, PassedBy::Thread(tid));
         }
     }
@@ -193,23 +295,50 @@ impl Follow<'_> {
                 path.set(Checkpoint::QemuReap, reaped, PassedBy::Thread(tid));
             }
         }
-        let Some(done) = path.first_of(&[Checkpoint::QemuPush, Checkpoint::HostComplete]) else { return };
+        let Some(done) = path.first_of(&[Checkpoint::QemuPush, Checkpoint::HostComplete]) else {
+            return;
+        };
         // A notification after the guest has seen the completion was not what told it: it polled, or was at it anyway.
-        let mut notifies = self.host.passed.at(Checkpoint::QemuNotify).within(done, part.complete.at);
+        let mut notifies = self
+            .host
+            .passed
+            .at(Checkpoint::QemuNotify)
+            .within(done, part.complete.at);
         let of_queue = |p: &Passing| queue.is_none_or(|queue| p.mark.queue.unwrap_or(0) == queue);
         if let Some((at, notify)) = notifies.find(|(_, p)| of_queue(p)) {
             path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(notify.tid));
         }
-        let told =
-            if self.host.passed.seen(Checkpoint::QemuNotify) { path.at(Checkpoint::QemuNotify) } else { Some(done) };
+        let told = if self.host.passed.seen(Checkpoint::QemuNotify) {
+            path.at(Checkpoint::QemuNotify)
+        } else {
+            Some(done)
+        };
         let Some(told) = told else { return };
-        let interrupt = self.guest.passed.at(Checkpoint::GuestInterrupt).caused(told, part.complete.at, bound);
-        let interrupt = interrupt.map(|(_, moment)| Moment { tid: 0, interrupt: true, ..*moment });
+        let interrupt =
+            self.guest
+                .passed
+                .at(Checkpoint::GuestInterrupt)
+                .caused(told, part.complete.at, bound);
+        let interrupt = interrupt.map(|(_, moment)| Moment {
+            tid: 0,
+            interrupt: true,
+            ..*moment
+        });
         if let Some(moment) = interrupt {
-            path.set(Checkpoint::GuestInterrupt, moment.at, PassedBy::Guest(moment));
+            path.set(
+                Checkpoint::GuestInterrupt,
+                moment.at,
+                PassedBy::Guest(moment),
+            );
         }
         let until = interrupt.map_or(part.complete.at, |m| m.at.saturating_add(bound));
-        if let Some((at, inject)) = self.host.passed.at(Checkpoint::Inject).within(told, until).next() {
+        if let Some((at, inject)) = self
+            .host
+            .passed
+            .at(Checkpoint::Inject)
+            .within(told, until)
+            .next()
+        {
             path.set(Checkpoint::Inject, at, PassedBy::Thread(inject.tid));
         }
     }
@@ -217,12 +346,20 @@ impl Follow<'_> {
     /// When the thread that filled the used ring learned that the host had done it.
     pub(super) fn reaped(&self, path: &RequestPath, pushed: u64, tid: i32) -> Option<u64> {
         let called = path.thread(Checkpoint::HostCall);
-        let call = called.and_then(|(at, tid)| Some((tid, *self.host.calls_from(tid, at).next()?.1)));
+        let call =
+            called.and_then(|(at, tid)| Some((tid, *self.host.calls_from(tid, at).next()?.1)));
         // A call that does it all by itself is not done before it returns.
         let whole = |c: &Call| c.kind.position(&c.args).is_some() || c.kind.flushes();
         let returned = call.filter(|(_, c)| whole(c)).and_then(|(_, c)| c.exit);
-        let done = path.at(Checkpoint::HostComplete).or(returned).or(called.map(|(at, _)| at))?;
-        let own = call.filter(|(caller, _)| *caller == tid).and_then(|(_, c)| c.exit);
-        self.host.woke(tid, done, pushed).or(own.filter(|exit| (done..=pushed).contains(exit)))
+        let done = path
+            .at(Checkpoint::HostComplete)
+            .or(returned)
+            .or(called.map(|(at, _)| at))?;
+        let own = call
+            .filter(|(caller, _)| *caller == tid)
+            .and_then(|(_, c)| c.exit);
+        self.host
+            .woke(tid, done, pushed)
+            .or(own.filter(|exit| (done..=pushed).contains(exit)))
     }
 }

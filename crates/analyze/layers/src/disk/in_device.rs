@@ -18,16 +18,28 @@ impl InDevice {
             HostEvent::Passes(Checkpoint::QemuPop, mark) => {
                 let address = mark.address?;
                 let others = || self.0.keys().any(|other| *other != address);
-                let request = GuestRequest { alone: !others(), ..request(mark, now) };
+                let request = GuestRequest {
+                    alone: !others(),
+                    ..request(mark, now)
+                };
                 if !request.alone {
                     self.0.values_mut().for_each(|other| other.alone = false);
                 }
                 let unseen = self.0.insert(address, request)?;
-                Some(Ended::Unseen(GuestRequest { complete: now, ..unseen }, Checkpoint::QemuPush))
+                Some(Ended::Unseen(
+                    GuestRequest {
+                        complete: now,
+                        ..unseen
+                    },
+                    Checkpoint::QemuPush,
+                ))
             }
             HostEvent::Passes(Checkpoint::QemuPush, mark) => {
                 let pushed = self.0.remove(&mark.address?)?;
-                Some(Ended::Done(GuestRequest { complete: now, ..pushed }))
+                Some(Ended::Done(GuestRequest {
+                    complete: now,
+                    ..pushed
+                }))
             }
             _ => None,
         }
@@ -45,5 +57,13 @@ fn request(mark: Mark, now: Moment) -> GuestRequest {
     // The header of others has any sector.
     let is_somewhere = matches!(kind, RequestKind::Read | RequestKind::Write);
     let offset = mark.offset.filter(|_| is_somewhere).unwrap_or(NOWHERE);
-    GuestRequest { offset, bytes: 1, kind, inserted: None, issue: now, complete: now, alone: true }
+    GuestRequest {
+        offset,
+        bytes: 1,
+        kind,
+        inserted: None,
+        issue: now,
+        complete: now,
+        alone: true,
+    }
 }

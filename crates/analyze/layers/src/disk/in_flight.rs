@@ -24,22 +24,40 @@ impl InFlight {
     pub fn issue(&mut self, offset: u64, bytes: u64, kind: RequestKind, now: Moment) {
         let first = self.issued.get(&offset).map(GuestRequest::begin);
         let inserted = self.inserted.remove(&offset).or(first);
-        self.issued
-            .insert(offset, GuestRequest { offset, bytes, kind, inserted, issue: now, complete: now, alone: false });
+        self.issued.insert(
+            offset,
+            GuestRequest {
+                offset,
+                bytes,
+                kind,
+                inserted,
+                issue: now,
+                complete: now,
+                alone: false,
+            },
+        );
     }
 
     /// The request that completes, if its issue was traced.
     pub fn complete(&mut self, offset: u64, now: Moment) -> Option<GuestRequest> {
-        let request = self.issued.remove(&offset).map(|request| GuestRequest { complete: now, ..request })?;
+        let request = self.issued.remove(&offset).map(|request| GuestRequest {
+            complete: now,
+            ..request
+        })?;
         // What was merged with it has completed, too.
-        self.inserted.retain(|offset, _| !request.overlaps(*offset, 1));
+        self.inserted
+            .retain(|offset, _| !request.overlaps(*offset, 1));
         Some(request)
     }
 
     /// When the oldest request in flight began; of those not issued, the ones inserted since `since` count.
     pub fn oldest(&self, since: u64) -> Option<u64> {
         let waiting = self.inserted.values().copied().filter(|at| *at >= since);
-        self.issued.values().map(GuestRequest::begin).chain(waiting).min()
+        self.issued
+            .values()
+            .map(GuestRequest::begin)
+            .chain(waiting)
+            .min()
     }
 
     #[cfg(test)]

@@ -37,6 +37,9 @@ mod tests {
             [0, 1, BARRIER | 1, 4, 8, 11, 13].map(kind_of_header),
             [Read, Write, Write, Flush, Other, Discard, Other]
         );
-        assert_eq!([0, 1, 2, 3, 4].map(kind_of_account), [Other, Read, Write, Flush, Other]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(kind_of_account),
+            [Other, Read, Write, Flush, Other]
+        );
     }
 }

@@ -14,15 +14,31 @@ pub(crate) struct Level {
 pub(crate) const LEVELS: [Level; 5] = {
     use Checkpoint as S;
     [
-        Level { label: "guest benchmark", enter: &[S::Begin], leave: &[S::End] },
+        Level {
+            label: "guest benchmark",
+            enter: &[S::Begin],
+            leave: &[S::End],
+        },
         Level {
             label: "guest virtio",
             enter: &[S::GuestNotify, S::GuestIssue],
             leave: &[S::GuestInterrupt, S::GuestComplete],
         },
-        Level { label: "KVM", enter: &[S::KvmNotify], leave: &[S::Inject] },
-        Level { label: "QEMU virtio", enter: &[S::QemuWake, S::QemuPop], leave: &[S::QemuNotify, S::QemuPush] },
-        Level { label: "QEMU AIO", enter: &[S::HostCall], leave: &[S::QemuReap, S::HostComplete, S::QemuPush] },
+        Level {
+            label: "KVM",
+            enter: &[S::KvmNotify],
+            leave: &[S::Inject],
+        },
+        Level {
+            label: "QEMU virtio",
+            enter: &[S::QemuWake, S::QemuPop],
+            leave: &[S::QemuNotify, S::QemuPush],
+        },
+        Level {
+            label: "QEMU AIO",
+            enter: &[S::HostCall],
+            leave: &[S::QemuReap, S::HostComplete, S::QemuPush],
+        },
     ]
 };
 

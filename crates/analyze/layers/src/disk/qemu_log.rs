@@ -15,8 +15,14 @@ pub(crate) const RESOLUTION_NS: f64 = 1000.0;
 ///
 /// # Errors
 /// [`LayersError::Trace`] when the file cannot be read.
-pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Vec<Event<HostEvent>>, LayersError> {
-    let [first, .., last] = moments else { return Ok(Vec::new()) };
+pub(crate) fn read(
+    log: impl Read,
+    path: &Path,
+    moments: &[Moment],
+) -> Result<Vec<Event<HostEvent>>, LayersError> {
+    let [first, .., last] = moments else {
+        return Ok(Vec::new());
+    };
     let qemu = QemuEvents::block_requests();
     let mut log = qemu.log_from(log, path);
     let mut events = Vec::new();
@@ -40,7 +46,9 @@ pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Ve
 
 fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<HostEvent> {
     let name = formats.get(event.id)?.name.as_str();
-    let info = DISK.iter().find(|info| info.sources.iter().any(|source| source.gives("qemu", name)))?;
+    let info = DISK
+        .iter()
+        .find(|info| info.sources.iter().any(|source| source.gives("qemu", name)))?;
     let number = |field: &str| formats.field(event.id, field)?.unsigned(event.data);
     let mark = Mark {
         address: number("req"),
@@ -69,7 +77,10 @@ mod tests {
 
     /// The events of a text whose stamps are as many ticks as nanoseconds.
     fn events(text: &str) -> Vec<(i32, u64, HostEvent)> {
-        let moments = [0, 1 << 62].map(|at| Moment { ticks: at, realtime_ns: at });
+        let moments = [0, 1 << 62].map(|at| Moment {
+            ticks: at,
+            realtime_ns: at,
+        });
         let events = read(text.as_bytes(), "log".as_ref(), &moments).unwrap();
         events.into_iter().map(|e| (e.tid, e.at, e.what)).collect()
     }
@@ -80,17 +91,41 @@ mod tests {
             4711@1700000000.000150:virtio_blk_submit_multireq vdev 0x55d0 mrb 0x7f00 start 0 num_reqs 1 offset 32768 size 4096 is_write 0\n\
             4711@1700000000.000200:virtio_blk_req_complete vdev 0x55d0 req 0x7f20 status 0\n\
             4711@1700000000.000201:virtio_notify_irqfd vdev 0x55d0 vq 0x55e1\n";
-        let element = |offset| Mark { address: Some(0x7f20), offset, bytes: 1, ..Mark::default() };
+        let element = |offset| Mark {
+            address: Some(0x7f20),
+            offset,
+            bytes: 1,
+            ..Mark::default()
+        };
         let expected = [
             (123, Checkpoint::QemuPop, element(Some(32768))),
             (150, Checkpoint::QemuSubmit, Mark::range(32768, 4096)),
             (200, Checkpoint::QemuPush, element(None)),
-            (201, Checkpoint::QemuNotify, Mark { queue: Some(0x55e1), bytes: 1, ..Mark::default() }),
+            (
+                201,
+                Checkpoint::QemuNotify,
+                Mark {
+                    queue: Some(0x55e1),
+                    bytes: 1,
+                    ..Mark::default()
+                },
+            ),
         ];
-        let expected =
-            expected.map(|(us, c, mark)| (4711, 1_700_000_000_000_000_000 + us * 1000, HostEvent::Passes(c, mark)));
+        let expected = expected.map(|(us, c, mark)| {
+            (
+                4711,
+                1_700_000_000_000_000_000 + us * 1000,
+                HostEvent::Passes(c, mark),
+            )
+        });
         assert_eq!(events(lines), expected);
-        for other in ["", "qemu: warning: x", "1@2.3:virtio_notify_irqfd vdev 0x1 vq 0x2", "1@2.000003:else", "@.:"] {
+        for other in [
+            "",
+            "qemu: warning: x",
+            "1@2.3:virtio_notify_irqfd vdev 0x1 vq 0x2",
+            "1@2.000003:else",
+            "@.:",
+        ] {
             assert_eq!(events(other), [], "{other}");
         }
     }
@@ -99,9 +134,15 @@ mod tests {
     fn times_of_day_become_ticks() {
         let moment = |ticks, realtime_ns| Moment { ticks, realtime_ns };
         let (a, b) = (moment(1000, 5_000_000), moment(3000, 6_000_000));
-        assert_eq!([4_500_000, 5_000_000, 5_500_000, 6_500_000].map(|ns| ticks(ns, &a, &b)), [0, 1000, 2000, 4000]);
+        assert_eq!(
+            [4_500_000, 5_000_000, 5_500_000, 6_500_000].map(|ns| ticks(ns, &a, &b)),
+            [0, 1000, 2000, 4000]
+        );
         assert_eq!(ticks(7, &a, &a), 1000);
-        assert_eq!(ticks(u64::MAX, &moment(0, 0), &moment(u64::MAX, 1)), u64::MAX);
+        assert_eq!(
+            ticks(u64::MAX, &moment(0, 0), &moment(u64::MAX, 1)),
+            u64::MAX
+        );
     }
 
     proptest! {

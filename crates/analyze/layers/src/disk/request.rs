@@ -33,7 +33,12 @@ pub(crate) enum Ended {
 impl GuestRequest {
     /// Of an operation whose block request was not traced: the operation itself.
     pub fn of_operation(operation: &Stamped, bytes: u64) -> GuestRequest {
-        let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
+        let moment = |at| Moment {
+            at,
+            cpu: 0,
+            tid: 0,
+            interrupt: false,
+        };
         GuestRequest {
             offset: operation.key,
             bytes,
@@ -57,11 +62,16 @@ impl GuestRequest {
 
     /// Its offset as QEMU reports it: 0 for a request without bytes.
     pub fn at_device(&self) -> u64 {
-        if self.offset == NOWHERE { 0 } else { self.offset }
+        if self.offset == NOWHERE {
+            0
+        } else {
+            self.offset
+        }
     }
 
     /// Whether it is about any of these bytes.
     pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
-        offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
+        offset < self.offset.saturating_add(self.bytes)
+            && self.offset < offset.saturating_add(bytes)
     }
 }

@@ -25,11 +25,17 @@ mod tests {
             (of("R", 4096), of("RA", 8192), of("RM\0", 1)),
             (RequestKind::Read, RequestKind::Read, RequestKind::Read)
         );
-        assert_eq!((of("WS", 4096), of("FWFS", 4096)), (RequestKind::Write, RequestKind::Write));
+        assert_eq!(
+            (of("WS", 4096), of("FWFS", 4096)),
+            (RequestKind::Write, RequestKind::Write)
+        );
         assert_eq!(
             (of("FF", 0), of("F", 0), of("D", 4096)),
             (RequestKind::Flush, RequestKind::Flush, RequestKind::Discard)
         );
-        assert_eq!((of("N", 0), of("", 0), of("", 4096)), (RequestKind::Other, RequestKind::Other, RequestKind::Other));
+        assert_eq!(
+            (of("N", 0), of("", 0), of("", 4096)),
+            (RequestKind::Other, RequestKind::Other, RequestKind::Other)
+        );
     }
 }

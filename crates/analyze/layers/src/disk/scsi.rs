@@ -26,8 +26,15 @@ impl ScsiRequest {
         let is_somewhere = matches!(kind, RequestKind::Read | RequestKind::Write);
         // QEMU counts in blocks of the disk, of which the command says how many it wants.
         let block_bytes = || bytes.checked_div(blocks(cdb)?);
-        let offset = is_somewhere.then(block_bytes).flatten().and_then(|size| block.checked_mul(size));
-        Some(ScsiRequest { element, kind, offset })
+        let offset = is_somewhere
+            .then(block_bytes)
+            .flatten()
+            .and_then(|size| block.checked_mul(size));
+        Some(ScsiRequest {
+            element,
+            kind,
+            offset,
+        })
     }
 }
 
@@ -54,8 +61,13 @@ fn kind(operation: u8, unmaps: bool) -> RequestKind {
 
 /// The number of blocks that a read or write transfers: the length of a CDB goes by the first three bits of its operation code (SPC-4, 4.2.5.1).
 fn blocks(cdb: &[u8]) -> Option<u64> {
-    let number =
-        |from: usize, to: usize| Some(cdb.get(from..to)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    let number = |from: usize, to: usize| {
+        Some(
+            cdb.get(from..to)?
+                .iter()
+                .fold(0, |number, byte| number << 8 | u64::from(*byte)),
+        )
+    };
     match cdb.first()? >> 5 {
         // Where one byte says how many, 0 is 256.
         0 => number(4, 5).map(|blocks| if blocks == 0 { 256 } else { blocks }),
@@ -73,10 +85,18 @@ mod tests {
 
     /// As QEMU has it in memory, from byte 40 on.
     fn memory(is_since_10_1: bool, cdb: &[u8], bytes: u64, block: u64) -> Vec<u8> {
-        let mut all = if is_since_10_1 { vec![3, 0, 0, 0, 255, 255, 255, 255] } else { Vec::new() };
+        let mut all = if is_since_10_1 {
+            vec![3, 0, 0, 0, 255, 255, 255, 255]
+        } else {
+            Vec::new()
+        };
         let mut whole = [0; 16];
         whole[..cdb.len()].copy_from_slice(cdb);
-        all.extend([0x7f20_0000_1230_u64, 0].into_iter().flat_map(u64::to_ne_bytes));
+        all.extend(
+            [0x7f20_0000_1230_u64, 0]
+                .into_iter()
+                .flat_map(u64::to_ne_bytes),
+        );
         all.extend(whole);
         all.extend([10, bytes, block].into_iter().flat_map(u64::to_ne_bytes));
         all.resize(64, 0xab);
@@ -90,17 +110,50 @@ mod tests {
         let read_6 = [0x08, 0, 0, 9, 0, 0];
         let write_12 = [0xaa, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0];
         for is_since_10_1 in [false, true] {
-            let read = |cdb: &[u8], bytes, block| ScsiRequest::read(&memory(is_since_10_1, cdb, bytes, block)).unwrap();
-            let expected = |kind, offset| ScsiRequest { element: 0x7f20_0000_1230, kind, offset };
-            assert_eq!(read(&read_10, 4096, 40), expected(RequestKind::Read, Some(40 * 512)));
-            assert_eq!(read(&write_16, 4096, 5), expected(RequestKind::Write, Some(5 * 4096)));
-            assert_eq!(read(&read_6, 256 * 512, 9), expected(RequestKind::Read, Some(9 * 512)));
-            assert_eq!(read(&write_12, 1024, 3), expected(RequestKind::Write, Some(3 * 512)));
-            assert_eq!(read(&[0x35], 0, u64::MAX), expected(RequestKind::Flush, None));
-            assert_eq!(read(&[0x42], 24, u64::MAX), expected(RequestKind::Discard, None));
-            assert_eq!(read(&[0x93, UNMAP], 512, u64::MAX), expected(RequestKind::Discard, None));
-            assert_eq!(read(&[0x93, 0], 512, u64::MAX), expected(RequestKind::Other, None));
-            assert_eq!(read(&[0x12], 36, u64::MAX), expected(RequestKind::Other, None));
+            let read = |cdb: &[u8], bytes, block| {
+                ScsiRequest::read(&memory(is_since_10_1, cdb, bytes, block)).unwrap()
+            };
+            let expected = |kind, offset| ScsiRequest {
+                element: 0x7f20_0000_1230,
+                kind,
+                offset,
+            };
+            assert_eq!(
+                read(&read_10, 4096, 40),
+                expected(RequestKind::Read, Some(40 * 512))
+            );
+            assert_eq!(
+                read(&write_16, 4096, 5),
+                expected(RequestKind::Write, Some(5 * 4096))
+            );
+            assert_eq!(
+                read(&read_6, 256 * 512, 9),
+                expected(RequestKind::Read, Some(9 * 512))
+            );
+            assert_eq!(
+                read(&write_12, 1024, 3),
+                expected(RequestKind::Write, Some(3 * 512))
+            );
+            assert_eq!(
+                read(&[0x35], 0, u64::MAX),
+                expected(RequestKind::Flush, None)
+            );
+            assert_eq!(
+                read(&[0x42], 24, u64::MAX),
+                expected(RequestKind::Discard, None)
+            );
+            assert_eq!(
+                read(&[0x93, UNMAP], 512, u64::MAX),
+                expected(RequestKind::Discard, None)
+            );
+            assert_eq!(
+                read(&[0x93, 0], 512, u64::MAX),
+                expected(RequestKind::Other, None)
+            );
+            assert_eq!(
+                read(&[0x12], 36, u64::MAX),
+                expected(RequestKind::Other, None)
+            );
         }
     }
 

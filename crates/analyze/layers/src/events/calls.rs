@@ -77,8 +77,10 @@ impl CallKind {
 
     /// Where in the file it reads or writes, for the calls that say so.
     pub fn position(self, args: &[u64; 4]) -> Option<u64> {
-        let positioned =
-            matches!(self.call(), Some(S::pread64 | S::pwrite64 | S::preadv | S::pwritev | S::preadv2 | S::pwritev2));
+        let positioned = matches!(
+            self.call(),
+            Some(S::pread64 | S::pwrite64 | S::preadv | S::pwritev | S::preadv2 | S::pwritev2)
+        );
         positioned.then_some(args[3])
     }
 }
@@ -110,7 +112,13 @@ mod tests {
         assert_eq!(of(202, [0, 0x80, 2, 0]), CallKind::Lock);
         assert_eq!(of(202, [0, 0x89, 2, 0]).name(), "futex");
         assert_eq!(of(9999, [0; 4]).name(), "syscall 9999");
-        assert!(of(426, [3, 0, 1, 0]).waits(&[3, 0, 1, 0]) && !of(426, [3, 1, 0, 0]).waits(&[3, 1, 0, 0]));
-        assert_eq!(of(295, [3, 0, 1, 8192]).position(&[3, 0, 1, 8192]), Some(8192));
+        assert!(
+            of(426, [3, 0, 1, 0]).waits(&[3, 0, 1, 0])
+                && !of(426, [3, 1, 0, 0]).waits(&[3, 1, 0, 0])
+        );
+        assert_eq!(
+            of(295, [3, 0, 1, 8192]).position(&[3, 0, 1, 8192]),
+            Some(8192)
+        );
     }
 }

@@ -25,27 +25,57 @@ pub(crate) fn clock(
 ) -> Result<ClockMap, LayersError> {
     let mut evidence = Evidence::new(&steady(&facts.pings), facts.kvm_offset);
     let recorded = evidence.map();
-    if recorded.as_ref().is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz) {
+    if recorded
+        .as_ref()
+        .is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz)
+    {
         return Ok(recorded?);
     }
     let (mut issues, mut completes) = (TimesByKey::default(), TimesByKey::default());
     let (mut pops, mut pushes) = (TimesByKey::default(), TimesByKey::default());
     // The packets of several connections may come in another order.
-    let clients = || series.operations.iter().map(|o| thread_of_round_trip(o.key)).collect::<BTreeSet<i32>>();
+    let clients = || {
+        series
+            .operations
+            .iter()
+            .map(|o| thread_of_round_trip(o.key))
+            .collect::<BTreeSet<i32>>()
+    };
     let in_turn = frames.filter(|_| clients().len() <= 1);
     let goes_in = |len| in_turn.is_some_and(|frames| frames.has(len));
     let goes_out = |len| in_turn.is_some_and(|frames| frames.has_with_link(len));
-    let is_servers = |tid| facts.threads.iter().any(|t| t.tid == tid && t.role.is_other(Role::ECHO_SERVER));
+    let is_servers = |tid| {
+        facts
+            .threads
+            .iter()
+            .any(|t| t.tid == tid && t.role.is_other(Role::ECHO_SERVER))
+    };
     match guest {
         Some(trace) => each(trace, |r, e| match r.guest(e, facts) {
-            Event { at, what: GuestEvent::Packet(Checkpoint::NetGuestXmit, packet), .. } if goes_out(packet.len) => {
+            Event {
+                at,
+                what: GuestEvent::Packet(Checkpoint::NetGuestXmit, packet),
+                ..
+            } if goes_out(packet.len) => {
                 issues.add(IN_TURN, at);
             }
-            Event { at, what: GuestEvent::Packet(Checkpoint::NetGuestPoll, packet), .. } if goes_in(packet.len) => {
+            Event {
+                at,
+                what: GuestEvent::Packet(Checkpoint::NetGuestPoll, packet),
+                ..
+            } if goes_in(packet.len) => {
                 completes.add(IN_TURN, at);
             }
-            Event { at, what: GuestEvent::Issue { offset, .. }, .. } => issues.add(offset, at),
-            Event { at, what: GuestEvent::Complete { offset }, .. } => completes.add(offset, at),
+            Event {
+                at,
+                what: GuestEvent::Issue { offset, .. },
+                ..
+            } => issues.add(offset, at),
+            Event {
+                at,
+                what: GuestEvent::Complete { offset },
+                ..
+            } => completes.add(offset, at),
             _ => {}
         })?,
         None => {
@@ -59,19 +89,37 @@ pub(crate) fn clock(
     // A push names the request that was popped, and not its place on the disk.
     let mut popped: HashMap<u64, u64> = HashMap::new();
     let mut of_host = |event: &Event<HostEvent>| match event.what {
-        HostEvent::Passes(Checkpoint::QemuPop, Mark { offset: Some(offset), address, .. }) => {
+        HostEvent::Passes(
+            Checkpoint::QemuPop,
+            Mark {
+                offset: Some(offset),
+                address,
+                ..
+            },
+        ) => {
             popped.extend(address.map(|address| (address, offset)));
             pops.add(offset, event.at);
         }
-        HostEvent::Passes(Checkpoint::QemuPush, Mark { offset, address, .. }) => {
+        HostEvent::Passes(
+            Checkpoint::QemuPush,
+            Mark {
+                offset, address, ..
+            },
+        ) => {
             let offset = offset.or_else(|| address.and_then(|address| popped.remove(&address)));
-            offset.into_iter().for_each(|offset| pushes.add(offset, event.at));
+            offset
+                .into_iter()
+                .for_each(|offset| pushes.add(offset, event.at));
         }
         // The loopback device passes both directions by either: the response is the server's.
-        HostEvent::Packet(Checkpoint::NetTapReceive, packet) if goes_in(packet.len) && !is_servers(event.tid) => {
+        HostEvent::Packet(Checkpoint::NetTapReceive, packet)
+            if goes_in(packet.len) && !is_servers(event.tid) =>
+        {
             pops.add(IN_TURN, event.at);
         }
-        HostEvent::Packet(Checkpoint::NetHostXmit, packet) if goes_out(packet.len) && is_servers(event.tid) => {
+        HostEvent::Packet(Checkpoint::NetHostXmit, packet)
+            if goes_out(packet.len) && is_servers(event.tid) =>
+        {
             pushes.add(IN_TURN, event.at);
         }
         _ => {}
@@ -82,11 +130,22 @@ pub(crate) fn clock(
     log.iter().for_each(of_host);
     // Where an event is lost on each side, pairs of the same number may be of two round trips.
     let in_turn = [&mut issues, &mut completes, &mut pops, &mut pushes];
-    if in_turn.iter().any(|times| times.0.get(&IN_TURN).is_some_and(|all| all.len() != series.operations.len())) {
-        in_turn.into_iter().for_each(|times| drop(times.0.remove(&IN_TURN)));
+    if in_turn.iter().any(|times| {
+        times
+            .0
+            .get(&IN_TURN)
+            .is_some_and(|all| all.len() != series.operations.len())
+    }) {
+        in_turn
+            .into_iter()
+            .for_each(|times| drop(times.0.remove(&IN_TURN)));
     }
-    issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
-    completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
+    issues
+        .pairs(&pops)
+        .for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
+    completes
+        .pairs(&pushes)
+        .for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
     // Events that were lost pair what does not belong together; then what was recorded stands alone.
     Ok(evidence.map().or(recorded)?)
 }
@@ -95,9 +154,14 @@ pub(crate) fn clock(
 /// change while a guest runs; an exchange that was disturbed must not make a good one worse. Where none fits, all remain,
 /// and the clock drifts.
 fn steady(pings: &[Ping]) -> Vec<Ping> {
-    let Some(low) = pings.iter().map(|p| p.low).max() else { return Vec::new() };
+    let Some(low) = pings.iter().map(|p| p.low).max() else {
+        return Vec::new();
+    };
     let high = pings.iter().map(|p| p.high).min().unwrap_or(low);
-    let best = pings.iter().min_by_key(|p| p.high.saturating_sub(p.low)).filter(|_| low <= high);
+    let best = pings
+        .iter()
+        .min_by_key(|p| p.high.saturating_sub(p.low))
+        .filter(|_| low <= high);
     best.map_or_else(|| pings.to_vec(), |best| vec![Ping { low, high, ..*best }])
 }
 
@@ -112,8 +176,12 @@ impl TimesByKey {
 
     /// What happened in both, first with first; only where both were seen as often.
     fn pairs<'a>(&'a self, other: &'a TimesByKey) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let both = self.0.iter().filter_map(|(offset, times)| Some((times, other.0.get(offset)?)));
-        both.filter(|(a, b)| a.len() == b.len()).flat_map(|(a, b)| a.iter().copied().zip(b.iter().copied()))
+        let both = self
+            .0
+            .iter()
+            .filter_map(|(offset, times)| Some((times, other.0.get(offset)?)));
+        both.filter(|(a, b)| a.len() == b.len())
+            .flat_map(|(a, b)| a.iter().copied().zip(b.iter().copied()))
     }
 }
 
@@ -121,14 +189,23 @@ impl TimesByKey {
 mod tests {
     use super::*;
     use vmtax_model::testing::trial;
-    use vmtax_model::{EventKind, Machine, QemuThread, Stamped, WorkloadName, WorkloadSpec, round_trip_key};
+    use vmtax_model::{
+        EventKind, Machine, QemuThread, Stamped, WorkloadName, WorkloadSpec, round_trip_key,
+    };
     use vmtax_trace::Packet;
 
     #[test]
     fn operations_and_qemus_log_align_the_clocks_of_an_untraced_guest() {
         const AHEAD: u64 = 1000;
-        let operation = |number: u64| Stamped { begin: number * 100, end: number * 100 + 50, key: number * 4096 };
-        let series = Series { mhz: 1000.0, operations: (1..4).map(operation).collect() };
+        let operation = |number: u64| Stamped {
+            begin: number * 100,
+            end: number * 100 + 50,
+            key: number * 4096,
+        };
+        let series = Series {
+            mhz: 1000.0,
+            operations: (1..4).map(operation).collect(),
+        };
         let passes = |at, checkpoint, mark| Event {
             at: at + AHEAD,
             cpu: 0,
@@ -140,32 +217,78 @@ mod tests {
         // QEMU uses a request's memory again, and names what it pushes by it alone.
         let address = Some(0x7f00);
         let log = series.operations.iter().flat_map(|operation| {
-            let popped = Mark { address, offset: Some(operation.key), ..Mark::default() };
-            let pushed = Mark { address, ..Mark::default() };
+            let popped = Mark {
+                address,
+                offset: Some(operation.key),
+                ..Mark::default()
+            };
+            let pushed = Mark {
+                address,
+                ..Mark::default()
+            };
             let (pop, push) = (operation.begin + 10, operation.end - 20);
-            [passes(pop, Checkpoint::QemuPop, popped), passes(push, Checkpoint::QemuPush, pushed)]
+            [
+                passes(pop, Checkpoint::QemuPop, popped),
+                passes(push, Checkpoint::QemuPush, pushed),
+            ]
         });
-        let map = clock(&crate::synthetic::facts(), &series, None, None, (&log.collect::<Vec<_>>(), None)).unwrap();
+        let map = clock(
+            &crate::synthetic::facts(),
+            &series,
+            None,
+            None,
+            (&log.collect::<Vec<_>>(), None),
+        )
+        .unwrap();
         // From 20 before the end to 10 after the beginning.
-        assert_eq!((map.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, map.bound()), (true, 15));
+        assert_eq!(
+            (map.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, map.bound()),
+            (true, 15)
+        );
     }
 
     #[test]
-    fn round_trips_in_turn_align_the_clocks_without_a_key_and_those_of_several_connections_do_not() {
+    fn round_trips_in_turn_align_the_clocks_without_a_key_and_those_of_several_connections_do_not()
+    {
         const AHEAD: u64 = 1000;
-        let spec = WorkloadSpec::new(WorkloadName::NetRr).with("protocol", "udp").with("size", 64);
+        let spec = WorkloadSpec::new(WorkloadName::NetRr)
+            .with("protocol", "udp")
+            .with("size", 64);
         let frames = Frames::of(&trial(Machine::TCG, spec));
         const SERVER: i32 = 2;
         let packet = |at, tid, checkpoint, len| {
-            let what = HostEvent::Packet(checkpoint, Packet { skb: 1, len, segments: 1 });
-            Event { at: at + AHEAD, cpu: 0, tid, interrupt: false, kind: EventKind::Tracepoint, what }
+            let what = HostEvent::Packet(
+                checkpoint,
+                Packet {
+                    skb: 1,
+                    len,
+                    segments: 1,
+                },
+            );
+            Event {
+                at: at + AHEAD,
+                cpu: 0,
+                tid,
+                interrupt: false,
+                kind: EventKind::Tracepoint,
+                what,
+            }
         };
         let mut facts = crate::synthetic::facts();
-        facts.threads.push(QemuThread { tid: SERVER, role: Role::Other(Role::ECHO_SERVER.to_owned()) });
+        facts.threads.push(QemuThread {
+            tid: SERVER,
+            role: Role::Other(Role::ECHO_SERVER.to_owned()),
+        });
         let map = |clients: u64, lost: usize| {
-            let operation =
-                |n: u64| Stamped { begin: n * 100, end: n * 100 + 50, key: round_trip_key((n % clients) as i32, n) };
-            let series = Series { mhz: 1000.0, operations: (1..4).map(operation).collect() };
+            let operation = |n: u64| Stamped {
+                begin: n * 100,
+                end: n * 100 + 50,
+                key: round_trip_key((n % clients) as i32, n),
+            };
+            let series = Series {
+                mhz: 1000.0,
+                operations: (1..4).map(operation).collect(),
+            };
             let of_host = series.operations.iter().flat_map(|operation| {
                 let (received, sent) = (operation.begin + 10, operation.end - 20);
                 // An ARP packet tells nothing; on a loopback device each passes both.
@@ -177,10 +300,19 @@ mod tests {
                     packet(sent + 1, SERVER, Checkpoint::NetTapReceive, 64 + 28),
                 ]
             });
-            clock(&facts, &series, None, None, (&of_host.skip(lost).collect::<Vec<_>>(), frames))
+            clock(
+                &facts,
+                &series,
+                None,
+                None,
+                (&of_host.skip(lost).collect::<Vec<_>>(), frames),
+            )
         };
         let one = map(1, 0).unwrap();
-        assert_eq!((one.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, one.bound()), (true, 15));
+        assert_eq!(
+            (one.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, one.bound()),
+            (true, 15)
+        );
         assert!(map(2, 0).is_err());
         // Nothing of the first request was recorded.
         assert!(map(1, 3).is_err());
@@ -188,8 +320,17 @@ mod tests {
 
     #[test]
     fn a_disturbed_exchange_makes_a_good_one_no_worse() {
-        let ping = |at, low, high| Ping { at, low, high, exchanges: 9 };
-        let (good, bad, other) = (ping(10, 100, 104), ping(90, -5000, 9000), ping(90, 103, 110));
+        let ping = |at, low, high| Ping {
+            at,
+            low,
+            high,
+            exchanges: 9,
+        };
+        let (good, bad, other) = (
+            ping(10, 100, 104),
+            ping(90, -5000, 9000),
+            ping(90, 103, 110),
+        );
         assert_eq!(steady(&[good, bad]), [good]);
         assert_eq!(steady(&[good, other]), [Ping { low: 103, ..good }]);
         // No one offset fits: the clock drifts, which takes both.

@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, CheckpointInfo, EventKind, PROBE_GROUP, Side, TraceFacts};
 use vmtax_trace::{
-    EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, frame_length, payload_word, system_call,
+    EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, frame_length, payload_word,
+    system_call,
 };
 
 /// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
@@ -51,10 +52,16 @@ impl Readers {
     pub fn new(formats: &Formats, table: &[CheckpointInfo], side: Side) -> Self {
         let checkpoints = formats.iter().filter_map(|(id, format)| {
             let mut infos = table.iter().filter(|info| info.side == side);
-            let info = infos.find(|info| info.sources.iter().any(|s| s.gives(&format.system, &format.name)))?;
+            let info = infos.find(|info| {
+                info.sources
+                    .iter()
+                    .any(|s| s.gives(&format.system, &format.name))
+            })?;
             Some((id, info.checkpoint))
         });
-        let ours = formats.iter().filter(|(_, format)| format.system.starts_with(PROBE_GROUP));
+        let ours = formats
+            .iter()
+            .filter(|(_, format)| format.system.starts_with(PROBE_GROUP));
         let probes = ours.map(|(id, format)| {
             let field = |name| formats.field(id, name);
             let probe = Probe {
@@ -82,7 +89,9 @@ impl Readers {
         Readers {
             checkpoints: checkpoints.collect(),
             probes: probes.collect(),
-            interfaces: of_network.filter_map(|(id, _)| Some((id, formats.field(id, "name")?))).collect(),
+            interfaces: of_network
+                .filter_map(|(id, _)| Some((id, formats.field(id, "name")?)))
+                .collect(),
             kernel: KernelDecoder::new(formats),
         }
     }
@@ -101,7 +110,12 @@ impl Readers {
     pub fn guest(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Event<GuestEvent> {
         let what = self.kernel.decode(event);
         let kind = self.kind(event, what.as_ref(), EventKind::Kprobe);
-        at(event, kind, self.guest_event(event, what, facts).unwrap_or(GuestEvent::Other))
+        at(
+            event,
+            kind,
+            self.guest_event(event, what, facts)
+                .unwrap_or(GuestEvent::Other),
+        )
     }
 
     fn guest_event(
@@ -112,7 +126,9 @@ impl Readers {
     ) -> Option<GuestEvent> {
         let disk = facts.guest_disk.as_ref();
         Some(match what {
-            None if self.probes.contains_key(&event.id) => GuestEvent::Passes(self.checkpoint(event)?),
+            None if self.probes.contains_key(&event.id) => {
+                GuestEvent::Passes(self.checkpoint(event)?)
+            }
             Some(KernelEvent::Sched(sched)) => GuestEvent::Sched(sched),
             Some(KernelEvent::SysEnter { .. }) => GuestEvent::Enter,
             Some(KernelEvent::SysExit { .. }) => GuestEvent::Exit,
@@ -122,13 +138,18 @@ impl Readers {
                 GuestEvent::Passes(self.checkpoint(event)?)
             }
             Some(KernelEvent::Irq { irq })
-                if facts.guest_nic.as_ref().is_some_and(|n| n.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
+                if facts
+                    .guest_nic
+                    .as_ref()
+                    .is_some_and(|n| n.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
             {
                 GuestEvent::Passes(self.checkpoint(event)?)
             }
             Some(KernelEvent::Function) => GuestEvent::Passes(self.checkpoint(event)?),
             Some(KernelEvent::Packet(_)) if self.is_of_another_card(event, facts) => return None,
-            Some(KernelEvent::Packet(packet)) => GuestEvent::Packet(self.checkpoint(event)?, packet),
+            Some(KernelEvent::Packet(packet)) => {
+                GuestEvent::Packet(self.checkpoint(event)?, packet)
+            }
             Some(other) => request(other, disk?)?,
             None => return None,
         })
@@ -138,7 +159,12 @@ impl Readers {
     pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Event<HostEvent> {
         let what = self.kernel.decode(event);
         let kind = self.kind(event, what.as_ref(), EventKind::Uprobe);
-        at(event, kind, self.host_event(event, what, facts).unwrap_or(HostEvent::Other))
+        at(
+            event,
+            kind,
+            self.host_event(event, what, facts)
+                .unwrap_or(HostEvent::Other),
+        )
     }
 
     fn host_event(
@@ -157,9 +183,16 @@ impl Readers {
             {
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
-            Some(KernelEvent::SysEnter { nr, args }) => HostEvent::Enter { nr: u32::try_from(nr).ok()?, args },
+            Some(KernelEvent::SysEnter { nr, args }) => HostEvent::Enter {
+                nr: u32::try_from(nr).ok()?,
+                args,
+            },
             // Where waits are traced alone, only their returns are.
-            Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => HostEvent::Woke,
+            Some(KernelEvent::SysExit { single: Some(nr) })
+                if system_call(nr).is_some_and(is_wait) =>
+            {
+                HostEvent::Woke
+            }
             Some(KernelEvent::SysExit { .. }) => HostEvent::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => HostEvent::Woke,
             // A line that is lowered interrupts nobody.
@@ -167,17 +200,28 @@ impl Readers {
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
             Some(KernelEvent::KvmAccess(access)) if access.write && access.to != KvmSpace::Msr => {
-                let within =
-                    |(first, length): &(u64, u64)| access.address.checked_sub(*first).is_some_and(|at| at < *length);
+                let within = |(first, length): &(u64, u64)| {
+                    access
+                        .address
+                        .checked_sub(*first)
+                        .is_some_and(|at| at < *length)
+                };
                 facts.notify.iter().any(within).then_some(())?;
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
-            Some(other) => HostEvent::OnDevice(self.checkpoint(event)?, on_device(other, &facts.host_disk)?),
+            Some(other) => {
+                HostEvent::OnDevice(self.checkpoint(event)?, on_device(other, &facts.host_disk)?)
+            }
         })
     }
 
     /// How the kernel recorded it; `probe`: how those of ours are made on this side.
-    fn kind(&self, event: &vmtax_trace::Event<'_>, what: Option<&KernelEvent<'_>>, probe: EventKind) -> EventKind {
+    fn kind(
+        &self,
+        event: &vmtax_trace::Event<'_>,
+        what: Option<&KernelEvent<'_>>,
+        probe: EventKind,
+    ) -> EventKind {
         match what {
             _ if self.probes.contains_key(&event.id) => probe,
             Some(KernelEvent::Sched(_)) => EventKind::Schedule,
@@ -192,7 +236,9 @@ impl Readers {
         let fields = [probe.device, probe.device_until_5_2].into_iter().flatten();
         // In an account, what lies where another version of QEMU has the path is none.
         let is_told = |path: &Cow<'_, str>| !probe.accounts || path.starts_with('/');
-        fields.filter_map(|field| field.text(event.data)).find(is_told)
+        fields
+            .filter_map(|field| field.text(event.data))
+            .find(is_told)
     }
 
     /// Tells whether the trace has the accounts of device models.
@@ -202,7 +248,9 @@ impl Readers {
 
     /// Tells whether an event is one of a device model's account.
     pub fn is_account(&self, event: &vmtax_trace::Event<'_>) -> bool {
-        self.probes.get(&event.id).is_some_and(|probe| probe.accounts)
+        self.probes
+            .get(&event.id)
+            .is_some_and(|probe| probe.accounts)
     }
 
     /// The interface of the host that a packet passes, where that tells.
@@ -213,7 +261,10 @@ impl Readers {
     /// Whether a packet passes another interface of the guest's than the measured card, as its loopback device.
     fn is_of_another_card(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> bool {
         let card = facts.guest_nic.as_ref().map_or("", |nic| nic.name.as_str());
-        !card.is_empty() && self.interface(event).is_some_and(|interface| interface != card)
+        !card.is_empty()
+            && self
+                .interface(event)
+                .is_some_and(|interface| interface != card)
     }
 
     /// Whether events of requests tell of which device they are.
@@ -232,22 +283,48 @@ impl Readers {
         let sector = || number(probe.sector).map(|s| s.wrapping_mul(SECTOR));
         let head = probe.head.and_then(|head| head.bytes(event.data));
         if let Some(request) = probe.scsi {
-            let ScsiRequest { element, kind, offset } = ScsiRequest::read(request.bytes(event.data)?)?;
+            let ScsiRequest {
+                element,
+                kind,
+                offset,
+            } = ScsiRequest::read(request.bytes(event.data)?)?;
             // What lies where the other versions of QEMU have it is no address, and gives 0.
-            let queue = [probe.queue, probe.queue_since_10_1].into_iter().filter_map(number).find(|queue| *queue != 0);
-            return Some(Mark { address: Some(element), kind: Some(kind), offset, bytes: 1, queue, ..Mark::default() });
+            let queue = [probe.queue, probe.queue_since_10_1]
+                .into_iter()
+                .filter_map(number)
+                .find(|queue| *queue != 0);
+            return Some(Mark {
+                address: Some(element),
+                kind: Some(kind),
+                offset,
+                bytes: 1,
+                queue,
+                ..Mark::default()
+            });
         }
         (number(probe.level) != Some(0)).then(|| Mark {
             address: number(probe.address),
-            kind: number(probe.kind).map(kind_of_header).or_else(|| number(probe.account).map(kind_of_account)),
+            kind: number(probe.kind)
+                .map(kind_of_header)
+                .or_else(|| number(probe.account).map(kind_of_account)),
             offset: number(probe.offset).or_else(sector),
-            bytes: number(probe.bytes).or_else(|| head.and_then(frame_length)).unwrap_or(1),
+            bytes: number(probe.bytes)
+                .or_else(|| head.and_then(frame_length))
+                .unwrap_or(1),
             queue: number(probe.queue),
-            round_trip: head.and_then(|head| payload_word(head, number(probe.piece), number(probe.next))),
+            round_trip: head
+                .and_then(|head| payload_word(head, number(probe.piece), number(probe.next))),
         })
     }
 }
 
 fn at<W>(event: &vmtax_trace::Event<'_>, kind: EventKind, what: W) -> Event<W> {
-    Event { at: event.ticks, cpu: event.cpu, tid: event.pid, interrupt: event.in_interrupt(), kind, what }
+    Event {
+        at: event.ticks,
+        cpu: event.cpu,
+        tid: event.pid,
+        interrupt: event.in_interrupt(),
+        kind,
+        what,
+    }
 }

@@ -25,7 +25,12 @@ pub(crate) struct Event<W> {
 
 impl<W> Event<W> {
     pub fn moment(&self) -> Moment {
-        Moment { at: self.at, cpu: self.cpu, tid: self.tid, interrupt: self.interrupt }
+        Moment {
+            at: self.at,
+            cpu: self.cpu,
+            tid: self.tid,
+            interrupt: self.interrupt,
+        }
     }
 }
 
@@ -97,14 +102,22 @@ pub(crate) struct Mark {
 
 impl Mark {
     pub fn range(offset: u64, bytes: u64) -> Mark {
-        Mark { offset: Some(offset), bytes, ..Mark::default() }
+        Mark {
+            offset: Some(offset),
+            bytes,
+            ..Mark::default()
+        }
     }
 
     pub fn covers(&self, offset: u64) -> bool {
-        self.offset.and_then(|from| offset.checked_sub(from)).is_some_and(|into| into < self.bytes)
+        self.offset
+            .and_then(|from| offset.checked_sub(from))
+            .is_some_and(|into| into < self.bytes)
     }
 
     pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
-        self.offset.is_some_and(|from| offset < from.saturating_add(self.bytes) && from < offset.saturating_add(bytes))
+        self.offset.is_some_and(|from| {
+            offset < from.saturating_add(self.bytes) && from < offset.saturating_add(bytes)
+        })
     }
 }

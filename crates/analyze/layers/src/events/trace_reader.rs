@@ -25,21 +25,31 @@ pub(crate) struct Trace {
 }
 
 /// Opens a trace; `None` where this side's kernel was not traced.
-pub(crate) fn open(path: &Path, table: &[CheckpointInfo], side: Side) -> Result<Option<Trace>, LayersError> {
+pub(crate) fn open(
+    path: &Path,
+    table: &[CheckpointInfo],
+    side: Side,
+) -> Result<Option<Trace>, LayersError> {
     // Where raw pages are, this is too.
     if !path.join("header_page").exists() {
         return Ok(None);
     }
     let folder = Folder::open(path)?;
     if ![CLOCK, IMPORTED_CLOCK].contains(&folder.clock()) {
-        return Err(LayersError::Clock { path: path.to_owned(), clock: folder.clock().to_owned() });
+        return Err(LayersError::Clock {
+            path: path.to_owned(),
+            clock: folder.clock().to_owned(),
+        });
     }
     let readers = Readers::new(folder.formats(), table, side);
     Ok(Some(Trace { folder, readers }))
 }
 
 /// Calls a function with every event of a trace.
-pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&Readers, &vmtax_trace::Event<'_>)) -> Result<(), LayersError> {
+pub(crate) fn each(
+    trace: &Trace,
+    mut take: impl FnMut(&Readers, &vmtax_trace::Event<'_>),
+) -> Result<(), LayersError> {
     let mut events = trace.folder.events()?;
     while let Some(entry) = events.next()? {
         if let Entry::Event(event) = entry {
@@ -72,14 +82,24 @@ struct Input {
 impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
     pub fn begin(trace: &'f Trace, map: M) -> Result<Self, LayersError> {
         let inputs = vec![Input::default(); trace.folder.inputs().len()];
-        Ok(TraceReader { trace, events: trace.folder.events()?, map, inputs, losses: Vec::new() })
+        Ok(TraceReader {
+            trace,
+            events: trace.folder.events()?,
+            map,
+            inputs,
+            losses: Vec::new(),
+        })
     }
 
     /// Host ticks of an event. Events reported as lost before it were lost after the previous one.
     fn event(&mut self, ticks: u64, input: u32) -> u64 {
         let at = (self.map)(ticks);
         if let Some(input) = self.inputs.get_mut(input as usize) {
-            self.losses.extend(input.lost.take().map(|events| Loss { from: input.last, to: at, events }));
+            self.losses.extend(input.lost.take().map(|events| Loss {
+                from: input.last,
+                to: at,
+                events,
+            }));
             input.last = at;
         }
         at
@@ -90,13 +110,29 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
         losses.extend(self.losses);
         for (input, raw) in self.inputs.iter().zip(self.trace.folder.inputs()) {
             let of_cpu = |s: &&CpuStats| s.instance == raw.instance && s.cpu == raw.cpu;
-            let dropped = self.trace.folder.stats().iter().find(of_cpu).map_or(0, |s| s.dropped);
+            let dropped = self
+                .trace
+                .folder
+                .stats()
+                .iter()
+                .find(of_cpu)
+                .map_or(0, |s| s.dropped);
             let events = input.lost.unwrap_or(0).saturating_add(dropped);
             if events > 0 {
-                losses.push(Loss { from: input.last, to: u64::MAX, events });
+                losses.push(Loss {
+                    from: input.last,
+                    to: u64::MAX,
+                    events,
+                });
             }
         }
-        let Counts { backwards, leaps, unknown, short, .. } = *self.events.counts();
+        let Counts {
+            backwards,
+            leaps,
+            unknown,
+            short,
+            ..
+        } = *self.events.counts();
         let mut note = |count: u64, what: &str, why: &str| {
             if count > 0 {
                 missing.push(Missing {
@@ -106,12 +142,34 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
                 });
             }
         };
-        note(backwards + leaps, "a monotonic trace clock", "events of one CPU's trace are out of order or far ahead");
-        note(unknown + short, "some events", "records match no format file, which is from another kernel");
-        let nested = self.trace.folder.stats().iter().map(|s| s.commit_overrun).sum();
-        note(nested, "some events", "events were lost at an unknown time (commit overrun by nested interrupts)");
+        note(
+            backwards + leaps,
+            "a monotonic trace clock",
+            "events of one CPU's trace are out of order or far ahead",
+        );
+        note(
+            unknown + short,
+            "some events",
+            "records match no format file, which is from another kernel",
+        );
+        let nested = self
+            .trace
+            .folder
+            .stats()
+            .iter()
+            .map(|s| s.commit_overrun)
+            .sum();
+        note(
+            nested,
+            "some events",
+            "events were lost at an unknown time (commit overrun by nested interrupts)",
+        );
         for event in self.trace.readers.unreadable() {
-            note(1, &format!("the event {event}"), "format file lacks required fields");
+            note(
+                1,
+                &format!("the event {event}"),
+                "format file lacks required fields",
+            );
         }
     }
 }
@@ -127,11 +185,18 @@ pub(crate) fn next<M: Fn(u64) -> u64, W>(
     loop {
         let (ticks, input, found) = match side.events.next()? {
             None => return Ok(None),
-            Some(Entry::Event(event)) => (event.ticks, event.input, read(&side.trace.readers, &event)),
+            Some(Entry::Event(event)) => {
+                (event.ticks, event.input, read(&side.trace.readers, &event))
+            }
             Some(Entry::Lost(lost)) => {
                 if let Some(input) = side.inputs.get_mut(lost.input as usize) {
                     // At least one where the number is unknown.
-                    input.lost = Some(input.lost.unwrap_or(0).saturating_add(lost.events.unwrap_or(1)));
+                    input.lost = Some(
+                        input
+                            .lost
+                            .unwrap_or(0)
+                            .saturating_add(lost.events.unwrap_or(1)),
+                    );
                 }
                 continue;
             }

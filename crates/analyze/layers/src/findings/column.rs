@@ -6,7 +6,9 @@ use crate::events::calls::CallKind;
 use crate::trial::common_path::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};
+use vmtax_model::{
+    ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls,
+};
 use vmtax_trace::call_rows;
 
 pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> LayerColumn {
@@ -30,7 +32,8 @@ pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> Laye
         clock,
         traced,
         control: Summary::of(&data.control),
-        control_median: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
+        control_median: (!control.is_empty())
+            .then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),
         rows,
         corrected: sums.corrected.whole(unexplained_ns, &control),
@@ -60,7 +63,11 @@ fn rows(sums: &ColumnSums, bound_ns: f64) -> Vec<Row> {
             label: key.label(),
             time,
             mean: estimate(row_means(sums, *key)),
-            percent: if whole > 0.0 { 100.0 * time.mean_ns / whole } else { 0.0 },
+            percent: if whole > 0.0 {
+                100.0 * time.mean_ns / whole
+            } else {
+                0.0
+            },
             count: times.count(),
             events: recorded.map(|(events, _)| events),
             corrected_ns: recorded.map(|(_, ns)| time.mean_ns - ns),
@@ -74,17 +81,32 @@ fn lifecycle(sums: &ColumnSums) -> Vec<Step> {
     let steps = sums.steps.iter().map(|(checkpoint, (since, makers))| Step {
         label: checkpoint.label().to_owned(),
         since_previous_ns: since.summary().p50_ns,
-        thread: makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone()).unwrap_or_default(),
+        thread: makers
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .map(|(name, _)| name.clone())
+            .unwrap_or_default(),
     });
     steps.collect()
 }
 
 fn calls(sums: &ColumnSums) -> Vec<ThreadCalls> {
     let threads = sums.calls.iter().map(|(role, calls)| {
-        let rows = call_rows(calls.iter().map(|(phase, moments)| (*phase, moments)), CallKind::name);
-        let locks = calls.iter().filter(|(phase, _)| phase.call == CallKind::Lock && !phase.after);
-        let locks = locks.map(|(_, m): (_, &Moments)| m.row("waits for locks".to_owned())).next();
-        ThreadCalls { role: role.clone(), calls: rows, locks }
+        let rows = call_rows(
+            calls.iter().map(|(phase, moments)| (*phase, moments)),
+            CallKind::name,
+        );
+        let locks = calls
+            .iter()
+            .filter(|(phase, _)| phase.call == CallKind::Lock && !phase.after);
+        let locks = locks
+            .map(|(_, m): (_, &Moments)| m.row("waits for locks".to_owned()))
+            .next();
+        ThreadCalls {
+            role: role.clone(),
+            calls: rows,
+            locks,
+        }
     });
     threads.collect()
 }

@@ -53,7 +53,8 @@ impl ColumnSums {
     pub fn add(&mut self, round: u32, trial: &JoinedTrial) {
         self.requests(round, trial);
         self.tail(trial);
-        self.nested.add(&trial.requests, &trial.common_path, trial.mhz);
+        self.nested
+            .add(&trial.requests, &trial.common_path, trial.mhz);
         self.pictures.add(trial);
         self.corrected.add(round, trial);
         self.matched(&trial.matched);
@@ -74,7 +75,12 @@ impl ColumnSums {
 
     fn requests(&mut self, number: u32, trial: &JoinedTrial) {
         let round = self.rounds.entry(number).or_default();
-        let first = trial.requests.iter().map(JoinedRequest::begin).min().unwrap_or(0);
+        let first = trial
+            .requests
+            .iter()
+            .map(JoinedRequest::begin)
+            .min()
+            .unwrap_or(0);
         let mut makers: BTreeMap<(Checkpoint, Who), u64> = BTreeMap::new();
         for request in &trial.requests {
             round.requests += 1;
@@ -87,19 +93,36 @@ impl ColumnSums {
                 *round.rows.entry(key).or_default() += ns;
             }
             for (checkpoint, since) in steps(trial, request) {
-                self.steps.entry(checkpoint).or_default().0.add(trial.ns(since));
-                *makers.entry((checkpoint, request.who(checkpoint))).or_default() += 1;
+                self.steps
+                    .entry(checkpoint)
+                    .or_default()
+                    .0
+                    .add(trial.ns(since));
+                *makers
+                    .entry((checkpoint, request.who(checkpoint)))
+                    .or_default() += 1;
             }
         }
         for ((checkpoint, who), count) in makers {
-            *self.steps.entry(checkpoint).or_default().1.entry(trial.name(who)).or_default() += count;
+            *self
+                .steps
+                .entry(checkpoint)
+                .or_default()
+                .1
+                .entry(trial.name(who))
+                .or_default() += count;
         }
     }
 
     fn tail(&mut self, trial: &JoinedTrial) {
         let mut totals: Vec<u64> = trial.requests.iter().map(JoinedRequest::total).collect();
         totals.sort_unstable();
-        let at = |q: f64| totals.get((q * totals.len() as f64) as usize).copied().unwrap_or(u64::MAX);
+        let at = |q: f64| {
+            totals
+                .get((q * totals.len() as f64) as usize)
+                .copied()
+                .unwrap_or(u64::MAX)
+        };
         let (low, high, slow) = (at(0.45), at(0.55), at(0.99));
         for request in &trial.requests {
             let total = request.total();
@@ -119,7 +142,12 @@ impl ColumnSums {
     /// Adds the system calls of a trial that observed those.
     pub fn add_calls(&mut self, trial: &TrialCalls) {
         for (role, what, moments) in trial.by_role() {
-            self.calls.entry(role).or_default().entry(what).or_default().merge(&moments);
+            self.calls
+                .entry(role)
+                .or_default()
+                .entry(what)
+                .or_default()
+                .merge(&moments);
         }
         self.missing(&trial.missing);
     }
@@ -160,7 +188,9 @@ impl ColumnSums {
 /// A row's mean in each round, ns.
 pub(crate) fn row_means(sums: &ColumnSums, key: RowKey) -> Vec<f64> {
     let rounds = sums.rounds.values().filter(|r| r.requests > 0);
-    rounds.map(|r| r.rows.get(&key).copied().unwrap_or(0.0) / r.requests as f64).collect()
+    rounds
+        .map(|r| r.rows.get(&key).copied().unwrap_or(0.0) / r.requests as f64)
+        .collect()
 }
 
 /// A request's rows, each once, in ticks.
@@ -173,10 +203,17 @@ pub(crate) fn rows(trial: &JoinedTrial, request: &JoinedRequest) -> BTreeMap<Row
 }
 
 /// The time from each checkpoint of the common_path that a request passes to the next, its end among them.
-fn steps<'a>(trial: &'a JoinedTrial, request: &'a JoinedRequest) -> impl Iterator<Item = (Checkpoint, u64)> + 'a {
+fn steps<'a>(
+    trial: &'a JoinedTrial,
+    request: &'a JoinedRequest,
+) -> impl Iterator<Item = (Checkpoint, u64)> + 'a {
     let mut previous = request.begin();
-    let passed =
-        trial.common_path.checkpoints().iter().chain([&Checkpoint::End]).filter_map(|s| Some((*s, request.at(*s)?)));
+    let passed = trial
+        .common_path
+        .checkpoints()
+        .iter()
+        .chain([&Checkpoint::End])
+        .filter_map(|s| Some((*s, request.at(*s)?)));
     passed.map(move |(checkpoint, at)| {
         let since = at.saturating_sub(previous);
         previous = at;

@@ -7,7 +7,12 @@ use vmtax_model::ClockFinding;
 use vmtax_trace::Moment;
 
 fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> GuestRequest {
-    let moment = |at| Moment { at, cpu: 0, tid: 1, interrupt: false };
+    let moment = |at| Moment {
+        at,
+        cpu: 0,
+        tid: 1,
+        interrupt: false,
+    };
     GuestRequest {
         offset: from * 4096,
         bytes,
@@ -33,21 +38,55 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
         reason: Reason::Violation,
     };
     let rejected = parts.iter().map(violated).collect();
-    let joined = Joined { parts, rejected, ..Joined::default() };
-    let clock = ClockFinding { bound_ns: 1.0, source: String::new(), drift_ns: 0.0, violations: 0 };
-    let losses = vec![Loss { from: 501_000, to: u64::MAX, events: 3 }];
+    let joined = Joined {
+        parts,
+        rejected,
+        ..Joined::default()
+    };
+    let clock = ClockFinding {
+        bound_ns: 1.0,
+        source: String::new(),
+        drift_ns: 0.0,
+        violations: 0,
+    };
+    let losses = vec![Loss {
+        from: 501_000,
+        to: u64::MAX,
+        events: 3,
+    }];
     // A thousand ticks a microsecond.
-    let read =
-        TrialData { costs: Vec::new(), joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
+    let read = TrialData {
+        costs: Vec::new(),
+        joined,
+        losses,
+        clock,
+        mhz: 1000.0,
+        missing: Vec::new(),
+        first: Some(1_000),
+    };
     let (disk, columns) = disk(Machine::TCG, 2.0, read);
     assert_eq!((disk.wall_s, disk.under_way_s), (2.0, 8e-6));
-    assert_eq!(disk.observed_s, 500e-6, "from the first event until the buffer was full");
-    let rows: Vec<_> = disk.kinds.iter().map(|k| (k.kind, k.requests, k.followed, k.bytes, k.sizes.clone())).collect();
+    assert_eq!(
+        disk.observed_s, 500e-6,
+        "from the first event until the buffer was full"
+    );
+    let rows: Vec<_> = disk
+        .kinds
+        .iter()
+        .map(|k| (k.kind, k.requests, k.followed, k.bytes, k.sizes.clone()))
+        .collect();
     assert_eq!(
         rows,
-        [(RequestKind::Write, 2, 0, 12_288, vec![(4096, 1), (8192, 1)]), (RequestKind::Flush, 1, 0, 0, vec![(0, 1)])]
+        [
+            (RequestKind::Write, 2, 0, 12_288, vec![(4096, 1), (8192, 1)]),
+            (RequestKind::Flush, 1, 0, 0, vec![(0, 1)])
+        ]
     );
     assert_eq!(disk.kinds[0].time.max_ns, 2_500.0);
     assert_eq!(columns.iter().map(|c| c.matched.operations).sum::<u64>(), 3);
-    assert!(columns.iter().all(|c| c.matched.lost_events == 3 && c.clock.violations == c.matched.operations));
+    assert!(
+        columns
+            .iter()
+            .all(|c| c.matched.lost_events == 3 && c.clock.violations == c.matched.operations)
+    );
 }

@@ -45,13 +45,19 @@ impl CorrectedSums {
             self.total.add(ns);
             totals.add(ns);
             for segment in &request.segments {
-                self.rows.entry(trial.common_path.key(segment)).or_default().add(trial, segment.recorded);
+                self.rows
+                    .entry(trial.common_path.key(segment))
+                    .or_default()
+                    .add(trial, segment.recorded);
             }
             self.outside.add(trial, request.recorded_outside);
         }
         self.medians.add(round, totals.latency());
         for (side, cost) in &trial.costs {
-            self.costs.entry((*side == Side::Host, cost.kind)).or_default().push(*cost);
+            self.costs
+                .entry((*side == Side::Host, cost.kind))
+                .or_default()
+                .push(*cost);
         }
     }
 
@@ -78,7 +84,11 @@ impl CorrectedSums {
             median: estimate(medians.values().copied().collect()),
             ratio: paired(control, &medians).map(|comparison| comparison.ratio),
             events: self.rows.values().map(|row| self.each(*row).0).sum::<f64>() + outside.0,
-            costs: self.costs.iter().map(|((host, kind), costs)| calibrated(*host, *kind, costs)).collect(),
+            costs: self
+                .costs
+                .iter()
+                .map(|((host, kind), costs)| calibrated(*host, *kind, costs))
+                .collect(),
         })
     }
 }
@@ -86,7 +96,10 @@ impl CorrectedSums {
 /// How long a request took without its events, ticks.
 fn corrected(request: &JoinedRequest) -> u64 {
     let segments = request.segments.iter().map(|segment| segment.recorded);
-    let recorded: u64 = segments.chain([request.recorded_outside]).map(|events| u64::from(events.ticks)).sum();
+    let recorded: u64 = segments
+        .chain([request.recorded_outside])
+        .map(|events| u64::from(events.ticks))
+        .sum();
     request.total().saturating_sub(recorded)
 }
 

@@ -20,7 +20,10 @@ pub(crate) struct Heat {
 
 impl Default for Heat {
     fn default() -> Self {
-        Heat { column_ns: FIRST_COLUMN_NS, counts: Vec::new() }
+        Heat {
+            column_ns: FIRST_COLUMN_NS,
+            counts: Vec::new(),
+        }
     }
 }
 
@@ -29,8 +32,9 @@ impl Heat {
     pub fn add(&mut self, began_ns: f64, took_ns: f64) {
         while began_ns >= self.column_ns * MAX_COLUMNS as f64 {
             let pairs = self.counts.chunks(2);
-            let merged =
-                pairs.map(|pair| std::array::from_fn(|row| pair.iter().fold(0, |n, c| c[row].saturating_add(n))));
+            let merged = pairs.map(|pair| {
+                std::array::from_fn(|row| pair.iter().fold(0, |n, c| c[row].saturating_add(n)))
+            });
             self.counts = merged.collect();
             self.column_ns *= 2.0;
         }
@@ -69,7 +73,11 @@ mod tests {
             heat.add(f64::from(i) * 1e5, 50_000.0 + f64::from(i % 7) * 40_000.0);
         }
         let map = heat.map();
-        assert!(map.counts.len() <= MAX_COLUMNS && map.column_ns == FIRST_COLUMN_NS * 16.0, "{}", map.column_ns);
+        assert!(
+            map.counts.len() <= MAX_COLUMNS && map.column_ns == FIRST_COLUMN_NS * 16.0,
+            "{}",
+            map.column_ns
+        );
         assert_eq!(map.counts.iter().flatten().sum::<u32>(), 10_000);
         // 62 or 63 full columns of 160 each.
         assert_eq!(map.counts[0].iter().sum::<u32>(), 160);
@@ -80,7 +88,12 @@ mod tests {
     #[test]
     fn wild_times_stay_inside() {
         let mut heat = Heat::default();
-        for (began, took) in [(1e18, 1e18), (0.0, 0.0), (f64::MAX, f64::INFINITY), (f64::NAN, f64::NAN)] {
+        for (began, took) in [
+            (1e18, 1e18),
+            (0.0, 0.0),
+            (f64::MAX, f64::INFINITY),
+            (f64::NAN, f64::NAN),
+        ] {
             heat.add(began.min(1e18), took);
         }
         assert_eq!(heat.map().counts.iter().flatten().sum::<u32>(), 4);

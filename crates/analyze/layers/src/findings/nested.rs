@@ -28,9 +28,15 @@ impl NestedTally {
         let times = self.0.entry(has).or_default();
         for request in requests {
             let ticks = LEVELS.each_ref().map(|level| level.ticks(request));
-            if ticks.iter().zip(has).all(|(ticks, has)| !has || ticks.is_some()) {
+            if ticks
+                .iter()
+                .zip(has)
+                .all(|(ticks, has)| !has || ticks.is_some())
+            {
                 for (time, ticks) in times.iter_mut().zip(ticks) {
-                    ticks.into_iter().for_each(|t| time.add(t as f64 * 1000.0 / mhz));
+                    ticks
+                        .into_iter()
+                        .for_each(|t| time.add(t as f64 * 1000.0 / mhz));
                 }
             }
         }
@@ -38,9 +44,19 @@ impl NestedTally {
 
     /// The table, of the levels that most requests have.
     pub fn table(&self) -> Vec<Nested> {
-        let Some((has, times)) = self.0.iter().max_by_key(|(_, times)| times[0].count()) else { return Vec::new() };
-        let levels = LEVELS.iter().zip(times.iter()).zip(has).filter(|(_, has)| **has);
-        nested(&levels.map(|((level, time), _)| (level.label, time.summary())).collect::<Vec<_>>())
+        let Some((has, times)) = self.0.iter().max_by_key(|(_, times)| times[0].count()) else {
+            return Vec::new();
+        };
+        let levels = LEVELS
+            .iter()
+            .zip(times.iter())
+            .zip(has)
+            .filter(|(_, has)| **has);
+        nested(
+            &levels
+                .map(|((level, time), _)| (level.label, time.summary()))
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -51,8 +67,17 @@ pub(crate) fn nested(levels: &[(&str, Summary)]) -> Vec<Nested> {
     let rows = levels.iter().zip(inner);
     rows.map(|((label, cumulative), inner)| {
         let delta_ns = cumulative.mean_ns - inner;
-        let percent = if whole > 0.0 { 100.0 * delta_ns / whole } else { 0.0 };
-        Nested { label: (*label).to_owned(), cumulative: *cumulative, delta_ns, percent }
+        let percent = if whole > 0.0 {
+            100.0 * delta_ns / whole
+        } else {
+            0.0
+        };
+        Nested {
+            label: (*label).to_owned(),
+            cumulative: *cumulative,
+            delta_ns,
+            percent,
+        }
     })
     .collect()
 }
@@ -71,10 +96,16 @@ mod tests {
             ("QEMU virtio", 159_628.0, 29_393.0, 14.96),
             ("QEMU paio", 130_235.0, 130_235.0, 66.27),
         ];
-        let figure = |mean_ns| Summary { mean_ns, ..Summary::default() };
+        let figure = |mean_ns| Summary {
+            mean_ns,
+            ..Summary::default()
+        };
         let table = nested(&published.map(|(label, cumulative, ..)| (label, figure(cumulative))));
         for (row, (label, cumulative, delta, percent)) in table.iter().zip(published) {
-            assert_eq!((row.label.as_str(), row.cumulative.mean_ns, row.delta_ns), (label, cumulative, delta));
+            assert_eq!(
+                (row.label.as_str(), row.cumulative.mean_ns, row.delta_ns),
+                (label, cumulative, delta)
+            );
             assert_eq!((row.percent * 100.0).round() / 100.0, percent, "{label}");
         }
         // And the overhead over the host's own 128,862 ns that the page gives: 33 % before, 14.5 % in a later run.

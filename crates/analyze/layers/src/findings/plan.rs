@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{add_warning, paired};
 use vmtax_model::{
-    Difference, FEWEST_ROUNDS, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, REPORT_SCHEMA,
-    Summary, TrialRecord, TrialResult, Warning,
+    Difference, FEWEST_ROUNDS, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan,
+    Probes, REPORT_SCHEMA, Summary, TrialRecord, TrialResult, Warning,
 };
 use vmtax_rules::Evidence;
 
@@ -28,10 +28,19 @@ pub fn findings<'a>(
     let mut host = Latency::new();
     let (mut warnings, mut failed, mut read) = (Vec::new(), Vec::new(), 0);
     for (record, folder) in trials {
-        let Some(variant) = variant(plan, record) else { continue };
-        record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
+        let Some(variant) = variant(plan, record) else {
+            continue;
+        };
+        record
+            .warnings
+            .iter()
+            .for_each(|w| add_warning(&mut warnings, w));
         let Some(result) = record.result() else {
-            failed.extend(record.failure().map(|why| (record.machine, why.to_owned(), None)));
+            failed.extend(
+                record
+                    .failure()
+                    .map(|why| (record.machine, why.to_owned(), None)),
+            );
             continue;
         };
         let latency = operations(result);
@@ -85,24 +94,51 @@ fn operations(result: &TrialResult) -> Latency {
 fn variant<'p>(plan: &'p Plan, record: &TrialRecord) -> Option<&'p str> {
     let planned = record.round < plan.rounds
         && plan.machines.contains(&record.machine)
-        && plan.workloads.iter().any(|w| w.name == record.workload.name);
-    let known = plan.variants.iter().find(|v| v.name == record.variant).map(|v| v.name.as_str());
+        && plan
+            .workloads
+            .iter()
+            .any(|w| w.name == record.workload.name);
+    let known = plan
+        .variants
+        .iter()
+        .find(|v| v.name == record.variant)
+        .map(|v| v.name.as_str());
     // The host has no variants.
-    known.or((!record.machine.is_guest()).then_some("")).filter(|_| planned)
+    known
+        .or((!record.machine.is_guest()).then_some(""))
+        .filter(|_| planned)
 }
 
-fn missing(plan: &Plan, failed: &[(Machine, String, Option<LayersError>)], warnings: &mut Vec<Warning>) {
+fn missing(
+    plan: &Plan,
+    failed: &[(Machine, String, Option<LayersError>)],
+    warnings: &mut Vec<Warning>,
+) {
     for &machine in &plan.machines {
         let mut of_machine = failed.iter().filter(|(m, ..)| *m == machine);
         let missing = of_machine.clone().count() as u32;
-        let Some((_, reason, _)) = of_machine.next() else { continue };
-        let ways = if machine.is_guest() { plan.variants.len() as u32 } else { 1 };
+        let Some((_, reason, _)) = of_machine.next() else {
+            continue;
+        };
+        let ways = if machine.is_guest() {
+            plan.variants.len() as u32
+        } else {
+            1
+        };
         let planned = plan
             .rounds
             .saturating_mul(plan.workloads.len() as u32)
             .saturating_mul(ways)
             .saturating_mul((plan.probes_on(machine).len() * plan.turns_per_round()) as u32);
-        add_warning(warnings, &Warning::TrialsMissing { machine, missing, planned, reason: reason.clone() });
+        add_warning(
+            warnings,
+            &Warning::TrialsMissing {
+                machine,
+                missing,
+                planned,
+                reason: reason.clone(),
+            },
+        );
     }
 }
 
@@ -116,13 +152,21 @@ pub(crate) fn together(
     let guests = || plan.machines.iter().copied().filter(|m| m.is_guest());
     let ways = guests().flat_map(|m| plan.variants.iter().map(move |v| (m, v.name.as_str())));
     let columns: Vec<LayerColumn> = ways
-        .filter_map(|(machine, variant)| Some(column(machine, variant, all.get(&(machine, variant))?)))
+        .filter_map(|(machine, variant)| {
+            Some(column(machine, variant, all.get(&(machine, variant))?))
+        })
         .filter(|column| column.matched.operations > 0 || column.control.is_some())
         .collect();
     let differences: Vec<Difference> = guests().flat_map(|m| differences(plan, m, all)).collect();
     let rounds = columns.iter().map(|c| c.rounds).min().unwrap_or(0);
     if rounds < FEWEST_ROUNDS {
-        add_warning(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
+        add_warning(
+            &mut warnings,
+            &Warning::TooFewRounds {
+                rounds,
+                needed: FEWEST_ROUNDS,
+            },
+        );
     }
     LayerFindings {
         schema: REPORT_SCHEMA,
@@ -143,13 +187,29 @@ pub(crate) fn together(
 }
 
 /// Each variant compared with the baseline, untraced, within the same rounds.
-fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), ColumnData>) -> Vec<Difference> {
-    let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_medians.rounds());
-    let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
-    let Some(base) = control(&first.name) else { return Vec::new() };
+fn differences(
+    plan: &Plan,
+    machine: Machine,
+    all: &BTreeMap<(Machine, &str), ColumnData>,
+) -> Vec<Difference> {
+    let control = |variant: &str| {
+        all.get(&(machine, variant))
+            .map(|g| g.control_medians.rounds())
+    };
+    let Some((first, others)) = plan.variants.split_first() else {
+        return Vec::new();
+    };
+    let Some(base) = control(&first.name) else {
+        return Vec::new();
+    };
     let of = |name: &str| {
         let comparison = paired(&base, &control(name)?)?;
-        Some(Difference { machine, base: first.name.clone(), variant: name.to_owned(), comparison })
+        Some(Difference {
+            machine,
+            base: first.name.clone(),
+            variant: name.to_owned(),
+            comparison,
+        })
     };
     others.iter().filter_map(|v| of(&v.name)).collect()
 }
@@ -167,6 +227,8 @@ fn method(plan: &Plan, rounds: u32) -> String {
     if rounds < FEWEST_ROUNDS {
         format!("{by}; {how}.")
     } else {
-        format!("{by}; {how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test).")
+        format!(
+            "{by}; {how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test)."
+        )
     }
 }

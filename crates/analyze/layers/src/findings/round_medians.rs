@@ -22,6 +22,9 @@ impl RoundMedians {
     }
 
     pub fn rounds(&self) -> BTreeMap<u32, f64> {
-        self.0.iter().map(|(round, latency)| (*round, latency.quantile(0.5) as f64)).collect()
+        self.0
+            .iter()
+            .map(|(round, latency)| (*round, latency.quantile(0.5) as f64))
+            .collect()
     }
 }

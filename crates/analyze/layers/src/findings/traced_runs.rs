@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::add_warning;
 use vmtax_model::{
-    Advice, HostFacts, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, REPORT_SCHEMA, RequestKind,
-    TrialRecord, Warning,
+    Advice, HostFacts, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, REPORT_SCHEMA,
+    RequestKind, TrialRecord, Warning,
 };
 use vmtax_rules::Evidence;
 
@@ -24,21 +24,35 @@ pub(super) fn of_guests<'a, Use>(
 ) -> (Vec<Use>, Vec<LayerColumn>, Vec<Warning>) {
     let (mut uses, mut columns, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for (record, folder) in trials.filter(|(record, _)| record.probes == probes) {
-        record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
+        record
+            .warnings
+            .iter()
+            .for_each(|w| add_warning(&mut warnings, w));
         let read = match record.failure() {
             Some(why) => Err(why.to_owned()),
             None => read_all(&folder, record).map_err(|error| error.to_string()),
         };
         match read {
             Ok(read) => {
-                let wall_s = record.result().and_then(|r| r.value(Metric::ExecWall)).unwrap_or(0.0);
+                let wall_s = record
+                    .result()
+                    .and_then(|r| r.value(Metric::ExecWall))
+                    .unwrap_or(0.0);
                 let (of_device, more) = of_guest(record.machine, wall_s, read);
                 uses.push(of_device);
                 columns.extend(more);
             }
             Err(reason) => {
                 let machine = record.machine;
-                add_warning(&mut warnings, &Warning::TrialsMissing { machine, missing: 1, planned: 1, reason });
+                add_warning(
+                    &mut warnings,
+                    &Warning::TrialsMissing {
+                        machine,
+                        missing: 1,
+                        planned: 1,
+                        reason,
+                    },
+                );
             }
         }
     }
@@ -73,15 +87,28 @@ pub(super) fn advice(
     what: &str,
     in_flight: impl Fn(Machine) -> Option<f64>,
 ) -> Vec<Advice> {
-    let Some(main) = columns.iter().max_by(|a, b| total_ns(a).total_cmp(&total_ns(b))) else { return Vec::new() };
+    let Some(main) = columns
+        .iter()
+        .max_by(|a, b| total_ns(a).total_cmp(&total_ns(b)))
+    else {
+        return Vec::new();
+    };
     let columns = std::slice::from_ref(main);
-    let mut advice =
-        vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });
-    let part = in_flight(main.machine).filter(|part| !part.is_nan()).map_or(0.0, |part| part.min(1.0));
+    let mut advice = vmtax_rules::advice(&Evidence {
+        plan: Some(plan),
+        host: Some(host),
+        columns,
+        ..Evidence::default()
+    });
+    let part = in_flight(main.machine)
+        .filter(|part| !part.is_nan())
+        .map_or(0.0, |part| part.min(1.0));
     for advice in &mut advice {
         advice.gain *= part;
-        let of_run =
-            format!(" {what} are in flight for {:.1} % of the run: faster ones save at most that.", part * 100.0);
+        let of_run = format!(
+            " {what} are in flight for {:.1} % of the run: faster ones save at most that.",
+            part * 100.0
+        );
         advice.finding.push_str(&of_run);
     }
     advice
@@ -106,13 +133,22 @@ pub(super) fn in_flight(spans: impl Iterator<Item = (u64, u64)>) -> u64 {
 
 /// For how long of a run everything was seen, from the guest's first event until a buffer became full, seconds.
 pub(super) fn observed_s(wall_s: f64, losses: &[Loss], first: Option<u64>, mhz: f64) -> f64 {
-    let full = losses.iter().filter(|loss| loss.to == u64::MAX).map(|loss| loss.from).min();
-    let seen = full.zip(first).map(|(full, first)| full.saturating_sub(first) as f64 / mhz / 1e6);
+    let full = losses
+        .iter()
+        .filter(|loss| loss.to == u64::MAX)
+        .map(|loss| loss.from)
+        .min();
+    let seen = full
+        .zip(first)
+        .map(|(full, first)| full.saturating_sub(first) as f64 / mhz / 1e6);
     seen.map_or(wall_s, |seen| seen.min(wall_s))
 }
 
 /// The sums of one traced run, whose requests took so long, nanoseconds, and the distribution of these times.
-pub(super) fn of_run(trial: &JoinedTrial, times_ns: impl Iterator<Item = f64>) -> (ColumnData, Distribution) {
+pub(super) fn of_run(
+    trial: &JoinedTrial,
+    times_ns: impl Iterator<Item = f64>,
+) -> (ColumnData, Distribution) {
     let (mut data, mut times) = <(ColumnData, Distribution)>::default();
     data.sums.add(0, trial);
     times_ns.for_each(|ns| times.add(ns));
@@ -122,14 +158,32 @@ pub(super) fn of_run(trial: &JoinedTrial, times_ns: impl Iterator<Item = f64>) -
 
 /// Joined requests by kind.
 pub(super) fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
-    let Joined { requests, rejected, threads, may_lack, .. } = joined;
-    let new = || Joined { threads: threads.clone(), may_lack, ..Joined::default() };
+    let Joined {
+        requests,
+        rejected,
+        threads,
+        may_lack,
+        ..
+    } = joined;
+    let new = || Joined {
+        threads: threads.clone(),
+        may_lack,
+        ..Joined::default()
+    };
     let mut kinds: BTreeMap<RequestKind, Joined> = BTreeMap::new();
     for request in requests {
-        kinds.entry(request.kind).or_insert_with(new).requests.push(request);
+        kinds
+            .entry(request.kind)
+            .or_insert_with(new)
+            .requests
+            .push(request);
     }
     for rejected in rejected {
-        kinds.entry(rejected.kind).or_insert_with(new).rejected.push(rejected);
+        kinds
+            .entry(rejected.kind)
+            .or_insert_with(new)
+            .rejected
+            .push(rejected);
     }
     kinds
 }

@@ -19,8 +19,14 @@ fn time_with_several_in_flight_counts_once() {
 #[test]
 fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
     let mut main = column(Machine::TCG, "writes", &ColumnData::default());
-    let time = Summary { mean_ns: 80e3, ..Summary::default() };
-    main.traced = Summary { mean_ns: 100e3, ..Summary::default() };
+    let time = Summary {
+        mean_ns: 80e3,
+        ..Summary::default()
+    };
+    main.traced = Summary {
+        mean_ns: 100e3,
+        ..Summary::default()
+    };
     (main.matched.operations, main.matched.joined) = (1, 1);
     main.rows = vec![Row {
         from: Checkpoint::KvmNotify,
@@ -29,7 +35,10 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
         state: State::Runnable,
         label: String::new(),
         time,
-        mean: Estimate { median: time.mean_ns, interval: None },
+        mean: Estimate {
+            median: time.mean_ns,
+            interval: None,
+        },
         percent: 80.0,
         count: 1,
         below_bound: false,
@@ -40,14 +49,27 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
     let host = vmtax_model::testing::host(vmtax_model::KvmClass::Absent);
     let small = column(Machine::KVM, "reads", &ColumnData::default());
     let columns = [small, main];
-    let of = |part: f64| advice(&plan, &host, &columns, "Packets", |machine| (machine == Machine::TCG).then_some(part));
+    let of = |part: f64| {
+        advice(&plan, &host, &columns, "Packets", |machine| {
+            (machine == Machine::TCG).then_some(part)
+        })
+    };
     let (whole, tenth) = (of(1.0), of(0.1));
     assert!(!whole.is_empty() && whole[0].gain > 0.5, "{whole:?}");
-    assert!((tenth[0].gain - whole[0].gain / 10.0).abs() < 1e-9, "{tenth:?}");
     assert!(
-        tenth[0].finding.ends_with("Packets are in flight for 10.0 % of the run: faster ones save at most that."),
+        (tenth[0].gain - whole[0].gain / 10.0).abs() < 1e-9,
         "{tenth:?}"
     );
-    assert_eq!((of(7.0)[0].gain, of(f64::NAN)[0].gain), (whole[0].gain, 0.0), "a run without a length");
+    assert!(
+        tenth[0].finding.ends_with(
+            "Packets are in flight for 10.0 % of the run: faster ones save at most that."
+        ),
+        "{tenth:?}"
+    );
+    assert_eq!(
+        (of(7.0)[0].gain, of(f64::NAN)[0].gain),
+        (whole[0].gain, 0.0),
+        "a run without a length"
+    );
     assert!(advice(&plan, &host, &[], "Packets", |_| Some(1.0)).is_empty());
 }

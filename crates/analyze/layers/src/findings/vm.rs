@@ -12,8 +12,8 @@ use crate::trial::vm::{machine, read_vm};
 use crate::trial::vm_data::{DiskData, VmData};
 use std::path::Path;
 use vmtax_model::{
-    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, REPORT_SCHEMA, RequestKind, VmLayers, VmPackets,
-    VmRequests,
+    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, REPORT_SCHEMA, RequestKind,
+    VmLayers, VmPackets, VmRequests,
 };
 use vmtax_rules::Evidence;
 
@@ -22,19 +22,37 @@ use vmtax_rules::Evidence;
 /// # Errors
 /// [`LayersError`] when a file cannot be read.
 pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
-    let VmData { trace, disks, nics, idle, not_followed, missing, is_guest_traced } = read_vm(folder)?;
+    let VmData {
+        trace,
+        disks,
+        nics,
+        idle,
+        not_followed,
+        missing,
+        is_guest_traced,
+    } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
-    let mut all: Vec<(VmRequests, LayerColumn)> =
-        disks.into_iter().flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz)).collect();
+    let mut all: Vec<(VmRequests, LayerColumn)> = disks
+        .into_iter()
+        .flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz))
+        .collect();
     all.sort_by(|(a, _), (b, _)| b.in_flight.total_cmp(&a.in_flight));
     let (requests, mut columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
     let of_nics = super::vm_packets::columns(nics, machine, seconds, trace.tsc_mhz);
     let (packets, of_packets): (Vec<VmPackets>, Vec<LayerColumn>) = of_nics.into_iter().unzip();
     columns.extend(of_packets);
     // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
-    let main = columns.get(..1).filter(|_| !trace.imported).unwrap_or_default();
-    let evidence = Evidence { host: Some(host), facts: Some(&trace.vm), columns: main, ..Evidence::default() };
+    let main = columns
+        .get(..1)
+        .filter(|_| !trace.imported)
+        .unwrap_or_default();
+    let evidence = Evidence {
+        host: Some(host),
+        facts: Some(&trace.vm),
+        columns: main,
+        ..Evidence::default()
+    };
     let advice = vmtax_rules::advice(&evidence);
     let layers = LayerFindings {
         schema: REPORT_SCHEMA,
@@ -52,7 +70,17 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         warnings: Vec::new(),
         advice,
     };
-    Ok(VmLayers { vm: trace.vm, seconds, ended: trace.ended, requests, packets, idle, not_followed, missing, layers })
+    Ok(VmLayers {
+        vm: trace.vm,
+        seconds,
+        ended: trace.ended,
+        requests,
+        packets,
+        idle,
+        not_followed,
+        missing,
+        layers,
+    })
 }
 
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
@@ -79,15 +107,29 @@ const GUEST_METHOD: &str = "Each request is followed from the guest's block laye
                             overlap. Figures are of one traced period, so there is no CI.";
 
 /// The requests of a disk by kind, each with its column.
-fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmRequests, LayerColumn)> {
+fn of_disk(
+    data: DiskData,
+    machine: Machine,
+    seconds: f64,
+    mhz: f64,
+) -> Vec<(VmRequests, LayerColumn)> {
     let (has_device, has_host_part) = (data.has_device(), data.has_host_part());
     let is_from_host = data.is_from_host;
-    let DiskData { name, disk, joined, losses, missing, clock, .. } = data;
+    let DiskData {
+        name,
+        disk,
+        joined,
+        losses,
+        missing,
+        clock,
+        ..
+    } = data;
     let of_kind = |(kind, joined): (RequestKind, _)| {
         let trial = JoinedTrial::new(joined, &losses, clock.clone(), mhz, missing.clone());
         let mut sums = ColumnData::default();
         sums.sums.add(0, &trial);
-        let (mut gavg, mut kavg, mut davg) = <(Distribution, Distribution, Distribution)>::default();
+        let (mut gavg, mut kavg, mut davg) =
+            <(Distribution, Distribution, Distribution)>::default();
         for request in &trial.requests {
             let device = device(request);
             gavg.add(trial.ns(request.total()));
@@ -103,17 +145,29 @@ fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmR
         let total_s = gavg.summary().mean_ns * gavg.count() as f64 / 1e9;
         // What a flush makes the device do cannot be distinguished from others' flushes.
         let is_placed = has_device && matches!(kind, RequestKind::Read | RequestKind::Write);
-        let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let per_s = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
         let requests = VmRequests {
             disk: name.clone(),
-            file: disk.as_ref().map(|disk| disk.disk.file.display().to_string()),
+            file: disk
+                .as_ref()
+                .map(|disk| disk.disk.file.display().to_string()),
             format: disk.as_ref().and_then(|disk| disk.disk.format.clone()),
             thread: trial.thread_at(Checkpoint::QemuPop),
             kind,
             requests: trial.matched.operations,
             followed: trial.matched.joined,
             per_s: per_s(trial.matched.operations),
-            in_flight: if seconds > 0.0 { total_s / seconds } else { 0.0 },
+            in_flight: if seconds > 0.0 {
+                total_s / seconds
+            } else {
+                0.0
+            },
             gavg: gavg.summary(),
             kavg: is_placed.then(|| kavg.summary()),
             davg: is_placed.then(|| davg.summary()),
@@ -133,6 +187,12 @@ fn device(request: &JoinedRequest) -> u64 {
 /// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.
 fn within_qemu(column: &mut LayerColumn) {
     let rows = column.rows.iter_mut().map(|row| &mut row.layer);
-    let spans = column.waterfalls.iter_mut().flat_map(|drawn| &mut drawn.spans).map(|span| &mut span.layer);
-    rows.chain(spans).filter(|layer| **layer == Layer::HostKernel).for_each(|layer| *layer = Layer::Qemu);
+    let spans = column
+        .waterfalls
+        .iter_mut()
+        .flat_map(|drawn| &mut drawn.spans)
+        .map(|span| &mut span.layer);
+    rows.chain(spans)
+        .filter(|layer| **layer == Layer::HostKernel)
+        .for_each(|layer| *layer = Layer::Qemu);
 }

@@ -15,7 +15,11 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     pub fn waterfall(&self) -> Waterfall {
-        Waterfall { which: self.which.to_owned(), total_ns: self.total_ns, spans: self.spans.clone() }
+        Waterfall {
+            which: self.which.to_owned(),
+            total_ns: self.total_ns,
+            spans: self.spans.clone(),
+        }
     }
 }
 
@@ -31,7 +35,11 @@ impl WaterfallCandidates {
             let rank = (quantile * order.len() as f64).ceil() as usize;
             if let Some(i) = order.get(rank.saturating_sub(1)) {
                 let request = &trial.requests[*i as usize];
-                self.0.push(Candidate { which, total_ns: trial.ns(request.total()), spans: spans(trial, request) });
+                self.0.push(Candidate {
+                    which,
+                    total_ns: trial.ns(request.total()),
+                    spans: spans(trial, request),
+                });
             }
         }
     }
@@ -49,8 +57,11 @@ fn spans(trial: &JoinedTrial, request: &JoinedRequest) -> Vec<Span> {
     let spans = request.segments.iter().map(|segment| {
         let begin = at;
         at += segment.ticks;
-        let from =
-            request.checkpoints().take_while(|(s, _)| *s < segment.to).last().map_or(Checkpoint::Begin, |(s, _)| s);
+        let from = request
+            .checkpoints()
+            .take_while(|(s, _)| *s < segment.to)
+            .last()
+            .map_or(Checkpoint::Begin, |(s, _)| s);
         Span {
             layer: layer(from, segment.to),
             state: segment.state,

@@ -55,40 +55,78 @@ pub(crate) struct GuestWindow {
 impl GuestWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let recorded = RecordedWindow::new(&facts.guest_costs, facts.tsc_mhz);
-        GuestWindow { recorded, ..GuestWindow::default() }
+        GuestWindow {
+            recorded,
+            ..GuestWindow::default()
+        }
     }
 
     /// Takes an event; gives the request that it completes.
     pub fn take(&mut self, event: &Event<GuestEvent>) -> Option<GuestRequest> {
-        let &Event { at, cpu, tid, what, .. } = event;
+        let &Event {
+            at, cpu, tid, what, ..
+        } = event;
         let now = event.moment();
-        self.recorded.take(event, if let GuestEvent::Sched(what) = what { Some(what) } else { None });
+        self.recorded.take(
+            event,
+            if let GuestEvent::Sched(what) = what {
+                Some(what)
+            } else {
+                None
+            },
+        );
         match what {
             // 0 is every CPU's idle task at once.
             GuestEvent::Sched(what) => {
                 if let Sched::Waking { tid } = what {
                     if self.clients.contains(&tid) {
-                        self.woken.push(at, Woken { tid, batch: self.batch });
+                        self.woken.push(
+                            at,
+                            Woken {
+                                tid,
+                                batch: self.batch,
+                            },
+                        );
                         self.woke = true;
                     }
                 }
-                self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other);
+                self.tasks
+                    .take(now, what, |tid| tid != 0, |_, _| Sleep::Other);
             }
-            GuestEvent::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
+            GuestEvent::Enter => self.calls.push(
+                at,
+                Call {
+                    cpu,
+                    tid,
+                    exit: None,
+                },
+            ),
             GuestEvent::Exit => {
                 if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {
                     call.exit.get_or_insert((at, cpu));
                 }
             }
             GuestEvent::Insert { offset } => self.requests.insert(offset, at),
-            GuestEvent::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
+            GuestEvent::Issue {
+                offset,
+                bytes,
+                kind,
+            } => self.requests.issue(offset, bytes, kind, now),
             GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
             GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
             GuestEvent::Packet(checkpoint, packet) => {
                 if checkpoint == Checkpoint::NetGuestReceive && std::mem::take(&mut self.woke) {
                     self.batch += 1;
                 }
-                self.packets.push(checkpoint, at, GuestPacket { moment: now, packet, batch: self.batch });
+                self.packets.push(
+                    checkpoint,
+                    at,
+                    GuestPacket {
+                        moment: now,
+                        packet,
+                        batch: self.batch,
+                    },
+                );
             }
             GuestEvent::Other => {}
         }

@@ -68,21 +68,60 @@ pub(crate) struct HostWindow {
 impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
-        let vcpus = facts.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(_))).map(|t| t.tid).collect();
+        let vcpus = facts
+            .threads
+            .iter()
+            .filter(|t| matches!(t.role, Role::Vcpu(_)))
+            .map(|t| t.tid)
+            .collect();
         let named = |name: &str| -> BTreeSet<i32> {
-            facts.threads.iter().filter(|thread| thread.role.is_other(name)).map(|thread| thread.tid).collect()
+            facts
+                .threads
+                .iter()
+                .filter(|thread| thread.role.is_other(name))
+                .map(|thread| thread.tid)
+                .collect()
         };
-        let vhost = facts.threads.iter().filter(|t| t.role == Role::Vhost).map(|t| t.tid).collect();
+        let vhost = facts
+            .threads
+            .iter()
+            .filter(|t| t.role == Role::Vhost)
+            .map(|t| t.tid)
+            .collect();
         let (servers, passt) = (named(Role::ECHO_SERVER), named(Role::PASST));
         let descriptors = facts.host_disk.descriptors.clone();
         let recorded = RecordedWindow::new(&facts.host_costs, facts.tsc_mhz);
         let extents = Extents::new(&facts.host_disk);
-        HostWindow { descriptors, extents, threads, vcpus, servers, passt, vhost, recorded, ..HostWindow::default() }
+        HostWindow {
+            descriptors,
+            extents,
+            threads,
+            vcpus,
+            servers,
+            passt,
+            vhost,
+            recorded,
+            ..HostWindow::default()
+        }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
-        let &Event { at, cpu, tid, interrupt, what, .. } = event;
-        self.recorded.take(event, if let HostEvent::Sched(what) = what { Some(what) } else { None });
+        let &Event {
+            at,
+            cpu,
+            tid,
+            interrupt,
+            what,
+            ..
+        } = event;
+        self.recorded.take(
+            event,
+            if let HostEvent::Sched(what) = what {
+                Some(what)
+            } else {
+                None
+            },
+        );
         // One that leaves its CPU may have been woken before: the timeline sees to it.
         let leaves = matches!(what, HostEvent::Sched(Sched::Switch { .. }));
         if !interrupt && !leaves && what != HostEvent::Other {
@@ -97,12 +136,14 @@ impl HostWindow {
                 };
                 // A vhost worker makes no call that could return: it waits for nothing but work.
                 if let Sched::Switch { next, .. } = what {
-                    let woken = |state| matches!(state, ThreadState::Runnable { waker: Some(_), .. });
+                    let woken =
+                        |state| matches!(state, ThreadState::Runnable { waker: Some(_), .. });
                     if self.vhost.contains(&next) && self.tasks.now(next).is_some_and(woken) {
                         self.woken.entry(next).or_default().push(at, ());
                     }
                 }
-                self.tasks.take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
+                self.tasks
+                    .take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
                 // The return from waiting for a lock may not be among the events: it comes with the CPU.
                 if let Sched::Switch { next, .. } = what {
                     let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
@@ -114,7 +155,11 @@ impl HostWindow {
             HostEvent::Enter { nr, args } => {
                 // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
                 self.threads.insert(tid);
-                let call = Call { kind: CallKind::of(nr, &args), args, exit: None };
+                let call = Call {
+                    kind: CallKind::of(nr, &args),
+                    args,
+                    exit: None,
+                };
                 self.calls.entry(tid).or_default().push(at, call);
             }
             HostEvent::Exit => {
@@ -131,11 +176,20 @@ impl HostWindow {
             }
             HostEvent::Passes(checkpoint, mark) => {
                 self.tells_round_trips |= mark.round_trip.is_some();
-                self.passt_has_queues |= checkpoint == Checkpoint::NetPasstNotify && self.passt.contains(&tid);
+                self.passt_has_queues |=
+                    checkpoint == Checkpoint::NetPasstNotify && self.passt.contains(&tid);
                 self.passed.push(checkpoint, at, Passing { tid, mark });
             }
             HostEvent::Packet(checkpoint, packet) => {
-                self.packets.push(checkpoint, at, PassingPacket { tid, interrupt, packet });
+                self.packets.push(
+                    checkpoint,
+                    at,
+                    PassingPacket {
+                        tid,
+                        interrupt,
+                        packet,
+                    },
+                );
             }
             HostEvent::OnDevice(checkpoint, mark) => {
                 for mark in self.extents.in_file(mark) {
@@ -148,12 +202,18 @@ impl HostWindow {
 
     /// A thread's system calls, latest first, from `at` back, each with its entry.
     pub fn calls_until(&self, tid: i32, at: u64) -> impl Iterator<Item = (u64, &Call)> {
-        self.calls.get(&tid).into_iter().flat_map(move |c| c.until(at))
+        self.calls
+            .get(&tid)
+            .into_iter()
+            .flat_map(move |c| c.until(at))
     }
 
     /// A thread's system calls, oldest first, entered at `at` or later.
     pub fn calls_from(&self, tid: i32, at: u64) -> impl Iterator<Item = (u64, &Call)> {
-        self.calls.get(&tid).into_iter().flat_map(move |c| c.from(at))
+        self.calls
+            .get(&tid)
+            .into_iter()
+            .flat_map(move |c| c.from(at))
     }
 
     /// When a thread last returned from waiting for work, from `from` to `to`.
@@ -170,24 +230,44 @@ impl HostWindow {
     /// When a vCPU's thread woke another one that then returned from its wait, and which: a kick that KVM does not show. Nothing
     /// counts that was before `since`.
     pub fn waking_vcpu(&self, tid: i32, woke: u64, since: u64) -> Option<(u64, i32)> {
-        let before = |at| self.tasks.before(tid, at).filter(|(begin, ..)| *begin > since);
+        let before = |at| {
+            self.tasks
+                .before(tid, at)
+                .filter(|(begin, ..)| *begin > since)
+        };
         let (at, state, _) = match before(woke)? {
             (at, ThreadState::Running, _) => before(at)?,
             other => other,
         };
-        let ThreadState::Runnable { waker: Some(waker), .. } = state else { return None };
-        waker.tid.filter(|tid| self.vcpus.contains(tid)).map(|tid| (at, tid))
+        let ThreadState::Runnable {
+            waker: Some(waker), ..
+        } = state
+        else {
+            return None;
+        };
+        waker
+            .tid
+            .filter(|tid| self.vcpus.contains(tid))
+            .map(|tid| (at, tid))
     }
 
     /// Whose work it was that a packet passed. A thread that sends works in the softirq that it raises; any other thread that is
     /// not watched tells nothing.
     pub fn by(&self, packet: &PassingPacket) -> PassedBy {
-        if self.threads.contains(&packet.tid) { PassedBy::Thread(packet.tid) } else { PassedBy::Host }
+        if self.threads.contains(&packet.tid) {
+            PassedBy::Thread(packet.tid)
+        } else {
+            PassedBy::Host
+        }
     }
 
     /// The same of a packet that a queueing discipline had: it passed it on at once, or a timer's softirq did later.
     pub fn by_queue(&self, queued: &PassingPacket, passed: &PassingPacket) -> PassedBy {
-        if passed.interrupt && !queued.interrupt { PassedBy::Queue } else { self.by(passed) }
+        if passed.interrupt && !queued.interrupt {
+            PassedBy::Queue
+        } else {
+            self.by(passed)
+        }
     }
 
     /// Whether a thread that sends or receives over the network is QEMU's.
@@ -199,7 +279,11 @@ impl HostWindow {
     pub fn remembers(&self) -> usize {
         let calls = self.calls.values().map(EventWindow::len).sum::<usize>()
             + self.woken.values().map(EventWindow::len).sum::<usize>();
-        calls + self.tasks.remembers() + self.passed.len() + self.packets.len() + self.recorded.len()
+        calls
+            + self.tasks.remembers()
+            + self.passed.len()
+            + self.packets.len()
+            + self.recorded.len()
     }
 
     /// Forgets what was over before `at`.

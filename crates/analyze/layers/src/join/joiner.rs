@@ -79,7 +79,13 @@ pub(crate) struct Join {
 
 impl Join {
     /// For operations in the order in which they began, in host ticks, each about `bytes` of the disk.
-    pub fn new(facts: &TraceFacts, operations: Vec<Stamped>, bytes: u64, view: View, bound: u64) -> Self {
+    pub fn new(
+        facts: &TraceFacts,
+        operations: Vec<Stamped>,
+        bytes: u64,
+        view: View,
+        bound: u64,
+    ) -> Self {
         // Far longer than any clock is wrong that is right at all, and short beside a request in flight.
         let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
@@ -94,7 +100,12 @@ impl Join {
             in_queues: None,
             follow_after: slack,
             bytes,
-            params: MatchParams { view, bound, slack, alone },
+            params: MatchParams {
+                view,
+                bound,
+                slack,
+                alone,
+            },
             host: HostWindow::new(facts),
             guest: GuestWindow::new(facts),
             thread_table: ThreadTable::new(facts),
@@ -107,7 +118,10 @@ impl Join {
             ending: BinaryHeap::new(),
             horizon: 0,
             looked: 0,
-            out: Joined { requests: Vec::with_capacity(operations.len()), ..Joined::default() },
+            out: Joined {
+                requests: Vec::with_capacity(operations.len()),
+                ..Joined::default()
+            },
             operations,
         }
     }
@@ -116,21 +130,44 @@ impl Join {
     pub fn unstamped(facts: &TraceFacts, bound: u64) -> Self {
         let join = Join::new(facts, Vec::new(), 0, View::Kernel, bound);
         // How many there are at once is not known beforehand.
-        Join { unstamped: true, params: MatchParams { alone: false, ..join.params }, ..join }
+        Join {
+            unstamped: true,
+            params: MatchParams {
+                alone: false,
+                ..join.params
+            },
+            ..join
+        }
     }
 
     /// For the packets of a network card, whoever sends them: each is an operation.
     pub fn packets(facts: &TraceFacts, bound: u64, guest_alone: bool) -> Self {
         let mut join = Join::unstamped(facts, bound);
         join.follow_after = join.follow_after.max((facts.tsc_mhz * RECEIPT_US) as u64);
-        join.in_queues = Some(InQueues::new(bound, join.params.slack, join.follow_after, guest_alone));
+        join.in_queues = Some(InQueues::new(
+            bound,
+            join.params.slack,
+            join.follow_after,
+            guest_alone,
+        ));
         join
     }
 
     /// For round trips over the network.
-    pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, (view, bound): (View, u64)) -> Self {
-        let clients = operations.iter().map(|operation| thread_of_round_trip(operation.key)).collect();
-        let mut join = Join { frames: Some(frames), ..Join::new(facts, operations, 0, view, bound) };
+    pub fn network(
+        facts: &TraceFacts,
+        operations: Vec<Stamped>,
+        frames: Frames,
+        (view, bound): (View, u64),
+    ) -> Self {
+        let clients = operations
+            .iter()
+            .map(|operation| thread_of_round_trip(operation.key))
+            .collect();
+        let mut join = Join {
+            frames: Some(frames),
+            ..Join::new(facts, operations, 0, view, bound)
+        };
         join.packets = Some(PacketTally::new(&join.operations));
         join.guest.clients = clients;
         join
@@ -145,7 +182,10 @@ impl Join {
     /// For the requests to one disk of a guest that the host alone shows: each begins with the first that is seen of it, and
     /// ends with the last.
     pub fn from_host(facts: &TraceFacts) -> Self {
-        let mut join = Join { unstamped: true, ..Join::new(facts, Vec::new(), 0, View::Host, 0) };
+        let mut join = Join {
+            unstamped: true,
+            ..Join::new(facts, Vec::new(), 0, View::Host, 0)
+        };
         join.params.alone = false;
         join.params.slack = (facts.tsc_mhz * NOTIFICATION_US) as u64;
         join.follow_after = join.params.slack;
@@ -154,7 +194,10 @@ impl Join {
 
     /// The same for the packets of one network card.
     pub fn packets_from_host(facts: &TraceFacts) -> Self {
-        Join { on_tap: Some(OnTap::default()), ..Join::from_host(facts) }
+        Join {
+            on_tap: Some(OnTap::default()),
+            ..Join::from_host(facts)
+        }
     }
 
     /// Takes an event of the host. Events of both sides must come in the order of time.
@@ -181,8 +224,18 @@ impl Join {
 
     /// Rejects a request whose end was not seen.
     fn reject_unseen(&mut self, request: &GuestRequest, last: Checkpoint) {
-        let GuestRequest { issue, complete, kind, .. } = *request;
-        self.out.rejected.push(Rejected { begin: issue.at, end: complete.at, kind, reason: Reason::Missing(last) });
+        let GuestRequest {
+            issue,
+            complete,
+            kind,
+            ..
+        } = *request;
+        self.out.rejected.push(Rejected {
+            begin: issue.at,
+            end: complete.at,
+            kind,
+            reason: Reason::Missing(last),
+        });
     }
 
     /// Takes an event of the guest.
@@ -217,7 +270,11 @@ impl Join {
             in_queues.finish();
         }
         self.advance(u64::MAX);
-        for unread in self.on_tap.as_ref().map_or_else(Vec::new, |on_tap| on_tap.unread(self.params.slack)) {
+        for unread in self
+            .on_tap
+            .as_ref()
+            .map_or_else(Vec::new, |on_tap| on_tap.unread(self.params.slack))
+        {
             self.reject_unseen(&unread, Checkpoint::NetTapRead);
         }
         self.out.threads = self.thread_table.threads;
@@ -260,7 +317,11 @@ impl Join {
             return;
         }
         self.looked = now;
-        let horizon = self.oldest(now).unwrap_or(now).min(latest).saturating_sub(slack * 2);
+        let horizon = self
+            .oldest(now)
+            .unwrap_or(now)
+            .min(latest)
+            .saturating_sub(slack * 2);
         if horizon > self.horizon.saturating_add(slack) {
             self.horizon = horizon;
             self.host.forget(horizon);
@@ -274,35 +335,74 @@ impl Join {
     fn oldest(&self, now: u64) -> Option<u64> {
         if self.unstamped {
             let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
-            let in_flight = self.guest.oldest(since).into_iter().chain(self.in_device.oldest());
-            let in_flight = in_flight.chain(self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)));
-            let in_flight = in_flight.chain(self.in_queues.as_ref().and_then(|in_queues| in_queues.oldest(since)));
-            self.complete.iter().map(GuestRequest::begin).chain(in_flight).min()
+            let in_flight = self
+                .guest
+                .oldest(since)
+                .into_iter()
+                .chain(self.in_device.oldest());
+            let in_flight =
+                in_flight.chain(self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)));
+            let in_flight = in_flight.chain(
+                self.in_queues
+                    .as_ref()
+                    .and_then(|in_queues| in_queues.oldest(since)),
+            );
+            self.complete
+                .iter()
+                .map(GuestRequest::begin)
+                .chain(in_flight)
+                .min()
         } else {
-            self.open.first().map(|number| self.operations[*number].begin)
+            self.open
+                .first()
+                .map(|number| self.operations[*number].begin)
         }
     }
 
     fn follow(&mut self, part: GuestRequest) {
         if self.on_tap.is_some() {
-            let path = FromHost { host: &self.host, slack: self.params.slack }.path(&part);
-            let span = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
+            let path = FromHost {
+                host: &self.host,
+                slack: self.params.slack,
+            }
+            .path(&part);
+            let span = path
+                .as_ref()
+                .map_or((part.begin(), part.complete.at), RequestPath::span);
             return self.end_unstamped(&part, span, path);
         }
         if let Some(in_queues) = &self.in_queues {
             let (params, guest_alone) = (self.params, in_queues.guest_alone);
-            let packet = FromBoth { host: &self.host, guest: &self.guest, bound: params.bound, guest_alone };
+            let packet = FromBoth {
+                host: &self.host,
+                guest: &self.guest,
+                bound: params.bound,
+                guest_alone,
+            };
             let path = packet.path(&part);
-            let span = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
+            let span = path
+                .as_ref()
+                .map_or((part.begin(), part.complete.at), RequestPath::span);
             self.out.parts.push(part);
             return self.end_unstamped(&part, span, path);
         }
-        let follow = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params };
+        let follow = Follow {
+            host: &self.host,
+            guest: &self.guest,
+            done: &self.done,
+            params: self.params,
+        };
         if self.params.view == View::Host {
             let mut part = part;
             let path = follow.host_path(&mut part);
-            let (begin, end) = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
-            return self.end_unstamped(&part, (begin, end), path.map_err(|Violation| Reason::Violation));
+            let (begin, end) = path
+                .as_ref()
+                .map_or((part.begin(), part.complete.at), RequestPath::span);
+            return self.end_unstamped(
+                &part,
+                (begin, end),
+                path.map_err(|Violation| Reason::Violation),
+            );
         }
         let path = follow.path(&part);
         self.done.push(part.complete.at, part);
@@ -315,15 +415,29 @@ impl Join {
             path.begins_in_kernel = true;
             path
         });
-        self.end_unstamped(&part, (part.begin(), part.complete.at), path.map_err(|Violation| Reason::Violation));
+        self.end_unstamped(
+            &part,
+            (part.begin(), part.complete.at),
+            path.map_err(|Violation| Reason::Violation),
+        );
     }
 
     /// Ends a request that nobody stamped.
-    fn end_unstamped(&mut self, part: &GuestRequest, (begin, end): (u64, u64), path: Result<RequestPath, Reason>) {
+    fn end_unstamped(
+        &mut self,
+        part: &GuestRequest,
+        (begin, end): (u64, u64),
+        path: Result<RequestPath, Reason>,
+    ) {
         let whole = |path| self.whole(path, part, (begin, end, part.at_device()));
         match path.and_then(whole) {
             Ok(request) => self.out.requests.push(request),
-            Err(reason) => self.out.rejected.push(Rejected { begin, end, kind: part.kind, reason }),
+            Err(reason) => self.out.rejected.push(Rejected {
+                begin,
+                end,
+                kind: part.kind,
+                reason,
+            }),
         }
     }
 
@@ -337,7 +451,12 @@ impl Join {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => {
                 let Stamped { begin, end, .. } = operation;
-                self.out.rejected.push(Rejected { begin, end, kind: RequestKind::Other, reason });
+                self.out.rejected.push(Rejected {
+                    begin,
+                    end,
+                    kind: RequestKind::Other,
+                    reason,
+                });
             }
         }
     }
@@ -348,15 +467,32 @@ impl Join {
             let (params, after) = (self.params, self.answered);
             let client = thread_of_round_trip(key);
             let server = self.servers.get(&client).copied();
-            let round_trip = net::Follow { host: &self.host, guest: &self.guest, frames, params, after, server };
+            let round_trip = net::Follow {
+                host: &self.host,
+                guest: &self.guest,
+                frames,
+                params,
+                after,
+                server,
+            };
             let path = round_trip.path(&operation)?;
-            self.servers.extend(path.thread(Checkpoint::NetServerSend).map(|(_, server)| (client, server)));
+            self.servers.extend(
+                path.thread(Checkpoint::NetServerSend)
+                    .map(|(_, server)| (client, server)),
+            );
             self.answered = net::Follow::done(&path).max(self.answered);
-            return self.whole(path, &GuestRequest::of_operation(&operation, 0), (begin, end, key));
+            return self.whole(
+                path,
+                &GuestRequest::of_operation(&operation, 0),
+                (begin, end, key),
+            );
         }
         let mine = |part: &GuestRequest| part.serves(&operation, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
-        let of_mine = self.paths.within(begin, end).filter(|(_, (part, _))| mine(part));
+        let of_mine = self
+            .paths
+            .within(begin, end)
+            .filter(|(_, (part, _))| mine(part));
         let (_, (part, path)) = of_mine.last().ok_or(Reason::NoRequest)?;
         let (part, mut path) = (*part, path.map_err(|Violation| Reason::Violation)?);
         if self.params.view == View::Kernel {
@@ -372,13 +508,24 @@ impl Join {
         part: &GuestRequest,
         (begin, end, key): (u64, u64, u64),
     ) -> Result<JoinedRequest, Reason> {
-        let stamp = |at| PassedBy::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
+        let stamp = |at| {
+            PassedBy::Guest(Moment {
+                at,
+                cpu: 0,
+                tid: 0,
+                interrupt: false,
+            })
+        };
         path.set(Checkpoint::Begin, begin, stamp(begin));
         path.set(Checkpoint::End, end, stamp(end));
         if !path.in_order(self.params.bound) {
             return Err(Reason::Violation);
         }
-        let mut sides = Sides { host: &self.host, guest: &self.guest, thread_table: &mut self.thread_table };
+        let mut sides = Sides {
+            host: &self.host,
+            guest: &self.guest,
+            thread_table: &mut self.thread_table,
+        };
         Ok(sides.request(&path, part, key))
     }
 
@@ -392,14 +539,37 @@ impl Join {
         }
         let own = calls().filter(|(_, c)| c.tid == part.issue.tid).last();
         let usual = callers.iter().max_by_key(|tid| self.callers.get(tid));
-        let Some((enter, call)) = own.or_else(|| calls().find(|(_, c)| Some(&c.tid) == usual)) else { return };
-        let moment = |at, cpu| PassedBy::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
+        let Some((enter, call)) = own.or_else(|| calls().find(|(_, c)| Some(&c.tid) == usual))
+        else {
+            return;
+        };
+        let moment = |at, cpu| {
+            PassedBy::Guest(Moment {
+                at,
+                cpu,
+                tid: call.tid,
+                interrupt: false,
+            })
+        };
         path.set(Checkpoint::GuestCall, enter, moment(enter, call.cpu));
         // It may have returned before the request was complete; then a later call brings it.
-        let calls = self.guest.calls.within(begin, end).filter(|(_, c)| c.tid == call.tid);
-        let mut exits = calls.filter_map(|(_, c)| c.exit).filter(|(at, _)| (part.complete.at..=end).contains(at));
-        let Some((at, cpu)) = exits.next() else { return };
+        let calls = self
+            .guest
+            .calls
+            .within(begin, end)
+            .filter(|(_, c)| c.tid == call.tid);
+        let mut exits = calls
+            .filter_map(|(_, c)| c.exit)
+            .filter(|(at, _)| (part.complete.at..=end).contains(at));
+        let Some((at, cpu)) = exits.next() else {
+            return;
+        };
         path.set(Checkpoint::GuestReturn, at, moment(at, cpu));
-        path.busy_until = exits.last().map(|(at, cpu)| Moment { at, cpu, tid: call.tid, interrupt: false });
+        path.busy_until = exits.last().map(|(at, cpu)| Moment {
+            at,
+            cpu,
+            tid: call.tid,
+            interrupt: false,
+        });
     }
 }

@@ -12,8 +12,14 @@ pub(crate) struct Passed<T> {
 
 impl<T> Default for Passed<T> {
     fn default() -> Self {
-        let windows = Checkpoint::ALL.iter().map(|_| EventWindow::default()).collect();
-        Passed { windows, seen: [false; Checkpoint::COUNT] }
+        let windows = Checkpoint::ALL
+            .iter()
+            .map(|_| EventWindow::default())
+            .collect();
+        Passed {
+            windows,
+            seen: [false; Checkpoint::COUNT],
+        }
     }
 }
 

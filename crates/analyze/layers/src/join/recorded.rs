@@ -31,7 +31,11 @@ pub(crate) struct RecordedWindow {
 
 impl RecordedWindow {
     pub fn new(costs: &[EventCost], mhz: f64) -> RecordedWindow {
-        RecordedWindow { costs: EventCosts::of(costs), mhz, ..RecordedWindow::default() }
+        RecordedWindow {
+            costs: EventCosts::of(costs),
+            mhz,
+            ..RecordedWindow::default()
+        }
     }
 
     pub fn take<W>(&mut self, event: &Event<W>, sched: Option<Sched>) {
@@ -51,8 +55,25 @@ impl RecordedWindow {
         let first = event.kind == EventKind::Schedule || *passed & bit == 0;
         *passed |= bit;
         let ticks = (costs.ns(event.kind, first) * self.mhz / 1000.0) as u32;
-        let &Event { at, cpu, tid, interrupt, kind, .. } = event;
-        self.events.push(at, Recorded { cpu, tid, interrupt, about, kind, ticks });
+        let &Event {
+            at,
+            cpu,
+            tid,
+            interrupt,
+            kind,
+            ..
+        } = event;
+        self.events.push(
+            at,
+            Recorded {
+                cpu,
+                tid,
+                interrupt,
+                about,
+                kind,
+                ticks,
+            },
+        );
     }
 
     /// The events that a thread passed, or waited for, in a part of a path. An event at its edge is in the part that it
@@ -60,15 +81,30 @@ impl RecordedWindow {
     /// before its stamp. `tid` is `None` for the disk's part, which an event begins.
     pub fn on_path(&self, tid: Option<i32>, cpu: u32, from: u64, to: u64) -> RecordedEvents {
         let mine = |at: u64, event: &Recorded| {
-            let edge = if matches!(event.kind, EventKind::Uprobe | EventKind::Kprobe) { to } else { from };
-            let by = tid
-                .is_some_and(|tid| event.about == Some(tid) || (event.tid == tid && (tid != IDLE || event.cpu == cpu)));
+            let edge = if matches!(event.kind, EventKind::Uprobe | EventKind::Kprobe) {
+                to
+            } else {
+                from
+            };
+            let by = tid.is_some_and(|tid| {
+                event.about == Some(tid) || (event.tid == tid && (tid != IDLE || event.cpu == cpu))
+            });
             // A thread that sleeps goes on after an interrupt, which says nothing of it.
-            if at == edge { by || tid.is_none() || event.interrupt } else { by && from < at && at < to }
+            if at == edge {
+                by || tid.is_none() || event.interrupt
+            } else {
+                by && from < at && at < to
+            }
         };
-        let events = self.events.within(from, to).filter(|(at, event)| mine(*at, event));
+        let events = self
+            .events
+            .within(from, to)
+            .filter(|(at, event)| mine(*at, event));
         let sum = events.fold(RecordedEvents::default(), |sum, (_, event)| {
-            sum.and(RecordedEvents { count: 1, ticks: event.ticks })
+            sum.and(RecordedEvents {
+                count: 1,
+                ticks: event.ticks,
+            })
         });
         sum.within(to - from)
     }

@@ -30,7 +30,12 @@ pub(crate) struct RequestPath {
 
 impl RequestPath {
     pub fn new() -> Self {
-        RequestPath { marks: [None; Checkpoint::ALL.len()], in_ring: None, begins_in_kernel: false, busy_until: None }
+        RequestPath {
+            marks: [None; Checkpoint::ALL.len()],
+            in_ring: None,
+            begins_in_kernel: false,
+            busy_until: None,
+        }
     }
 
     pub fn set(&mut self, checkpoint: Checkpoint, at: u64, by: PassedBy) {
@@ -51,7 +56,9 @@ impl RequestPath {
 
     /// The checkpoints passed, in the order of the path.
     pub fn marks(&self) -> impl DoubleEndedIterator<Item = (Checkpoint, u64, PassedBy)> + '_ {
-        Checkpoint::ALL.into_iter().filter_map(|s| self.marks[s as usize].map(|(at, by)| (s, at, by)))
+        Checkpoint::ALL
+            .into_iter()
+            .filter_map(|s| self.marks[s as usize].map(|(at, by)| (s, at, by)))
     }
 
     /// Whether the checkpoints follow each other, as well as clocks can tell that agree within `bound`.

@@ -43,13 +43,21 @@ impl ThreadTable {
         if let Some(number) = self.numbers.get(&tid) {
             return Who::Thread(*number);
         }
-        let new = host.threads.contains(&tid).then(|| self.add(QemuThread { tid, role: Role::Worker }));
+        let new = host.threads.contains(&tid).then(|| {
+            self.add(QemuThread {
+                tid,
+                role: Role::Worker,
+            })
+        });
         new.flatten().map_or(Who::Host, Who::Thread)
     }
 
     /// The thread that runs a guest vCPU; where one runs them all, that one.
     pub fn vcpu(&self, cpu: u32) -> Option<i32> {
-        self.vcpus.get(&cpu).or_else(|| self.vcpus.values().next().filter(|_| self.vcpus.len() == 1)).copied()
+        self.vcpus
+            .get(&cpu)
+            .or_else(|| self.vcpus.values().next().filter(|_| self.vcpus.len() == 1))
+            .copied()
     }
 }
 
@@ -78,15 +86,31 @@ impl Sides<'_> {
             request.set(checkpoint, at, who);
             // The workload's own stamps bound the whole, not an interval; but what it did before the last of them is known.
             let (to, by) = match path.busy_until {
-                Some(moment) if checkpoint == Checkpoint::End => (moment.at.clamp(latest, at), PassedBy::Guest(moment)),
+                Some(moment) if checkpoint == Checkpoint::End => {
+                    (moment.at.clamp(latest, at), PassedBy::Guest(moment))
+                }
                 _ if checkpoint == Checkpoint::End => (latest, by),
                 _ => (at, by),
             };
-            let counts = previous != Checkpoint::Begin || (path.begins_in_kernel && checkpoint != Checkpoint::Begin);
+            let counts = previous != Checkpoint::Begin
+                || (path.begins_in_kernel && checkpoint != Checkpoint::Begin);
             if counts && to > latest {
-                let interval = Interval { from: latest, at: to, to: checkpoint };
-                if path.in_ring.is_some_and(|since| previous <= since && checkpoint > since) {
-                    segments.push(interval.segment(State::InRing, who, latest, to, RecordedEvents::default()));
+                let interval = Interval {
+                    from: latest,
+                    at: to,
+                    to: checkpoint,
+                };
+                if path
+                    .in_ring
+                    .is_some_and(|since| previous <= since && checkpoint > since)
+                {
+                    segments.push(interval.segment(
+                        State::InRing,
+                        who,
+                        latest,
+                        to,
+                        RecordedEvents::default(),
+                    ));
                 } else {
                     let begin = segments.len();
                     self.interval(interval, by, &mut segments);
@@ -96,7 +120,8 @@ impl Sides<'_> {
             (latest, previous) = (at, checkpoint);
         }
         segments.dedup_by(|later, earlier| {
-            let same = (later.to, later.state, later.who) == (earlier.to, earlier.state, earlier.who);
+            let same =
+                (later.to, later.state, later.who) == (earlier.to, earlier.state, earlier.who);
             if same {
                 earlier.ticks += later.ticks;
                 earlier.recorded = earlier.recorded.and(later.recorded);
@@ -112,17 +137,29 @@ impl Sides<'_> {
     fn outside(&self, path: &RequestPath, request: &JoinedRequest) -> RecordedEvents {
         let by_guest = || {
             path.marks().filter_map(|(checkpoint, _, by)| match by {
-                PassedBy::Guest(moment) if !matches!(checkpoint, Checkpoint::Begin | Checkpoint::End) => Some(moment),
+                PassedBy::Guest(moment)
+                    if !matches!(checkpoint, Checkpoint::Begin | Checkpoint::End) =>
+                {
+                    Some(moment)
+                }
                 _ => None,
             })
         };
         let on_path = |moment: Option<Moment>, from, to| {
-            moment.filter(|_| from < to).map_or(RecordedEvents::default(), |moment| {
-                self.guest.recorded.on_path(Some(moment.tid), moment.cpu, from, to)
-            })
+            moment
+                .filter(|_| from < to)
+                .map_or(RecordedEvents::default(), |moment| {
+                    self.guest
+                        .recorded
+                        .on_path(Some(moment.tid), moment.cpu, from, to)
+                })
         };
         let before = on_path(by_guest().next(), request.begin(), request.first());
-        before.and(on_path(by_guest().next_back(), request.last(), request.end()))
+        before.and(on_path(
+            by_guest().next_back(),
+            request.last(),
+            request.end(),
+        ))
     }
 
     /// The segments of an interval, latest first.
@@ -130,15 +167,34 @@ impl Sides<'_> {
         match by {
             // The disk's own work, a kernel thread's of which nothing is known, or none at all.
             PassedBy::Host | PassedBy::Queue => {
-                let state = if by == PassedBy::Queue { State::Queued } else { State::Running };
-                let recorded = self.host.recorded.on_path(None, 0, interval.from, interval.at);
-                segments.push(interval.segment(state, Who::Host, interval.from, interval.at, recorded));
+                let state = if by == PassedBy::Queue {
+                    State::Queued
+                } else {
+                    State::Running
+                };
+                let recorded = self
+                    .host
+                    .recorded
+                    .on_path(None, 0, interval.from, interval.at);
+                segments.push(interval.segment(
+                    state,
+                    Who::Host,
+                    interval.from,
+                    interval.at,
+                    recorded,
+                ));
             }
             PassedBy::Thread(tid) => {
                 for step in critical_path(&self.host.tasks, tid, 0, interval.from, interval.at) {
                     let who = self.thread_table.who(step.tid, self.host);
                     let recorded = self.on_host(step);
-                    segments.push(interval.segment(host_state(step.state), who, step.from, step.to, recorded));
+                    segments.push(interval.segment(
+                        host_state(step.state),
+                        who,
+                        step.from,
+                        step.to,
+                        recorded,
+                    ));
                 }
             }
             PassedBy::Guest(moment) => {
@@ -160,12 +216,20 @@ impl Sides<'_> {
                 state: ThreadState::Running,
             }];
         }
-        critical_path(&self.guest.tasks, end.tid, end.cpu, interval.from, interval.at)
+        critical_path(
+            &self.guest.tasks,
+            end.tid,
+            end.cpu,
+            interval.from,
+            interval.at,
+        )
     }
 
     /// The host's events in a step.
     fn on_host(&self, step: PathStep) -> RecordedEvents {
-        self.host.recorded.on_path(Some(step.tid), step.cpu, step.from, step.to)
+        self.host
+            .recorded
+            .on_path(Some(step.tid), step.cpu, step.from, step.to)
     }
 
     /// What the thread did that runs the guest's vCPU, while the guest's task did a step.
@@ -176,7 +240,10 @@ impl Sides<'_> {
             _ => State::Running,
         };
         let Some(vcpu) = self.thread_table.vcpu(step.cpu) else {
-            let recorded = self.guest.recorded.on_path(Some(step.tid), step.cpu, step.from, step.to);
+            let recorded =
+                self.guest
+                    .recorded
+                    .on_path(Some(step.tid), step.cpu, step.from, step.to);
             segments.push(interval.segment(on, Who::Guest, step.from, step.to, recorded));
             return;
         };
@@ -185,10 +252,18 @@ impl Sides<'_> {
             let (state, who) = if in_guest {
                 (on, Who::Guest)
             } else {
-                (host_state(under.state), self.thread_table.who(under.tid, self.host))
+                (
+                    host_state(under.state),
+                    self.thread_table.who(under.tid, self.host),
+                )
             };
-            let in_guest = self.guest.recorded.on_path(Some(step.tid), step.cpu, under.from, under.to);
-            let recorded = in_guest.and(self.on_host(under)).within(under.to - under.from);
+            let in_guest =
+                self.guest
+                    .recorded
+                    .on_path(Some(step.tid), step.cpu, under.from, under.to);
+            let recorded = in_guest
+                .and(self.on_host(under))
+                .within(under.to - under.from);
             segments.push(interval.segment(state, who, under.from, under.to, recorded));
         }
     }
@@ -202,7 +277,9 @@ fn limits(path: &RequestPath) -> [u64; Checkpoint::COUNT] {
     for (checkpoint, at, by) in path.marks().rev() {
         match by {
             PassedBy::Guest(_) => next = next.min(at),
-            PassedBy::Thread(_) | PassedBy::Host | PassedBy::Queue => limits[checkpoint as usize] = next,
+            PassedBy::Thread(_) | PassedBy::Host | PassedBy::Queue => {
+                limits[checkpoint as usize] = next
+            }
         }
     }
     limits
@@ -227,7 +304,20 @@ struct Interval {
 }
 
 impl Interval {
-    fn segment(&self, state: State, who: Who, from: u64, to: u64, recorded: RecordedEvents) -> Segment {
-        Segment { to: self.to, state, who, ticks: to - from, recorded }
+    fn segment(
+        &self,
+        state: State,
+        who: Who,
+        from: u64,
+        to: u64,
+        recorded: RecordedEvents,
+    ) -> Segment {
+        Segment {
+            to: self.to,
+            state,
+            who,
+            ticks: to - from,
+            recorded,
+        }
     }
 }

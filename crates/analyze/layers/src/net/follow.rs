@@ -24,12 +24,24 @@ pub(crate) struct Follow<'a> {
 }
 
 /// What a thread of QEMU does with a packet that it has read, up to the notification of the guest: when the last of that was.
-pub(super) fn filled(host: &HostWindow, path: &mut RequestPath, (read, tid): (u64, i32), latest: u64) -> u64 {
-    let own =
-        |at: C, from: u64| host.passed.at(at).within(from, latest).filter(move |(_, p)| p.tid == tid).map(|(at, _)| at);
+pub(super) fn filled(
+    host: &HostWindow,
+    path: &mut RequestPath,
+    (read, tid): (u64, i32),
+    latest: u64,
+) -> u64 {
+    let own = |at: C, from: u64| {
+        host.passed
+            .at(at)
+            .within(from, latest)
+            .filter(move |(_, p)| p.tid == tid)
+            .map(|(at, _)| at)
+    };
     let received = own(C::NetRx, read).next();
     // The next packet's is not this one's.
-    let next = received.and_then(|at| own(C::NetRx, at.saturating_add(1)).next()).unwrap_or(u64::MAX);
+    let next = received
+        .and_then(|at| own(C::NetRx, at.saturating_add(1)).next())
+        .unwrap_or(u64::MAX);
     let mut last = read;
     for checkpoint in [C::NetRx, C::NetRxFill, C::NetRxNotify] {
         if let Some(at) = own(checkpoint, last).next().filter(|at| *at < next) {
@@ -49,7 +61,11 @@ pub(super) fn set_read(
     tid: i32,
 ) {
     let is_vhost = host.vhost.contains(&tid);
-    let (wakes, reads) = if is_vhost { (C::NetVhostReplyWake, C::NetVhostRead) } else { (wakes, reads) };
+    let (wakes, reads) = if is_vhost {
+        (C::NetVhostReplyWake, C::NetVhostRead)
+    } else {
+        (wakes, reads)
+    };
     path.set(reads, read, PassedBy::Thread(tid));
     if let Some(woke) = host.woke(tid, sent, read) {
         path.set(wakes, woke, PassedBy::Thread(tid));
@@ -77,8 +93,16 @@ pub(super) fn by_vhost(
 
 /// The wake-up of the thread that took a packet at a moment, for a kick at `from`. The first: QEMU transmits in a bottom half, in the
 /// next turn of its loop. Within the clocks' error the last.
-pub(super) fn woken_by_kick(host: &HostWindow, path: &mut RequestPath, from: u64, (at, tid): (u64, i32), bound: u64) {
-    let first = host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at);
+pub(super) fn woken_by_kick(
+    host: &HostWindow,
+    path: &mut RequestPath,
+    from: u64,
+    (at, tid): (u64, i32),
+    bound: u64,
+) {
+    let first = host
+        .woke_after(tid, from.saturating_sub(1))
+        .filter(|woke| *woke <= at);
     if let Some(woke) = first.or_else(|| host.woke(tid, from.saturating_sub(bound), at)) {
         path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
     }
@@ -93,7 +117,15 @@ pub(super) fn interrupted(
 ) -> Option<u64> {
     let (at, moment) = guest.passed.at(C::NetGuestInterrupt).until(polled).next()?;
     (at >= from.saturating_sub(bound)).then(|| {
-        path.set(C::NetGuestInterrupt, at, PassedBy::Guest(Moment { tid: 0, interrupt: true, ..*moment }));
+        path.set(
+            C::NetGuestInterrupt,
+            at,
+            PassedBy::Guest(Moment {
+                tid: 0,
+                interrupt: true,
+                ..*moment
+            }),
+        );
         at
     })
 }
@@ -125,13 +157,22 @@ impl Follow<'_> {
             let slack = self.params.slack;
             let around = (begin.saturating_sub(slack), end.saturating_add(slack));
             let response = self.by_key(&mut path, key, around);
-            let got = self.got(&mut path, operation, sent.at, response.map(|response| response.received))?;
+            let got = self.got(
+                &mut path,
+                operation,
+                sent.at,
+                response.map(|response| response.received),
+            )?;
             self.returns(&mut path, call, got, end);
             self.transmit(&mut path, sent, call, begin);
             if let Some(response) = response {
                 self.receive(&mut path, (response.read, response.tid), got.at);
             }
-            return if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) };
+            return if path.in_order(self.params.bound) {
+                Ok(path)
+            } else {
+                Err(Reason::Violation)
+            };
         }
         // Without a sign of their own, packets are known by their order alone.
         if self.guest.clients.len() > 1 {
@@ -146,7 +187,12 @@ impl Follow<'_> {
     fn of_driver(&self, operation: &Stamped) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let Stamped { begin, end, key } = *operation;
-        let stamp = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
+        let stamp = |at| Moment {
+            at,
+            cpu: 0,
+            tid: 0,
+            interrupt: false,
+        };
         path.set(C::NetGuestKick, begin, PassedBy::Guest(stamp(begin)));
         path.set(C::NetGuestPoll, end, PassedBy::Guest(stamp(end)));
         if !self.host.tells_round_trips {
@@ -154,23 +200,48 @@ impl Follow<'_> {
             return self.by_order(path, (stamp(begin), None, stamp(end)), (begin, late));
         }
         let slack = self.params.slack;
-        let response = self.by_key(&mut path, key, (begin.saturating_sub(slack), end.saturating_add(slack)));
+        let response = self.by_key(
+            &mut path,
+            key,
+            (begin.saturating_sub(slack), end.saturating_add(slack)),
+        );
         self.transmit(&mut path, stamp(begin), None, begin);
         if let Some(response) = response {
             self.receive(&mut path, (response.read, response.tid), end);
         }
-        if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) }
+        if path.in_order(self.params.bound) {
+            Ok(path)
+        } else {
+            Err(Reason::Violation)
+        }
     }
 
     /// When the host was done with a round trip.
     pub fn done(path: &RequestPath) -> u64 {
-        let last = [C::NetPasstNotify, C::NetStreamRead, C::NetTapRead, C::NetVhostRead, C::NetHostXmit];
+        let last = [
+            C::NetPasstNotify,
+            C::NetStreamRead,
+            C::NetTapRead,
+            C::NetVhostRead,
+            C::NetHostXmit,
+        ];
         path.first_of(&last).unwrap_or(0)
     }
 
     /// The first packet of the guest at a checkpoint that is one of these.
-    fn guest_packet(&self, at: C, from: u64, to: u64, is: impl Fn(&GuestPacket) -> bool) -> Option<GuestPacket> {
-        self.guest.packets.at(at).within(from, to).map(|(_, packet)| *packet).find(is)
+    fn guest_packet(
+        &self,
+        at: C,
+        from: u64,
+        to: u64,
+        is: impl Fn(&GuestPacket) -> bool,
+    ) -> Option<GuestPacket> {
+        self.guest
+            .packets
+            .at(at)
+            .within(from, to)
+            .map(|(_, packet)| *packet)
+            .find(is)
     }
 
     /// The request in the guest's stack, up to its driver: when that has it. The client that makes the operation sends it itself.
@@ -178,40 +249,84 @@ impl Follow<'_> {
         let Stamped { begin, end, key } = *operation;
         let client = thread_of_round_trip(key);
         let is = |p: &GuestPacket| {
-            self.frames.has_with_link(p.packet.len) && (p.moment.tid == client || self.guest.clients.len() <= 1)
+            self.frames.has_with_link(p.packet.len)
+                && (p.moment.tid == client || self.guest.clients.len() <= 1)
         };
         let queued = self.guest_packet(C::NetGuestQueue, begin, end, is)?;
-        path.set(C::NetGuestQueue, queued.moment.at, PassedBy::Guest(queued.moment));
+        path.set(
+            C::NetGuestQueue,
+            queued.moment.at,
+            PassedBy::Guest(queued.moment),
+        );
         let same = |p: &GuestPacket| p.packet.skb == queued.packet.skb;
-        let xmit = self.guest_packet(C::NetGuestXmit, queued.moment.at, end, same)?.moment;
+        let xmit = self
+            .guest_packet(C::NetGuestXmit, queued.moment.at, end, same)?
+            .moment;
         path.set(C::NetGuestXmit, xmit.at, PassedBy::Guest(xmit));
         Some(xmit)
     }
 
     /// The system call that sent the request.
-    fn send_call(&self, path: &mut RequestPath, operation: &Stamped, sent: Moment) -> Option<SendCall> {
+    fn send_call(
+        &self,
+        path: &mut RequestPath,
+        operation: &Stamped,
+        sent: Moment,
+    ) -> Option<SendCall> {
         let queued = path.at(C::NetGuestQueue).unwrap_or(sent.at);
         let client = thread_of_round_trip(operation.key);
-        let calls = || self.guest.calls.within(operation.begin, operation.end).take_while(|(at, _)| *at <= queued);
+        let calls = || {
+            self.guest
+                .calls
+                .within(operation.begin, operation.end)
+                .take_while(|(at, _)| *at <= queued)
+        };
         let of = |tid: i32| calls().filter(|(_, call)| call.tid == tid).last();
         // The stack may have sent it for another task, in a softirq: then the client's, or where that is not known whoever called last.
-        let own =
-            if client == 0 { of(sent.tid).or_else(|| calls().last()) } else { of(client).or_else(|| of(sent.tid)) };
+        let own = if client == 0 {
+            of(sent.tid).or_else(|| calls().last())
+        } else {
+            of(client).or_else(|| of(sent.tid))
+        };
         let (enter, call) = own?;
-        let by = Moment { at: enter, cpu: call.cpu, tid: call.tid, interrupt: false };
+        let by = Moment {
+            at: enter,
+            cpu: call.cpu,
+            tid: call.tid,
+            interrupt: false,
+        };
         path.set(C::NetGuestCall, enter, PassedBy::Guest(by));
-        Some(SendCall { enter, exit: call.exit.map(|(at, _)| at), tid: call.tid })
+        Some(SendCall {
+            enter,
+            exit: call.exit.map(|(at, _)| at),
+            tid: call.tid,
+        })
     }
 
     /// When the client's system call returns that received the response: one that it made after that which sent the request. An
     /// interrupt may bring the response before that one returns.
     fn returns(&self, path: &mut RequestPath, send: Option<SendCall>, got: Moment, end: u64) {
         let Some(send) = send else { return };
-        let received = path.first_of(&[C::NetGuestRead, C::NetGuestReceive]).unwrap_or(got.at);
-        let later = self.guest.calls.within(send.enter.saturating_add(1), end).filter(|(_, call)| call.tid == send.tid);
+        let received = path
+            .first_of(&[C::NetGuestRead, C::NetGuestReceive])
+            .unwrap_or(got.at);
+        let later = self
+            .guest
+            .calls
+            .within(send.enter.saturating_add(1), end)
+            .filter(|(_, call)| call.tid == send.tid);
         let mut exits = later.filter_map(|(_, call)| call.exit);
         if let Some((at, cpu)) = exits.find(|(at, _)| (received..=end).contains(at)) {
-            path.set(C::NetGuestReturn, at, PassedBy::Guest(Moment { at, cpu, tid: send.tid, interrupt: false }));
+            path.set(
+                C::NetGuestReturn,
+                at,
+                PassedBy::Guest(Moment {
+                    at,
+                    cpu,
+                    tid: send.tid,
+                    interrupt: false,
+                }),
+            );
         }
     }
 
@@ -221,9 +336,19 @@ impl Follow<'_> {
     }
 
     /// When one of these threads last entered a call that sends, and which.
-    pub(super) fn last_send(&self, from: u64, to: u64, is: impl Fn(i32) -> bool) -> Option<(u64, i32)> {
+    pub(super) fn last_send(
+        &self,
+        from: u64,
+        to: u64,
+        is: impl Fn(i32) -> bool,
+    ) -> Option<(u64, i32)> {
         let last = |at: C| {
-            let mut sends = self.host.passed.at(at).until(to).take_while(|(at, _)| *at >= from);
+            let mut sends = self
+                .host
+                .passed
+                .at(at)
+                .until(to)
+                .take_while(|(at, _)| *at >= from);
             sends.find(|(_, p)| is(p.tid)).map(|(at, p)| (at, p.tid))
         };
         SENDS.into_iter().filter_map(last).max_by_key(|(at, _)| *at)
@@ -231,16 +356,26 @@ impl Follow<'_> {
 
     /// From the guest's driver to the host's stack. `earliest`: nothing of it was before. Where the packet itself told when QEMU
     /// transmitted it, that is in the path.
-    pub(super) fn transmit(&self, path: &mut RequestPath, sent: Moment, call: Option<SendCall>, earliest: u64) {
+    pub(super) fn transmit(
+        &self,
+        path: &mut RequestPath,
+        sent: Moment,
+        call: Option<SendCall>,
+        earliest: u64,
+    ) {
         let bound = self.params.bound;
-        let Some(received) = path.first_of(&[C::NetTapReceive, C::NetStreamWrite]) else { return };
+        let Some(received) = path.first_of(&[C::NetTapReceive, C::NetStreamWrite]) else {
+            return;
+        };
         let known = path.thread(C::NetTx);
         let early = known.map_or(earliest, |(at, _)| at);
         let write = self.write(path, early, received);
         // The last before the host's stack has the packet: the packet itself says when that was.
         let last = |at: C, until: u64| {
             let all = self.host.passed.at(at).until(until);
-            all.take_while(|(at, _)| *at >= early).map(|(at, p)| (at, p.tid)).next()
+            all.take_while(|(at, _)| *at >= early)
+                .map(|(at, p)| (at, p.tid))
+                .next()
         };
         let taken = known.or_else(|| last(C::NetTx, write.map_or(received, |(at, _)| at)));
         if let Some((at, tid)) = taken {
@@ -249,9 +384,16 @@ impl Follow<'_> {
         let until = taken.or(write).map_or(received, |(at, _)| at);
         let several = self.guest.clients.len() > 1;
         // Of several connections a later kick may be another's: one's own is within the call that sends.
-        let exit = call.and_then(|call| call.exit).filter(|_| several).unwrap_or(u64::MAX);
+        let exit = call
+            .and_then(|call| call.exit)
+            .filter(|_| several)
+            .unwrap_or(u64::MAX);
         let latest = until.saturating_add(bound);
-        let mut kicks = self.guest.passed.at(C::NetGuestKick).within(sent.at, latest.min(exit));
+        let mut kicks = self
+            .guest
+            .passed
+            .at(C::NetGuestKick)
+            .within(sent.at, latest.min(exit));
         let kick = kicks.find(|(_, kick)| !several || kick.tid == sent.tid);
         if let Some((at, kick)) = kick {
             path.set(C::NetGuestKick, at, PassedBy::Guest(*kick));
@@ -259,13 +401,16 @@ impl Follow<'_> {
         let told = kick.map_or(sent.at, |(at, _)| at);
         let suppressed = several && kick.is_none() && self.guest.passed.seen(C::NetGuestKick);
         let doorbells = self.host.passed.at(C::NetKvmKick);
-        if let Some((at, exit)) =
-            doorbells.caused(told, until.min(exit.saturating_add(bound)), bound).filter(|_| !suppressed)
+        if let Some((at, exit)) = doorbells
+            .caused(told, until.min(exit.saturating_add(bound)), bound)
+            .filter(|_| !suppressed)
         {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
         let from = path.at(C::NetKvmKick).unwrap_or(told);
-        let worker = path.thread(C::NetTapReceive).filter(|(_, tid)| self.host.vhost.contains(tid));
+        let worker = path
+            .thread(C::NetTapReceive)
+            .filter(|(_, tid)| self.host.vhost.contains(tid));
         if let Some(handed) = worker {
             by_vhost(self.host, path, (from.saturating_sub(bound), 0), handed);
         } else if let Some(taken) = taken.or(write) {
@@ -281,10 +426,13 @@ impl Follow<'_> {
         }
         if self.host.passt.is_empty() {
             let write = self.last_send(early, received, |tid| self.host.is_qemus(tid));
-            write.into_iter().for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));
+            write
+                .into_iter()
+                .for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));
             return write;
         }
-        let (sent, passt) = self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
+        let (sent, passt) =
+            self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
         path.set(C::NetPasstSend, sent, PassedBy::Thread(passt));
         if self.host.passt_has_queues {
             return Some((sent, passt));
@@ -292,7 +440,11 @@ impl Follow<'_> {
         let (write, tid) = self.last_send(early, sent, |tid| self.host.is_qemus(tid))?;
         path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
         // The first: it reads what QEMU wrote in the same turn of its loop.
-        if let Some(woke) = self.host.woke_after(passt, write.saturating_sub(1)).filter(|woke| *woke <= sent) {
+        if let Some(woke) = self
+            .host
+            .woke_after(passt, write.saturating_sub(1))
+            .filter(|woke| *woke <= sent)
+        {
             path.set(C::NetPasstWake, woke, PassedBy::Thread(passt));
         }
         Some((write, tid))
@@ -312,7 +464,11 @@ impl Follow<'_> {
         if let Some((at, inject)) = self.host.passed.at(C::NetInject).within(from, until).next() {
             path.set(C::NetInject, at, PassedBy::Thread(inject.tid));
             // Without KVM it is QEMU that interrupts the guest.
-            if let Some(woke) = self.host.woke(inject.tid, from, at).filter(|_| self.host.passt.contains(&tid)) {
+            if let Some(woke) = self
+                .host
+                .woke(inject.tid, from, at)
+                .filter(|_| self.host.passt.contains(&tid))
+            {
                 path.set(C::NetStreamWake, woke, PassedBy::Thread(inject.tid));
             }
         }

@@ -22,15 +22,21 @@ pub(crate) struct Frames {
 impl Frames {
     /// Of a trial of `net-rr`; `None` for one of another workload, or whose options do not say.
     pub fn of(record: &TrialRecord) -> Option<Frames> {
-        let workload = record.result().map_or(&record.workload, |result| &result.workload);
+        let workload = record
+            .result()
+            .map_or(&record.workload, |result| &result.workload);
         let option = |name: &str| workload.options.get(name).map(String::as_str);
-        let size = vmtax_model::parse_size(option("size")?).filter(|size| *size <= u64::from(u16::MAX))?;
+        let size =
+            vmtax_model::parse_size(option("size")?).filter(|size| *size <= u64::from(u16::MAX))?;
         let (least, more) = match option("protocol")? {
             "udp" => (size + UDP, 0),
             "tcp" => (size + TCP, TCP_OPTIONS),
             _ => return None,
         };
-        (workload.name == WorkloadName::NetRr).then_some(Frames { least, most: least + more })
+        (workload.name == WorkloadName::NetRr).then_some(Frames {
+            least,
+            most: least + more,
+        })
     }
 
     /// Whether a packet of this length has the payload, as it is on its way in.
@@ -52,18 +58,33 @@ mod tests {
     use vmtax_model::{Machine, WorkloadSpec};
 
     fn frames(protocol: &str, size: &str) -> Option<Frames> {
-        let spec = WorkloadSpec::new(WorkloadName::NetRr).with("protocol", protocol).with("size", size);
+        let spec = WorkloadSpec::new(WorkloadName::NetRr)
+            .with("protocol", protocol)
+            .with("size", size);
         Frames::of(&trial(Machine::KVM, spec))
     }
 
     #[test]
     fn packets_with_the_payload_differ_from_arp_and_from_acknowledgements() {
         let udp = frames("udp", "64").unwrap();
-        assert!(udp.has(92) && udp.has_with_link(106) && !udp.has(28) && !udp.has(106) && !udp.has_with_link(13));
+        assert!(
+            udp.has(92)
+                && udp.has_with_link(106)
+                && !udp.has(28)
+                && !udp.has(106)
+                && !udp.has_with_link(13)
+        );
         let tcp = frames("tcp", "16").unwrap();
         // With time stamps, and an acknowledgement with them.
         assert!(tcp.has(16 + 52) && !tcp.has(52), "{tcp:?}");
-        assert_eq!((frames("sctp", "64"), frames("udp", "much"), frames("udp", "1G")), (None, None, None));
+        assert_eq!(
+            (
+                frames("sctp", "64"),
+                frames("udp", "much"),
+                frames("udp", "1G")
+            ),
+            (None, None, None)
+        );
     }
 
     proptest! {

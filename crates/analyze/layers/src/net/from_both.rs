@@ -31,26 +31,48 @@ impl FromBoth<'_> {
             RequestKind::Transmit => self.transmitted(part),
             _ => self.received(part),
         };
-        if path.in_order(self.bound) { Ok(path) } else { Err(Reason::Violation) }
+        if path.in_order(self.bound) {
+            Ok(path)
+        } else {
+            Err(Reason::Violation)
+        }
     }
 
     fn transmitted(&self, part: &GuestRequest) -> RequestPath {
         let mut path = RequestPath::new();
         let xmit = part.issue;
         path.set(C::NetGuestXmit, xmit.at, PassedBy::Guest(xmit));
-        let queued = part.inserted.and_then(|at| self.guest.packets.at(C::NetGuestQueue).within(at, at).next());
+        let queued = part.inserted.and_then(|at| {
+            self.guest
+                .packets
+                .at(C::NetGuestQueue)
+                .within(at, at)
+                .next()
+        });
         if let Some((at, packet)) = queued {
             path.set(C::NetGuestQueue, at, PassedBy::Guest(packet.moment));
         }
         // The driver kicks while it has the queue's lock: before the next packet.
-        let later = self.guest.packets.at(C::NetGuestXmit).within(xmit.at.saturating_add(1), u64::MAX).next();
+        let later = self
+            .guest
+            .packets
+            .at(C::NetGuestXmit)
+            .within(xmit.at.saturating_add(1), u64::MAX)
+            .next();
         let next = later.map_or(u64::MAX, |(at, _)| at);
         let taken = part.complete.at;
-        let until = if self.guest_alone { next } else { next.min(taken.saturating_add(self.bound)) };
+        let until = if self.guest_alone {
+            next
+        } else {
+            next.min(taken.saturating_add(self.bound))
+        };
         let mut kicks = self.guest.passed.at(C::NetGuestKick).within(xmit.at, until);
-        let kick = kicks.find(|(_, kick)| (kick.tid, kick.cpu) == (xmit.tid, xmit.cpu)).map(|(_, kick)| *kick);
+        let kick = kicks
+            .find(|(_, kick)| (kick.tid, kick.cpu) == (xmit.tid, xmit.cpu))
+            .map(|(_, kick)| *kick);
         if self.guest_alone {
-            kick.into_iter().for_each(|kick| path.set(C::NetGuestKick, kick.at, PassedBy::Guest(kick)));
+            kick.into_iter()
+                .for_each(|kick| path.set(C::NetGuestKick, kick.at, PassedBy::Guest(kick)));
             return path;
         }
         path.set(C::NetTx, taken, PassedBy::Thread(part.complete.tid));
@@ -60,12 +82,22 @@ impl FromBoth<'_> {
     }
 
     /// The kick for which QEMU took a packet, and its wake-up. What it found without one lay in the ring.
-    fn kicked(&self, path: &mut RequestPath, (xmit, next): (u64, u64), kick: Option<Moment>, taken: (u64, i32)) {
+    fn kicked(
+        &self,
+        path: &mut RequestPath,
+        (xmit, next): (u64, u64),
+        kick: Option<Moment>,
+        taken: (u64, i32),
+    ) {
         let shows_kicks = self.guest.passed.seen(C::NetGuestKick);
         let told = kick.map_or(xmit, |kick| kick.at);
         // Its own is before the next packet's.
         let until = taken.0.min(next.saturating_add(self.bound));
-        let doorbell = self.host.passed.at(C::NetKvmKick).caused(told, until, self.bound);
+        let doorbell = self
+            .host
+            .passed
+            .at(C::NetKvmKick)
+            .caused(told, until, self.bound);
         let doorbell = doorbell.filter(|_| kick.is_some() || !shows_kicks);
         let kvm_shows = self.host.passed.seen(C::NetKvmKick);
         // Without the card's doorbell it was another device that the driver's thread kicked.
@@ -74,7 +106,8 @@ impl FromBoth<'_> {
             path.in_ring = Some(C::NetGuestXmit);
             return;
         }
-        kick.into_iter().for_each(|kick| path.set(C::NetGuestKick, kick.at, PassedBy::Guest(kick)));
+        kick.into_iter()
+            .for_each(|kick| path.set(C::NetGuestKick, kick.at, PassedBy::Guest(kick)));
         if let Some((at, exit)) = doorbell {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
@@ -85,9 +118,19 @@ impl FromBoth<'_> {
     /// The system call by which QEMU's backend writes what the packet carries to a socket: before it returns the packet to the ring. Others
     /// carry nothing, or the backend keeps what they carry.
     fn written(&self, path: &mut RequestPath, (taken, tid): (u64, i32)) {
-        let own = |at: C| self.host.passed.at(at).from(taken.saturating_add(1)).find(|(_, p)| p.tid == tid);
+        let own = |at: C| {
+            self.host
+                .passed
+                .at(at)
+                .from(taken.saturating_add(1))
+                .find(|(_, p)| p.tid == tid)
+        };
         let next = own(C::NetTx).map(|(at, _)| at);
-        let ends = [next, self.returned(taken, tid), self.host.woke_after(tid, taken)];
+        let ends = [
+            next,
+            self.returned(taken, tid),
+            self.host.woke_after(tid, taken),
+        ];
         let until = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         if let Some((at, _)) = own(C::NetTapWrite).filter(|(at, _)| *at < until) {
             path.set(C::NetTapWrite, at, PassedBy::Thread(tid));
@@ -100,7 +143,13 @@ impl FromBoth<'_> {
         let mut since = taken;
         loop {
             let from = since.saturating_add(1);
-            let of = |at: C| self.host.passed.at(at).from(from).find(|(_, p)| p.tid == tid);
+            let of = |at: C| {
+                self.host
+                    .passed
+                    .at(at)
+                    .from(from)
+                    .find(|(_, p)| p.tid == tid)
+            };
             let (filled, _) = of(C::NetRxFill)?;
             match of(C::NetRx) {
                 Some((received, _)) if received < filled => since = filled,
@@ -112,7 +161,12 @@ impl FromBoth<'_> {
     fn received(&self, part: &GuestRequest) -> RequestPath {
         let mut path = RequestPath::new();
         // The softirq has nothing to do with the task that it interrupts.
-        let by = |moment: Moment| PassedBy::Guest(Moment { interrupt: true, ..moment });
+        let by = |moment: Moment| {
+            PassedBy::Guest(Moment {
+                interrupt: true,
+                ..moment
+            })
+        };
         let polled = part.complete;
         path.set(C::NetGuestPoll, polled.at, by(polled));
         if let Some(received) = self.in_stack(polled) {
@@ -126,17 +180,37 @@ impl FromBoth<'_> {
         } else {
             let (at, tid) = (part.issue.at, part.issue.tid);
             path.set(C::NetRx, at, PassedBy::Thread(tid));
-            from = from.min(filled(self.host, &mut path, (at, tid), polled.at.saturating_add(self.bound)));
+            from = from.min(filled(
+                self.host,
+                &mut path,
+                (at, tid),
+                polled.at.saturating_add(self.bound),
+            ));
         }
-        let Some(interrupt) = interrupted(self.guest, &mut path, (from, polled.at), self.bound) else { return path };
+        let Some(interrupt) = interrupted(self.guest, &mut path, (from, polled.at), self.bound)
+        else {
+            return path;
+        };
         if self.guest_alone {
             return path;
         }
         let tid = part.issue.tid;
         // What the thread delivers later is for another notification: this packet found an interrupt that the guest had not handled yet.
-        let own = |at: C| self.host.passed.at(at).from(from.saturating_add(1)).find(|(_, p)| p.tid == tid);
-        let others = [own(C::NetRx), own(C::NetRxNotify)].into_iter().flatten().map(|(at, _)| at);
-        let next = others.chain(self.host.woke_after(tid, from)).min().unwrap_or(u64::MAX);
+        let own = |at: C| {
+            self.host
+                .passed
+                .at(at)
+                .from(from.saturating_add(1))
+                .find(|(_, p)| p.tid == tid)
+        };
+        let others = [own(C::NetRx), own(C::NetRxNotify)]
+            .into_iter()
+            .flatten()
+            .map(|(at, _)| at);
+        let next = others
+            .chain(self.host.woke_after(tid, from))
+            .min()
+            .unwrap_or(u64::MAX);
         let until = interrupt.saturating_add(self.bound).min(next);
         let mut injects = self.host.passed.at(C::NetInject).within(from, until);
         if let Some((at, inject)) = injects.find(|(_, p)| p.tid == tid) {
@@ -148,35 +222,69 @@ impl FromBoth<'_> {
     /// When the guest's stack had the packet that NAPI polled at this moment. One that GRO merged with another is received with that.
     fn in_stack(&self, polled: Moment) -> Option<Moment> {
         let polls = self.guest.packets.at(C::NetGuestPoll);
-        let (_, own) = polls.within(polled.at, polled.at).find(|(_, p)| p.moment.cpu == polled.cpu)?;
+        let (_, own) = polls
+            .within(polled.at, polled.at)
+            .find(|(_, p)| p.moment.cpu == polled.cpu)?;
         let received = |is: &dyn Fn(&GuestPacket) -> bool| {
             let all = self.guest.packets.at(C::NetGuestReceive).from(polled.at);
-            all.map(|(_, packet)| packet).find(|packet| is(packet)).map(|packet| packet.moment)
+            all.map(|(_, packet)| packet)
+                .find(|packet| is(packet))
+                .map(|packet| packet.moment)
         };
         let is_same = |packet: &GuestPacket| packet.packet.skb == own.packet.skb;
         // Once it is polled again the address is another's.
-        let is_reused = |until: u64| polls.within(polled.at.saturating_add(1), until).any(|(_, p)| is_same(p));
-        let is_merged = |packet: &GuestPacket| {
-            let first = polls.until(packet.moment.at).find(|(_, p)| p.packet.skb == packet.packet.skb);
-            packet.moment.cpu == polled.cpu
-                && first.is_some_and(|(at, first)| at < polled.at && first.packet.len < packet.packet.len)
+        let is_reused = |until: u64| {
+            polls
+                .within(polled.at.saturating_add(1), until)
+                .any(|(_, p)| is_same(p))
         };
-        received(&is_same).filter(|received| !is_reused(received.at)).or_else(|| received(&is_merged))
+        let is_merged = |packet: &GuestPacket| {
+            let first = polls
+                .until(packet.moment.at)
+                .find(|(_, p)| p.packet.skb == packet.packet.skb);
+            packet.moment.cpu == polled.cpu
+                && first.is_some_and(|(at, first)| {
+                    at < polled.at && first.packet.len < packet.packet.len
+                })
+        };
+        received(&is_same)
+            .filter(|received| !is_reused(received.at))
+            .or_else(|| received(&is_merged))
     }
 }
 
 /// How many packets of a direction one doorbell or interrupt served, or the stack received as one.
 pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Batching> {
-    let times =
-        |checkpoint: C| requests.iter().filter_map(|r| r.at(checkpoint)).collect::<BTreeSet<u64>>().len() as u64;
+    let times = |checkpoint: C| {
+        requests
+            .iter()
+            .filter_map(|r| r.at(checkpoint))
+            .collect::<BTreeSet<u64>>()
+            .len() as u64
+    };
     let packets = requests.len() as u64;
-    let batched = |(kind, batches)| Batching { kind, packets, batches };
+    let batched = |(kind, batches)| Batching {
+        kind,
+        packets,
+        batches,
+    };
     let all = match kind {
         // Without KVM the guest shows its doorbells alone.
         RequestKind::Transmit => {
-            vec![(BatchKind::Doorbell, Some(times(C::NetKvmKick)).filter(|n| *n > 0).unwrap_or(times(C::NetGuestKick)))]
+            vec![(
+                BatchKind::Doorbell,
+                Some(times(C::NetKvmKick))
+                    .filter(|n| *n > 0)
+                    .unwrap_or(times(C::NetGuestKick)),
+            )]
         }
-        _ => vec![(BatchKind::Interrupt, times(C::NetGuestInterrupt)), (BatchKind::Gro, times(C::NetGuestReceive))],
+        _ => vec![
+            (BatchKind::Interrupt, times(C::NetGuestInterrupt)),
+            (BatchKind::Gro, times(C::NetGuestReceive)),
+        ],
     };
-    all.into_iter().filter(|(_, batches)| *batches > 0).map(batched).collect()
+    all.into_iter()
+        .filter(|(_, batches)| *batches > 0)
+        .map(batched)
+        .collect()
 }

@@ -31,7 +31,11 @@ impl FromHost<'_> {
             RequestKind::Transmit => self.transmitted(part.complete)?,
             _ => self.received(part.issue, part.complete)?,
         };
-        if path.in_order(0) { Ok(path) } else { Err(Reason::Violation) }
+        if path.in_order(0) {
+            Ok(path)
+        } else {
+            Err(Reason::Violation)
+        }
     }
 
     /// Back from its receipt by the host's stack, which is within QEMU's call that writes it, or within vhost's work.
@@ -40,7 +44,11 @@ impl FromHost<'_> {
         let tid = received.tid;
         path.set(C::NetTapReceive, received.at, PassedBy::Thread(tid));
         if self.host.vhost.contains(&tid) {
-            let mut earlier = self.host.packets.at(C::NetTapReceive).until(received.at.saturating_sub(1));
+            let mut earlier = self
+                .host
+                .packets
+                .at(C::NetTapReceive)
+                .until(received.at.saturating_sub(1));
             let previous = earlier.find(|(_, p)| p.tid == tid).map_or(0, |(at, _)| at);
             let kick = self.kick(tid, previous, received.at).map(|(kick, _)| kick);
             if let Some((at, vcpu)) = kick {
@@ -50,9 +58,19 @@ impl FromHost<'_> {
             by_vhost(self.host, &mut path, (from, previous), (received.at, tid));
             return Ok(path);
         }
-        let own = |at: C, to: u64| self.host.passed.at(at).until(to).find(|(_, p)| p.tid == tid);
+        let own = |at: C, to: u64| {
+            self.host
+                .passed
+                .at(at)
+                .until(to)
+                .find(|(_, p)| p.tid == tid)
+        };
         let (write, _) = own(C::NetTapWrite, received.at).ok_or(Reason::Missing(C::NetTapWrite))?;
-        let of_call = self.host.packets.at(C::NetTapReceive).within(write, received.at);
+        let of_call = self
+            .host
+            .packets
+            .at(C::NetTapReceive)
+            .within(write, received.at);
         if of_call.filter(|(_, p)| p.tid == tid).count() > 1 {
             return Err(Reason::Ambiguous);
         }
@@ -62,11 +80,22 @@ impl FromHost<'_> {
             return Err(Reason::Missing(C::NetTx));
         }
         let Some((taken, passing)) = shown else {
-            self.kicked(&mut path, tid, own(C::NetTapWrite, write.saturating_sub(1)).map_or(0, |(at, _)| at), write);
+            self.kicked(
+                &mut path,
+                tid,
+                own(C::NetTapWrite, write.saturating_sub(1)).map_or(0, |(at, _)| at),
+                write,
+            );
             return Ok(path);
         };
         // Another call in between wrote the packet that this was.
-        if self.host.passed.at(C::NetTapWrite).within(taken, write.saturating_sub(1)).any(|(_, p)| p.tid == tid) {
+        if self
+            .host
+            .passed
+            .at(C::NetTapWrite)
+            .within(taken, write.saturating_sub(1))
+            .any(|(_, p)| p.tid == tid)
+        {
             return Err(Reason::Ambiguous);
         }
         path.set(C::NetTx, taken, PassedBy::Thread(tid));
@@ -88,7 +117,11 @@ impl FromHost<'_> {
     /// The kick after `previous` for which a thread woke until it took a packet, with the vCPU's thread, and when it woke.
     fn kick(&self, tid: i32, previous: u64, taken: u64) -> Option<((u64, i32), u64)> {
         let doorbells = self.host.passed.at(C::NetKvmKick);
-        let woken = |kick: u64| self.host.woke_after(tid, kick).filter(|woke| *woke <= taken);
+        let woken = |kick: u64| {
+            self.host
+                .woke_after(tid, kick)
+                .filter(|woke| *woke <= taken)
+        };
         let mut kicks = doorbells.until(taken).take_while(|(at, _)| *at > previous);
         let shown = kicks.find_map(|(at, kick)| Some(((at, kick.tid), woken(at)?)));
         match shown {
@@ -101,8 +134,10 @@ impl FromHost<'_> {
     fn waking_kick(&self, tid: i32, previous: u64, taken: u64) -> Option<((u64, i32), u64)> {
         let mut until = taken;
         while let Some(woke) = self.host.woke(tid, previous.saturating_add(1), until) {
-            let since =
-                woke.checked_sub(1).and_then(|before| self.host.woke(tid, previous, before)).unwrap_or(previous);
+            let since = woke
+                .checked_sub(1)
+                .and_then(|before| self.host.woke(tid, previous, before))
+                .unwrap_or(previous);
             if let Some(kick) = self.host.waking_vcpu(tid, woke, since) {
                 return Some((kick, woke));
             }
@@ -116,21 +151,47 @@ impl FromHost<'_> {
         let mut path = RequestPath::new();
         let tid = copy.tid;
         let at = |checkpoint: C, at: u64| self.host.packets.at(checkpoint).within(at, at);
-        let copied = at(C::NetTapRead, copy.at).find(|(_, p)| p.tid == tid).map(|(_, p)| p.packet);
+        let copied = at(C::NetTapRead, copy.at)
+            .find(|(_, p)| p.tid == tid)
+            .map(|(_, p)| p.packet);
         let packet = copied.ok_or(Reason::Missing(C::NetTapRead))?;
         let same = |p: &PassingPacket| p.packet.skb == packet.skb;
-        let passed = at(C::NetHostXmit, xmit.at).find(|(_, p)| same(p)).map(|(_, p)| *p);
+        let passed = at(C::NetHostXmit, xmit.at)
+            .find(|(_, p)| same(p))
+            .map(|(_, p)| *p);
         let passed = passed.ok_or(Reason::Missing(C::NetHostXmit))?;
-        let queued = self.host.packets.at(C::NetHostQueue).until(xmit.at).find(|(_, p)| same(p));
+        let queued = self
+            .host
+            .packets
+            .at(C::NetHostQueue)
+            .until(xmit.at)
+            .find(|(_, p)| same(p));
         if let Some((at, queued)) = queued {
             path.set(C::NetHostQueue, at, self.host.by(queued));
         }
-        path.set(C::NetHostXmit, xmit.at, self.host.by_queue(queued.map_or(&passed, |(_, queued)| queued), &passed));
-        set_read(self.host, &mut path, (C::NetRxWake, C::NetTapRead), (xmit.at, copy.at), tid);
+        path.set(
+            C::NetHostXmit,
+            xmit.at,
+            self.host
+                .by_queue(queued.map_or(&passed, |(_, queued)| queued), &passed),
+        );
+        set_read(
+            self.host,
+            &mut path,
+            (C::NetRxWake, C::NetTapRead),
+            (xmit.at, copy.at),
+            tid,
+        );
         // A thread passes on what it has read before it reads the next.
         let until = copy.at.saturating_add(self.slack);
-        let mut reads = self.host.packets.at(C::NetTapRead).within(copy.at.saturating_add(1), until);
-        let next = reads.find(|(_, p)| p.tid == tid).map_or(until, |(at, _)| at);
+        let mut reads = self
+            .host
+            .packets
+            .at(C::NetTapRead)
+            .within(copy.at.saturating_add(1), until);
+        let next = reads
+            .find(|(_, p)| p.tid == tid)
+            .map_or(until, |(at, _)| at);
         if self.host.vhost.contains(&tid) {
             self.interrupts(&mut path, (copy.at, tid), next);
         } else {
@@ -150,15 +211,24 @@ impl FromHost<'_> {
     }
 
     /// QEMU's work on a packet of this length, from its read up to the interrupt.
-    fn in_queue(&self, path: &mut RequestPath, len: u64, (read, tid): (u64, i32), next: u64) -> Result<(), Reason> {
+    fn in_queue(
+        &self,
+        path: &mut RequestPath,
+        len: u64,
+        (read, tid): (u64, i32),
+        next: u64,
+    ) -> Result<(), Reason> {
         let last = filled(self.host, path, (read, tid), next);
         for checkpoint in [C::NetRx, C::NetRxFill] {
             if path.at(checkpoint).is_none() && self.host.passed.seen(checkpoint) {
                 return Err(Reason::Missing(checkpoint));
             }
         }
-        let handed = path.at(C::NetRx).and_then(|at| self.host.passed.at(C::NetRx).within(at, at).next());
-        let is_other = |bytes: u64| bytes > 1 && !(len..=len.max(SHORTEST) + HEADERS).contains(&bytes);
+        let handed = path
+            .at(C::NetRx)
+            .and_then(|at| self.host.passed.at(C::NetRx).within(at, at).next());
+        let is_other =
+            |bytes: u64| bytes > 1 && !(len..=len.max(SHORTEST) + HEADERS).contains(&bytes);
         if handed.is_some_and(|(_, p)| is_other(p.mark.bytes)) {
             return Err(Reason::Ambiguous);
         }
@@ -172,11 +242,23 @@ impl FromHost<'_> {
 /// How many packets of a direction one doorbell, write or interrupt served.
 pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Batching> {
     let served: &[(BatchKind, C)] = match kind {
-        RequestKind::Transmit => &[(BatchKind::Doorbell, C::NetKvmKick), (BatchKind::Write, C::NetTapWrite)],
+        RequestKind::Transmit => &[
+            (BatchKind::Doorbell, C::NetKvmKick),
+            (BatchKind::Write, C::NetTapWrite),
+        ],
         _ => &[(BatchKind::Interrupt, C::NetInject)],
     };
-    let with = |checkpoint: C| requests.iter().filter(|request| request.at(checkpoint).is_some()).count() as u64;
+    let with = |checkpoint: C| {
+        requests
+            .iter()
+            .filter(|request| request.at(checkpoint).is_some())
+            .count() as u64
+    };
     let packets = requests.len() as u64;
-    let all = served.iter().map(|(kind, checkpoint)| Batching { kind: *kind, packets, batches: with(*checkpoint) });
+    let all = served.iter().map(|(kind, checkpoint)| Batching {
+        kind: *kind,
+        packets,
+        batches: with(*checkpoint),
+    });
     all.filter(|batching| batching.batches > 0).collect()
 }

@@ -35,7 +35,8 @@ struct Sight {
 impl Sight {
     /// Whether the guest traced well before and after a moment.
     fn has(&self, at: u64) -> bool {
-        self.guest.is_some_and(|(first, last)| at > first.saturating_add(self.slack) && at <= last)
+        self.guest
+            .is_some_and(|(first, last)| at > first.saturating_add(self.slack) && at <= last)
     }
 }
 
@@ -72,9 +73,16 @@ struct Queue {
 impl Queue {
     /// How many of the next that are taken are as long as what was handed over from this position on.
     fn agrees(&self, position: usize, bound: u64) -> usize {
-        let both = self.handed.iter().skip(position).zip(&self.taken).take(LOOKAHEAD);
-        both.take_while(|(packet, (at, bytes))| fits(packet, *bytes) && packet.issue.at <= at.at.saturating_add(bound))
-            .count()
+        let both = self
+            .handed
+            .iter()
+            .skip(position)
+            .zip(&self.taken)
+            .take(LOOKAHEAD);
+        both.take_while(|(packet, (at, bytes))| {
+            fits(packet, *bytes) && packet.issue.at <= at.at.saturating_add(bound)
+        })
+        .count()
     }
 
     /// From which of those held on each may be another, as well: `lost` of them, or of those behind them, nobody took.
@@ -91,12 +99,17 @@ impl Queue {
     fn ambiguous_if_unknown(&self, bytes: u64) -> usize {
         let next = |number: usize| self.held.get(number + 1).map_or(bytes, |next| next.bytes);
         self.held.len()
-            - (0..self.held.len()).rev().take_while(|number| fits(&self.held[*number], next(*number))).count()
+            - (0..self.held.len())
+                .rev()
+                .take_while(|number| fits(&self.held[*number], next(*number)))
+                .count()
     }
 
     /// Whether nobody takes anything for so long after this moment.
     fn rests(&self, at: u64, slack: u64) -> bool {
-        self.taken.front().is_none_or(|(next, _)| next.at > at.saturating_add(slack))
+        self.taken
+            .front()
+            .is_none_or(|(next, _)| next.at > at.saturating_add(slack))
     }
 }
 
@@ -106,13 +119,26 @@ fn fits(packet: &GuestRequest, bytes: u64) -> bool {
 
 impl Default for Sight {
     fn default() -> Self {
-        Sight { bound: 0, slack: 1, in_flight: 1, guest: None }
+        Sight {
+            bound: 0,
+            slack: 1,
+            in_flight: 1,
+            guest: None,
+        }
     }
 }
 
 /// A packet that is handed over; `complete` is not valid yet.
 fn handed(kind: RequestKind, bytes: u64, issue: Moment, inserted: Option<u64>) -> GuestRequest {
-    GuestRequest { offset: NOWHERE, bytes, kind, inserted, issue, complete: issue, alone: false }
+    GuestRequest {
+        offset: NOWHERE,
+        bytes,
+        kind,
+        inserted,
+        issue,
+        complete: issue,
+        alone: false,
+    }
 }
 
 /// Bytes of an Ethernet header, which the guest's kernel does not count on a packet's way in.
@@ -122,7 +148,16 @@ impl InQueues {
     /// Ticks: by how much the clocks may differ, how far an event may be that shows that they do not agree, and how long a packet may
     /// be on its way.
     pub fn new(bound: u64, slack: u64, in_flight: u64, guest_alone: bool) -> InQueues {
-        InQueues { sight: Sight { bound, slack, in_flight, guest: None }, guest_alone, ..InQueues::default() }
+        InQueues {
+            sight: Sight {
+                bound,
+                slack,
+                in_flight,
+                guest: None,
+            },
+            guest_alone,
+            ..InQueues::default()
+        }
     }
 
     pub fn guest(&mut self, event: &Event<GuestEvent>) {
@@ -133,14 +168,21 @@ impl InQueues {
             self.receive.handed.clear();
         }
         self.sight.guest.get_or_insert((at, at)).1 = at;
-        let GuestEvent::Packet(checkpoint, packet) = event.what else { return };
+        let GuestEvent::Packet(checkpoint, packet) = event.what else {
+            return;
+        };
         let now = event.moment();
         match checkpoint {
             Checkpoint::NetGuestQueue => {
                 self.queued.insert(packet.skb, at);
             }
             Checkpoint::NetGuestXmit => {
-                let packet = handed(RequestKind::Transmit, packet.len, now, self.queued.remove(&packet.skb));
+                let packet = handed(
+                    RequestKind::Transmit,
+                    packet.len,
+                    now,
+                    self.queued.remove(&packet.skb),
+                );
                 match self.guest_alone {
                     true => self.done.push(packet),
                     false => self.hand_over(packet),
@@ -149,7 +191,9 @@ impl InQueues {
             Checkpoint::NetGuestPoll => {
                 let bytes = packet.len.saturating_add(LINK);
                 match self.guest_alone {
-                    true => self.done.push(handed(RequestKind::Receive, bytes, now, None)),
+                    true => self
+                        .done
+                        .push(handed(RequestKind::Receive, bytes, now, None)),
                     false => self.receive.taken.push_back((now, bytes)),
                 }
             }
@@ -159,10 +203,17 @@ impl InQueues {
 
     pub fn host(&mut self, event: &Event<HostEvent>) {
         self.latest = event.at;
-        let HostEvent::Passes(checkpoint, mark) = event.what else { return };
+        let HostEvent::Passes(checkpoint, mark) = event.what else {
+            return;
+        };
         match checkpoint {
             Checkpoint::NetTx => self.transmit.taken.push_back((event.moment(), mark.bytes)),
-            Checkpoint::NetRx => self.hand_over(handed(RequestKind::Receive, mark.bytes, event.moment(), None)),
+            Checkpoint::NetRx => self.hand_over(handed(
+                RequestKind::Receive,
+                mark.bytes,
+                event.moment(),
+                None,
+            )),
             _ => {}
         }
     }
@@ -170,7 +221,11 @@ impl InQueues {
     fn hand_over(&mut self, packet: GuestRequest) {
         let queue = self.queue(packet.kind);
         queue.handed.push_back(packet);
-        let oldest = if queue.handed.len() > MAX_QUEUED { queue.handed.pop_front() } else { None };
+        let oldest = if queue.handed.len() > MAX_QUEUED {
+            queue.handed.pop_front()
+        } else {
+            None
+        };
         self.lose(packet.kind, oldest.as_slice());
     }
 
@@ -194,7 +249,10 @@ impl InQueues {
             let left: Vec<GuestRequest> = mem::take(&mut self.queue(kind).handed).into();
             // What came last may not have been taken before the guest's trace ended.
             let is_lost = |packet: &GuestRequest| {
-                kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.slack))
+                kind == RequestKind::Transmit
+                    || self
+                        .sight
+                        .has(packet.issue.at.saturating_add(self.sight.slack))
             };
             let lost: Vec<GuestRequest> = left.into_iter().filter(is_lost).collect();
             self.lose(kind, &lost);
@@ -205,11 +263,22 @@ impl InQueues {
     /// When the oldest began that is on its way, or not confirmed; nothing counts that was handed over before `since`.
     pub fn oldest(&self, since: u64) -> Option<u64> {
         let of = |queue: &Queue| {
-            let handed = queue.handed.iter().map(|packet| packet.issue.at).find(|at| *at >= since);
+            let handed = queue
+                .handed
+                .iter()
+                .map(|packet| packet.issue.at)
+                .find(|at| *at >= since);
             let taken = queue.taken.front().map(|(moment, _)| moment.at);
-            handed.into_iter().chain(taken).chain(queue.held.front().map(GuestRequest::begin)).min()
+            handed
+                .into_iter()
+                .chain(taken)
+                .chain(queue.held.front().map(GuestRequest::begin))
+                .min()
         };
-        [&self.transmit, &self.receive].into_iter().filter_map(of).min()
+        [&self.transmit, &self.receive]
+            .into_iter()
+            .filter_map(of)
+            .min()
     }
 
     #[cfg(test)]
@@ -219,7 +288,11 @@ impl InQueues {
     }
 
     fn queue(&mut self, kind: RequestKind) -> &mut Queue {
-        if kind == RequestKind::Transmit { &mut self.transmit } else { &mut self.receive }
+        if kind == RequestKind::Transmit {
+            &mut self.transmit
+        } else {
+            &mut self.receive
+        }
     }
 
     /// Finds the packet that was taken among those that were handed over.
@@ -228,17 +301,31 @@ impl InQueues {
         let queue = self.queue(kind);
         let until = |more: u64| {
             let latest = moment.at.saturating_add(more);
-            queue.handed.iter().take_while(move |packet| packet.issue.at <= latest)
+            queue
+                .handed
+                .iter()
+                .take_while(move |packet| packet.issue.at <= latest)
         };
         let is_there = until(bound).next().is_some();
-        let position = until(bound).take(MAX_SKIPPED + 1).position(|packet| fits(packet, bytes));
+        let position = until(bound)
+            .take(MAX_SKIPPED + 1)
+            .position(|packet| fits(packet, bytes));
         match position {
             _ if queue.unsure => {
-                let packet = if is_there { queue.handed.pop_front() } else { None };
-                packet.into_iter().for_each(|packet| self.reject(&packet, Reason::Ambiguous));
+                let packet = if is_there {
+                    queue.handed.pop_front()
+                } else {
+                    None
+                };
+                packet
+                    .into_iter()
+                    .for_each(|packet| self.reject(&packet, Reason::Ambiguous));
             }
             Some(0) => self.found(kind, moment),
-            Some(skipped) => match queue.agrees(skipped + 1, bound).cmp(&queue.agrees(0, bound)) {
+            Some(skipped) => match queue
+                .agrees(skipped + 1, bound)
+                .cmp(&queue.agrees(0, bound))
+            {
                 order if order == Ordering::Greater || queue.taken.is_empty() => {
                     let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
                     self.lose(kind, &lost);
@@ -251,12 +338,18 @@ impl InQueues {
                     self.unknown(kind, moment, bytes);
                 }
             },
-            None if !is_there && until(slack).next().is_some_and(|packet| fits(packet, bytes)) => {
+            None if !is_there
+                && until(slack)
+                    .next()
+                    .is_some_and(|packet| fits(packet, bytes)) =>
+            {
                 // Nothing else can be its cause: so the clocks do not agree.
                 let packet = queue.handed.pop_front();
                 let from = queue.ambiguous_if_unknown(bytes);
                 self.contradict(kind, from);
-                packet.into_iter().for_each(|packet| self.reject(&packet, Reason::Violation));
+                packet
+                    .into_iter()
+                    .for_each(|packet| self.reject(&packet, Reason::Violation));
             }
             None => self.unknown(kind, moment, bytes),
         }
@@ -266,9 +359,16 @@ impl InQueues {
     /// The next that was handed over was taken.
     fn found(&mut self, kind: RequestKind, moment: Moment) {
         let queue = self.queue(kind);
-        let packet = queue.handed.pop_front().map(|packet| GuestRequest { complete: moment, ..packet });
+        let packet = queue.handed.pop_front().map(|packet| GuestRequest {
+            complete: moment,
+            ..packet
+        });
         queue.held.extend(packet);
-        let oldest = if queue.held.len() > MAX_HELD { queue.held.pop_front() } else { None };
+        let oldest = if queue.held.len() > MAX_HELD {
+            queue.held.pop_front()
+        } else {
+            None
+        };
         self.done.extend(oldest);
     }
 
@@ -281,12 +381,20 @@ impl InQueues {
         }
         let latest = at.saturating_add(bound);
         if queue.unsure {
-            let on_its_way = queue.handed.iter().take_while(|packet| packet.issue.at <= latest).count();
+            let on_its_way = queue
+                .handed
+                .iter()
+                .take_while(|packet| packet.issue.at <= latest)
+                .count();
             queue.unsure = false;
             for packet in queue.handed.drain(..on_its_way).collect::<Vec<_>>() {
                 self.reject(&packet, Reason::Ambiguous);
             }
-        } else if queue.handed.front().is_none_or(|next| next.issue.at > latest) {
+        } else if queue
+            .handed
+            .front()
+            .is_none_or(|next| next.issue.at > latest)
+        {
             self.confirm(kind);
         }
     }
@@ -311,11 +419,30 @@ impl InQueues {
         let bound = self.sight.bound;
         let from = self.queue(kind).ambiguous_if_lost(lost, bound);
         self.contradict(kind, from);
-        let last = if kind == RequestKind::Transmit { Checkpoint::NetTx } else { Checkpoint::NetGuestPoll };
+        let last = if kind == RequestKind::Transmit {
+            Checkpoint::NetTx
+        } else {
+            Checkpoint::NetGuestPoll
+        };
         // It was on its way all the time: so it may be an event that was lost, if any was.
-        let until = Moment { at: self.latest, cpu: 0, tid: 0, interrupt: false };
-        for packet in lost.iter().filter(|packet| self.counts(packet)).collect::<Vec<_>>() {
-            self.reject(&GuestRequest { complete: until, ..*packet }, Reason::Missing(last));
+        let until = Moment {
+            at: self.latest,
+            cpu: 0,
+            tid: 0,
+            interrupt: false,
+        };
+        for packet in lost
+            .iter()
+            .filter(|packet| self.counts(packet))
+            .collect::<Vec<_>>()
+        {
+            self.reject(
+                &GuestRequest {
+                    complete: until,
+                    ..*packet
+                },
+                Reason::Missing(last),
+            );
         }
     }
 
@@ -334,11 +461,19 @@ impl InQueues {
 
     /// Whether a packet that nobody took counts: not where the guest no longer traced.
     fn counts(&self, packet: &GuestRequest) -> bool {
-        packet.kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.in_flight))
+        packet.kind == RequestKind::Transmit
+            || self
+                .sight
+                .has(packet.issue.at.saturating_add(self.sight.in_flight))
     }
 
     fn reject(&mut self, packet: &GuestRequest, reason: Reason) {
         let (begin, end) = (packet.begin(), packet.complete.at.max(packet.begin()));
-        self.rejected.push(Rejected { begin, end, kind: packet.kind, reason });
+        self.rejected.push(Rejected {
+            begin,
+            end,
+            kind: packet.kind,
+            reason,
+        });
     }
 }

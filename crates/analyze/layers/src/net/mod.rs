@@ -20,21 +20,34 @@ use vmtax_model::{Checkpoint, Missing, thread_of_round_trip};
 
 /// The calls by which threads send packets. Kernels record them by name alone, so who called tells what was sent where: the
 /// server, passt, or QEMU.
-pub(crate) const SENDS: [Checkpoint; 3] =
-    [Checkpoint::NetTapWrite, Checkpoint::NetStreamWrite, Checkpoint::NetPasstSend];
+pub(crate) const SENDS: [Checkpoint; 3] = [
+    Checkpoint::NetTapWrite,
+    Checkpoint::NetStreamWrite,
+    Checkpoint::NetPasstSend,
+];
 
 /// The returns of calls by which threads receive packets, likewise.
-pub(crate) const RECEIVES: [Checkpoint; 2] = [Checkpoint::NetServerReceive, Checkpoint::NetPasstRead];
+pub(crate) const RECEIVES: [Checkpoint; 2] =
+    [Checkpoint::NetServerReceive, Checkpoint::NetPasstRead];
 
 /// Whether a single system call is this checkpoint of a round trip: one that sends or notifies, or the return of one that receives.
 pub(crate) fn is_call_of_network(checkpoint: Checkpoint) -> bool {
-    SENDS.contains(&checkpoint) || RECEIVES.contains(&checkpoint) || checkpoint == Checkpoint::NetPasstNotify
+    SENDS.contains(&checkpoint)
+        || RECEIVES.contains(&checkpoint)
+        || checkpoint == Checkpoint::NetPasstNotify
 }
 
 /// What of several connections' round trips is not followed.
 pub(crate) fn not_followed(requests: &[JoinedRequest]) -> Option<Missing> {
-    let clients: BTreeSet<i32> = requests.iter().map(|request| thread_of_round_trip(request.key)).collect();
-    let has = |checkpoint| requests.iter().any(|request| request.at(checkpoint).is_some());
+    let clients: BTreeSet<i32> = requests
+        .iter()
+        .map(|request| thread_of_round_trip(request.key))
+        .collect();
+    let has = |checkpoint| {
+        requests
+            .iter()
+            .any(|request| request.at(checkpoint).is_some())
+    };
     let is_cut = clients.len() > 1 && has(Checkpoint::NetRx) && !has(Checkpoint::NetServerReceive);
     is_cut.then(|| Missing {
         what: "the server's part of a round trip, and with passt what lies between it and QEMU".to_owned(),

@@ -20,16 +20,29 @@ impl OnTap {
     /// host's stack: what was before is found there.
     pub fn take(&mut self, event: &Event<HostEvent>) -> Option<Ended> {
         self.latest = event.at;
-        let HostEvent::Packet(checkpoint, packet) = event.what else { return None };
+        let HostEvent::Packet(checkpoint, packet) = event.what else {
+            return None;
+        };
         let now = event.moment();
         match checkpoint {
             Checkpoint::NetHostXmit => {
-                let dropped = self.unread.insert(packet.skb, passed(RequestKind::Receive, now))?;
-                Some(Ended::Unseen(GuestRequest { complete: now, ..dropped }, Checkpoint::NetTapRead))
+                let dropped = self
+                    .unread
+                    .insert(packet.skb, passed(RequestKind::Receive, now))?;
+                Some(Ended::Unseen(
+                    GuestRequest {
+                        complete: now,
+                        ..dropped
+                    },
+                    Checkpoint::NetTapRead,
+                ))
             }
             Checkpoint::NetTapRead => {
                 let read = self.unread.remove(&packet.skb)?;
-                Some(Ended::Done(GuestRequest { complete: now, ..read }))
+                Some(Ended::Done(GuestRequest {
+                    complete: now,
+                    ..read
+                }))
             }
             Checkpoint::NetTapReceive => Some(Ended::Done(passed(RequestKind::Transmit, now))),
             _ => None,
@@ -38,16 +51,32 @@ impl OnTap {
 
     /// When the oldest was handed to the tap, of those after `since`: one before that was dropped.
     pub fn oldest(&self, since: u64) -> Option<u64> {
-        self.unread.values().map(|packet| packet.issue.at).filter(|at| *at >= since).min()
+        self.unread
+            .values()
+            .map(|packet| packet.issue.at)
+            .filter(|at| *at >= since)
+            .min()
     }
 
     /// Those that nobody has read for so many ticks.
     pub fn unread(&self, ticks: u64) -> Vec<GuestRequest> {
         let until = self.latest.saturating_sub(ticks);
-        self.unread.values().filter(|packet| packet.issue.at < until).copied().collect()
+        self.unread
+            .values()
+            .filter(|packet| packet.issue.at < until)
+            .copied()
+            .collect()
     }
 }
 
 fn passed(kind: RequestKind, now: Moment) -> GuestRequest {
-    GuestRequest { offset: NOWHERE, bytes: 0, kind, inserted: None, issue: now, complete: now, alone: false }
+    GuestRequest {
+        offset: NOWHERE,
+        bytes: 0,
+        kind,
+        inserted: None,
+        issue: now,
+        complete: now,
+        alone: false,
+    }
 }

@@ -5,7 +5,9 @@ use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::join::host::HostWindow;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use vmtax_model::{BatchKind, Batching, Checkpoint as C, PacketCounts, Stamped, thread_of_round_trip};
+use vmtax_model::{
+    BatchKind, Batching, Checkpoint as C, PacketCounts, Stamped, thread_of_round_trip,
+};
 
 #[derive(Debug)]
 pub(crate) struct PacketTally {
@@ -25,8 +27,16 @@ pub(crate) struct PacketTally {
 impl PacketTally {
     /// For these round trips, host ticks.
     pub fn new(operations: &[Stamped]) -> Self {
-        let begin = operations.iter().map(|operation| operation.begin).min().unwrap_or(0);
-        let end = operations.iter().map(|operation| operation.end).max().unwrap_or(0);
+        let begin = operations
+            .iter()
+            .map(|operation| operation.begin)
+            .min()
+            .unwrap_or(0);
+        let end = operations
+            .iter()
+            .map(|operation| operation.end)
+            .max()
+            .unwrap_or(0);
         PacketTally {
             period: begin..=end,
             passed: HashMap::new(),
@@ -46,14 +56,20 @@ impl PacketTally {
             GuestEvent::Passes(checkpoint) => self.pass(*checkpoint),
             GuestEvent::Packet(checkpoint, packet) => {
                 self.pass(*checkpoint);
-                self.segments += if *checkpoint == C::NetGuestXmit { packet.segments } else { 0 };
+                self.segments += if *checkpoint == C::NetGuestXmit {
+                    packet.segments
+                } else {
+                    0
+                };
             }
             _ => {}
         }
     }
 
     pub fn host(&mut self, event: &Event<HostEvent>, host: &HostWindow) {
-        let (HostEvent::Passes(checkpoint, mark), true) = (&event.what, self.period.contains(&event.at)) else {
+        let (HostEvent::Passes(checkpoint, mark), true) =
+            (&event.what, self.period.contains(&event.at))
+        else {
             return;
         };
         self.pass(*checkpoint);
@@ -78,17 +94,33 @@ impl PacketTally {
     pub fn counts(&self) -> PacketCounts {
         let of = |checkpoint: C| self.passed.get(&checkpoint).copied().unwrap_or(0);
         // Without KVM the guest shows its doorbells alone.
-        let doorbells = if of(C::NetKvmKick) > 0 { of(C::NetKvmKick) } else { of(C::NetGuestKick) };
+        let doorbells = if of(C::NetKvmKick) > 0 {
+            of(C::NetKvmKick)
+        } else {
+            of(C::NetGuestKick)
+        };
         let all = [
             (BatchKind::Doorbell, of(C::NetGuestXmit), doorbells),
             (BatchKind::Write, of(C::NetTx), self.writes),
-            (BatchKind::Interrupt, of(C::NetGuestPoll), of(C::NetGuestInterrupt)),
+            (
+                BatchKind::Interrupt,
+                of(C::NetGuestPoll),
+                of(C::NetGuestInterrupt),
+            ),
             (BatchKind::Gro, of(C::NetGuestPoll), of(C::NetGuestReceive)),
             (BatchKind::Tso, self.segments, of(C::NetGuestXmit)),
         ];
-        let seen = all.into_iter().filter(|(_, packets, batches)| *packets > 0 && *batches > 0);
+        let seen = all
+            .into_iter()
+            .filter(|(_, packets, batches)| *packets > 0 && *batches > 0);
         PacketCounts {
-            batching: seen.map(|(kind, packets, batches)| Batching { kind, packets, batches }).collect(),
+            batching: seen
+                .map(|(kind, packets, batches)| Batching {
+                    kind,
+                    packets,
+                    batches,
+                })
+                .collect(),
             repeated: self.repeated,
             reordered: self.reordered,
             ..PacketCounts::default()

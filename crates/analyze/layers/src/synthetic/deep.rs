@@ -25,7 +25,12 @@ impl World {
         use Checkpoint as S;
         let count = batch.issues.len();
         let place = |i: usize| offset + i as u64 * BLOCK;
-        let mut truth: Vec<Truth> = (0..count).map(|i| Truth { offset: place(i), ..Truth::default() }).collect();
+        let mut truth: Vec<Truth> = (0..count)
+            .map(|i| Truth {
+                offset: place(i),
+                ..Truth::default()
+            })
+            .collect();
         fn put(truth: &mut [Truth], i: usize, checkpoint: Checkpoint, at: u64) {
             truth[i].checkpoints.insert(checkpoint, at);
         }
@@ -48,13 +53,25 @@ impl World {
             issue.push(at);
             put(&mut truth, i, S::GuestCall, call);
             put(&mut truth, i, S::GuestIssue, at);
-            self.in_guest(at, READER, GuestEvent::Issue { offset: place(i), bytes: BLOCK, kind: RequestKind::Read });
+            self.in_guest(
+                at,
+                READER,
+                GuestEvent::Issue {
+                    offset: place(i),
+                    bytes: BLOCK,
+                    kind: RequestKind::Read,
+                },
+            );
             if *notifies || i == 0 {
                 at += 2;
                 notify.push(at);
                 self.in_guest(at, READER, GuestEvent::Passes(Checkpoint::GuestNotify));
                 // The guest stands still until KVM has taken it.
-                self.on_host(at + 3, VCPU, HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()));
+                self.on_host(
+                    at + 3,
+                    VCPU,
+                    HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
+                );
                 at += 4;
             }
         }
@@ -67,7 +84,11 @@ impl World {
         let mut pop = wake + 1;
         for i in 0..count {
             pop = (pop + 3).max(issue[i] + 4);
-            self.on_host(pop, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element(i)));
+            self.on_host(
+                pop,
+                MAIN,
+                HostEvent::Passes(Checkpoint::QemuPop, element(i)),
+            );
             put(&mut truth, i, S::QemuPop, pop);
             match notify.iter().find(|n| **n >= issue[i] && **n <= pop) {
                 Some(told) => {
@@ -80,7 +101,11 @@ impl World {
                         put(&mut truth, i, S::QemuWake, wake);
                     }
                 }
-                None => _ = truth[i].states.insert((S::QemuPop, State::InRing), pop - issue[i]),
+                None => {
+                    _ = truth[i]
+                        .states
+                        .insert((S::QemuPop, State::InRing), pop - issue[i])
+                }
             }
         }
 
@@ -88,12 +113,21 @@ impl World {
         let mut at = pop + 5;
         let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
         let mut sizes = batch.merges.iter().copied().chain(std::iter::repeat(1));
-        while let Some(first) = groups.last().map_or(Some(0), |g| Some(g.end).filter(|end| *end < count)) {
+        while let Some(first) = groups
+            .last()
+            .map_or(Some(0), |g| Some(g.end).filter(|end| *end < count))
+        {
             let group = first..(first + sizes.next().unwrap_or(1).max(1)).min(count);
             at += 3;
             let bytes = group.len() as u64 * BLOCK;
-            self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(place(first), bytes)));
-            group.clone().for_each(|i| put(&mut truth, i, S::QemuSubmit, at));
+            self.on_host(
+                at,
+                MAIN,
+                HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(place(first), bytes)),
+            );
+            group
+                .clone()
+                .for_each(|i| put(&mut truth, i, S::QemuSubmit, at));
             groups.push(group);
         }
         at += 3;
@@ -103,9 +137,17 @@ impl World {
         for (g, group) in groups.iter().enumerate() {
             at += 3;
             let (from, bytes) = (on_device(place(group.start)), group.len() as u64 * BLOCK);
-            self.on_host(at, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(from, bytes)));
-            let complete = at + 20 + 3 * groups.len() as u64 + batch.device.get(g).copied().unwrap_or(0);
-            self.interrupt_on_host(complete, HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(from, bytes)));
+            self.on_host(
+                at,
+                MAIN,
+                HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(from, bytes)),
+            );
+            let complete =
+                at + 20 + 3 * groups.len() as u64 + batch.device.get(g).copied().unwrap_or(0);
+            self.interrupt_on_host(
+                complete,
+                HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(from, bytes)),
+            );
             completes.push((complete, g));
             for i in group.clone() {
                 put(&mut truth, i, S::HostCall, submits);
@@ -130,7 +172,11 @@ impl World {
                 at += 3;
                 put(&mut truth, i, S::QemuReap, reap);
                 put(&mut truth, i, S::QemuPush, at);
-                self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element(i)));
+                self.on_host(
+                    at,
+                    MAIN,
+                    HostEvent::Passes(Checkpoint::QemuPush, element(i)),
+                );
             }
             let polled = batch.polled && half == 1;
             let (mut told, mut interrupt) = (None, None);
@@ -138,9 +184,19 @@ impl World {
                 self.on_host(
                     at + 2,
                     MAIN,
-                    HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+                    HostEvent::Passes(
+                        Checkpoint::QemuNotify,
+                        Mark {
+                            queue: Some(QUEUE),
+                            ..Mark::default()
+                        },
+                    ),
                 );
-                self.on_host(at + 4, MAIN, HostEvent::Passes(Checkpoint::Inject, Mark::default()));
+                self.on_host(
+                    at + 4,
+                    MAIN,
+                    HostEvent::Passes(Checkpoint::Inject, Mark::default()),
+                );
                 (told, interrupt) = (Some(at + 2), Some(at + 20));
                 at += 20;
                 self.interrupt_in_guest(at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
@@ -159,7 +215,13 @@ impl World {
                 self.on_host(
                     at + 2,
                     MAIN,
-                    HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+                    HostEvent::Passes(
+                        Checkpoint::QemuNotify,
+                        Mark {
+                            queue: Some(QUEUE),
+                            ..Mark::default()
+                        },
+                    ),
                 );
             }
             at += 5;
@@ -167,7 +229,11 @@ impl World {
             for &i in &requests {
                 put(&mut truth, i, S::GuestReturn, at);
                 put(&mut truth, i, S::End, at + 1 + i as u64);
-                self.operations.push(Stamped { begin: begin + i as u64, end: at + 1 + i as u64, key: place(i) });
+                self.operations.push(Stamped {
+                    begin: begin + i as u64,
+                    end: at + 1 + i as u64,
+                    key: place(i),
+                });
             }
             at += 2 + count as u64;
             if reaped < completes.len() {
@@ -182,5 +248,8 @@ impl World {
 
 /// What the analysis says a request waited in the ring.
 pub fn in_ring(truth: &Truth) -> Option<u64> {
-    truth.states.get(&(Checkpoint::QemuPop, State::InRing)).copied()
+    truth
+        .states
+        .get(&(Checkpoint::QemuPop, State::InRing))
+        .copied()
 }

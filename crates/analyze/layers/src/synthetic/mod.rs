@@ -9,7 +9,8 @@ use crate::join::match_params::View;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts,
+    Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped,
+    State, TraceFacts,
 };
 use vmtax_trace::{Leaves, Sched};
 
@@ -97,7 +98,16 @@ pub fn facts() -> TraceFacts {
         schema: 1,
         tsc_mhz: 1000.0,
         qemu: MAIN,
-        threads: vec![QemuThread { tid: MAIN, role: Role::Main }, QemuThread { tid: VCPU, role: Role::Vcpu(0) }],
+        threads: vec![
+            QemuThread {
+                tid: MAIN,
+                role: Role::Main,
+            },
+            QemuThread {
+                tid: VCPU,
+                role: Role::Vcpu(0),
+            },
+        ],
         pings: Vec::new(),
         moments: Vec::new(),
         kvm_offset: None,
@@ -106,12 +116,23 @@ pub fn facts() -> TraceFacts {
             is_bio_based: false,
             // In two halves that lie the other way round.
             extents: vec![
-                Extent { file: 0, device: ON_DEVICE + (1 << 20), length: 1 << 20 },
-                Extent { file: 1 << 20, device: ON_DEVICE, length: 1 << 20 },
+                Extent {
+                    file: 0,
+                    device: ON_DEVICE + (1 << 20),
+                    length: 1 << 20,
+                },
+                Extent {
+                    file: 1 << 20,
+                    device: ON_DEVICE,
+                    length: 1 << 20,
+                },
             ],
             descriptors: vec![9],
         },
-        guest_disk: Some(vmtax_model::GuestDisk { device: 2, interrupts: vec![5] }),
+        guest_disk: Some(vmtax_model::GuestDisk {
+            device: 2,
+            interrupts: vec![5],
+        }),
         guest_nic: None,
         notify: Vec::new(),
         host_costs: Vec::new(),
@@ -144,7 +165,11 @@ pub fn in_guest(what: &GuestEvent) -> EventKind {
 }
 
 fn leaves(preempted: bool) -> Leaves {
-    if preempted { Leaves::Runnable } else { Leaves::Sleeping }
+    if preempted {
+        Leaves::Runnable
+    } else {
+        Leaves::Sleeping
+    }
 }
 
 /// Where on the host's device a byte of the disk is.
@@ -162,29 +187,69 @@ impl World {
     }
 
     pub fn on_host(&mut self, at: u64, tid: i32, what: HostEvent) {
-        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid, interrupt: false, kind: on_host(&what), what });
+        self.host.push(Event {
+            at,
+            cpu: u32::from(tid == VCPU),
+            tid,
+            interrupt: false,
+            kind: on_host(&what),
+            what,
+        });
     }
 
     pub fn in_guest(&mut self, at: u64, tid: i32, what: GuestEvent) {
-        self.guest.push(Event { at, cpu: 0, tid, interrupt: false, kind: in_guest(&what), what });
+        self.guest.push(Event {
+            at,
+            cpu: 0,
+            tid,
+            interrupt: false,
+            kind: in_guest(&what),
+            what,
+        });
     }
 
     /// An event in an interrupt, whatever ran.
     pub fn interrupt_on_host(&mut self, at: u64, what: HostEvent) {
-        self.host.push(Event { at, cpu: 0, tid: OTHER, interrupt: true, kind: on_host(&what), what });
+        self.host.push(Event {
+            at,
+            cpu: 0,
+            tid: OTHER,
+            interrupt: true,
+            kind: on_host(&what),
+            what,
+        });
     }
 
     pub fn interrupt_in_guest(&mut self, at: u64, what: GuestEvent) {
-        self.guest.push(Event { at, cpu: 0, tid: READER, interrupt: true, kind: in_guest(&what), what });
+        self.guest.push(Event {
+            at,
+            cpu: 0,
+            tid: READER,
+            interrupt: true,
+            kind: in_guest(&what),
+            what,
+        });
     }
 
     fn off(&mut self, at: u64, tid: i32, preempted: bool) {
-        self.on_host(at, tid, HostEvent::Sched(Sched::Switch { prev: tid, leaves: leaves(preempted), next: OTHER }));
+        self.on_host(
+            at,
+            tid,
+            HostEvent::Sched(Sched::Switch {
+                prev: tid,
+                leaves: leaves(preempted),
+                next: OTHER,
+            }),
+        );
     }
 
     fn on(&mut self, at: u64, tid: i32) {
         // The task that leaves is current.
-        let what = HostEvent::Sched(Sched::Switch { prev: OTHER, leaves: Leaves::Runnable, next: tid });
+        let what = HostEvent::Sched(Sched::Switch {
+            prev: OTHER,
+            leaves: Leaves::Runnable,
+            next: tid,
+        });
         self.host.push(Event {
             at,
             cpu: u32::from(tid == VCPU),
@@ -204,13 +269,24 @@ impl World {
     }
 
     fn switch(&mut self, at: u64, prev: i32, next: i32) {
-        self.in_guest(at, prev, GuestEvent::Sched(Sched::Switch { prev, leaves: leaves(prev == 0), next }));
+        self.in_guest(
+            at,
+            prev,
+            GuestEvent::Sched(Sched::Switch {
+                prev,
+                leaves: leaves(prev == 0),
+                next,
+            }),
+        );
     }
 
     /// A request that is alone, from `begin` on. Both threads of QEMU sleep before it, and the reader runs.
     pub fn request(&mut self, begin: u64, offset: u64, times: &Times) {
         use Checkpoint as S;
-        let mut truth = Truth { offset, ..Truth::default() };
+        let mut truth = Truth {
+            offset,
+            ..Truth::default()
+        };
         let mut at = begin;
         let d = |s: Checkpoint| times.interval[s as usize];
         let bytes = BLOCK;
@@ -234,7 +310,11 @@ impl World {
         self.in_guest(at, READER, GuestEvent::Enter);
 
         // In the guest's kernel: half of it the reader, half of it a kernel thread, if there is one.
-        let issuer = if times.kworker_waits.is_some() { KWORKER } else { READER };
+        let issuer = if times.kworker_waits.is_some() {
+            KWORKER
+        } else {
+            READER
+        };
         at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) / 2);
         if times.vcpu_preempted > 0 {
             self.off(at, VCPU, true);
@@ -242,13 +322,29 @@ impl World {
             self.on(at, VCPU);
         }
         if let Some(waits) = times.kworker_waits {
-            self.in_guest(at, READER, GuestEvent::Sched(Sched::Waking { tid: KWORKER }));
+            self.in_guest(
+                at,
+                READER,
+                GuestEvent::Sched(Sched::Waking { tid: KWORKER }),
+            );
             at += spend(S::GuestIssue, State::GuestRunnable, waits);
             self.switch(at, READER, KWORKER);
         }
-        at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) - d(S::GuestIssue) / 2);
+        at += spend(
+            S::GuestIssue,
+            State::Running,
+            d(S::GuestIssue) - d(S::GuestIssue) / 2,
+        );
         let issue = at;
-        self.in_guest(at, issuer, GuestEvent::Issue { offset, bytes, kind: RequestKind::Read });
+        self.in_guest(
+            at,
+            issuer,
+            GuestEvent::Issue {
+                offset,
+                bytes,
+                kind: RequestKind::Read,
+            },
+        );
 
         at += spend(S::GuestNotify, State::Running, d(S::GuestNotify));
         let notify = at;
@@ -256,7 +352,11 @@ impl World {
 
         if times.kick {
             at += spend(S::KvmNotify, State::Running, d(S::KvmNotify));
-            self.on_host(at, VCPU, HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()));
+            self.on_host(
+                at,
+                VCPU,
+                HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
+            );
         }
         let kick = at;
 
@@ -268,7 +368,11 @@ impl World {
         self.off(at + 2, VCPU, false);
         at += spend(S::QemuWake, State::Runnable, times.wake_runnable.max(3));
         self.on(at, MAIN);
-        at += spend(S::QemuWake, State::Running, d(S::QemuWake) - d(S::QemuWake) / 2);
+        at += spend(
+            S::QemuWake,
+            State::Running,
+            d(S::QemuWake) - d(S::QemuWake) / 2,
+        );
         let wake = at;
         self.on_host(at, MAIN, HostEvent::Exit);
 
@@ -282,19 +386,31 @@ impl World {
             self.on(at, MAIN);
             self.on_host(at + 1, MAIN, HostEvent::Exit);
         }
-        at += spend(S::QemuPop, State::Running, d(S::QemuPop) - d(S::QemuPop) / 2);
+        at += spend(
+            S::QemuPop,
+            State::Running,
+            d(S::QemuPop) - d(S::QemuPop) / 2,
+        );
         let pop = at;
         self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element));
 
         at += spend(S::QemuSubmit, State::Running, d(S::QemuSubmit));
         let submit = at;
-        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
+        self.on_host(
+            at,
+            MAIN,
+            HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
+        );
         at += spend(S::HostCall, State::Running, d(S::HostCall));
         let host_call = at;
         self.enter(at, MAIN, IO_SUBMIT, [0, 1, 0, 0]);
         at += spend(S::HostIssue, State::Running, d(S::HostIssue));
         let host_issue = at;
-        self.on_host(at, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)));
+        self.on_host(
+            at,
+            MAIN,
+            HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
+        );
         self.on_host(at + 2, MAIN, HostEvent::Exit);
         self.enter(at + 4, MAIN, PPOLL, [0; 4]);
         self.off(at + 6, MAIN, false);
@@ -303,7 +419,10 @@ impl World {
         let host_complete = at;
         self.interrupt_on_host(
             at,
-            HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)),
+            HostEvent::OnDevice(
+                Checkpoint::HostComplete,
+                Mark::range(on_device(offset), bytes),
+            ),
         );
         at += spend(S::QemuReap, State::Waiting, times.reap_waiting.max(1));
         self.interrupt_on_host(at, HostEvent::Sched(Sched::Waking { tid: MAIN }));
@@ -319,7 +438,11 @@ impl World {
             at += spend(S::QemuPush, State::Runnable, times.push_preempted);
             self.on(at, MAIN);
         }
-        at += spend(S::QemuPush, State::Running, d(S::QemuPush) - d(S::QemuPush) / 2);
+        at += spend(
+            S::QemuPush,
+            State::Running,
+            d(S::QemuPush) - d(S::QemuPush) / 2,
+        );
         let push = at;
         self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element));
         at += spend(S::QemuNotify, State::Running, d(S::QemuNotify));
@@ -327,18 +450,36 @@ impl World {
         self.on_host(
             at,
             MAIN,
-            HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+            HostEvent::Passes(
+                Checkpoint::QemuNotify,
+                Mark {
+                    queue: Some(QUEUE),
+                    ..Mark::default()
+                },
+            ),
         );
         at += spend(S::Inject, State::Running, d(S::Inject));
         let inject = at;
-        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::Inject, Mark::default()));
+        self.on_host(
+            at,
+            MAIN,
+            HostEvent::Passes(Checkpoint::Inject, Mark::default()),
+        );
 
         // The main loop wakes the vCPU's thread, and goes to wait.
         at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) / 2);
         self.wakes(at, MAIN, VCPU);
-        at += spend(S::GuestInterrupt, State::Runnable, times.interrupt_runnable.max(1));
+        at += spend(
+            S::GuestInterrupt,
+            State::Runnable,
+            times.interrupt_runnable.max(1),
+        );
         self.on(at, VCPU);
-        at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) - d(S::GuestInterrupt) / 2);
+        at += spend(
+            S::GuestInterrupt,
+            State::Running,
+            d(S::GuestInterrupt) - d(S::GuestInterrupt) / 2,
+        );
         self.enter(at, MAIN, PPOLL, [0; 4]);
         self.off(at, MAIN, false);
         let interrupt = at;
@@ -348,9 +489,17 @@ impl World {
         self.interrupt_in_guest(at, GuestEvent::Complete { offset });
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) / 2);
         self.interrupt_in_guest(at, GuestEvent::Sched(Sched::Waking { tid: READER }));
-        at += spend(S::GuestReturn, State::GuestCpuWakeUp, times.return_runnable.max(1));
+        at += spend(
+            S::GuestReturn,
+            State::GuestCpuWakeUp,
+            times.return_runnable.max(1),
+        );
         self.switch(at, 0, READER);
-        at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) - d(S::GuestReturn) / 2);
+        at += spend(
+            S::GuestReturn,
+            State::Running,
+            d(S::GuestReturn) - d(S::GuestReturn) / 2,
+        );
         let back = at;
         self.in_guest(at, READER, GuestEvent::Exit);
         at += d(S::End);
@@ -377,7 +526,11 @@ impl World {
         if times.kick {
             truth.checkpoints.insert(S::KvmNotify, kick);
         }
-        self.operations.push(Stamped { begin, end: at, key: offset });
+        self.operations.push(Stamped {
+            begin,
+            end: at,
+            key: offset,
+        });
         self.truth.push(truth);
     }
 
@@ -389,42 +542,91 @@ impl World {
     /// Any event at all.
     pub fn any(&mut self, at: u64, kind: u8, tid: i32, place: u64, interrupt: bool) {
         let (offset, bytes) = (place * BLOCK, BLOCK * (1 + place % 2));
-        let asks = Some(if place % 3 == 0 { RequestKind::Flush } else { RequestKind::Write });
-        let element =
-            Mark { address: Some(place), offset: Some(offset), queue: Some(place % 2), kind: asks, ..Mark::default() };
+        let asks = Some(if place % 3 == 0 {
+            RequestKind::Flush
+        } else {
+            RequestKind::Write
+        });
+        let element = Mark {
+            address: Some(place),
+            offset: Some(offset),
+            queue: Some(place % 2),
+            kind: asks,
+            ..Mark::default()
+        };
         let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
-        let switch = Sched::Switch { prev: tid, leaves: leaves(interrupt), next: (tid + 1) % 4 };
-        let waking = Sched::Waking { tid: place as i32 % 4 };
-        let host = |what| Event { at, cpu: place as u32 % 2, tid: tid + MAIN, interrupt, kind: on_host(&what), what };
+        let switch = Sched::Switch {
+            prev: tid,
+            leaves: leaves(interrupt),
+            next: (tid + 1) % 4,
+        };
+        let waking = Sched::Waking {
+            tid: place as i32 % 4,
+        };
+        let host = |what| Event {
+            at,
+            cpu: place as u32 % 2,
+            tid: tid + MAIN,
+            interrupt,
+            kind: on_host(&what),
+            what,
+        };
         let of_qemu = |s: Sched| match s {
-            Sched::Switch { prev, leaves, next } => Sched::Switch { prev: prev + MAIN, leaves, next: next + MAIN },
+            Sched::Switch { prev, leaves, next } => Sched::Switch {
+                prev: prev + MAIN,
+                leaves,
+                next: next + MAIN,
+            },
             Sched::Waking { tid } => Sched::Waking { tid: tid + MAIN },
         };
         let what = match kind {
             0 => HostEvent::Sched(of_qemu(switch)),
             1 => HostEvent::Sched(of_qemu(waking)),
-            2 | 3 => HostEvent::Enter { nr, args: [0, u64::from(interrupt), place, offset] },
+            2 | 3 => HostEvent::Enter {
+                nr,
+                args: [0, u64::from(interrupt), place, offset],
+            },
             4 | 5 => HostEvent::Exit,
             6 | 7 => HostEvent::Passes(Checkpoint::QemuPop, element),
             8 | 9 => HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
             10 | 11 => HostEvent::Passes(Checkpoint::QemuPush, element),
-            12 => HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(place % 2), ..Mark::default() }),
+            12 => HostEvent::Passes(
+                Checkpoint::QemuNotify,
+                Mark {
+                    queue: Some(place % 2),
+                    ..Mark::default()
+                },
+            ),
             13 => HostEvent::Passes(Checkpoint::Inject, Mark::default()),
             14 => HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
             15 => HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
-            16 => HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)),
+            16 => HostEvent::OnDevice(
+                Checkpoint::HostComplete,
+                Mark::range(on_device(offset), bytes),
+            ),
             _ => {
                 let what = match kind {
                     17 => GuestEvent::Sched(if interrupt { waking } else { switch }),
                     18 => GuestEvent::Enter,
                     19 => GuestEvent::Exit,
-                    20 => GuestEvent::Issue { offset, bytes, kind: RequestKind::Read },
+                    20 => GuestEvent::Issue {
+                        offset,
+                        bytes,
+                        kind: RequestKind::Read,
+                    },
                     21 => GuestEvent::Complete { offset },
                     22 => GuestEvent::Passes(Checkpoint::GuestNotify),
                     23 => GuestEvent::Insert { offset },
                     _ => GuestEvent::Passes(Checkpoint::GuestInterrupt),
                 };
-                self.guest.push(Event { at, cpu: 0, tid, interrupt, kind: in_guest(&what), what });
+                self.guest.push(Event {
+                    at,
+                    cpu: 0,
+                    tid,
+                    interrupt,
+                    kind: in_guest(&what),
+                    what,
+                });
                 return;
             }
         };
@@ -437,10 +639,24 @@ impl World {
     }
 
     /// The same, with a check the join after each event.
-    pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, look: impl FnMut(&Join)) -> Joined {
-        let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), key: o.key };
+    pub fn join_with(
+        &self,
+        view: View,
+        bound: u64,
+        map: impl Fn(u64) -> u64,
+        look: impl FnMut(&Join),
+    ) -> Joined {
+        let in_host_ticks = |o: &Stamped| Stamped {
+            begin: map(o.begin),
+            end: map(o.end),
+            key: o.key,
+        };
         let operations = self.operations.iter().map(in_host_ticks).collect();
-        let facts = TraceFacts { host_costs: self.costs.clone(), guest_costs: self.costs.clone(), ..facts() };
+        let facts = TraceFacts {
+            host_costs: self.costs.clone(),
+            guest_costs: self.costs.clone(),
+            ..facts()
+        };
         let mut join = Join::new(&facts, operations, BLOCK, view, bound);
         self.feed(&mut join, map, look);
         join.finish()
@@ -455,7 +671,14 @@ impl World {
 
     /// Gives a join all events, in the order of time.
     pub fn feed(&self, join: &mut Join, map: impl Fn(u64) -> u64, mut look: impl FnMut(&Join)) {
-        let mut guest: Vec<Event<GuestEvent>> = self.guest.iter().map(|e| Event { at: map(e.at), ..*e }).collect();
+        let mut guest: Vec<Event<GuestEvent>> = self
+            .guest
+            .iter()
+            .map(|e| Event {
+                at: map(e.at),
+                ..*e
+            })
+            .collect();
         let mut host = self.host.clone();
         guest.sort_by_key(|e| e.at);
         host.sort_by_key(|e| e.at);
@@ -473,7 +696,10 @@ impl World {
 
 /// A request as the truth has it.
 pub fn found(request: &JoinedRequest) -> Truth {
-    let mut truth = Truth { offset: request.key, ..Truth::default() };
+    let mut truth = Truth {
+        offset: request.key,
+        ..Truth::default()
+    };
     truth.checkpoints.extend(request.checkpoints());
     for segment in &request.segments {
         *truth.states.entry((segment.to, segment.state)).or_default() += segment.ticks;

@@ -10,16 +10,32 @@ use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, ClockFinding, EventKind, Layer, RequestKind, Role, Side, Stamped, State};
+use vmtax_model::{
+    Checkpoint, ClockFinding, EventKind, Layer, RequestKind, Role, Side, Stamped, State,
+};
 
 pub fn made_up() -> ClockFinding {
-    ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 }
+    ClockFinding {
+        bound_ns: 0.0,
+        source: "made up".into(),
+        drift_ns: 0.0,
+        violations: 0,
+    }
 }
 
 pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
     // A tick is a nanosecond.
-    let trial = JoinedTrial::new(world.join(View::Kernel, 0, |t| t), losses, made_up(), 1000.0, Vec::new());
-    JoinedTrial { costs: world.costs.iter().map(|cost| (Side::Host, *cost)).collect(), ..trial }
+    let trial = JoinedTrial::new(
+        world.join(View::Kernel, 0, |t| t),
+        losses,
+        made_up(),
+        1000.0,
+        Vec::new(),
+    );
+    JoinedTrial {
+        costs: world.costs.iter().map(|cost| (Side::Host, *cost)).collect(),
+        ..trial
+    }
 }
 
 /// Means of the rows, by their ends and state.
@@ -27,7 +43,10 @@ fn rows(world: &World) -> BTreeMap<(Checkpoint, Checkpoint, State), f64> {
     let mut sums = ColumnSums::default();
     sums.add(0, &trial(world, &[]));
     let count = sums.total.count();
-    sums.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.summary_of(count).mean_ns)).collect()
+    sums.rows
+        .iter()
+        .map(|(k, d)| ((k.from, k.to, k.state), d.summary_of(count).mean_ns))
+        .collect()
 }
 
 type Change = (fn(&mut Times), Checkpoint, State);
@@ -53,10 +72,21 @@ fn what_is_added_shows_in_its_row_alone() {
     let before = rows(&alone(&[usual; 9]));
     let check = |times: Times, to: Checkpoint, state: State| {
         let after = rows(&alone(&[times; 9]));
-        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+        assert_eq!(
+            before.keys().collect::<Vec<_>>(),
+            after.keys().collect::<Vec<_>>()
+        );
         for (key, ns) in &after {
-            let more = if (key.1, key.2) == (to, state) { MORE as f64 } else { 0.0 };
-            assert!((ns - before[key] - more).abs() < 1e-6, "{to:?} {state:?}: {key:?} {} {ns}", before[key]);
+            let more = if (key.1, key.2) == (to, state) {
+                MORE as f64
+            } else {
+                0.0
+            };
+            assert!(
+                (ns - before[key] - more).abs() < 1e-6,
+                "{to:?} {state:?}: {key:?} {} {ns}",
+                before[key]
+            );
         }
     };
     for checkpoint in &Checkpoint::ALL[2..18] {
@@ -65,15 +95,47 @@ fn what_is_added_shows_in_its_row_alone() {
         check(times, *checkpoint, State::Running);
     }
     let waits: [Change; 9] = [
-        (|t| t.kworker_waits = Some(30 + MORE), Checkpoint::GuestIssue, State::GuestRunnable),
-        (|t| t.vcpu_preempted += MORE, Checkpoint::GuestIssue, State::Runnable),
-        (|t| t.wake_runnable += MORE, Checkpoint::QemuWake, State::Runnable),
+        (
+            |t| t.kworker_waits = Some(30 + MORE),
+            Checkpoint::GuestIssue,
+            State::GuestRunnable,
+        ),
+        (
+            |t| t.vcpu_preempted += MORE,
+            Checkpoint::GuestIssue,
+            State::Runnable,
+        ),
+        (
+            |t| t.wake_runnable += MORE,
+            Checkpoint::QemuWake,
+            State::Runnable,
+        ),
         (|t| t.lock += MORE, Checkpoint::QemuPop, State::Lock),
-        (|t| t.lock_runnable += MORE, Checkpoint::QemuPop, State::Runnable),
-        (|t| t.reap_waiting += MORE, Checkpoint::QemuReap, State::Waiting),
-        (|t| t.reap_runnable += MORE, Checkpoint::QemuReap, State::Runnable),
-        (|t| t.push_preempted += MORE, Checkpoint::QemuPush, State::Runnable),
-        (|t| t.interrupt_runnable += MORE, Checkpoint::GuestInterrupt, State::Runnable),
+        (
+            |t| t.lock_runnable += MORE,
+            Checkpoint::QemuPop,
+            State::Runnable,
+        ),
+        (
+            |t| t.reap_waiting += MORE,
+            Checkpoint::QemuReap,
+            State::Waiting,
+        ),
+        (
+            |t| t.reap_runnable += MORE,
+            Checkpoint::QemuReap,
+            State::Runnable,
+        ),
+        (
+            |t| t.push_preempted += MORE,
+            Checkpoint::QemuPush,
+            State::Runnable,
+        ),
+        (
+            |t| t.interrupt_runnable += MORE,
+            Checkpoint::GuestInterrupt,
+            State::Runnable,
+        ),
     ];
     for (change, checkpoint, state) in waits {
         let mut times = usual;
@@ -98,11 +160,31 @@ fn what_lies_outside_of_all_events_is_unexplained() {
 fn requests_that_overlap_a_loss_are_dropped_and_counted() {
     let world = alone(&[Times::default(); 10]);
     let at = world.operations[3].begin + 50;
-    let losses =
-        [Loss { from: at, to: at + 1, events: 7 }, Loss { from: world.operations[9].end, to: u64::MAX, events: 2 }];
+    let losses = [
+        Loss {
+            from: at,
+            to: at + 1,
+            events: 7,
+        },
+        Loss {
+            from: world.operations[9].end,
+            to: u64::MAX,
+            events: 2,
+        },
+    ];
     let trial = trial(&world, &losses);
-    assert_eq!((trial.matched.operations, trial.matched.joined, trial.matched.lost_events), (10, 8, 9));
-    assert_eq!(trial.matched.rejected, [("events were lost while it was in flight".to_owned(), 2)]);
+    assert_eq!(
+        (
+            trial.matched.operations,
+            trial.matched.joined,
+            trial.matched.lost_events
+        ),
+        (10, 8, 9)
+    );
+    assert_eq!(
+        trial.matched.rejected,
+        [("events were lost while it was in flight".to_owned(), 2)]
+    );
 }
 
 #[test]
@@ -114,11 +196,21 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
         !(matches!(e.what, HostEvent::Passes(Checkpoint::QemuPop, _)) && pops == 5)
     });
     let trial = trial(&world, &[]);
-    assert_eq!(trial.matched.rejected, [("missing event: QEMU takes request".to_owned(), 1)]);
+    assert_eq!(
+        trial.matched.rejected,
+        [("missing event: QEMU takes request".to_owned(), 1)]
+    );
     // An operation that the page cache answered has no request at all.
-    world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, key: 0 });
+    world.operations.push(Stamped {
+        begin: world.end() + 1,
+        end: world.end() + 9,
+        key: 0,
+    });
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.rejected.last().map(|r| r.reason), Some(Reason::NoRequest));
+    assert_eq!(
+        joined.rejected.last().map(|r| r.reason),
+        Some(Reason::NoRequest)
+    );
 }
 
 /// What no kernel or QEMU of a trial traces is no checkpoint of it: its interval joins the next.
@@ -160,7 +252,8 @@ fn checkpoints_that_nobody_saw_drop_out_and_sums_close() {
         for (request, truth) in trial.requests.iter().zip(&world.truth) {
             assert_eq!(
                 request.last() - request.first(),
-                truth.checkpoints[&Checkpoint::GuestReturn] - truth.checkpoints[&Checkpoint::GuestCall]
+                truth.checkpoints[&Checkpoint::GuestReturn]
+                    - truth.checkpoints[&Checkpoint::GuestCall]
             );
             let segment = request.segments.iter().find(|p| p.to == to).unwrap();
             let key = trial.common_path.key(segment);
@@ -188,10 +281,17 @@ fn a_push_without_a_place_is_known_by_its_address() {
     }
     let joined = world.join(View::Kernel, 0, |t| t);
     for (request, truth) in joined.requests.iter().zip(&world.truth) {
-        for checkpoint in
-            [Checkpoint::QemuPop, Checkpoint::QemuPush, Checkpoint::QemuNotify, Checkpoint::GuestInterrupt]
-        {
-            assert_eq!(request.at(checkpoint), Some(truth.checkpoints[&checkpoint]), "{checkpoint:?}");
+        for checkpoint in [
+            Checkpoint::QemuPop,
+            Checkpoint::QemuPush,
+            Checkpoint::QemuNotify,
+            Checkpoint::GuestInterrupt,
+        ] {
+            assert_eq!(
+                request.at(checkpoint),
+                Some(truth.checkpoints[&checkpoint]),
+                "{checkpoint:?}"
+            );
         }
     }
 }
@@ -211,7 +311,11 @@ fn without_the_guests_trace_the_rest_is_followed() {
             Checkpoint::QemuPush,
             Checkpoint::Inject,
         ] {
-            assert_eq!(request.at(checkpoint), truth.checkpoints.get(&checkpoint).copied(), "{checkpoint:?}");
+            assert_eq!(
+                request.at(checkpoint),
+                truth.checkpoints.get(&checkpoint).copied(),
+                "{checkpoint:?}"
+            );
         }
         assert_eq!(request.at(Checkpoint::GuestIssue), None);
         assert_eq!(request.last(), truth.checkpoints[&Checkpoint::Inject]);
@@ -235,7 +339,10 @@ fn a_micro_guest_that_polls() {
         assert_eq!(request.at(Checkpoint::Inject), None);
         assert_eq!(request.last(), truth.checkpoints[&Checkpoint::QemuPush] + 5);
         // Nothing is unexplained: the driver's stamps are the workload's.
-        assert_eq!(request.segments.iter().map(|p| p.ticks).sum::<u64>(), request.total());
+        assert_eq!(
+            request.segments.iter().map(|p| p.ticks).sum::<u64>(),
+            request.total()
+        );
     }
 }
 
@@ -247,38 +354,79 @@ fn a_worker_thread_reads_from_no_block_device() {
     let mut world = World::default();
     let at = START;
     let (offset, bytes) = (8 * BLOCK, BLOCK);
-    let element = Mark { address: Some(1), offset: Some(offset), queue: Some(QUEUE), ..Mark::default() };
+    let element = Mark {
+        address: Some(1),
+        offset: Some(offset),
+        queue: Some(QUEUE),
+        ..Mark::default()
+    };
     world.in_guest(at + 1, READER, GuestEvent::Enter);
-    world.in_guest(at + 10, READER, GuestEvent::Issue { offset, bytes, kind: RequestKind::Read });
+    world.in_guest(
+        at + 10,
+        READER,
+        GuestEvent::Issue {
+            offset,
+            bytes,
+            kind: RequestKind::Read,
+        },
+    );
     world.in_guest(at + 11, READER, GuestEvent::Passes(Checkpoint::GuestNotify));
     world.enter(at - 50, MAIN, PPOLL, [0; 4]);
     world.on_host(at + 20, MAIN, HostEvent::Exit);
-    world.on_host(at + 22, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element));
-    world.on_host(at + 24, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
+    world.on_host(
+        at + 22,
+        MAIN,
+        HostEvent::Passes(Checkpoint::QemuPop, element),
+    );
+    world.on_host(
+        at + 24,
+        MAIN,
+        HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
+    );
     world.enter(at + 26, MAIN, PPOLL, [0; 4]);
     world.enter(at + 28, WORKER, PREAD, [3, 0, bytes, offset + BLOCK]);
     world.on_host(at + 29, WORKER, HostEvent::Exit);
     world.enter(at + 30, WORKER, PREAD, [3, 0, bytes, offset]);
     world.on_host(at + 60, WORKER, HostEvent::Exit);
     world.on_host(at + 65, MAIN, HostEvent::Exit);
-    world.on_host(at + 70, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element));
+    world.on_host(
+        at + 70,
+        MAIN,
+        HostEvent::Passes(Checkpoint::QemuPush, element),
+    );
     world.on_host(
         at + 72,
         MAIN,
-        HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+        HostEvent::Passes(
+            Checkpoint::QemuNotify,
+            Mark {
+                queue: Some(QUEUE),
+                ..Mark::default()
+            },
+        ),
     );
     world.interrupt_in_guest(at + 80, GuestEvent::Passes(Checkpoint::GuestInterrupt));
     world.interrupt_in_guest(at + 82, GuestEvent::Complete { offset });
     world.in_guest(at + 90, READER, GuestEvent::Exit);
-    world.operations.push(Stamped { begin: at, end: at + 91, key: offset });
+    world.operations.push(Stamped {
+        begin: at,
+        end: at + 91,
+        key: offset,
+    });
     let joined = world.join(View::Kernel, 0, |t| t);
     let request = found(&joined.requests[0]);
     assert_eq!(request.checkpoints[&Checkpoint::HostCall], at + 30);
     assert_eq!(request.checkpoints[&Checkpoint::QemuReap], at + 65);
     assert!(!request.checkpoints.contains_key(&Checkpoint::HostIssue));
     // A thread that the facts do not name, because it ended before.
-    assert_eq!(joined.threads.last().map(|t| (t.tid, t.role.clone())), Some((WORKER, Role::Worker)));
-    assert_eq!(crate::trial::common_path::layer(Checkpoint::HostCall, Checkpoint::QemuReap), Layer::HostKernel);
+    assert_eq!(
+        joined.threads.last().map(|t| (t.tid, t.role.clone())),
+        Some((WORKER, Role::Worker))
+    );
+    assert_eq!(
+        crate::trial::common_path::layer(Checkpoint::HostCall, Checkpoint::QemuReap),
+        Layer::HostKernel
+    );
 }
 
 /// The guest's block layer makes two requests of one operation: it ends with the one that completes last.
@@ -286,7 +434,10 @@ fn a_worker_thread_reads_from_no_block_device() {
 fn an_operation_in_two_parts_ends_with_the_later_one() {
     let mut world = alone(&[Times::default()]);
     let (begin, end) = (world.operations[0].begin, world.operations[0].end);
-    let (first, whole) = (BLOCK / 2, world.truth[0].checkpoints[&Checkpoint::GuestComplete]);
+    let (first, whole) = (
+        BLOCK / 2,
+        world.truth[0].checkpoints[&Checkpoint::GuestComplete],
+    );
     // The other half, issued right after the call, done before.
     let extra = [
         Event {
@@ -295,42 +446,69 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
             tid: READER,
             interrupt: false,
             kind: EventKind::Tracepoint,
-            what: GuestEvent::Issue { offset: first, bytes: first, kind: RequestKind::Read },
+            what: GuestEvent::Issue {
+                offset: first,
+                bytes: first,
+                kind: RequestKind::Read,
+            },
         },
-        Event { at: whole - 5, interrupt: true, what: GuestEvent::Complete { offset: first }, ..world.guest[0] },
+        Event {
+            at: whole - 5,
+            interrupt: true,
+            what: GuestEvent::Complete { offset: first },
+            ..world.guest[0]
+        },
     ];
     world.guest.extend(extra);
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Checkpoint::GuestComplete), Some(whole));
-    assert_eq!((joined.requests[0].begin(), joined.requests[0].end()), (begin, end));
+    assert_eq!(
+        joined.requests[0].at(Checkpoint::GuestComplete),
+        Some(whole)
+    );
+    assert_eq!(
+        (joined.requests[0].begin(), joined.requests[0].end()),
+        (begin, end)
+    );
 }
 
 /// The host's block layer may make two of one, and one of them takes longer.
 #[test]
 fn a_request_that_the_host_splits_is_done_with_its_last_part() {
     let mut world = alone(&[Times::default()]);
-    let (issue, complete) =
-        (world.truth[0].checkpoints[&Checkpoint::HostIssue], world.truth[0].checkpoints[&Checkpoint::HostComplete]);
+    let (issue, complete) = (
+        world.truth[0].checkpoints[&Checkpoint::HostIssue],
+        world.truth[0].checkpoints[&Checkpoint::HostComplete],
+    );
     let half = BLOCK / 2;
     for event in &mut world.host {
         if let HostEvent::OnDevice(_, Mark { bytes, .. }) = &mut event.what {
             *bytes = half;
         }
     }
-    world.on_host(issue + 1, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(half), half)));
+    world.on_host(
+        issue + 1,
+        MAIN,
+        HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(half), half)),
+    );
     world.interrupt_on_host(
         complete - 20,
         HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)),
     );
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Checkpoint::HostComplete), Some(complete));
+    assert_eq!(
+        joined.requests[0].at(Checkpoint::HostComplete),
+        Some(complete)
+    );
     // Now the second is the slower.
     world.interrupt_on_host(
         complete + 1,
         HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)),
     );
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Checkpoint::HostComplete), Some(complete + 1));
+    assert_eq!(
+        joined.requests[0].at(Checkpoint::HostComplete),
+        Some(complete + 1)
+    );
 }
 
 /// A disk in memory is done before the call that submits returns, and nobody waits: the return tells of it.
@@ -338,11 +516,22 @@ fn a_request_that_the_host_splits_is_done_with_its_last_part() {
 fn a_disk_that_is_done_within_the_call() {
     let mut world = alone(&[Times::default()]);
     let of = |world: &World, s: Checkpoint| world.truth[0].checkpoints[&s];
-    let (issue, reap) = (of(&world, Checkpoint::HostIssue), of(&world, Checkpoint::QemuReap));
+    let (issue, reap) = (
+        of(&world, Checkpoint::HostIssue),
+        of(&world, Checkpoint::QemuReap),
+    );
     let submitted = |e: &Event<HostEvent>| e.at > issue && e.at < of(&world, Checkpoint::QemuPush);
-    let mut host: Vec<Event<HostEvent>> = world.host.iter().filter(|e| !submitted(e)).copied().collect();
+    let mut host: Vec<Event<HostEvent>> = world
+        .host
+        .iter()
+        .filter(|e| !submitted(e))
+        .copied()
+        .collect();
     std::mem::swap(&mut world.host, &mut host);
-    world.interrupt_on_host(issue + 5, HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(0), BLOCK)));
+    world.interrupt_on_host(
+        issue + 5,
+        HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(0), BLOCK)),
+    );
     world.on_host(reap, MAIN, HostEvent::Exit);
     let joined = world.join(View::Kernel, 0, |t| t);
     assert_eq!(joined.requests[0].at(Checkpoint::QemuReap), Some(reap));
@@ -351,7 +540,12 @@ fn a_disk_that_is_done_within_the_call() {
 /// The guest's other tasks make system calls, too.
 #[test]
 fn the_workloads_call_is_told_from_others() {
-    let mut world = alone(&[Times { kworker_waits: Some(5), ..Times::default() }; 8]);
+    let mut world = alone(
+        &[Times {
+            kworker_waits: Some(5),
+            ..Times::default()
+        }; 8],
+    );
     for operation in &world.operations.clone()[3..5] {
         world.in_guest(operation.begin + 1, 99, GuestEvent::Enter);
         world.in_guest(operation.end - 1, 99, GuestEvent::Exit);
@@ -365,8 +559,13 @@ fn the_workloads_call_is_told_from_others() {
 /// One call brings two requests; the workload takes the first, makes another call, then takes the second.
 #[test]
 fn a_request_that_is_back_waits_for_the_workloads_turn() {
-    let batch =
-        Batch { issues: vec![(5, true), (5, false)], wake: 10, merges: vec![2], device: vec![0], polled: false };
+    let batch = Batch {
+        issues: vec![(5, true), (5, false)],
+        wake: 10,
+        merges: vec![2],
+        device: vec![0],
+        polled: false,
+    };
     let mut world = World::new(START - 100);
     world.batch(START, 0, &batch);
     let back = world.truth[1].checkpoints[&Checkpoint::GuestReturn];
@@ -377,30 +576,63 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     let of = |offset: u64| joined.requests.iter().find(|r| r.key == offset).unwrap();
     assert_eq!(of(0).last(), back);
     let segment = of(BLOCK).segments.last().unwrap();
-    assert_eq!((segment.to, segment.ticks, of(BLOCK).end() - of(BLOCK).last()), (Checkpoint::End, 40, 5));
+    assert_eq!(
+        (
+            segment.to,
+            segment.ticks,
+            of(BLOCK).end() - of(BLOCK).last()
+        ),
+        (Checkpoint::End, 40, 5)
+    );
     let trial = trial(&world, &[]);
-    assert_eq!(trial.common_path.key(segment).layer(), Layer::GuestApplication);
+    assert_eq!(
+        trial.common_path.key(segment).layer(),
+        Layer::GuestApplication
+    );
     // The other was issued after the notification, which makes a row of its own.
-    let in_ring = of(BLOCK).segments.iter().find(|p| p.state == State::InRing).unwrap();
+    let in_ring = of(BLOCK)
+        .segments
+        .iter()
+        .find(|p| p.state == State::InRing)
+        .unwrap();
     let key = trial.common_path.key(in_ring);
-    assert_eq!((key.from, key.to, key.layer()), (Checkpoint::GuestIssue, Checkpoint::QemuPop, Layer::Notify));
+    assert_eq!(
+        (key.from, key.to, key.layer()),
+        (Checkpoint::GuestIssue, Checkpoint::QemuPop, Layer::Notify)
+    );
 }
 
 /// The clock stands so that what KVM saw comes before what the guest did, by less than the bound.
 #[test]
 fn an_effect_right_before_its_cause_counts_as_at_the_same_time() {
-    let world = alone(&[Times { interval: [100; vmtax_model::Checkpoint::COUNT], ..Times::default() }]);
+    let world = alone(&[Times {
+        interval: [100; vmtax_model::Checkpoint::COUNT],
+        ..Times::default()
+    }]);
     let joined = world.join(View::Kernel, 250, |t| t + 230);
     let request = &joined.requests[0];
-    assert_eq!(request.at(Checkpoint::KvmNotify), request.at(Checkpoint::GuestNotify));
-    assert!(request.segments.iter().all(|p| p.to != Checkpoint::KvmNotify));
+    assert_eq!(
+        request.at(Checkpoint::KvmNotify),
+        request.at(Checkpoint::GuestNotify)
+    );
+    assert!(
+        request
+            .segments
+            .iter()
+            .all(|p| p.to != Checkpoint::KvmNotify)
+    );
 }
 
 #[test]
 fn threads_are_called_what_they_are() {
     let trial = trial(&alone(&[Times::default()]), &[]);
-    let names: Vec<String> =
-        trial.requests[0].checkpoints().map(|(s, _)| trial.name(trial.requests[0].who(s))).collect();
-    assert_eq!(names[..6], ["guest", "guest", "guest", "guest", "vCPU 0", "main loop"]);
+    let names: Vec<String> = trial.requests[0]
+        .checkpoints()
+        .map(|(s, _)| trial.name(trial.requests[0].who(s)))
+        .collect();
+    assert_eq!(
+        names[..6],
+        ["guest", "guest", "guest", "guest", "vCPU 0", "main loop"]
+    );
     assert!(trial.threads.iter().any(|t| t.tid == VCPU));
 }

@@ -21,7 +21,11 @@ fn costs(first: u64) -> Vec<EventCost> {
     let costs = [CALL, SCHEDULE, TRACEPOINT, UPROBE, KPROBE].map(|ticks| ticks as f64);
     let cost = |kind: EventKind| {
         let again_ns = costs[kind as usize];
-        EventCost { kind, first_ns: again_ns + first as f64, again_ns }
+        EventCost {
+            kind,
+            first_ns: again_ns + first as f64,
+            again_ns,
+        }
     };
     EventKind::ALL.map(cost).to_vec()
 }
@@ -66,14 +70,18 @@ fn traced(more: &[(Checkpoint, u64)]) -> World {
         times.interval[*to as usize] += ticks;
     }
     times.interval[Checkpoint::End as usize] += CALL;
-    World { costs: costs(0), ..alone(&[times; 9]) }
+    World {
+        costs: costs(0),
+        ..alone(&[times; 9])
+    }
 }
 
 /// The intervals of a request without its events' costs.
 fn corrected(request: &JoinedRequest) -> BTreeMap<Checkpoint, u64> {
     let mut intervals = BTreeMap::new();
     for segment in &request.segments {
-        *intervals.entry(segment.to).or_default() += segment.ticks - u64::from(segment.recorded.ticks);
+        *intervals.entry(segment.to).or_default() +=
+            segment.ticks - u64::from(segment.recorded.ticks);
     }
     intervals
 }
@@ -81,27 +89,58 @@ fn corrected(request: &JoinedRequest) -> BTreeMap<Checkpoint, u64> {
 #[test]
 fn what_recording_adds_comes_off_the_segment_that_it_made_longer() {
     let (traced, untraced) = (traced(&EVENTS), alone(&[untraced(); 9]));
-    let (with, without) = (traced.join(View::Kernel, 0, |t| t), untraced.join(View::Kernel, 0, |t| t));
+    let (with, without) = (
+        traced.join(View::Kernel, 0, |t| t),
+        untraced.join(View::Kernel, 0, |t| t),
+    );
     assert_eq!((with.requests.len(), without.requests.len()), (9, 9));
     for (with, without) in with.requests.iter().zip(&without.requests) {
         assert_eq!(corrected(with), corrected(without));
         assert_eq!(u64::from(with.recorded_outside.ticks), CALL);
         let on_path: u64 = EVENTS.iter().map(|(_, ticks)| ticks).sum();
         assert_eq!(with.total() - on_path - CALL, without.total());
-        assert_eq!(without.segments.iter().map(|s| s.recorded.ticks).sum::<u32>(), 0, "their cost is not known");
+        assert_eq!(
+            without
+                .segments
+                .iter()
+                .map(|s| s.recorded.ticks)
+                .sum::<u32>(),
+            0,
+            "their cost is not known"
+        );
     }
 }
 
 #[test]
 fn the_first_event_since_a_thread_slept_costs_more() {
-    let usual = World { costs: costs(0), ..alone(&[untraced(); 2]) };
-    let more = World { costs: costs(FIRST), ..alone(&[untraced(); 2]) };
-    let (usual, more) = (usual.join(View::Kernel, 0, |t| t), more.join(View::Kernel, 0, |t| t));
+    let usual = World {
+        costs: costs(0),
+        ..alone(&[untraced(); 2])
+    };
+    let more = World {
+        costs: costs(FIRST),
+        ..alone(&[untraced(); 2])
+    };
+    let (usual, more) = (
+        usual.join(View::Kernel, 0, |t| t),
+        more.join(View::Kernel, 0, |t| t),
+    );
     let (usual, more) = (corrected(&usual.requests[1]), corrected(&more.requests[1]));
-    let firsts: BTreeMap<Checkpoint, u64> = usual.iter().map(|(to, ticks)| (*to, (ticks - more[to]) / FIRST)).collect();
+    let firsts: BTreeMap<Checkpoint, u64> = usual
+        .iter()
+        .map(|(to, ticks)| (*to, (ticks - more[to]) / FIRST))
+        .collect();
     // A wait's return and the probe behind it; the probes and the call that follow are not the first.
-    assert_eq!((firsts[&Checkpoint::QemuPop], firsts[&Checkpoint::QemuPush]), (2, 2));
-    for again in [Checkpoint::QemuSubmit, Checkpoint::HostIssue, Checkpoint::QemuNotify, Checkpoint::Inject] {
+    assert_eq!(
+        (firsts[&Checkpoint::QemuPop], firsts[&Checkpoint::QemuPush]),
+        (2, 2)
+    );
+    for again in [
+        Checkpoint::QemuSubmit,
+        Checkpoint::HostIssue,
+        Checkpoint::QemuNotify,
+        Checkpoint::Inject,
+    ] {
         assert_eq!(firsts[&again], 0, "{again:?}");
     }
     // To be woken and to be switched to.
@@ -113,7 +152,12 @@ fn a_segment_is_never_below_0() {
     let mut world = alone(&[untraced(); 3]);
     world.costs = costs(1_000_000);
     for request in &world.join(View::Kernel, 0, |t| t).requests {
-        assert!(request.segments.iter().all(|s| u64::from(s.recorded.ticks) <= s.ticks));
+        assert!(
+            request
+                .segments
+                .iter()
+                .all(|s| u64::from(s.recorded.ticks) <= s.ticks)
+        );
         assert!(u64::from(request.recorded_outside.ticks) <= request.total());
     }
 }
@@ -122,16 +166,21 @@ fn a_segment_is_never_below_0() {
 fn the_sum_of_the_corrected_rows_is_the_corrected_total() {
     let mut sums = ColumnSums::default();
     sums.add(0, &trial(&traced(&EVENTS), &[]));
-    let whole = sums.corrected.whole(800.0 + CALL as f64, &BTreeMap::new()).unwrap();
+    let whole = sums
+        .corrected
+        .whole(800.0 + CALL as f64, &BTreeMap::new())
+        .unwrap();
     let requests = sums.total.count();
-    let rows = sums
-        .rows
-        .iter()
-        .map(|(key, times)| times.summary_of(requests).mean_ns - sums.corrected.row(*key).map_or(0.0, |(_, ns)| ns));
+    let rows = sums.rows.iter().map(|(key, times)| {
+        times.summary_of(requests).mean_ns - sums.corrected.row(*key).map_or(0.0, |(_, ns)| ns)
+    });
     assert!((rows.sum::<f64>() + whole.unexplained_ns - whole.total.mean_ns).abs() < 1e-6);
     let truth = alone(&[untraced(); 9]);
     let untraced = truth.operations[0].end - truth.operations[0].begin;
-    assert_eq!((whole.total.p50_ns, whole.total.mean_ns), (untraced as f64, untraced as f64));
+    assert_eq!(
+        (whole.total.p50_ns, whole.total.mean_ns),
+        (untraced as f64, untraced as f64)
+    );
     assert_eq!(whole.unexplained_ns, 800.0);
     // 16 intervals have 24 events, and the call's return is behind the last.
     assert_eq!(whole.events, 25.0);
@@ -139,5 +188,9 @@ fn the_sum_of_the_corrected_rows_is_the_corrected_total() {
     // A trial that was not calibrated, beside one that was.
     sums.add(1, &trial(&alone(&[self::untraced(); 2]), &[]));
     assert!(sums.corrected.whole(0.0, &BTreeMap::new()).is_none());
-    assert!(sums.rows.keys().all(|key| sums.corrected.row(*key).is_none()));
+    assert!(
+        sums.rows
+            .keys()
+            .all(|key| sums.corrected.row(*key).is_none())
+    );
 }

@@ -19,7 +19,11 @@ fn findings() -> LayerFindings {
     let mut host = Latency::new();
     host.record(28_000);
     for round in 0..6 {
-        for (name, scale) in [("a", 3), ("b", 2), ("c", if round % 2 == 0 { 4 } else { 2 })] {
+        for (name, scale) in [
+            ("a", 3),
+            ("b", 2),
+            ("c", if round % 2 == 0 { 4 } else { 2 }),
+        ] {
             let data = all.entry((Machine::TCG, name)).or_default();
             let mut latency = Latency::new();
             (0..100).for_each(|i| latency.record(scale * (10_000 + u64::from(round) * 1000) + i));
@@ -48,7 +52,13 @@ fn findings() -> LayerFindings {
             data.sums.add_calls(&calls);
         }
     }
-    together(&plan, &vmtax_model::testing::host(vmtax_model::KvmClass::Hardware), &all, &host, Vec::new())
+    together(
+        &plan,
+        &vmtax_model::testing::host(vmtax_model::KvmClass::Hardware),
+        &all,
+        &host,
+        Vec::new(),
+    )
 }
 
 #[test]
@@ -61,9 +71,15 @@ fn sums_close_and_each_figure_is_over_all_requests() {
         let sum: f64 = column.rows.iter().map(|r| r.time.mean_ns).sum();
         assert!((sum + column.unexplained_ns - column.traced.mean_ns).abs() < 1e-6);
         // From the stamp to the call, and from the call to the stamp.
-        assert!((column.unexplained_ns - 400.0).abs() < 1e-6, "{}", column.unexplained_ns);
+        assert!(
+            (column.unexplained_ns - 400.0).abs() < 1e-6,
+            "{}",
+            column.unexplained_ns
+        );
         let percent: f64 = column.rows.iter().map(|r| r.percent).sum();
-        assert!((percent + 100.0 * column.unexplained_ns / column.traced.mean_ns - 100.0).abs() < 1e-9);
+        assert!(
+            (percent + 100.0 * column.unexplained_ns / column.traced.mean_ns - 100.0).abs() < 1e-9
+        );
         // Six rounds give the range of their means.
         for row in &column.rows {
             let interval = row.mean.interval.unwrap();
@@ -78,26 +94,54 @@ fn sums_close_and_each_figure_is_over_all_requests() {
 fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
     let findings = findings();
     let column = &findings.columns[0];
-    let lock = column.rows.iter().find(|r| r.state == vmtax_model::State::Lock).unwrap();
+    let lock = column
+        .rows
+        .iter()
+        .find(|r| r.state == vmtax_model::State::Lock)
+        .unwrap();
     assert_eq!((lock.count, lock.time.p50_ns), (6, 0.0));
-    assert_eq!((lock.from, lock.to, lock.time.max_ns), (Checkpoint::QemuWake, Checkpoint::QemuPop, 30_000.0));
+    assert_eq!(
+        (lock.from, lock.to, lock.time.max_ns),
+        (Checkpoint::QemuWake, Checkpoint::QemuPop, 30_000.0)
+    );
     let first = &column.tail[0];
     assert!(first.label.contains("lock"), "{first:?}");
     assert_eq!((first.median_ns, first.slowest_ns), (0.0, 30_000.0));
     let p99 = column.waterfalls.iter().find(|w| w.which == "p99").unwrap();
-    assert!(p99.spans.iter().any(|s| s.state == vmtax_model::State::Lock && s.end_ns - s.begin_ns == 30_000.0));
+    assert!(
+        p99.spans
+            .iter()
+            .any(|s| s.state == vmtax_model::State::Lock && s.end_ns - s.begin_ns == 30_000.0)
+    );
     assert!(p99.spans.windows(2).all(|s| s[0].end_ns == s[1].begin_ns));
-    let main = column.calls.iter().find(|c| c.role == vmtax_model::Role::Main).unwrap();
+    let main = column
+        .calls
+        .iter()
+        .find(|c| c.role == vmtax_model::Role::Main)
+        .unwrap();
     assert_eq!(main.locks.as_ref().map(|l| l.count), Some(6));
 }
 
 #[test]
 fn a_variant_wins_only_where_the_interval_says_so() {
     let findings = findings();
-    let of = |name: &str| findings.differences.iter().find(|d| d.variant == name).unwrap();
-    assert_eq!([of("b"), of("c")].map(|d| d.comparison.verdict), [Verdict::Faster, Verdict::Inconclusive]);
+    let of = |name: &str| {
+        findings
+            .differences
+            .iter()
+            .find(|d| d.variant == name)
+            .unwrap()
+    };
+    assert_eq!(
+        [of("b"), of("c")].map(|d| d.comparison.verdict),
+        [Verdict::Faster, Verdict::Inconclusive]
+    );
     assert!((of("b").comparison.ratio.median - 2.0 / 3.0).abs() < 0.01);
-    assert!(findings.advice[0].finding.contains("with b as with"), "{:?}", findings.advice);
+    assert!(
+        findings.advice[0].finding.contains("with b as with"),
+        "{:?}",
+        findings.advice
+    );
     let observer = findings.columns[0].observer.unwrap();
     assert!((observer.median - 1.1).abs() < 0.01, "{observer:?}");
 }
@@ -108,13 +152,25 @@ fn the_life_of_a_request_and_the_nested_view() {
     let column = &findings.columns[1];
     let step = |label: &str| column.lifecycle.iter().find(|s| s.label == label).unwrap();
     assert_eq!(
-        (step("guest system call").since_previous_ns, step("guest system call").thread.as_str()),
+        (
+            step("guest system call").since_previous_ns,
+            step("guest system call").thread.as_str()
+        ),
         (200.0, "guest")
     );
     assert_eq!(step("QEMU takes request").thread, "main loop");
     assert_eq!(step("host block complete").thread, "host kernel");
     let labels: Vec<&str> = column.nested.iter().map(|n| n.label.as_str()).collect();
-    assert_eq!(labels, ["guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO"]);
+    assert_eq!(
+        labels,
+        [
+            "guest benchmark",
+            "guest virtio",
+            "KVM",
+            "QEMU virtio",
+            "QEMU AIO"
+        ]
+    );
     let sum: f64 = column.nested.iter().map(|n| n.delta_ns).sum();
     assert!((sum - column.traced.mean_ns).abs() < 1e-6);
 }

@@ -12,13 +12,21 @@ use vmtax_model::{Checkpoint, RequestKind};
 /// What the join makes of the host's events.
 pub(super) fn join(world: &World) -> Joined {
     let mut join = Join::from_host(&facts());
-    World { guest: Vec::new(), ..world.clone() }.feed(&mut join, |t| t, |_| {});
+    World {
+        guest: Vec::new(),
+        ..world.clone()
+    }
+    .feed(&mut join, |t| t, |_| {});
     join.finish()
 }
 
 /// The part of a request's truth that the host sees.
 fn on_host(truth: &Truth, from: Checkpoint) -> BTreeMap<Checkpoint, u64> {
-    truth.checkpoints.range(from..=Checkpoint::Inject).map(|(checkpoint, at)| (*checkpoint, *at)).collect()
+    truth
+        .checkpoints
+        .range(from..=Checkpoint::Inject)
+        .map(|(checkpoint, at)| (*checkpoint, *at))
+        .collect()
 }
 
 proptest! {
@@ -68,12 +76,22 @@ proptest! {
 
 #[test]
 fn a_kick_that_kvm_does_not_show_is_the_waking_by_a_vcpu() {
-    let world = alone(&[Times { kick: false, ..Times::default() }]);
+    let world = alone(&[Times {
+        kick: false,
+        ..Times::default()
+    }]);
     let request = &join(&world).requests[0];
     let wake = request.at(Checkpoint::QemuWake).unwrap();
     let kick = request.at(Checkpoint::KvmNotify).unwrap();
-    assert!(kick < wake && request.begin() == kick, "{kick} {wake} {}", request.begin());
-    let wakings = world.host.iter().filter(|event| event.tid == VCPU && event.at == kick);
+    assert!(
+        kick < wake && request.begin() == kick,
+        "{kick} {wake} {}",
+        request.begin()
+    );
+    let wakings = world
+        .host
+        .iter()
+        .filter(|event| event.tid == VCPU && event.at == kick);
     assert_eq!(wakings.count(), 1);
 }
 
@@ -89,7 +107,8 @@ fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
         bytes: 4096,
         ..Mark::default()
     };
-    let mut pass = |n, checkpoint, mark| world.on_host(at(n), MAIN, HostEvent::Passes(checkpoint, mark));
+    let mut pass =
+        |n, checkpoint, mark| world.on_host(at(n), MAIN, HostEvent::Passes(checkpoint, mark));
     pass(1, Checkpoint::KvmNotify, Mark::default());
     pass(3, Checkpoint::QemuPop, mark(1, 0));
     pass(4, Checkpoint::QemuPop, mark(2, 4096));
@@ -99,7 +118,11 @@ fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
     pass(8, Checkpoint::QemuSubmit, mark(3, 8192));
     (1..=3).for_each(|n| pass(10 + n, Checkpoint::QemuPush, mark(n, 0)));
     world.on_host(at(2), MAIN, HostEvent::Woke);
-    let begins: Vec<u64> = join(&world).requests.iter().map(|request| request.begin()).collect();
+    let begins: Vec<u64> = join(&world)
+        .requests
+        .iter()
+        .map(|request| request.begin())
+        .collect();
     assert_eq!(begins, [at(1), at(1), at(7)]);
 }
 
@@ -122,9 +145,19 @@ fn a_flush_has_no_place_and_one_whose_push_was_lost_is_counted() {
     pass(20, Checkpoint::QemuPush, RequestKind::Flush);
     pass(30, Checkpoint::QemuPush, RequestKind::Flush);
     let joined = join(&world);
-    assert_eq!(joined.requests.iter().map(|r| (r.kind, r.key)).collect::<Vec<_>>(), [(RequestKind::Flush, 0)]);
+    assert_eq!(
+        joined
+            .requests
+            .iter()
+            .map(|r| (r.kind, r.key))
+            .collect::<Vec<_>>(),
+        [(RequestKind::Flush, 0)]
+    );
     let reasons: Vec<_> = joined.rejected.iter().map(|r| (r.kind, r.reason)).collect();
-    assert_eq!(reasons, [(RequestKind::Write, Reason::Missing(Checkpoint::QemuPush))]);
+    assert_eq!(
+        reasons,
+        [(RequestKind::Write, Reason::Missing(Checkpoint::QemuPush))]
+    );
 }
 
 #[test]
@@ -141,11 +174,18 @@ fn where_a_format_maps_the_call_of_a_request_that_is_alone_is_its_own() {
         ..Mark::default()
     };
     let mut request = |at: u64, addresses: &[u64]| {
-        let mut pass =
-            |n, checkpoint, address| world.on_host(at + n, MAIN, HostEvent::Passes(checkpoint, mark(address)));
-        addresses.iter().for_each(|&address| pass(address, Checkpoint::QemuPop, address));
-        addresses.iter().for_each(|&address| pass(10 + address, Checkpoint::QemuSubmit, address));
-        addresses.iter().for_each(|&address| pass(40 + address, Checkpoint::QemuPush, address));
+        let mut pass = |n, checkpoint, address| {
+            world.on_host(at + n, MAIN, HostEvent::Passes(checkpoint, mark(address)))
+        };
+        addresses
+            .iter()
+            .for_each(|&address| pass(address, Checkpoint::QemuPop, address));
+        addresses
+            .iter()
+            .for_each(|&address| pass(10 + address, Checkpoint::QemuSubmit, address));
+        addresses
+            .iter()
+            .for_each(|&address| pass(40 + address, Checkpoint::QemuPush, address));
         // Elsewhere in the file than in the guest; and one of another file.
         world.enter(at + 15, WORKER, PREADV, [8, 0, 1, 0]);
         world.on_host(at + 16, WORKER, HostEvent::Exit);
@@ -156,9 +196,16 @@ fn where_a_format_maps_the_call_of_a_request_that_is_alone_is_its_own() {
     request(START, &[1]);
     request(START + 1000, &[2, 3]);
     let joined = join(&world);
-    let calls: Vec<_> = joined.requests.iter().map(|r| r.at(Checkpoint::HostCall)).collect();
+    let calls: Vec<_> = joined
+        .requests
+        .iter()
+        .map(|r| r.at(Checkpoint::HostCall))
+        .collect();
     assert_eq!(calls, [Some(START + 20), None, None]);
-    assert_eq!(joined.requests[0].at(Checkpoint::QemuReap), Some(START + 35));
+    assert_eq!(
+        joined.requests[0].at(Checkpoint::QemuReap),
+        Some(START + 35)
+    );
 }
 
 #[test]
@@ -176,38 +223,95 @@ fn a_request_of_which_an_account_alone_tells_is_where_its_thread_submits_it() {
         bytes,
         ..Mark::default()
     };
-    let mut pass = |n: u64, tid, checkpoint, mark| world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark));
-    pass(0, VCPU, Checkpoint::QemuPop, account(1, Some(RequestKind::Read), 4096));
+    let mut pass = |n: u64, tid, checkpoint, mark| {
+        world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark))
+    };
+    pass(
+        0,
+        VCPU,
+        Checkpoint::QemuPop,
+        account(1, Some(RequestKind::Read), 4096),
+    );
     // Another thread's, and one of another length, are those of others.
     pass(1, MAIN, Checkpoint::QemuSubmit, submit(90, 1 << 20, 4096));
     pass(2, VCPU, Checkpoint::QemuSubmit, submit(91, 2 << 20, 512));
     pass(3, VCPU, Checkpoint::QemuSubmit, submit(92, 3 << 20, 4096));
-    pass(4, VCPU, Checkpoint::QemuPop, account(2, Some(RequestKind::Flush), 0));
-    pass(5, VCPU, Checkpoint::QemuPop, account(3, Some(RequestKind::Write), 8192));
+    pass(
+        4,
+        VCPU,
+        Checkpoint::QemuPop,
+        account(2, Some(RequestKind::Flush), 0),
+    );
+    pass(
+        5,
+        VCPU,
+        Checkpoint::QemuPop,
+        account(3, Some(RequestKind::Write), 8192),
+    );
     pass(6, VCPU, Checkpoint::QemuSubmit, submit(93, 4 << 20, 4096));
-    (1..=3).for_each(|cookie| pass(20 + cookie, MAIN, Checkpoint::QemuPush, account(cookie, None, 1)));
+    (1..=3).for_each(|cookie| {
+        pass(
+            20 + cookie,
+            MAIN,
+            Checkpoint::QemuPush,
+            account(cookie, None, 1),
+        )
+    });
     pass(30, MAIN, Checkpoint::Inject, Mark::default());
     let joined = join(&world);
-    let found: Vec<_> = joined.requests.iter().map(|r| (r.kind, r.key, r.at(Checkpoint::QemuSubmit))).collect();
+    let found: Vec<_> = joined
+        .requests
+        .iter()
+        .map(|r| (r.kind, r.key, r.at(Checkpoint::QemuSubmit)))
+        .collect();
     let expected = [
         (RequestKind::Read, 3 << 20, Some(START + 3)),
         (RequestKind::Flush, 0, None),
         (RequestKind::Write, 4 << 20, Some(START + 6)),
     ];
     assert_eq!(found, expected);
-    assert!(joined.requests.iter().all(|request| request.end() == START + 30), "none has a virtqueue to notify");
+    assert!(
+        joined
+            .requests
+            .iter()
+            .all(|request| request.end() == START + 30),
+        "none has a virtqueue to notify"
+    );
 }
 
 #[test]
 fn an_interrupt_is_the_requests_if_the_notifying_thread_delivers_it_before_it_waits() {
     let ends = |inject: (u64, i32), waits: u64| {
         let mut world = World::new(START - 100);
-        let mark = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
-        let mut pass = |n, tid, checkpoint, mark| world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark));
+        let mark = Mark {
+            address: Some(7),
+            offset: Some(0),
+            queue: Some(QUEUE),
+            ..Mark::default()
+        };
+        let mut pass = |n, tid, checkpoint, mark| {
+            world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark))
+        };
         pass(0, MAIN, Checkpoint::QemuPop, mark);
         pass(10, MAIN, Checkpoint::QemuPush, mark);
-        pass(20, MAIN, Checkpoint::QemuNotify, Mark { queue: Some(QUEUE + 1), ..Mark::default() });
-        pass(30, MAIN, Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() });
+        pass(
+            20,
+            MAIN,
+            Checkpoint::QemuNotify,
+            Mark {
+                queue: Some(QUEUE + 1),
+                ..Mark::default()
+            },
+        );
+        pass(
+            30,
+            MAIN,
+            Checkpoint::QemuNotify,
+            Mark {
+                queue: Some(QUEUE),
+                ..Mark::default()
+            },
+        );
         pass(inject.0, inject.1, Checkpoint::Inject, Mark::default());
         world.on_host(START + waits, MAIN, HostEvent::Woke);
         join(&world).requests[0].end() - START

@@ -35,8 +35,13 @@ fn times() -> impl Strategy<Value = Times> {
     let some = || prop_oneof![Just(0_u64), 1_u64..5000];
     let intervals = prop::collection::vec(10_u64..20_000, vmtax_model::Checkpoint::COUNT);
     let waits = prop::collection::vec(some(), 9);
-    (intervals, waits, prop::option::of(1_u64..3000), any::<bool>()).prop_map(|(interval, w, kworker_waits, kick)| {
-        Times {
+    (
+        intervals,
+        waits,
+        prop::option::of(1_u64..3000),
+        any::<bool>(),
+    )
+        .prop_map(|(interval, w, kworker_waits, kick)| Times {
             interval: interval.try_into().unwrap(),
             kworker_waits,
             vcpu_preempted: w[0],
@@ -49,8 +54,7 @@ fn times() -> impl Strategy<Value = Times> {
             interrupt_runnable: w[7],
             return_runnable: w[8],
             kick,
-        }
-    })
+        })
 }
 
 fn batches() -> impl Strategy<Value = Vec<Batch>> {
@@ -61,7 +65,13 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
         prop::collection::vec(0_u64..5000, 0..33),
         any::<bool>(),
     );
-    let batch = batch.prop_map(|(issues, wake, merges, device, polled)| Batch { issues, wake, merges, device, polled });
+    let batch = batch.prop_map(|(issues, wake, merges, device, polled)| Batch {
+        issues,
+        wake,
+        merges,
+        device,
+        polled,
+    });
     prop::collection::vec(batch, 1..8)
 }
 
@@ -88,9 +98,19 @@ fn one_request_comes_out_as_it_was_planted() {
 
 #[test]
 fn no_more_is_remembered_than_requests_under_way_need() {
-    let world = alone(&[Times { interval: [10_000; vmtax_model::Checkpoint::COUNT], ..Times::default() }; 2000]);
+    let world = alone(
+        &[Times {
+            interval: [10_000; vmtax_model::Checkpoint::COUNT],
+            ..Times::default()
+        }; 2000],
+    );
     let mut most = 0;
-    let joined = world.join_with(View::Kernel, 0, |t| t, |join| most = most.max(join.remembers()));
+    let joined = world.join_with(
+        View::Kernel,
+        0,
+        |t| t,
+        |join| most = most.max(join.remembers()),
+    );
     assert_eq!(joined.requests.len(), 2000);
     // 40 events a request; a request and the slack around it take some 10 of them.
     assert!(most < 1000, "{most}");
@@ -98,12 +118,24 @@ fn no_more_is_remembered_than_requests_under_way_need() {
 
 #[test]
 fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
-    let world = alone(&[Times { interval: [500; vmtax_model::Checkpoint::COUNT], ..Times::default() }; 50]);
+    let world = alone(
+        &[Times {
+            interval: [500; vmtax_model::Checkpoint::COUNT],
+            ..Times::default()
+        }; 50],
+    );
     for off in [-4000, 4000] {
         let joined = world.join(View::Kernel, 1000, |t| t.wrapping_add_signed(off));
         assert_eq!(joined.requests, []);
         assert_eq!(joined.rejected.len(), 50);
-        assert!(joined.rejected.iter().all(|r| r.reason == Reason::Violation), "{:?}", joined.rejected);
+        assert!(
+            joined
+                .rejected
+                .iter()
+                .all(|r| r.reason == Reason::Violation),
+            "{:?}",
+            joined.rejected
+        );
     }
 }
 
@@ -112,7 +144,11 @@ fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
 #[test]
 fn a_clock_that_is_off_does_not_stretch_the_guests_own_time() {
     for kick in [false, true] {
-        let world = alone(&[Times { interval: [10; vmtax_model::Checkpoint::COUNT], kick, ..Times::default() }]);
+        let world = alone(&[Times {
+            interval: [10; vmtax_model::Checkpoint::COUNT],
+            kick,
+            ..Times::default()
+        }]);
         for off in -66_i64..=66 {
             let joined = world.join(View::Kernel, 66, |t| t.wrapping_add_signed(off));
             assert_eq!(joined.rejected, []);
@@ -126,7 +162,10 @@ fn keeps_its_length(request: &JoinedRequest, truth: &Truth) -> Result<(), TestCa
     let between = |from, to| truth.checkpoints[&to] - truth.checkpoints[&from];
     prop_assert_eq!(request.total(), between(Checkpoint::Begin, Checkpoint::End));
     let segments: u64 = request.segments.iter().map(|segment| segment.ticks).sum();
-    prop_assert_eq!(segments, between(Checkpoint::GuestCall, Checkpoint::GuestReturn));
+    prop_assert_eq!(
+        segments,
+        between(Checkpoint::GuestCall, Checkpoint::GuestReturn)
+    );
     Ok(())
 }
 
@@ -136,12 +175,20 @@ fn keeps_its_length(request: &JoinedRequest, truth: &Truth) -> Result<(), TestCa
 fn by_hand_a_million_requests_and_what_they_take() {
     const COUNT: u64 = 1_000_000;
     const CHUNK: u64 = 1000;
-    let times = Times { interval: [2000; vmtax_model::Checkpoint::COUNT], kworker_waits: Some(10), ..Times::default() };
+    let times = Times {
+        interval: [2000; vmtax_model::Checkpoint::COUNT],
+        kworker_waits: Some(10),
+        ..Times::default()
+    };
     let begin = std::time::Instant::now();
     let one = alone(&[times]);
     let each = one.end() - START + GAP;
     let operations: Vec<Stamped> = (0..COUNT)
-        .map(|i| Stamped { begin: START + i * each, end: START + (i + 1) * each - GAP, key: i % 512 * BLOCK })
+        .map(|i| Stamped {
+            begin: START + i * each,
+            end: START + (i + 1) * each - GAP,
+            key: i % 512 * BLOCK,
+        })
         .collect();
     let mut join = Join::new(&facts(), operations, BLOCK, View::Kernel, 0);
     let (mut most, mut events, mut planting) = (0, 0, std::time::Duration::ZERO);
@@ -165,7 +212,11 @@ fn by_hand_a_million_requests_and_what_they_take() {
     let tallied = std::time::Instant::now();
     sums.add(0, &trial);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or_default().to_owned();
+    let peak = status
+        .lines()
+        .find(|l| l.starts_with("VmHWM"))
+        .unwrap_or_default()
+        .to_owned();
     println!(
         "{events} events joined in {took:?}, at most {most} remembered; tallied in {:?}; {peak}",
         tallied.elapsed()

@@ -34,7 +34,10 @@ impl TrialCalls {
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
         match event.what {
-            HostEvent::Enter { nr, args } => self.calls.enter(event.tid, event.at, CallKind::of(nr, &args)),
+            HostEvent::Enter { nr, args } => {
+                self.calls
+                    .enter(event.tid, event.at, CallKind::of(nr, &args))
+            }
             HostEvent::Exit => self.calls.exit(event.tid, event.at),
             _ => {}
         }
@@ -44,7 +47,11 @@ impl TrialCalls {
     pub fn by_role(&self) -> impl Iterator<Item = (Role, CallPhase<CallKind>, Moments)> {
         self.calls.times.iter().map(|((tid, phase), moments)| {
             let known = self.threads.iter().find(|t| t.tid == *tid);
-            (known.map_or(Role::Worker, |t| t.role.clone()), *phase, moments.scaled(1000.0 / self.mhz))
+            (
+                known.map_or(Role::Worker, |t| t.role.clone()),
+                *phase,
+                moments.scaled(1000.0 / self.mhz),
+            )
         })
     }
 }
@@ -56,9 +63,15 @@ impl TrialCalls {
 pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let facts = facts(folder)?;
     let series = series(folder)?;
-    let host = open(&folder.join(files::HOST), Probes::Calls.checkpoints(), Side::Host)?;
+    let host = open(
+        &folder.join(files::HOST),
+        Probes::Calls.checkpoints(),
+        Side::Host,
+    )?;
     // Without a common clock all traced calls count, a few before and after the workload included.
-    let map = host.as_ref().and_then(|host| clock(&facts, &series, None, Some(host), (&[], None)).ok());
+    let map = host
+        .as_ref()
+        .and_then(|host| clock(&facts, &series, None, Some(host), (&[], None)).ok());
     let during = map.map_or(0..=u64::MAX, |map| {
         let operations = in_host_ticks(&series, &map);
         let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);
@@ -66,7 +79,10 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     });
     let mut calls = TrialCalls::new(&facts, during);
     let mut losses = Vec::new();
-    let mut side = host.as_ref().map(|host| TraceReader::begin(host, |ticks| ticks)).transpose()?;
+    let mut side = host
+        .as_ref()
+        .map(|host| TraceReader::begin(host, |ticks| ticks))
+        .transpose()?;
     while let Some(event) = next(&mut side, |r, e| r.host(e, &facts))? {
         calls.take(&event);
     }

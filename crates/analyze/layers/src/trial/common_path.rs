@@ -43,8 +43,15 @@ pub(crate) fn label(from: Checkpoint, to: Checkpoint) -> String {
 pub(crate) fn layer(from: Checkpoint, to: Checkpoint) -> Layer {
     use Layer as L;
     // The begin and the end are of every path.
-    let (of_from, of_to) = (|c: Checkpoint| c.is_on_path_with(from), |c: Checkpoint| c.is_on_path_with(to));
-    let passed = || Checkpoint::ALL.into_iter().filter(|c| *c > from && *c <= to && of_from(*c) && of_to(*c));
+    let (of_from, of_to) = (
+        |c: Checkpoint| c.is_on_path_with(from),
+        |c: Checkpoint| c.is_on_path_with(to),
+    );
+    let passed = || {
+        Checkpoint::ALL
+            .into_iter()
+            .filter(|c| *c > from && *c <= to && of_from(*c) && of_to(*c))
+    };
     let has = |layer| passed().any(|c| c.info().layer == layer);
     let only = |layers: &[Layer]| passed().all(|c| layers.contains(&c.info().layer));
     let last = to.info().layer;
@@ -63,7 +70,9 @@ pub(crate) fn layer(from: Checkpoint, to: Checkpoint) -> Layer {
         (false, true) => L::Interrupt,
         _ if only(&[L::HostKernel, L::Device]) => L::HostKernel,
         // Not only up to the device's work, or from it on.
-        _ if passed().any(|c| c.info().layer == L::Device && c < to && !begins(from, c)) => L::HostKernel,
+        _ if passed().any(|c| c.info().layer == L::Device && c < to && !begins(from, c)) => {
+            L::HostKernel
+        }
         _ => L::Qemu,
     }
 }
@@ -85,18 +94,22 @@ pub(crate) struct CommonPath(Vec<Checkpoint>);
 impl CommonPath {
     pub fn of(requests: &[JoinedRequest]) -> CommonPath {
         let fraction = fractions(requests.iter());
-        let in_chain =
-            |s: &Checkpoint| *s != Checkpoint::Begin && *s != Checkpoint::End && fraction[*s as usize] > HARDLY_ANY;
+        let in_chain = |s: &Checkpoint| {
+            *s != Checkpoint::Begin && *s != Checkpoint::End && fraction[*s as usize] > HARDLY_ANY
+        };
         CommonPath(Checkpoint::ALL.into_iter().filter(in_chain).collect())
     }
 
     /// The checkpoints that each request of a kind has to have.
     pub fn needed(requests: &[JoinedRequest]) -> BTreeMap<RequestKind, Vec<Checkpoint>> {
-        let mut kinds: BTreeMap<RequestKind, Vec<Checkpoint>> = requests.iter().map(|r| (r.kind, Vec::new())).collect();
+        let mut kinds: BTreeMap<RequestKind, Vec<Checkpoint>> =
+            requests.iter().map(|r| (r.kind, Vec::new())).collect();
         for (kind, needed) in &mut kinds {
             let fraction = fractions(requests.iter().filter(|r| r.kind == *kind));
             needed.extend(
-                Checkpoint::ALL.into_iter().filter(|s| !s.info().optional && fraction[*s as usize] > NEARLY_ALL),
+                Checkpoint::ALL
+                    .into_iter()
+                    .filter(|s| !s.info().optional && fraction[*s as usize] > NEARLY_ALL),
             );
         }
         kinds
@@ -111,15 +124,29 @@ impl CommonPath {
     pub fn key(&self, segment: &Segment) -> RowKey {
         let at = self.0.partition_point(|s| *s < segment.to);
         let to = self.0.get(at).copied().unwrap_or(segment.to);
-        let before = at.checked_sub(1).and_then(|i| self.0.get(i)).copied().unwrap_or(Checkpoint::Begin);
-        let handed = [Checkpoint::GuestIssue, Checkpoint::NetGuestXmit].into_iter().find(|c| self.0.contains(c));
-        let from = handed.filter(|_| segment.state == State::InRing).unwrap_or(before);
-        RowKey { to, from, state: segment.state }
+        let before = at
+            .checked_sub(1)
+            .and_then(|i| self.0.get(i))
+            .copied()
+            .unwrap_or(Checkpoint::Begin);
+        let handed = [Checkpoint::GuestIssue, Checkpoint::NetGuestXmit]
+            .into_iter()
+            .find(|c| self.0.contains(c));
+        let from = handed
+            .filter(|_| segment.state == State::InRing)
+            .unwrap_or(before);
+        RowKey {
+            to,
+            from,
+            state: segment.state,
+        }
     }
 }
 
 /// Fraction of the requests that pass each checkpoint, 0 to 1.
-fn fractions<'a>(requests: impl Iterator<Item = &'a JoinedRequest>) -> [f64; Checkpoint::ALL.len()] {
+fn fractions<'a>(
+    requests: impl Iterator<Item = &'a JoinedRequest>,
+) -> [f64; Checkpoint::ALL.len()] {
     let (mut counts, mut all) = ([0_u64; Checkpoint::ALL.len()], 0_u64);
     for request in requests {
         all += 1;
@@ -138,7 +165,10 @@ mod tests {
     #[test]
     fn each_interval_of_the_whole_path_has_its_layer() {
         let layers = |table: &[CheckpointInfo]| -> Vec<Layer> {
-            table.windows(2).map(|w| layer(w[0].checkpoint, w[1].checkpoint)).collect()
+            table
+                .windows(2)
+                .map(|w| layer(w[0].checkpoint, w[1].checkpoint))
+                .collect()
         };
         use Layer::*;
         let expected = [

@@ -9,7 +9,9 @@ use crate::events::trace_reader::{Trace, TraceReader, next, open};
 use crate::join::joiner::Join;
 use std::path::Path;
 use vmtax_clock::{ClockError, GuestTicks};
-use vmtax_model::{ClockFinding, DISK, GuestDisk, GuestTrace, Missing, Series, Side, TraceFacts, VmTrace, files};
+use vmtax_model::{
+    ClockFinding, DISK, GuestDisk, GuestTrace, Missing, Series, Side, TraceFacts, VmTrace, files,
+};
 
 /// The requests of the guest's disks.
 pub(super) fn read_guest(
@@ -20,8 +22,15 @@ pub(super) fn read_guest(
 ) -> Result<Vec<DiskData>, LayersError> {
     let guest = open(&folder.join(files::GUEST), DISK, Side::Guest)?;
     let path = folder.join(files::VM_TRACE);
-    let guest = guest.ok_or_else(|| LayersError::Facts { path, reason: "there is no trace beside it".to_owned() })?;
-    of_guest.disks.iter().map(|disk| read_disk(trace, of_guest, disk, &guest, host)).collect()
+    let guest = guest.ok_or_else(|| LayersError::Facts {
+        path,
+        reason: "there is no trace beside it".to_owned(),
+    })?;
+    of_guest
+        .disks
+        .iter()
+        .map(|disk| read_disk(trace, of_guest, disk, &guest, host))
+        .collect()
 }
 
 fn read_disk(
@@ -54,7 +63,10 @@ fn read_disk(
         missing.push(unobserved(&name));
     }
     let host = host.filter(|_| map.is_some());
-    let bound = map.as_ref().map_or(0, |map| map.bound()).saturating_add(of_guest.bound);
+    let bound = map
+        .as_ref()
+        .map_or(0, |map| map.bound())
+        .saturating_add(of_guest.bound);
     let ns = |ticks: u64| ticks as f64 * 1000.0 / trace.tsc_mhz;
     let source = match &map {
         None => "the guest's events alone".to_owned(),
@@ -62,13 +74,25 @@ fn read_disk(
         Some(map) => map.source().to_string(),
     };
     let drift_ns = map.as_ref().map_or(0.0, |map| ns(map.moved()));
-    let clock = ClockFinding { bound_ns: ns(bound), source, drift_ns, violations: 0 };
+    let clock = ClockFinding {
+        bound_ns: ns(bound),
+        source,
+        drift_ns,
+        violations: 0,
+    };
 
-    let on_host = |ticks| map.as_ref().map_or(ticks, |map| map.host(GuestTicks(ticks)).0);
+    let on_host = |ticks| {
+        map.as_ref()
+            .map_or(ticks, |map| map.host(GuestTicks(ticks)).0)
+    };
     let mut join = Join::unstamped(&facts, bound);
     let mut guest = Some(TraceReader::begin(guest, on_host)?);
-    let mut host = host.map(|host| TraceReader::begin(host, |ticks| ticks)).transpose()?;
-    feed(&mut join, &facts, &mut guest, &mut || next(&mut host, |readers, event| readers.host(event, &facts)))?;
+    let mut host = host
+        .map(|host| TraceReader::begin(host, |ticks| ticks))
+        .transpose()?;
+    feed(&mut join, &facts, &mut guest, &mut || {
+        next(&mut host, |readers, event| readers.host(event, &facts))
+    })?;
     let mut losses = Vec::new();
     if let Some(side) = guest {
         side.end(&mut losses, &mut missing);
@@ -76,7 +100,15 @@ fn read_disk(
     if let Some(side) = host {
         side.end(&mut losses, &mut missing);
     }
-    Ok(DiskData { name, disk: None, joined: join.finish(), losses, missing, clock, is_from_host: false })
+    Ok(DiskData {
+        name,
+        disk: None,
+        joined: join.finish(),
+        losses,
+        missing,
+        clock,
+        is_from_host: false,
+    })
 }
 
 fn unobserved(name: &str) -> Missing {

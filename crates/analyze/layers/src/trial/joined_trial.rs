@@ -5,7 +5,9 @@ use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, ClockFinding, EventCost, Matched, Missing, PacketCounts, QemuThread, Role, Side};
+use vmtax_model::{
+    Checkpoint, ClockFinding, EventCost, Matched, Missing, PacketCounts, QemuThread, Role, Side,
+};
 
 /// The requests of one trial, each followed through the layers.
 #[derive(Debug, Clone)]
@@ -31,16 +33,37 @@ pub struct JoinedTrial {
 
 impl JoinedTrial {
     /// Rejects requests that overlap a loss of events or lack a checkpoint that the others have.
-    pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
-        let Joined { mut requests, rejected, threads, may_lack, packets, .. } = joined;
+    pub(crate) fn new(
+        joined: Joined,
+        losses: &[Loss],
+        clock: ClockFinding,
+        mhz: f64,
+        missing: Vec<Missing>,
+    ) -> Self {
+        let Joined {
+            mut requests,
+            rejected,
+            threads,
+            may_lack,
+            packets,
+            ..
+        } = joined;
         let losses = Losses::new(losses);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
-        for Rejected { begin, end, reason, .. } in rejected {
-            let reason = if losses.overlap(begin, end) { Reason::Lost } else { reason };
+        for Rejected {
+            begin, end, reason, ..
+        } in rejected
+        {
+            let reason = if losses.overlap(begin, end) {
+                Reason::Lost
+            } else {
+                reason
+            };
             *reasons.entry(reason).or_default() += 1;
         }
-        let mut keep = |requests: &mut Vec<JoinedRequest>, why: &dyn Fn(&JoinedRequest) -> Option<Reason>| {
+        let mut keep = |requests: &mut Vec<JoinedRequest>,
+                        why: &dyn Fn(&JoinedRequest) -> Option<Reason>| {
             requests.retain(|r| match why(r) {
                 None => true,
                 Some(reason) => {
@@ -49,16 +72,24 @@ impl JoinedTrial {
                 }
             });
         };
-        keep(&mut requests, &|r| losses.overlap(r.begin(), r.end()).then_some(Reason::Lost));
+        keep(&mut requests, &|r| {
+            losses.overlap(r.begin(), r.end()).then_some(Reason::Lost)
+        });
         let needed = CommonPath::needed(&requests);
         keep(&mut requests, &|r| {
-            needed[&r.kind].iter().find(|s| r.at(**s).is_none() && !may_lack.contains(s)).map(|s| Reason::Missing(*s))
+            needed[&r.kind]
+                .iter()
+                .find(|s| r.at(**s).is_none() && !may_lack.contains(s))
+                .map(|s| Reason::Missing(*s))
         });
         let violations = reasons.get(&Reason::Violation).copied().unwrap_or(0);
         let matched = Matched {
             operations,
             joined: requests.len() as u64,
-            rejected: reasons.into_iter().map(|(reason, count)| (text(reason), count)).collect(),
+            rejected: reasons
+                .into_iter()
+                .map(|(reason, count)| (text(reason), count))
+                .collect(),
             lost_events: losses.events,
         };
         let common_path = CommonPath::of(&requests);
@@ -71,7 +102,10 @@ impl JoinedTrial {
             packets,
             missing,
             costs: Vec::new(),
-            clock: ClockFinding { violations, ..clock },
+            clock: ClockFinding {
+                violations,
+                ..clock
+            },
         }
     }
 
@@ -80,19 +114,28 @@ impl JoinedTrial {
         match who {
             Who::Guest => "guest".to_owned(),
             Who::Host => "host kernel".to_owned(),
-            Who::Thread(number) => {
-                self.threads.get(usize::from(number)).map_or(&Role::Worker, |thread| &thread.role).label()
-            }
+            Who::Thread(number) => self
+                .threads
+                .get(usize::from(number))
+                .map_or(&Role::Worker, |thread| &thread.role)
+                .label(),
         }
     }
 
     /// The thread that makes most requests pass a checkpoint; empty where none does.
     pub(crate) fn thread_at(&self, checkpoint: Checkpoint) -> String {
         let mut threads: BTreeMap<Who, u64> = BTreeMap::new();
-        for request in self.requests.iter().filter(|request| request.at(checkpoint).is_some()) {
+        for request in self
+            .requests
+            .iter()
+            .filter(|request| request.at(checkpoint).is_some())
+        {
             *threads.entry(request.who(checkpoint)).or_default() += 1;
         }
-        threads.into_iter().max_by_key(|(_, count)| *count).map_or(String::new(), |(who, _)| self.name(who))
+        threads
+            .into_iter()
+            .max_by_key(|(_, count)| *count)
+            .map_or(String::new(), |(who, _)| self.name(who))
     }
 
     /// Ticks as nanoseconds.
@@ -130,7 +173,10 @@ impl Losses {
                 _ => spans.push((from, to)),
             }
         }
-        Losses { spans, events: losses.iter().map(|l| l.events).sum() }
+        Losses {
+            spans,
+            events: losses.iter().map(|l| l.events).sum(),
+        }
     }
 
     fn overlap(&self, begin: u64, end: u64) -> bool {
@@ -145,12 +191,24 @@ mod tests {
 
     #[test]
     fn losses_are_merged_and_found() {
-        let loss = |from, to| Loss { from, to, events: 1 };
+        let loss = |from, to| Loss {
+            from,
+            to,
+            events: 1,
+        };
         let losses = Losses::new(&[loss(50, 60), loss(10, 20), loss(15, 30), loss(12, 13)]);
-        assert_eq!((losses.spans.clone(), losses.events), (vec![(10, 30), (50, 60)], 4));
-        for (begin, end, overlaps) in
-            [(0, 9, false), (0, 10, true), (25, 26, true), (31, 49, false), (0, 99, true), (61, 70, false)]
-        {
+        assert_eq!(
+            (losses.spans.clone(), losses.events),
+            (vec![(10, 30), (50, 60)], 4)
+        );
+        for (begin, end, overlaps) in [
+            (0, 9, false),
+            (0, 10, true),
+            (25, 26, true),
+            (31, 49, false),
+            (0, 99, true),
+            (61, 70, false),
+        ] {
             assert_eq!(losses.overlap(begin, end), overlaps, "{begin} {end}");
         }
     }

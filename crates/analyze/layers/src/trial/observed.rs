@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
 use vmtax_model::{
-    ClockFinding, DISK, Missing, ObservedDisk, ObservedGuest, RequestKind, Side, TraceFacts, TracedDisk, VmTrace, files,
+    ClockFinding, DISK, Missing, ObservedDisk, ObservedGuest, RequestKind, Side, TraceFacts,
+    TracedDisk, VmTrace, files,
 };
 
 /// A guest's trace, joined with its host's.
@@ -52,26 +53,44 @@ impl GuestSide {
         let requests = guest_requests(&of_guest, trace, &guest.disks)?;
         let on_host = host_requests(host, trace, devices)?;
         let shared = SharedRequests::new(&requests, &on_host, (trace.begin, trace.end));
-        let SharedClock { map, source } =
-            shared.clock(trace.kvm_offset).map_err(|why| LayersError::GuestTrace(reason(why)))?;
+        let SharedClock { map, source } = shared
+            .clock(trace.kvm_offset)
+            .map_err(|why| LayersError::GuestTrace(reason(why)))?;
         let at = |ticks| map.host(GuestTicks(ticks)).0;
-        let window = (trace.begin.max(at(guest.begin)), trace.end.min(at(guest.end)));
+        let window = (
+            trace.begin.max(at(guest.begin)),
+            trace.end.min(at(guest.end)),
+        );
         let disks = same_disks(&shared, &map, &guest.disks, devices);
         let bound_ns = map.bound() as f64 * 1000.0 / trace.tsc_mhz;
-        let clock = ClockFinding { bound_ns, source, drift_ns: 0.0, violations: 0 };
+        let clock = ClockFinding {
+            bound_ns,
+            source,
+            drift_ns: 0.0,
+            violations: 0,
+        };
         let mut missing = guest.missing;
         missing.extend(guest.full.then(|| Missing {
             what: "requests at the end".to_owned(),
             why: "the guest's trace had reached the most bytes that are kept".to_owned(),
             fix: "choose a shorter --duration of `vmtax agent observe`".to_owned(),
         }));
-        Ok(Some(GuestSide { trace: of_guest, map, clock, window, missing, disks }))
+        Ok(Some(GuestSide {
+            trace: of_guest,
+            map,
+            clock,
+            window,
+            missing,
+            disks,
+        }))
     }
 }
 
 fn reason(why: NotShared) -> &'static str {
     match why {
-        NotShared::NoRequest => "no disk of the guest on virtio-blk or virtio-scsi had a request while it traced",
+        NotShared::NoRequest => {
+            "no disk of the guest on virtio-blk or virtio-scsi had a request while it traced"
+        }
         NotShared::NothingInCommon => {
             "it has no requests in common with the host's: it is of another VM, or they did not trace at the same time"
         }
@@ -92,16 +111,25 @@ fn same_disks(
     let mut same = HashMap::new();
     for (number, disk) in disks.iter().enumerate() {
         let has_doorbell = |known: &TracedDisk| {
-            let is_within =
-                |(first, length): &(u64, u64), at: u64| at.checked_sub(*first).is_some_and(|at| at < *length);
-            known.notify.iter().any(|(at, _)| disk.regions.iter().any(|region| is_within(region, *at)))
+            let is_within = |(first, length): &(u64, u64), at: u64| {
+                at.checked_sub(*first).is_some_and(|at| at < *length)
+            };
+            known
+                .notify
+                .iter()
+                .any(|(at, _)| disk.regions.iter().any(|region| is_within(region, *at)))
         };
         let with_doorbell = |(number, (_, known)): (usize, &(&String, Option<TracedDisk>))| {
             known.as_ref().is_some_and(has_doorbell).then_some(number)
         };
         let mut ring = devices.iter().enumerate().filter_map(with_doorbell);
         let rings = ring.next().filter(|_| ring.next().is_none());
-        let shown = || shared.shown_by_disk(number, map).into_iter().max_by_key(|(_, count)| *count);
+        let shown = || {
+            shared
+                .shown_by_disk(number, map)
+                .into_iter()
+                .max_by_key(|(_, count)| *count)
+        };
         if let Some(device) = rings.or_else(|| shown().map(|(device, _)| device)) {
             same.entry(device).or_insert_with(|| disk.clone());
         }
@@ -110,17 +138,32 @@ fn same_disks(
 }
 
 /// The reads and writes of each of the guest's disks.
-fn guest_requests(guest: &Trace, trace: &VmTrace, disks: &[ObservedDisk]) -> Result<Vec<Span>, LayersError> {
+fn guest_requests(
+    guest: &Trace,
+    trace: &VmTrace,
+    disks: &[ObservedDisk],
+) -> Result<Vec<Span>, LayersError> {
     let mut spans = Vec::new();
     for (number, disk) in disks.iter().enumerate() {
-        let facts = TraceFacts { guest_disk: Some(disk.disk.clone()), ..facts(trace) };
+        let facts = TraceFacts {
+            guest_disk: Some(disk.disk.clone()),
+            ..facts(trace)
+        };
         let mut in_flight = InFlight::default();
         each(guest, |readers, event| {
             let event = readers.guest(event, &facts);
             match event.what {
-                GuestEvent::Issue { offset, bytes, kind } => in_flight.issue(offset, bytes, kind, event.moment()),
+                GuestEvent::Issue {
+                    offset,
+                    bytes,
+                    kind,
+                } => in_flight.issue(offset, bytes, kind, event.moment()),
                 GuestEvent::Complete { offset } => {
-                    spans.extend(in_flight.complete(offset, event.moment()).and_then(|request| span(&request, number)));
+                    spans.extend(
+                        in_flight
+                            .complete(offset, event.moment())
+                            .and_then(|request| span(&request, number)),
+                    );
                 }
                 _ => {}
             }
@@ -154,7 +197,18 @@ fn host_requests(
 }
 
 fn span(request: &GuestRequest, disk: usize) -> Option<Span> {
-    let GuestRequest { offset, kind, issue, complete, .. } = *request;
+    let GuestRequest {
+        offset,
+        kind,
+        issue,
+        complete,
+        ..
+    } = *request;
     let is_somewhere = offset != NOWHERE && matches!(kind, RequestKind::Read | RequestKind::Write);
-    (is_somewhere && issue.at <= complete.at).then_some(Span { offset, begin: issue.at, end: complete.at, disk })
+    (is_somewhere && issue.at <= complete.at).then_some(Span {
+        offset,
+        begin: issue.at,
+        end: complete.at,
+        disk,
+    })
 }

@@ -18,7 +18,8 @@ use std::io;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
 use vmtax_model::{
-    ClockFinding, EventCost, Missing, Probes, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files,
+    ClockFinding, EventCost, Missing, Probes, Series, Side, Stamped, TraceFacts, TrialRecord,
+    WorkloadName, files,
 };
 
 /// Bytes of an operation where the workload does not say.
@@ -29,8 +30,19 @@ const BLOCK: u64 = 4096;
 /// # Errors
 /// [`LayersError`] when a file cannot be read, or the clock offset cannot be bounded.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
-    let TrialData { joined, losses, clock, mhz, missing, costs, .. } = read_all(folder, record)?;
-    let mut trial = JoinedTrial { costs, ..JoinedTrial::new(joined, &losses, clock, mhz, missing) };
+    let TrialData {
+        joined,
+        losses,
+        clock,
+        mhz,
+        missing,
+        costs,
+        ..
+    } = read_all(folder, record)?;
+    let mut trial = JoinedTrial {
+        costs,
+        ..JoinedTrial::new(joined, &losses, clock, mhz, missing)
+    };
     if let (Some(packets), Some(result)) = (&mut trial.packets, record.result()) {
         packets.unanswered = result.unanswered.unwrap_or_default();
     }
@@ -52,20 +64,38 @@ pub(crate) struct TrialData {
 }
 
 /// The costs of both sides' events, if none is missing.
-fn costs(facts: &TraceFacts, guest_is_traced: bool, host_is_traced: bool) -> Vec<(Side, EventCost)> {
-    let sides = [(Side::Guest, guest_is_traced, &facts.guest_costs), (Side::Host, host_is_traced, &facts.host_costs)];
+fn costs(
+    facts: &TraceFacts,
+    guest_is_traced: bool,
+    host_is_traced: bool,
+) -> Vec<(Side, EventCost)> {
+    let sides = [
+        (Side::Guest, guest_is_traced, &facts.guest_costs),
+        (Side::Host, host_is_traced, &facts.host_costs),
+    ];
     // QEMU's log takes time, too, and nobody knows how much.
-    if !host_is_traced || sides.iter().any(|(_, traced, costs)| *traced && costs.is_empty()) {
+    if !host_is_traced
+        || sides
+            .iter()
+            .any(|(_, traced, costs)| *traced && costs.is_empty())
+    {
         return Vec::new();
     }
-    sides.into_iter().flat_map(|(side, _, costs)| costs.iter().map(move |cost| (side, *cost))).collect()
+    sides
+        .into_iter()
+        .flat_map(|(side, _, costs)| costs.iter().map(move |cost| (side, *cost)))
+        .collect()
 }
 
 pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData, LayersError> {
     let facts = facts(folder)?;
     // A command does not stamp its requests.
     let unstamped = record.workload.name == WorkloadName::Exec;
-    let series = if unstamped { Series::default() } else { series(folder)? };
+    let series = if unstamped {
+        Series::default()
+    } else {
+        series(folder)?
+    };
     let table = record.probes.checkpoints();
     let guest = open(&folder.join(files::GUEST), table, Side::Guest)?;
     let host = open(&folder.join(files::HOST), table, Side::Host)?;
@@ -89,12 +119,20 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         View::Blind | View::Host => !unstamped && frames.is_none(),
     };
     if !is_seen {
-        return Err(LayersError::Unseen(facts.missing.iter().map(missing_text).collect()));
+        return Err(LayersError::Unseen(
+            facts.missing.iter().map(missing_text).collect(),
+        ));
     }
     let costs = costs(&facts, of_guest.is_some(), host.is_some());
     let map = clock(&facts, &series, of_guest, host.as_ref(), (&log, frames))?;
-    let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
-    let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
+    let coarse = if log.is_empty() {
+        0.0
+    } else {
+        qemu_log::RESOLUTION_NS
+    };
+    let bound = map
+        .bound()
+        .saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
     let mut join = match (unstamped, frames) {
         (true, _) if is_network => Join::packets(&facts, bound, host.is_none()),
@@ -103,8 +141,14 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         (false, None) => Join::new(&facts, operations, block_size(record), view, bound),
     };
 
-    let mut guest = guest.as_ref().map(|g| TraceReader::begin(g, |ticks| map.host(GuestTicks(ticks)).0)).transpose()?;
-    let mut host = host.as_ref().map(|h| TraceReader::begin(h, |ticks| ticks)).transpose()?;
+    let mut guest = guest
+        .as_ref()
+        .map(|g| TraceReader::begin(g, |ticks| map.host(GuestTicks(ticks)).0))
+        .transpose()?;
+    let mut host = host
+        .as_ref()
+        .map(|h| TraceReader::begin(h, |ticks| ticks))
+        .transpose()?;
     let mut log = log.into_iter();
     let mut next_of_host = || match &mut host {
         None => Ok(log.next()),
@@ -117,7 +161,11 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         // Where nothing could be traced, the facts already say why.
         if facts.missing.is_empty() {
             let why = format!("the recording has no trace in {folder}");
-            missing.push(Missing { what: what.to_owned(), why, fix: "record the trial again".to_owned() });
+            missing.push(Missing {
+                what: what.to_owned(),
+                why,
+                fix: "record the trial again".to_owned(),
+            });
         }
     };
     if guest.is_none() && view == View::Blind {
@@ -141,7 +189,15 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     };
     let joined = join.finish();
     missing.extend(frames.and_then(|_| not_followed(&joined.requests)));
-    Ok(TrialData { joined, losses, clock, mhz: facts.tsc_mhz, missing, first, costs })
+    Ok(TrialData {
+        joined,
+        losses,
+        clock,
+        mhz: facts.tsc_mhz,
+        missing,
+        first,
+        costs,
+    })
 }
 
 /// Hands the events of both sides to the join in the order of time; gives that of the guest's first, host ticks.
@@ -170,29 +226,49 @@ pub(super) fn feed<M: Fn(u64) -> u64>(
 }
 
 fn missing_text(missing: &Missing) -> String {
-    format!(". {}: {}; {}", missing.what, missing.why.trim_end_matches('.'), missing.fix)
+    format!(
+        ". {}: {}; {}",
+        missing.what,
+        missing.why.trim_end_matches('.'),
+        missing.fix
+    )
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LayersError> {
-    fs::read(path).map_err(|source| LayersError::Read { path: path.to_owned(), source })
+    fs::read(path).map_err(|source| LayersError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// What is stored as JSON.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LayersError> {
-    let wrong = |e: serde_json::Error| LayersError::Facts { path: path.to_owned(), reason: e.to_string() };
+    let wrong = |e: serde_json::Error| LayersError::Facts {
+        path: path.to_owned(),
+        reason: e.to_string(),
+    };
     serde_json::from_slice(&read(path)?).map_err(wrong)
 }
 
 pub(super) fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
     let path = folder.join(files::FACTS);
-    let wrong = |reason: String| LayersError::Facts { path: path.clone(), reason };
+    let wrong = |reason: String| LayersError::Facts {
+        path: path.clone(),
+        reason,
+    };
     let facts: TraceFacts = read_json(&path)?;
     if facts.schema > vmtax_model::SCHEMA {
-        return Err(wrong(format!("schema {} is from a newer vmtax", facts.schema)));
+        return Err(wrong(format!(
+            "schema {} is from a newer vmtax",
+            facts.schema
+        )));
     }
     // Any plausible TSC.
     if !(1.0..=1e6).contains(&facts.tsc_mhz) {
-        return Err(wrong(format!("invalid TSC frequency of {} MHz", facts.tsc_mhz)));
+        return Err(wrong(format!(
+            "invalid TSC frequency of {} MHz",
+            facts.tsc_mhz
+        )));
     }
     Ok(facts)
 }
@@ -204,7 +280,11 @@ pub(super) fn series(folder: &Path) -> Result<Series, LayersError> {
 
 pub(super) fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
     let host = |ticks| map.host(GuestTicks(ticks)).0;
-    let of = |o: &Stamped| Stamped { begin: host(o.begin), end: host(o.end), key: o.key };
+    let of = |o: &Stamped| Stamped {
+        begin: host(o.begin),
+        end: host(o.end),
+        key: o.key,
+    };
     let mut operations: Vec<Stamped> = series.operations.iter().map(of).collect();
     operations.sort_by_key(|o| o.begin);
     operations
@@ -212,7 +292,11 @@ pub(super) fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
 
 /// Bytes of an operation.
 fn block_size(record: &TrialRecord) -> u64 {
-    record.result().map_or(&record.workload, |r| &r.workload).block_size().unwrap_or(BLOCK)
+    record
+        .result()
+        .map_or(&record.workload, |r| &r.workload)
+        .block_size()
+        .unwrap_or(BLOCK)
 }
 
 /// The events of QEMU's log; empty without one.
@@ -220,6 +304,9 @@ fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<HostEvent>>, Laye
     match File::open(path) {
         Ok(log) => qemu_log::read(log, path, &facts.moments),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(LayersError::Read { path: path.to_owned(), source }),
+        Err(source) => Err(LayersError::Read {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }

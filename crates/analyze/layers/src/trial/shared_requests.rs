@@ -55,9 +55,16 @@ pub(crate) struct SharedRequests<'a> {
 impl<'a> SharedRequests<'a> {
     pub fn new(guest: &'a [Span], host: &[Span], window: (u64, u64)) -> Self {
         let mut by_offset: HashMap<u64, Vec<Span>> = HashMap::new();
-        host.iter().for_each(|span| by_offset.entry(span.offset).or_default().push(*span));
-        by_offset.values_mut().for_each(|spans| spans.sort_by_key(|span| span.begin));
-        SharedRequests { guest, host: by_offset, window }
+        host.iter()
+            .for_each(|span| by_offset.entry(span.offset).or_default().push(*span));
+        by_offset
+            .values_mut()
+            .for_each(|spans| spans.sort_by_key(|span| span.begin));
+        SharedRequests {
+            guest,
+            host: by_offset,
+            window,
+        }
     }
 
     /// Both clocks on one: by KVM's own offset or the host's counter as it is, where cause and effect of the requests agree;
@@ -69,27 +76,44 @@ impl<'a> SharedRequests<'a> {
         for (offset, source) in [
             (kvm_offset, "KVM's offset"),
             // Some guests read it so, whatever offset KVM keeps.
-            (Some(0), "the host's time stamp counter, which the guest reads as it is"),
+            (
+                Some(0),
+                "the host's time stamp counter, which the guest reads as it is",
+            ),
         ] {
             let exact = offset.filter(|offset| self.is_shown(i128::from(*offset), 0));
-            if let Some(map) = exact.and_then(|offset| Evidence::new(&[], Some(offset)).map().ok()) {
-                return Ok(SharedClock { map, source: source.to_owned() });
+            if let Some(map) = exact.and_then(|offset| Evidence::new(&[], Some(offset)).map().ok())
+            {
+                return Ok(SharedClock {
+                    map,
+                    source: source.to_owned(),
+                });
             }
         }
         let map = self.by_causality()?;
-        Ok(SharedClock { source: map.source().to_string(), map })
+        Ok(SharedClock {
+            source: map.source().to_string(),
+            map,
+        })
     }
 
     /// How many of one of the guest's disks' requests each of the host's disks shows.
     pub fn shown_by_disk(&self, guest_disk: usize, clock: &ClockMap) -> HashMap<usize, u64> {
         let mut counts = HashMap::new();
         for span in self.guest.iter().filter(|span| span.disk == guest_disk) {
-            let (begin, end) = (clock.host(GuestTicks(span.begin)).0, clock.host(GuestTicks(span.end)).0);
-            let mut disks: Vec<usize> =
-                self.within(span.offset, begin.into(), end.into(), clock.bound()).map(|host| host.disk).collect();
+            let (begin, end) = (
+                clock.host(GuestTicks(span.begin)).0,
+                clock.host(GuestTicks(span.end)).0,
+            );
+            let mut disks: Vec<usize> = self
+                .within(span.offset, begin.into(), end.into(), clock.bound())
+                .map(|host| host.disk)
+                .collect();
             disks.sort_unstable();
             disks.dedup();
-            disks.into_iter().for_each(|disk| *counts.entry(disk).or_default() += 1);
+            disks
+                .into_iter()
+                .for_each(|disk| *counts.entry(disk).or_default() += 1);
         }
         counts
     }
@@ -98,7 +122,10 @@ impl<'a> SharedRequests<'a> {
     fn is_shown(&self, offset: i128, bound: u64) -> bool {
         let (mut all, mut shown) = (0_u64, 0_u64);
         for span in self.guest {
-            let (begin, end) = (i128::from(span.begin) + offset, i128::from(span.end) + offset);
+            let (begin, end) = (
+                i128::from(span.begin) + offset,
+                i128::from(span.end) + offset,
+            );
             if begin >= i128::from(self.window.0) && end <= i128::from(self.window.1) {
                 all += 1;
                 shown += u64::from(self.within(span.offset, begin, end, bound).next().is_some());
@@ -108,11 +135,19 @@ impl<'a> SharedRequests<'a> {
     }
 
     /// The host's requests to a place that lie within these host ticks.
-    fn within(&self, offset: u64, begin: i128, end: i128, bound: u64) -> impl Iterator<Item = &Span> {
+    fn within(
+        &self,
+        offset: u64,
+        begin: i128,
+        end: i128,
+        bound: u64,
+    ) -> impl Iterator<Item = &Span> {
         let (begin, end) = (begin - i128::from(bound), end + i128::from(bound));
         let spans = self.host.get(&offset).map_or(&[][..], Vec::as_slice);
         let first = spans.partition_point(|span| i128::from(span.begin) < begin);
-        let inside = spans[first..].iter().take_while(move |span| i128::from(span.begin) <= end);
+        let inside = spans[first..]
+            .iter()
+            .take_while(move |span| i128::from(span.begin) <= end);
         inside.filter(move |span| i128::from(span.end) <= end)
     }
 
@@ -120,14 +155,24 @@ impl<'a> SharedRequests<'a> {
     /// completes there.
     fn by_causality(&self) -> Result<ClockMap, NotShared> {
         let pairs = self.pairs();
-        let allowed: Vec<(i128, i128)> = pairs.iter().map(|(guest, host)| offsets(guest, host)).collect();
-        let Best { low, high, count } = best(&allowed, |_| true).ok_or(NotShared::NothingInCommon)?;
+        let allowed: Vec<(i128, i128)> = pairs
+            .iter()
+            .map(|(guest, host)| offsets(guest, host))
+            .collect();
+        let Best { low, high, count } =
+            best(&allowed, |_| true).ok_or(NotShared::NothingInCommon)?;
         let middle = low + (high - low) / 2;
-        if count < MIN_PAIRS || !self.is_shown(middle, u64::try_from(high - low).unwrap_or(u64::MAX)) {
+        if count < MIN_PAIRS
+            || !self.is_shown(middle, u64::try_from(high - low).unwrap_or(u64::MAX))
+        {
             return Err(NotShared::NothingInCommon);
         }
         // Farther off, no request is within itself.
-        let longest = pairs.iter().map(|(guest, _)| i128::from(guest.end - guest.begin)).max().unwrap_or(0);
+        let longest = pairs
+            .iter()
+            .map(|(guest, _)| i128::from(guest.end - guest.begin))
+            .max()
+            .unwrap_or(0);
         let is_far = |offset: i128| offset < low - longest || offset > high + longest;
         if best(&allowed, is_far).is_some_and(|other| other.count * 2 > count) {
             return Err(NotShared::Ambiguous);
@@ -140,17 +185,25 @@ impl<'a> SharedRequests<'a> {
             evidence.guest_first(GuestTicks(guest.begin), HostTicks(host.begin));
             evidence.host_first(HostTicks(host.end), GuestTicks(guest.end));
         }
-        evidence.map().map_err(|_: ClockError| NotShared::NothingInCommon)
+        evidence
+            .map()
+            .map_err(|_: ClockError| NotShared::NothingInCommon)
     }
 
     /// Requests of both sides that may be the same, those to rarely used places first.
     fn pairs(&self) -> Vec<(Span, Span)> {
         let mut guest: HashMap<u64, Vec<Span>> = HashMap::new();
-        self.guest.iter().for_each(|span| guest.entry(span.offset).or_default().push(*span));
-        let both = guest.iter().filter_map(|(offset, spans)| Some((spans, self.host.get(offset)?)));
+        self.guest
+            .iter()
+            .for_each(|span| guest.entry(span.offset).or_default().push(*span));
+        let both = guest
+            .iter()
+            .filter_map(|(offset, spans)| Some((spans, self.host.get(offset)?)));
         let mut both: Vec<(&Vec<Span>, &Vec<Span>)> = both.collect();
         both.sort_by_key(|(a, b)| (a.len().saturating_mul(b.len()), a[0].offset));
-        let all = both.into_iter().flat_map(|(a, b)| a.iter().flat_map(|a| b.iter().map(|b| (*a, *b))));
+        let all = both
+            .into_iter()
+            .flat_map(|(a, b)| a.iter().flat_map(|a| b.iter().map(|b| (*a, *b))));
         let may_be_one = |(guest, host): &(Span, Span)| {
             let (low, high) = offsets(guest, host);
             low <= high
@@ -161,7 +214,10 @@ impl<'a> SharedRequests<'a> {
 
 /// The offsets from guest to host ticks with which the host's request lies within the guest's.
 fn offsets(guest: &Span, host: &Span) -> (i128, i128) {
-    (i128::from(host.end) - i128::from(guest.end), i128::from(host.begin) - i128::from(guest.begin))
+    (
+        i128::from(host.end) - i128::from(guest.end),
+        i128::from(host.begin) - i128::from(guest.begin),
+    )
 }
 
 /// The offsets that most pairs allow.
@@ -185,7 +241,11 @@ fn best(allowed: &[(i128, i128)], is_wanted: impl Fn(i128) -> bool) -> Option<Be
         }
         let count = begun - ended;
         if is_wanted(*low) && best.as_ref().is_none_or(|best| count > best.count) {
-            best = Some(Best { low: *low, high: ends[ended], count });
+            best = Some(Best {
+                low: *low,
+                high: ends[ended],
+                count,
+            });
         }
     }
     best
@@ -224,8 +284,14 @@ mod tests {
         let (guest, host) = requests(100, 1000);
         let shared = SharedRequests::new(&guest, &host, WINDOW);
         let clock = shared.clock(Some(OFFSET as i64)).unwrap();
-        assert_eq!((clock.map.bound(), clock.source.as_str()), (0, "KVM's offset"));
-        assert_eq!(shared.shown_by_disk(0, &clock.map), HashMap::from([(3, 100)]));
+        assert_eq!(
+            (clock.map.bound(), clock.source.as_str()),
+            (0, "KVM's offset")
+        );
+        assert_eq!(
+            shared.shown_by_disk(0, &clock.map),
+            HashMap::from([(3, 100)])
+        );
         assert_eq!(shared.shown_by_disk(1, &clock.map), HashMap::new());
         // Of another VM.
         let clock = shared.clock(Some(5)).unwrap();
@@ -236,8 +302,11 @@ mod tests {
     #[test]
     fn a_guest_that_reads_the_hosts_counter_is_known() {
         let (guest, mut host) = requests(100, 1000);
-        host.iter_mut().for_each(|span| (span.begin, span.end) = (span.begin - OFFSET, span.end - OFFSET));
-        let clock = SharedRequests::new(&guest, &host, (0, 1_000_000)).clock(Some(OFFSET as i64)).unwrap();
+        host.iter_mut()
+            .for_each(|span| (span.begin, span.end) = (span.begin - OFFSET, span.end - OFFSET));
+        let clock = SharedRequests::new(&guest, &host, (0, 1_000_000))
+            .clock(Some(OFFSET as i64))
+            .unwrap();
         assert_eq!(clock.map.bound(), 0);
         assert!(clock.source.contains("as it is"), "{}", clock.source);
     }
@@ -245,7 +314,11 @@ mod tests {
     #[test]
     fn places_that_are_used_again_and_half_an_overlap_do_no_harm() {
         let (guest, host) = requests(300, 20);
-        let shared = SharedRequests::new(&guest[..200], &host[100..], (OFFSET + 100_000, OFFSET + 400_000));
+        let shared = SharedRequests::new(
+            &guest[..200],
+            &host[100..],
+            (OFFSET + 100_000, OFFSET + 400_000),
+        );
         let clock = shared.clock(None).unwrap();
         assert!(clock.map.bound() <= 55, "{}", clock.map.bound());
         assert_eq!(clock.map.host(GuestTicks(0)).0.abs_diff(OFFSET) / 100, 0);
@@ -254,8 +327,15 @@ mod tests {
     #[test]
     fn what_does_not_belong_together_is_refused() {
         let (guest, mut host) = requests(200, 1000);
-        assert!(matches!(SharedRequests::new(&[], &host, WINDOW).clock(None), Err(NotShared::NoRequest)));
-        let other = |host: &[Span]| SharedRequests::new(&guest, host, WINDOW).clock(Some(OFFSET as i64)).err();
+        assert!(matches!(
+            SharedRequests::new(&[], &host, WINDOW).clock(None),
+            Err(NotShared::NoRequest)
+        ));
+        let other = |host: &[Span]| {
+            SharedRequests::new(&guest, host, WINDOW)
+                .clock(Some(OFFSET as i64))
+                .err()
+        };
         assert_eq!(other(&[]), Some(NotShared::NothingInCommon));
         // The same places at other times, as of another VM.
         for (span, number) in host.iter_mut().zip(0_u64..) {
@@ -264,10 +344,21 @@ mod tests {
         }
         assert_eq!(other(&host), Some(NotShared::NothingInCommon));
         // One place, again and again: which is which does not show.
-        let span = |begin| Span { offset: 0, begin, end: begin + 100, disk: 0 };
+        let span = |begin| Span {
+            offset: 0,
+            begin,
+            end: begin + 100,
+            disk: 0,
+        };
         let guest: Vec<Span> = (0..50).map(|number| span(number * 1000)).collect();
-        let host: Vec<Span> =
-            guest.iter().map(|s| Span { begin: s.begin + OFFSET + 9, end: s.end + OFFSET - 9, ..*s }).collect();
+        let host: Vec<Span> = guest
+            .iter()
+            .map(|s| Span {
+                begin: s.begin + OFFSET + 9,
+                end: s.end + OFFSET - 9,
+                ..*s
+            })
+            .collect();
         let clock = SharedRequests::new(&guest, &host[5..45], WINDOW).clock(None);
         assert_eq!(clock.err(), Some(NotShared::Ambiguous));
     }

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_clock::GuestTicks;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK, ObservedDisk, Side,
-    TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files, libvirt_target,
+    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK,
+    ObservedDisk, Side, TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files,
+    libvirt_target,
 };
 
 /// More disks than this are not followed: the trace is read once for each.
@@ -43,34 +44,65 @@ pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
     let (mhz, machine) = (read.trace.tsc_mhz, machine(&read.trace));
     let of_disk = |disk: DiskData| {
         let joined = JoinedTrial::new(disk.joined, &disk.losses, disk.clock, mhz, disk.missing);
-        VmTrial { machine, device: disk.name, joined }
+        VmTrial {
+            machine,
+            device: disk.name,
+            joined,
+        }
     };
     let of_nic = |data: NicData| {
         let joined = JoinedTrial::new(data.joined, &data.losses, one_clock(), mhz, data.missing);
-        VmTrial { machine, device: data.nic.tap, joined }
+        VmTrial {
+            machine,
+            device: data.nic.tap,
+            joined,
+        }
     };
-    Ok(read.disks.into_iter().map(of_disk).chain(read.nics.into_iter().map(of_nic)).collect())
+    Ok(read
+        .disks
+        .into_iter()
+        .map(of_disk)
+        .chain(read.nics.into_iter().map(of_nic))
+        .collect())
 }
 
 /// A Linux guest stands for any: what it is the host does not know.
 pub(crate) fn machine(trace: &VmTrace) -> Machine {
-    if trace.vm.accelerator == Some(Accelerator::Tcg) { Machine::TCG } else { Machine::KVM }
+    if trace.vm.accelerator == Some(Accelerator::Tcg) {
+        Machine::TCG
+    } else {
+        Machine::KVM
+    }
 }
 
 /// All times are of the host's counter.
 pub(crate) fn one_clock() -> ClockFinding {
-    ClockFinding { bound_ns: 0.0, source: "all events are of the host".to_owned(), drift_ns: 0.0, violations: 0 }
+    ClockFinding {
+        bound_ns: 0.0,
+        source: "all events are of the host".to_owned(),
+        drift_ns: 0.0,
+        violations: 0,
+    }
 }
 
 pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let path = folder.join(files::VM_TRACE);
     let trace: VmTrace = read_json(&path)?;
-    let wrong = |reason: String| LayersError::Facts { path: path.clone(), reason };
+    let wrong = |reason: String| LayersError::Facts {
+        path: path.clone(),
+        reason,
+    };
     if trace.schema > vmtax_model::SCHEMA {
-        return Err(wrong(format!("schema {} is from a newer vmtax", trace.schema)));
+        return Err(wrong(format!(
+            "schema {} is from a newer vmtax",
+            trace.schema
+        )));
     }
     if !(1.0..=1e6).contains(&trace.tsc_mhz) {
-        return Err(wrong(format!("invalid TSC frequency of {} MHz", trace.tsc_mhz)));
+        return Err(wrong(format!(
+            "invalid TSC frequency of {} MHz",
+            trace.tsc_mhz
+        )));
     }
     let table = if trace.nics.is_empty() { DISK } else { NETWORK };
     let host = open(&folder.join(files::HOST), table, Side::Host)?;
@@ -105,19 +137,36 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let mut trace = trace;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
-    let is_followed = |disk: &TracedDisk| disk.bus() != Some(DiskBus::Other) || host.readers.tells_accounts();
+    let is_followed =
+        |disk: &TracedDisk| disk.bus() != Some(DiskBus::Other) || host.readers.tells_accounts();
     let devices = devices(&host, &trace)?;
     let of = |device: &str| {
         let disks = &trace.disks;
         let known = disks.iter().find(|disk| disk.device == device);
         // One that is left on either side belongs to the other.
         let mut nameless = disks.iter().filter(|disk| disk.device.is_empty());
-        let unknown = || devices.keys().filter(|device| !disks.iter().any(|disk| disk.device == **device)).count();
-        known.or_else(|| nameless.next().filter(|_| nameless.next().is_none() && unknown() == 1)).cloned()
+        let unknown = || {
+            devices
+                .keys()
+                .filter(|device| !disks.iter().any(|disk| disk.device == **device))
+                .count()
+        };
+        known
+            .or_else(|| {
+                nameless
+                    .next()
+                    .filter(|_| nameless.next().is_none() && unknown() == 1)
+            })
+            .cloned()
     };
-    let with: Vec<(&String, Option<TracedDisk>)> = devices.keys().map(|device| (device, of(device))).collect();
-    let without = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
-    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without.partition(|disk| is_followed(disk));
+    let with: Vec<(&String, Option<TracedDisk>)> =
+        devices.keys().map(|device| (device, of(device))).collect();
+    let without = trace
+        .disks
+        .iter()
+        .filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
+    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) =
+        without.partition(|disk| is_followed(disk));
     let named = |disk: &TracedDisk| match disk.device.as_str() {
         "" => disk.disk.file.display().to_string(),
         device => name(device, Some(disk), &trace),
@@ -127,20 +176,42 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     missing.extend(not_followed.iter().map(|disk| untraced(disk)));
     let guest = GuestSide::open(folder, &trace, &host, &with)?;
     let read = |(number, (device, disk)): (usize, (&String, Option<TracedDisk>))| {
-        let of_guest = guest.as_ref().and_then(|guest| Some((guest, guest.disk(number)?)));
+        let of_guest = guest
+            .as_ref()
+            .and_then(|guest| Some((guest, guest.disk(number)?)));
         let mut data = read_disk(&host, &trace, (device, devices[device]), disk, of_guest)?;
-        if let Some(GuestSide { window: (begin, end), .. }) = &guest {
-            data.joined.requests.retain(|request| request.begin() >= *begin && request.end() <= *end);
-            data.joined.rejected.retain(|request| request.begin >= *begin && request.end <= *end);
+        if let Some(GuestSide {
+            window: (begin, end),
+            ..
+        }) = &guest
+        {
+            data.joined
+                .requests
+                .retain(|request| request.begin() >= *begin && request.end() <= *end);
+            data.joined
+                .rejected
+                .retain(|request| request.begin >= *begin && request.end <= *end);
         }
         Ok(data)
     };
-    let disks = with.into_iter().enumerate().map(read).collect::<Result<_, LayersError>>()?;
+    let disks = with
+        .into_iter()
+        .enumerate()
+        .map(read)
+        .collect::<Result<_, LayersError>>()?;
     if let Some(guest) = &guest {
         (trace.begin, trace.end) = guest.window;
         missing.extend(guest.missing.iter().cloned());
     }
-    Ok(VmData { disks, nics: Vec::new(), idle, not_followed, missing, trace, is_guest_traced: guest.is_some() })
+    Ok(VmData {
+        disks,
+        nics: Vec::new(),
+        idle,
+        not_followed,
+        missing,
+        trace,
+        is_guest_traced: guest.is_some(),
+    })
 }
 
 /// QEMU's devices with requests, and whether their requests are those that QEMU accounts for, in place of those of virtqueues. Virtio's disks
@@ -148,16 +219,28 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
 fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, LayersError> {
     let mut devices: BTreeMap<String, bool> = BTreeMap::new();
     each(host, |readers, event| {
-        let Some(device) = readers.device(event) else { return };
+        let Some(device) = readers.device(event) else {
+            return;
+        };
         let is_account = readers.is_account(event);
         let known = devices.get(&*device);
         if known.is_some_and(|accounted| !accounted || is_account) {
             return;
         }
-        let bus = trace.disks.iter().find(|disk| disk.device == *device).and_then(TracedDisk::bus);
+        let bus = trace
+            .disks
+            .iter()
+            .find(|disk| disk.device == *device)
+            .and_then(TracedDisk::bus);
         // Of one that is not known the virtqueue counts, if it has any.
-        let is_virtio = bus.map_or(device.ends_with(TracedDisk::VIRTIO_BACKEND), |bus| bus != DiskBus::Other);
-        let is_others = if is_account { is_virtio } else { bus == Some(DiskBus::Other) };
+        let is_virtio = bus.map_or(device.ends_with(TracedDisk::VIRTIO_BACKEND), |bus| {
+            bus != DiskBus::Other
+        });
+        let is_others = if is_account {
+            is_virtio
+        } else {
+            bus == Some(DiskBus::Other)
+        };
         if !is_others && (known.is_some() || devices.len() < MAX_DISKS) {
             devices.insert(device.into_owned(), is_account);
         }
@@ -174,7 +257,9 @@ fn read_disk(
     of_guest: Option<(&GuestSide, &ObservedDisk)>,
 ) -> Result<DiskData, LayersError> {
     let name = name(device, disk.as_ref(), trace);
-    let is_direct = disk.as_ref().is_some_and(|disk| disk.disk.direct == Some(true));
+    let is_direct = disk
+        .as_ref()
+        .is_some_and(|disk| disk.disk.direct == Some(true));
     let is_placed = disk.as_ref().is_some_and(|disk| is_placed(&disk.host));
     let may_lack: &[Checkpoint] = match (is_placed, is_direct) {
         (true, true) => &[],
@@ -185,8 +270,12 @@ fn read_disk(
     };
     let mut missing = missing(&name, disk.as_ref(), trace);
     let facts = TraceFacts {
-        host_disk: disk.as_ref().map_or_else(HostDisk::default, |disk| disk.host.clone()),
-        notify: disk.as_ref().map_or_else(Vec::new, |disk| disk.notify.clone()),
+        host_disk: disk
+            .as_ref()
+            .map_or_else(HostDisk::default, |disk| disk.host.clone()),
+        notify: disk
+            .as_ref()
+            .map_or_else(Vec::new, |disk| disk.notify.clone()),
         guest_disk: of_guest.map(|(_, disk)| disk.disk.clone()),
         ..facts(trace)
     };
@@ -199,13 +288,26 @@ fn read_disk(
     let of_disk = |readers: &Readers, event: &vmtax_trace::Event<'_>| {
         // An account that tells no device is that of something else than a disk, as of a block job.
         let is_account = readers.is_account(event);
-        let is_other = readers.device(event).map_or(is_account, |of| of != device || is_account != is_accounted);
+        let is_other = readers
+            .device(event)
+            .map_or(is_account, |of| of != device || is_account != is_accounted);
         let found = readers.host(event, &facts);
-        if is_other { Event { what: HostEvent::Other, ..found } } else { found }
+        if is_other {
+            Event {
+                what: HostEvent::Other,
+                ..found
+            }
+        } else {
+            found
+        }
     };
     let on_host = |ticks| of_guest.map_or(ticks, |(guest, _)| guest.map.host(GuestTicks(ticks)).0);
-    let mut guest = of_guest.map(|(guest, _)| TraceReader::begin(&guest.trace, on_host)).transpose()?;
-    feed(&mut join, &facts, &mut guest, &mut || next(&mut side, of_disk))?;
+    let mut guest = of_guest
+        .map(|(guest, _)| TraceReader::begin(&guest.trace, on_host))
+        .transpose()?;
+    feed(&mut join, &facts, &mut guest, &mut || {
+        next(&mut side, of_disk)
+    })?;
     let mut losses = Vec::new();
     if let Some(side) = side {
         side.end(&mut losses, &mut missing);
@@ -215,19 +317,38 @@ fn read_disk(
     }
     let clock = of_guest.map_or_else(one_clock, |(guest, _)| guest.clock.clone());
     let name = of_guest.map_or(name.clone(), |(_, disk)| format!("{name} ({})", disk.name));
-    Ok(DiskData { name, disk, joined: join.finish(), losses, missing, clock, is_from_host: of_guest.is_none() })
+    Ok(DiskData {
+        name,
+        disk,
+        joined: join.finish(),
+        losses,
+        missing,
+        clock,
+        is_from_host: of_guest.is_none(),
+    })
 }
 
 /// What people call a disk.
 fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
     // The monitor names a SCSI disk by its ID alone.
-    let id = device_id(device).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
+    let id = device_id(device).or(disk
+        .map(|disk| disk.disk.id.as_str())
+        .filter(|id| !id.is_empty()));
     let Some(id) = id else {
-        let path = device.strip_suffix(TracedDisk::VIRTIO_BACKEND).unwrap_or(device);
+        let path = device
+            .strip_suffix(TracedDisk::VIRTIO_BACKEND)
+            .unwrap_or(device);
         return path.strip_prefix("/machine/").unwrap_or(path).to_owned();
     };
-    let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
-    Some(id).filter(|_| is_libvirt).and_then(libvirt_target).unwrap_or_else(|| id.to_owned())
+    let is_libvirt = trace
+        .vm
+        .managed
+        .as_ref()
+        .is_some_and(|managed| managed.manager.is_libvirt());
+    Some(id)
+        .filter(|_| is_libvirt)
+        .and_then(libvirt_target)
+        .unwrap_or_else(|| id.to_owned())
 }
 
 fn untraced(disk: &str) -> Missing {
@@ -242,12 +363,22 @@ fn untraced(disk: &str) -> Missing {
 /// What cannot be observed of a disk, and why.
 fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
     let mut missing = Vec::new();
-    let mut add = |what: String, why: String, fix: &str| missing.push(Missing { what, why, fix: fix.to_owned() });
+    let mut add = |what: String, why: String, fix: &str| {
+        missing.push(Missing {
+            what,
+            why,
+            fix: fix.to_owned(),
+        })
+    };
     let beneath = format!("the host's block device beneath {name}");
     match disk {
         None if trace.imported => {
             let why = "the files do not say which of the host's devices has the disk";
-            add(beneath, why.to_owned(), "trace the running VM with `vmtax layers --vm`");
+            add(
+                beneath,
+                why.to_owned(),
+                "trace the running VM with `vmtax layers --vm`",
+            );
         }
         None => add(
             beneath,
@@ -260,13 +391,21 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
         Some(disk) if is_placed(&disk.host) => {}
         Some(disk) => {
             let why = match (disk.host.device, disk.disk.format.as_deref()) {
-                (None, Some(format)) if !matches!(format, "raw" | "file" | "host_device" | "throttle") => {
+                (None, Some(format))
+                    if !matches!(format, "raw" | "file" | "host_device" | "throttle") =>
+                {
                     format!(
                         "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
                     )
                 }
-                (None, _) => format!("{} lies on no single block device, or is no raw image", disk.disk.file.display()),
-                (Some(_), _) => format!("no place of {} on its device is known", disk.disk.file.display()),
+                (None, _) => format!(
+                    "{} lies on no single block device, or is no raw image",
+                    disk.disk.file.display()
+                ),
+                (Some(_), _) => format!(
+                    "no place of {} on its device is known",
+                    disk.disk.file.display()
+                ),
             };
             add(
                 beneath,
@@ -290,7 +429,8 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
 fn unnamed_requests() -> Missing {
     Missing {
         what: VmLayers::REQUESTS.to_owned(),
-        why: "in this build of QEMU no function shows a request when it is taken from the ring".to_owned(),
+        why: "in this build of QEMU no function shows a request when it is taken from the ring"
+            .to_owned(),
         fix: "use a distribution's build of QEMU".to_owned(),
     }
 }
@@ -311,7 +451,10 @@ mod tests {
 
     fn trace(manager: Option<Manager>) -> VmTrace {
         let vm = VmFacts {
-            managed: manager.map(|manager| Managed { manager, id: "1".to_owned() }),
+            managed: manager.map(|manager| Managed {
+                manager,
+                id: "1".to_owned(),
+            }),
             accelerator: Some(Accelerator::Kvm),
             vcpus: 1,
             ..VmFacts::unknown(1)
@@ -343,27 +486,98 @@ mod tests {
 
     #[test]
     fn a_disk_has_the_name_that_people_gave_it() {
-        let of = |device: &str, id: &str, manager| name(device, Some(&disk(id, "/d", None)), &trace(manager));
-        assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", Some(Manager::Libvirt)), "vdb");
-        assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", None), "virtio-disk1");
-        assert_eq!(of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)), "sdd");
-        assert_eq!(of("/machine/peripheral/scsi1-0-0-8", "", Some(Manager::Libvirt)), "sdw");
-        assert_eq!(of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)), "scsi0");
-        assert_eq!(of("/machine/peripheral/disk0/virtio-backend", "x", Some(Manager::Libvirt)), "disk0");
-        assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "virtio0", None), "virtio0");
-        assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "", None), "peripheral-anon/device[1]");
+        let of = |device: &str, id: &str, manager| {
+            name(device, Some(&disk(id, "/d", None)), &trace(manager))
+        };
+        assert_eq!(
+            of(
+                "/machine/peripheral/virtio-disk1/virtio-backend",
+                "",
+                Some(Manager::Libvirt)
+            ),
+            "vdb"
+        );
+        assert_eq!(
+            of("/machine/peripheral/virtio-disk1/virtio-backend", "", None),
+            "virtio-disk1"
+        );
+        assert_eq!(
+            of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)),
+            "sdd"
+        );
+        assert_eq!(
+            of(
+                "/machine/peripheral/scsi1-0-0-8",
+                "",
+                Some(Manager::Libvirt)
+            ),
+            "sdw"
+        );
+        assert_eq!(
+            of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)),
+            "scsi0"
+        );
+        assert_eq!(
+            of(
+                "/machine/peripheral/disk0/virtio-backend",
+                "x",
+                Some(Manager::Libvirt)
+            ),
+            "disk0"
+        );
+        assert_eq!(
+            of(
+                "/machine/peripheral-anon/device[1]/virtio-backend",
+                "virtio0",
+                None
+            ),
+            "virtio0"
+        );
+        assert_eq!(
+            of(
+                "/machine/peripheral-anon/device[1]/virtio-backend",
+                "",
+                None
+            ),
+            "peripheral-anon/device[1]"
+        );
     }
 
     #[test]
     fn what_a_disk_does_not_show_has_its_reason() {
-        let why = |disk: Option<&TracedDisk>| missing("vda", disk, &trace(None)).into_iter().map(|m| m.why).next();
+        let why = |disk: Option<&TracedDisk>| {
+            missing("vda", disk, &trace(None))
+                .into_iter()
+                .map(|m| m.why)
+                .next()
+        };
         assert!(why(None).unwrap().contains("which file"));
-        assert!(why(Some(&disk("", "null-co://", Some("raw")))).unwrap().contains("null driver"));
-        assert!(why(Some(&disk("", "/d", Some("qcow2")))).unwrap().starts_with("qcow2 puts"));
-        assert!(why(Some(&disk("", "/d", Some("raw")))).unwrap().contains("no single block device"));
-        let extents = vec![vmtax_model::Extent { file: 0, device: 0, length: 9 }];
+        assert!(
+            why(Some(&disk("", "null-co://", Some("raw"))))
+                .unwrap()
+                .contains("null driver")
+        );
+        assert!(
+            why(Some(&disk("", "/d", Some("qcow2"))))
+                .unwrap()
+                .starts_with("qcow2 puts")
+        );
+        assert!(
+            why(Some(&disk("", "/d", Some("raw"))))
+                .unwrap()
+                .contains("no single block device")
+        );
+        let extents = vec![vmtax_model::Extent {
+            file: 0,
+            device: 0,
+            length: 9,
+        }];
         let mut placed = disk("", "/d", Some("raw"));
-        placed.host = HostDisk { device: Some(1), extents, ..HostDisk::default() };
+        placed.host = HostDisk {
+            device: Some(1),
+            extents,
+            ..HostDisk::default()
+        };
         assert_eq!(why(Some(&placed)), None);
         placed.notify.clear();
         assert!(why(Some(&placed)).unwrap().contains("QMP"));

@@ -49,7 +49,9 @@ impl DiskData {
 
     /// Whether its requests go to the host's kernel at all.
     pub fn has_host_part(&self) -> bool {
-        self.disk.as_ref().is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
+        self.disk
+            .as_ref()
+            .is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
     }
 }
 

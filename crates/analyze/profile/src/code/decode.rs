@@ -16,9 +16,16 @@ pub(super) struct Code {
 }
 
 /// The instructions from an address on, as far as they can be decoded.
-pub(super) fn instructions_from(code: &CodeBytes, address: u64) -> impl Iterator<Item = Instruction> {
-    let skipped = address.checked_sub(code.from).and_then(|skipped| usize::try_from(skipped).ok());
-    let bytes = skipped.and_then(|skipped| code.bytes.get(skipped..)).unwrap_or_default();
+pub(super) fn instructions_from(
+    code: &CodeBytes,
+    address: u64,
+) -> impl Iterator<Item = Instruction> {
+    let skipped = address
+        .checked_sub(code.from)
+        .and_then(|skipped| usize::try_from(skipped).ok());
+    let bytes = skipped
+        .and_then(|skipped| code.bytes.get(skipped..))
+        .unwrap_or_default();
     let mut decoder = Decoder::with_ip(code.bits, bytes, address, DecoderOptions::NONE);
     std::iter::from_fn(move || {
         let instruction = decoder.can_decode().then(|| decoder.decode())?;
@@ -31,12 +38,19 @@ pub(super) fn instructions_from(code: &CodeBytes, address: u64) -> impl Iterator
 pub(super) fn instructions_around(code: &CodeBytes, address: u64) -> Code {
     let mut attempts: BTreeMap<u64, (usize, Vec<Instruction>)> = BTreeMap::new();
     for start in (0..STARTS as u64).filter_map(|skipped| code.from.checked_add(skipped)) {
-        let attempt: Vec<Instruction> = instructions_from(code, start).take_while(|i| i.ip() < address).collect();
-        let Some(last) = attempt.last().filter(|last| last.next_ip() == address) else { continue };
+        let attempt: Vec<Instruction> = instructions_from(code, start)
+            .take_while(|i| i.ip() < address)
+            .collect();
+        let Some(last) = attempt.last().filter(|last| last.next_ip() == address) else {
+            continue;
+        };
         let known = attempts.entry(last.ip()).or_insert((0, attempt));
         known.0 += 1;
     }
-    let (_, mut instructions) = attempts.into_values().max_by_key(|(agree, _)| *agree).unwrap_or_default();
+    let (_, mut instructions) = attempts
+        .into_values()
+        .max_by_key(|(agree, _)| *agree)
+        .unwrap_or_default();
     let at = instructions.len();
     instructions.extend(instructions_from(code, address));
     Code { instructions, at }
@@ -45,7 +59,9 @@ pub(super) fn instructions_around(code: &CodeBytes, address: u64) -> Code {
 impl Code {
     /// The one that was done last.
     pub fn done(&self) -> Option<&Instruction> {
-        self.at.checked_sub(1).and_then(|last| self.instructions.get(last))
+        self.at
+            .checked_sub(1)
+            .and_then(|last| self.instructions.get(last))
     }
 
     /// The one that comes next.

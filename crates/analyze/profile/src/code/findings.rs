@@ -24,13 +24,22 @@ pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
         return None;
     }
     let of = |part: u64| share(part, sampled.samples);
-    let codes: BTreeMap<Spot, Code> =
-        windows(sampled).map(|(spot, code)| (spot, instructions_around(code, spot.address))).collect();
+    let codes: BTreeMap<Spot, Code> = windows(sampled)
+        .map(|(spot, code)| (spot, instructions_around(code, spot.address)))
+        .collect();
     let place = |SampledCode { spot, count, .. }: &SampledCode| {
         let code = codes.get(spot);
-        let said = |one: fn(&Code) -> Option<&Instruction>| code.and_then(one).map(words).unwrap_or_default();
+        let said = |one: fn(&Code) -> Option<&Instruction>| {
+            code.and_then(one).map(words).unwrap_or_default()
+        };
         let (done, next) = (said(Code::done), said(Code::next));
-        CodePlace { address: spot.address, level: spot.level, share: of(*count), done, next }
+        CodePlace {
+            address: spot.address,
+            level: spot.level,
+            share: of(*count),
+            done,
+            next,
+        }
     };
     let mut places: Vec<CodePlace> = sampled.places.iter().map(place).collect();
     places.sort_by_key(|place| std::cmp::Reverse(place.share.samples));
@@ -39,13 +48,25 @@ pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
     took_ns.sort_unstable();
     let look_ns = took_ns.get(took_ns.len() / 2).map_or(0.0, |ns| *ns as f64);
     let patterns = patterns(sampled, &codes);
-    let advice = vmtax_rules::evaluate(&Evidence { code: Some(&patterns), ..Evidence::default() });
-    Some(GuestCode { looks: sampled.samples, halted: of(sampled.halted), look_ns, places, advice })
+    let advice = vmtax_rules::evaluate(&Evidence {
+        code: Some(&patterns),
+        ..Evidence::default()
+    });
+    Some(GuestCode {
+        looks: sampled.samples,
+        halted: of(sampled.halted),
+        look_ns,
+        places,
+        advice,
+    })
 }
 
 /// Places with the code around them.
 fn windows(sampled: &CodeSamples) -> impl Iterator<Item = (Spot, &CodeBytes)> {
-    sampled.places.iter().filter_map(|place| Some((place.spot, place.code.as_ref()?)))
+    sampled
+        .places
+        .iter()
+        .filter_map(|place| Some((place.spot, place.code.as_ref()?)))
 }
 
 /// How many samples are at each pattern.
@@ -58,36 +79,73 @@ fn patterns(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> GuestCodeSam
             (CodePattern::LockSavesInterrupts, saves_interrupts(code)),
             (
                 CodePattern::SmallCopies,
-                pieces.iter().any(|(of, piece)| same(of, spot) && piece.contains(&spot.address)),
+                pieces
+                    .iter()
+                    .any(|(of, piece)| same(of, spot) && piece.contains(&spot.address)),
             ),
         ];
-        let count = sampled.places.iter().find(|place| place.spot == *spot).map_or(0, |place| place.count);
+        let count = sampled
+            .places
+            .iter()
+            .find(|place| place.spot == *spot)
+            .map_or(0, |place| place.count);
         for (pattern, _) in patterns.into_iter().filter(|(_, matches)| *matches) {
-            found.entry(pattern).or_default().push((count, spot.address));
+            found
+                .entry(pattern)
+                .or_default()
+                .push((count, spot.address));
         }
     }
     let samples = |(pattern, at): (CodePattern, Vec<(u64, u64)>)| {
         let (_, most) = at.iter().max()?;
-        Some((pattern, share(at.iter().map(|(count, _)| count).sum(), sampled.samples), *most))
+        Some((
+            pattern,
+            share(at.iter().map(|(count, _)| count).sum(), sampled.samples),
+            *most,
+        ))
     };
-    GuestCodeSamples { samples: sampled.samples, patterns: found.into_iter().filter_map(samples).collect() }
+    GuestCodeSamples {
+        samples: sampled.samples,
+        patterns: found.into_iter().filter_map(samples).collect(),
+    }
 }
 
 /// Right behind a division of 128 by 64 bits.
 fn divides(code: &Code) -> bool {
-    code.done().is_some_and(|done| matches!(done.code(), Opcode::Div_rm64 | Opcode::Idiv_rm64))
+    code.done()
+        .is_some_and(|done| matches!(done.code(), Opcode::Div_rm64 | Opcode::Idiv_rm64))
 }
 
 /// Behind the saving of the interrupt flag, up to right behind its restoring, where a lock is taken with the flag cleared.
 fn saves_interrupts(code: &Code) -> bool {
-    let saves = |i: &Instruction| matches!(i.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq);
-    let restores = |i: &Instruction| matches!(i.mnemonic(), Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq);
-    let leaves = |i: &Instruction| matches!(i.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch);
+    let saves = |i: &Instruction| {
+        matches!(
+            i.mnemonic(),
+            Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq
+        )
+    };
+    let restores = |i: &Instruction| {
+        matches!(
+            i.mnemonic(),
+            Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq
+        )
+    };
+    let leaves = |i: &Instruction| {
+        matches!(
+            i.flow_control(),
+            FlowControl::Return | FlowControl::UnconditionalBranch
+        )
+    };
     (0..code.at).any(|begin| {
         let rest = code.instructions.get(begin..).unwrap_or_default();
-        let Some((true, end)) = rest.first().map(saves).zip(rest.iter().position(restores)) else { return false };
+        let Some((true, end)) = rest.first().map(saves).zip(rest.iter().position(restores)) else {
+            return false;
+        };
         let inside = rest.get(..end).unwrap_or_default();
-        let cleared = inside.iter().take(MAX_DISTANCE).position(|i| i.mnemonic() == Mnemonic::Cli);
+        let cleared = inside
+            .iter()
+            .take(MAX_DISTANCE)
+            .position(|i| i.mnemonic() == Mnemonic::Cli);
         let locks = cleared.is_some_and(|cleared| inside.iter().skip(cleared).any(is_atomic));
         locks && !inside.iter().any(leaves) && code.at <= begin + end + 1
     })
@@ -109,20 +167,29 @@ fn same(a: &Spot, b: &Spot) -> bool {
 fn pieces(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeInclusive<u64>)> {
     let mut pieces = Vec::new();
     for (spot, code) in codes {
-        let calls = code.instructions.iter().enumerate().filter(|(_, i)| i.is_call_near());
+        let calls = code
+            .instructions
+            .iter()
+            .enumerate()
+            .filter(|(_, i)| i.is_call_near());
         let calls: Vec<(usize, &Instruction)> = calls.collect();
         for pair in calls.windows(2) {
-            let [(at, first), (then, second)] = *pair else { continue };
+            let [(at, first), (then, second)] = *pair else {
+                continue;
+            };
             let between = code.instructions.get(at + 1..then).unwrap_or_default();
-            let in_a_row =
-                between.len() <= MAX_DISTANCE && between.iter().all(|i| i.flow_control() == FlowControl::Next);
+            let in_a_row = between.len() <= MAX_DISTANCE
+                && between
+                    .iter()
+                    .all(|i| i.flow_control() == FlowControl::Next);
             let to = first.near_branch_target();
             if !in_a_row || second.near_branch_target() != to {
                 continue;
             }
             let mut windows = windows(sampled).filter(|(of, _)| same(of, spot));
             if let Some(function) = windows.find_map(|(_, code)| small_copy(code, to)) {
-                pieces.extend([first.ip()..=second.next_ip(), function].map(|piece| (*spot, piece)));
+                pieces
+                    .extend([first.ip()..=second.next_ip(), function].map(|piece| (*spot, piece)));
             }
         }
     }
@@ -131,17 +198,29 @@ fn pieces(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, Ran
 
 /// The function that begins there, if all that it does to memory is to store one word that it loaded.
 fn small_copy(code: &CodeBytes, begin: u64) -> Option<RangeInclusive<u64>> {
-    let all: Vec<Instruction> = instructions_from(code, begin).take(MAX_SMALL_FUNCTION).collect();
-    let end = all.iter().position(|i| i.flow_control() == FlowControl::Return)?;
+    let all: Vec<Instruction> = instructions_from(code, begin)
+        .take(MAX_SMALL_FUNCTION)
+        .collect();
+    let end = all
+        .iter()
+        .position(|i| i.flow_control() == FlowControl::Return)?;
     let (body, end) = (all.get(..end)?, all.get(end)?);
-    let stays = |i: &Instruction| matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
-    let moves = |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD_BYTES;
+    let stays = |i: &Instruction| {
+        matches!(
+            i.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch
+        )
+    };
+    let moves =
+        |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD_BYTES;
     let is_store = |i: &Instruction| moves(i) && i.op0_kind() == OpKind::Memory;
     let stored = body.iter().position(is_store)?;
     let (before, rest) = (body.get(..stored)?, body.get(stored..)?);
     let (store, behind) = rest.split_first()?;
     // What set the stored register last has to be the load.
-    let set = before.iter().rfind(|i| i.op0_kind() == OpKind::Register && i.op0_register() == store.op1_register())?;
+    let set = before
+        .iter()
+        .rfind(|i| i.op0_kind() == OpKind::Register && i.op0_register() == store.op1_register())?;
     let copies = moves(set) && set.op1_kind() == OpKind::Memory;
     (copies && body.iter().all(stays) && !behind.iter().any(is_store)).then(|| begin..=end.ip())
 }

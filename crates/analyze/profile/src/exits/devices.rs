@@ -56,11 +56,24 @@ impl Devices {
     pub fn usual() -> Devices {
         let region = |line: &str| {
             let mut words = line.split(' ');
-            let space = if words.next()? == "Port" { AddressSpace::Port } else { AddressSpace::Memory };
+            let space = if words.next()? == "Port" {
+                AddressSpace::Port
+            } else {
+                AddressSpace::Memory
+            };
             let (first, last) = range(words.next()?)?;
-            Some(Region { space, first, last, base: first, name: words.next()?.to_owned() })
+            Some(Region {
+                space,
+                first,
+                last,
+                base: first,
+                name: words.next()?.to_owned(),
+            })
         };
-        Devices { regions: USUAL.lines().filter_map(region).collect(), from: DevicesFrom::UsualPlaces }
+        Devices {
+            regions: USUAL.lines().filter_map(region).collect(),
+            from: DevicesFrom::UsualPlaces,
+        }
     }
 
     /// Parses QEMU's `info mtree -f`; `None` where it lists no device's region.
@@ -80,17 +93,26 @@ impl Devices {
                 regions.extend(region(space, line));
             }
         }
-        (!regions.is_empty()).then_some(Devices { regions, from: DevicesFrom::MemoryTree })
+        (!regions.is_empty()).then_some(Devices {
+            regions,
+            from: DevicesFrom::MemoryTree,
+        })
     }
 
     /// The device's name, empty where there is none, and the register where it is known.
     pub(super) fn at(&self, access: &Access) -> (String, Option<Register>) {
         if access.space == AddressSpace::Msr {
             let apic = matches!(access.address, 0x1b | 0x6e0 | 0x800..=0x8ff);
-            return (if apic { "local APIC" } else { "CPU" }.to_owned(), msr(access.address));
+            return (
+                if apic { "local APIC" } else { "CPU" }.to_owned(),
+                msr(access.address),
+            );
         }
-        let within = |r: &&Region| r.space == access.space && (r.first..=r.last).contains(&access.address);
-        let Some(region) = self.regions.iter().find(within) else { return (String::new(), None) };
+        let within =
+            |r: &&Region| r.space == access.space && (r.first..=r.last).contains(&access.address);
+        let Some(region) = self.regions.iter().find(within) else {
+            return (String::new(), None);
+        };
         (region.name.clone(), register(region, access.address))
     }
 }
@@ -108,12 +130,21 @@ fn region(space: AddressSpace, line: &str) -> Option<Region> {
     };
     // The space itself: no device answers there.
     (name != "io" && name != "system").then_some(())?;
-    Some(Region { space, first, last, base: first.wrapping_sub(offset), name: name.to_owned() })
+    Some(Region {
+        space,
+        first,
+        last,
+        base: first.wrapping_sub(offset),
+        name: name.to_owned(),
+    })
 }
 
 fn range(text: &str) -> Option<(u64, u64)> {
     let (first, last) = text.split_once('-')?;
-    Some((u64::from_str_radix(first, 16).ok()?, u64::from_str_radix(last, 16).ok()?))
+    Some((
+        u64::from_str_radix(first, 16).ok()?,
+        u64::from_str_radix(last, 16).ok()?,
+    ))
 }
 
 /// From the devices' data sheets; the local APIC's from Intel's manual (volume 3, table 11-1).
@@ -194,7 +225,11 @@ mod tests {
     const TREE: &str = include_str!("mtree.txt");
 
     fn at(devices: &Devices, space: AddressSpace, address: u64) -> (String, Option<Register>) {
-        devices.at(&Access { space, address, write: true })
+        devices.at(&Access {
+            space,
+            address,
+            write: true,
+        })
     }
 
     #[test]
@@ -203,14 +238,33 @@ mod tests {
         let port = |address| at(&devices, AddressSpace::Port, address);
         let memory = |address| at(&devices, AddressSpace::Memory, address);
         assert_eq!(port(0x3f8), ("serial".to_owned(), Some(Register::UartData)));
-        assert_eq!(port(0x3fd), ("serial".to_owned(), Some(Register::UartStatus)));
+        assert_eq!(
+            port(0x3fd),
+            ("serial".to_owned(), Some(Register::UartStatus))
+        );
         assert_eq!(port(0x3d5), ("vga".to_owned(), Some(Register::VgaCursor)));
         assert_eq!(port(0x3c0), ("vga".to_owned(), None));
-        assert_eq!(port(0xb008), ("acpi-tmr".to_owned(), Some(Register::PmTimer)));
-        assert_eq!(port(0xc010), ("virtio-pci".to_owned(), Some(Register::Notify)));
-        assert_eq!(port(0x1234), (String::new(), None), "the space itself is no device");
-        assert_eq!(memory(0xfed0_00f0), ("hpet".to_owned(), Some(Register::HpetCounter)));
-        assert_eq!(memory(0xfee0_00b0), ("kvm-apic-msi".to_owned(), Some(Register::Eoi)));
+        assert_eq!(
+            port(0xb008),
+            ("acpi-tmr".to_owned(), Some(Register::PmTimer))
+        );
+        assert_eq!(
+            port(0xc010),
+            ("virtio-pci".to_owned(), Some(Register::Notify))
+        );
+        assert_eq!(
+            port(0x1234),
+            (String::new(), None),
+            "the space itself is no device"
+        );
+        assert_eq!(
+            memory(0xfed0_00f0),
+            ("hpet".to_owned(), Some(Register::HpetCounter))
+        );
+        assert_eq!(
+            memory(0xfee0_00b0),
+            ("kvm-apic-msi".to_owned(), Some(Register::Eoi))
+        );
         assert_eq!(memory(0x1000), (String::new(), None), "RAM is no device");
         assert!(Devices::of_memory_tree("FlatView #0\n  No rendered FlatView\n").is_none());
     }
@@ -218,10 +272,24 @@ mod tests {
     #[test]
     fn the_usual_places_are_those_of_the_tree() {
         let (usual, tree) = (Devices::usual(), Devices::of_memory_tree(TREE).unwrap());
-        let places = [(AddressSpace::Port, 0x3f8), (AddressSpace::Port, 0x3d4), (AddressSpace::Memory, 0xfed0_00f0)];
-        assert!(places.iter().all(|&(space, address)| at(&usual, space, address) == at(&tree, space, address)));
-        assert_eq!(at(&usual, AddressSpace::Port, 0x608).1, Some(Register::PmTimer));
-        assert_eq!(at(&usual, AddressSpace::Msr, 0x80b).1, Some(Register::EoiByMsr));
+        let places = [
+            (AddressSpace::Port, 0x3f8),
+            (AddressSpace::Port, 0x3d4),
+            (AddressSpace::Memory, 0xfed0_00f0),
+        ];
+        assert!(
+            places
+                .iter()
+                .all(|&(space, address)| at(&usual, space, address) == at(&tree, space, address))
+        );
+        assert_eq!(
+            at(&usual, AddressSpace::Port, 0x608).1,
+            Some(Register::PmTimer)
+        );
+        assert_eq!(
+            at(&usual, AddressSpace::Msr, 0x80b).1,
+            Some(Register::EoiByMsr)
+        );
     }
 
     proptest! {

@@ -30,9 +30,15 @@ pub struct NamedExits {
 
 /// The counts with names; none where KVM's tracepoints could not be read.
 pub fn named(counts: &ExitCounts, devices: &Devices) -> Vec<NamedExits> {
-    let Some(traced) = &counts.traced else { return Vec::new() };
+    let Some(traced) = &counts.traced else {
+        return Vec::new();
+    };
     let row = |row: &ExitRow| {
-        let (device, register) = row.access.as_ref().map(|access| devices.at(access)).unwrap_or_default();
+        let (device, register) = row
+            .access
+            .as_ref()
+            .map(|access| devices.at(access))
+            .unwrap_or_default();
         NamedExits {
             vcpu: vcpu(traced, row.tid),
             reason: row.reason.clone(),

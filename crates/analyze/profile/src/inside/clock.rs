@@ -18,7 +18,11 @@ impl Clock {
     /// [`ClockError`] when nothing says how their ticks compare.
     pub fn new(guest: [ClockReading; 2], facts: &InsideFacts) -> Result<Clock, ClockError> {
         let map = Evidence::new(&facts.pings, facts.kvm_offset).map()?;
-        Ok(Clock { guest, map, host: facts.beats })
+        Ok(Clock {
+            guest,
+            map,
+            host: facts.beats,
+        })
     }
 
     /// The host's time of the guest's, ns.
@@ -34,7 +38,11 @@ impl Clock {
 fn along(from: (u64, u64), to: (u64, u64), x: u64) -> u64 {
     let [(x0, y0), (x1, y1)] = [from, to].map(|(x, y)| (i128::from(x), i128::from(y)));
     let (x, run) = (i128::from(x), x1 - x0);
-    let rise = if run == 0 { 0 } else { (x - x0).saturating_mul(y1 - y0).saturating_div(run) };
+    let rise = if run == 0 {
+        0
+    } else {
+        (x - x0).saturating_mul(y1 - y0).saturating_div(run)
+    };
     u64::try_from(y0.saturating_add(rise).max(0)).unwrap_or(u64::MAX)
 }
 
@@ -46,12 +54,20 @@ mod tests {
     #[test]
     fn a_stamp_goes_through_both_counters() {
         // Both count 2 ticks a nanosecond; the host's counter is 1000 ahead, its clock began 7 µs earlier.
-        let beat = |ticks, monotonic_ns| ClockReading { ticks, monotonic_ns };
+        let beat = |ticks, monotonic_ns| ClockReading {
+            ticks,
+            monotonic_ns,
+        };
         let guest = [beat(2_000, 1_000), beat(202_000, 101_000)];
         let facts = InsideFacts {
             schema: SCHEMA,
             threads: Vec::new(),
-            pings: vec![Ping { at: 3_000, low: 990, high: 1_010, exchanges: 9 }],
+            pings: vec![Ping {
+                at: 3_000,
+                low: 990,
+                high: 1_010,
+                exchanges: 9,
+            }],
             kvm_offset: None,
             beats: [beat(3_000, 8_500), beat(203_000, 108_500)],
             missing: Vec::new(),

@@ -22,7 +22,11 @@ pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
 
 /// Brings what was seen onto the host's clock.
 pub fn by_host_clock(guest: &mut GuestProfile, clock: &Clock) {
-    guest.profile.samples.iter_mut().for_each(|sample| sample.time = clock.host(sample.time));
+    guest
+        .profile
+        .samples
+        .iter_mut()
+        .for_each(|sample| sample.time = clock.host(sample.time));
 }
 
 #[cfg(test)]
@@ -33,19 +37,45 @@ mod tests {
     use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread, Unwound};
 
     fn guest() -> GuestProfile {
-        let function =
-            |name: &str, origin| Function { name: name.to_owned(), module: String::new(), origin, named: true };
-        let functions = vec![function("main", CodeOrigin::GuestUser), function("do_idle", CodeOrigin::GuestKernel)];
-        let sample = |stack, time| Sample { thread: 0, stack, time, weight: 1, cpu: 0 };
+        let function = |name: &str, origin| Function {
+            name: name.to_owned(),
+            module: String::new(),
+            origin,
+            named: true,
+        };
+        let functions = vec![
+            function("main", CodeOrigin::GuestUser),
+            function("do_idle", CodeOrigin::GuestKernel),
+        ];
+        let sample = |stack, time| Sample {
+            thread: 0,
+            stack,
+            time,
+            weight: 1,
+            cpu: 0,
+        };
         let profile = Profile {
             functions,
             stacks: vec![vec![0], vec![0, 1]],
-            threads: vec![Thread { tid: 7, name: "work".to_owned() }],
+            threads: vec![Thread {
+                tid: 7,
+                name: "work".to_owned(),
+            }],
             samples: vec![sample(0, 5), sample(1, 9)],
         };
-        let beat = |ticks| ClockReading { ticks, monotonic_ns: ticks };
+        let beat = |ticks| ClockReading {
+            ticks,
+            monotonic_ns: ticks,
+        };
         let (trigger, unwound) = ("cpu-clock".to_owned(), Unwound::default());
-        GuestProfile { profile, hz: 99, trigger, unwound, lost: 0, beats: [beat(1), beat(2)] }
+        GuestProfile {
+            profile,
+            hz: 99,
+            trigger,
+            unwound,
+            lost: 0,
+            beats: [beat(1), beat(2)],
+        }
     }
 
     #[test]

@@ -44,5 +44,10 @@ pub fn calls(counts: &CallCounts) -> CallFindings {
         total_ns: row.total_ns,
     };
     let rows = counts.rows.iter().map(row).collect();
-    CallFindings { method: counts.method, rows, lost: counts.lost, added_ns: counts.added_ns }
+    CallFindings {
+        method: counts.method,
+        rows,
+        lost: counts.lost,
+        added_ns: counts.added_ns,
+    }
 }

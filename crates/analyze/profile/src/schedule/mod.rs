@@ -32,10 +32,21 @@ impl Schedule {
     /// [`ProfileError`] when it is damaged.
     pub fn read(folder: &Path, facts: ScheduleFacts) -> Result<Schedule, ProfileError> {
         let mut timeline = Timeline::default();
-        facts.states.iter().for_each(|(tid, state)| timeline.add(*tid, *state, facts.begin));
+        facts
+            .states
+            .iter()
+            .for_each(|(tid, state)| timeline.add(*tid, *state, facts.begin));
         let folder = Folder::open(folder)?;
-        let lost: u64 = folder.stats().iter().map(|cpu| cpu.dropped + cpu.overrun + cpu.commit_overrun).sum();
-        let end = if lost == 0 { facts.end } else { whole(&folder, facts.end)? };
+        let lost: u64 = folder
+            .stats()
+            .iter()
+            .map(|cpu| cpu.dropped + cpu.overrun + cpu.commit_overrun)
+            .sum();
+        let end = if lost == 0 {
+            facts.end
+        } else {
+            whole(&folder, facts.end)?
+        };
         let decoder = KernelDecoder::new(folder.formats());
         let mut events = folder.events()?;
         while let Some(entry) = events.next()? {
@@ -53,7 +64,12 @@ impl Schedule {
         }
         timeline.end(end);
         let time = Duration::from_nanos(end.saturating_sub(facts.begin));
-        Ok(Schedule { timeline, facts, time, lost })
+        Ok(Schedule {
+            timeline,
+            facts,
+            time,
+            lost,
+        })
     }
 }
 
@@ -66,6 +82,11 @@ fn whole(folder: &Folder, end: u64) -> Result<u64, ProfileError> {
             last.insert(event.cpu, event.ticks);
         }
     }
-    let full = folder.stats().iter().filter(|cpu| cpu.dropped + cpu.overrun > 0);
-    Ok(full.filter_map(|cpu| last.get(&cpu.cpu).copied()).fold(end, u64::min))
+    let full = folder
+        .stats()
+        .iter()
+        .filter(|cpu| cpu.dropped + cpu.overrun > 0);
+    Ok(full
+        .filter_map(|cpu| last.get(&cpu.cpu).copied())
+        .fold(end, u64::min))
 }

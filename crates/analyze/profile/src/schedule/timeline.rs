@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::samples;
-use vmtax_trace::{CallTimes, FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTimeline, ThreadState};
+use vmtax_trace::{
+    CallTimes, FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTimeline, ThreadState,
+};
 
 /// What a thread is blocked on: a system call, and the futex if it is that one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +68,11 @@ impl Timeline {
     /// Adds a thread as the kernel said before the first event that it is.
     pub fn add(&mut self, tid: i32, state: samples::ThreadState, at: u64) {
         let call = match state {
-            samples::ThreadState::Waits { call: Some(call), argument, .. } => Some((call, argument)),
+            samples::ThreadState::Waits {
+                call: Some(call),
+                argument,
+                ..
+            } => Some((call, argument)),
             _ => None,
         };
         if let Some((call, _)) = call {
@@ -77,20 +83,33 @@ impl Timeline {
             samples::ThreadState::Waits { .. } => ThreadState::Sleeping(OffCpu::Blocked(on(call))),
         };
         self.sched.set(tid, at, 0, state);
-        self.threads.insert(tid, Thread { call, ..Thread::default() });
+        self.threads.insert(
+            tid,
+            Thread {
+                call,
+                ..Thread::default()
+            },
+        );
     }
 
     /// Takes the next event, of thread `tid`.
     pub fn take(&mut self, at: u64, tid: i32, what: KernelEvent<'_>) {
         match what {
             KernelEvent::Sched(what) => self.scheduled(at, tid, what),
-            KernelEvent::SysEnter { nr, args: [argument, ..] } => {
-                let Some(thread) = self.running(tid, at) else { return };
+            KernelEvent::SysEnter {
+                nr,
+                args: [argument, ..],
+            } => {
+                let Some(thread) = self.running(tid, at) else {
+                    return;
+                };
                 thread.call = Some((nr, argument));
                 self.calls.enter(tid, at, nr);
             }
             KernelEvent::SysExit { .. } => {
-                let Some(thread) = self.running(tid, at) else { return };
+                let Some(thread) = self.running(tid, at) else {
+                    return;
+                };
                 thread.call = None;
                 self.calls.exit(tid, at);
             }
@@ -106,7 +125,13 @@ impl Timeline {
                 (self.sched.now(woken), call(tid))
             {
                 if on.futex == Some(address) {
-                    *self.futexes.entry(address).or_default().wakers.entry(tid).or_default() += 1;
+                    *self
+                        .futexes
+                        .entry(address)
+                        .or_default()
+                        .wakers
+                        .entry(tid)
+                        .or_default() += 1;
                 }
             }
         }
@@ -114,10 +139,18 @@ impl Timeline {
             Leaves::Ended => OffCpu::Ended,
             Leaves::Runnable | Leaves::Sleeping => OffCpu::Blocked(on(call(tid))),
         };
-        let moment = Moment { at, cpu: 0, tid, interrupt: false };
-        self.sched.take(moment, what, |tid| self.threads.contains_key(&tid), off);
+        let moment = Moment {
+            at,
+            cpu: 0,
+            tid,
+            interrupt: false,
+        };
+        self.sched
+            .take(moment, what, |tid| self.threads.contains_key(&tid), off);
         match what {
-            Sched::Switch { prev, next, .. } => [prev, next].into_iter().for_each(|tid| self.count(tid)),
+            Sched::Switch { prev, next, .. } => {
+                [prev, next].into_iter().for_each(|tid| self.count(tid))
+            }
             Sched::Waking { tid } => self.count(tid),
         }
     }
@@ -147,7 +180,9 @@ impl Timeline {
 
     /// Counts what is over of a thread's states.
     fn count(&mut self, tid: i32) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
         while let Some((state, begin, end)) = self.sched.over(tid) {
             let time = end.saturating_sub(begin);
             let runs_on = self.sched.now(tid) == Some(ThreadState::Running);
@@ -175,8 +210,13 @@ impl Timeline {
 }
 
 fn on(call: Option<(i64, u64)>) -> BlockedOn {
-    let futex = call.filter(|(call, _)| *call == FUTEX).map(|(_, address)| address);
-    BlockedOn { call: call.map(|(call, _)| call), futex }
+    let futex = call
+        .filter(|(call, _)| *call == FUTEX)
+        .map(|(_, address)| address);
+    BlockedOn {
+        call: call.map(|(call, _)| call),
+        futex,
+    }
 }
 
 #[cfg(test)]
@@ -185,13 +225,20 @@ mod tests {
     use proptest::prelude::*;
     use vmtax_trace::CallPhase;
 
-    const WAITS: samples::ThreadState =
-        samples::ThreadState::Waits { call: Some(FUTEX), argument: 0x100, sp: 0, ip: 0 };
+    const WAITS: samples::ThreadState = samples::ThreadState::Waits {
+        call: Some(FUTEX),
+        argument: 0x100,
+        sp: 0,
+        ip: 0,
+    };
 
     const EXIT: KernelEvent<'_> = KernelEvent::SysExit { single: None };
 
     fn enter(nr: i64, argument: u64) -> KernelEvent<'static> {
-        KernelEvent::SysEnter { nr, args: [argument, 0, 0, 0] }
+        KernelEvent::SysEnter {
+            nr,
+            args: [argument, 0, 0, 0],
+        }
     }
 
     fn switch(prev: i32, leaves: Leaves, next: i32) -> KernelEvent<'static> {
@@ -215,16 +262,28 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|tid| &line.threads[&tid]);
         assert_eq!((one.ran, one.ready), (15 + 10, 6));
         assert_eq!((two.ran, two.ready), (6, 3));
-        let of = |address| BlockedOn { call: Some(FUTEX), futex: Some(address) };
+        let of = |address| BlockedOn {
+            call: Some(FUTEX),
+            futex: Some(address),
+        };
         assert_eq!((two.on[&of(0x100)], two.on[&of(0x200)]), ((1, 12), (1, 10)));
         assert_eq!(three.on[&of(0x100)], (1, 31));
         // Of the call that began before, only what came after it is known.
         let row = |tid, after| {
-            line.calls.times.get(&(tid, CallPhase { call: FUTEX, after })).map(|m| m.row(String::new()).total_ns)
+            line.calls
+                .times
+                .get(&(tid, CallPhase { call: FUTEX, after }))
+                .map(|m| m.row(String::new()).total_ns)
         };
-        assert_eq!((row(1, false), row(1, true), row(2, false), row(2, true)), (Some(3.0), None, None, Some(4.0)));
+        assert_eq!(
+            (row(1, false), row(1, true), row(2, false), row(2, true)),
+            (Some(3.0), None, None, Some(4.0))
+        );
         let lock = &line.futexes[&0x100];
-        assert_eq!((lock.waits, lock.waited, lock.longest, lock.wakers[&1]), (2, 43, 31, 1));
+        assert_eq!(
+            (lock.waits, lock.waited, lock.longest, lock.wakers[&1]),
+            (2, 43, 31, 1)
+        );
         assert_eq!(lock.waiters, BTreeSet::from([2, 3]));
     }
 

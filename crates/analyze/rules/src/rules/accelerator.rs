@@ -4,7 +4,9 @@ use super::host::problem;
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::significant;
-use vmtax_model::{ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy, SettingPlace, Verdict};
+use vmtax_model::{
+    ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy, SettingPlace, Verdict,
+};
 
 pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     id: "tcg-despite-kvm",
@@ -24,10 +26,16 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     ],
     source: "QEMU manual, System Emulation, Introduction: virtualization accelerators",
     evaluate: |evidence| {
-        let Some(host) = without_kvm(evidence, &[KvmClass::Hardware]) else { return Vec::new() };
-        let overheads = evidence.overheads().filter(|(_, machine, _)| *machine == Machine::TCG);
+        let Some(host) = without_kvm(evidence, &[KvmClass::Hardware]) else {
+            return Vec::new();
+        };
+        let overheads = evidence
+            .overheads()
+            .filter(|(_, machine, _)| *machine == Machine::TCG);
         let costs = overheads.filter(|(_, _, overhead)| overhead.verdict == Verdict::Slower);
-        let largest = costs.map(|(_, _, overhead)| overhead.ratio.median).max_by(f64::total_cmp);
+        let largest = costs
+            .map(|(_, _, overhead)| overhead.ratio.median)
+            .max_by(f64::total_cmp);
         let finding = |ratio: f64| Finding {
             text: format!(
                 "tcg costs up to {} times native, and KVM runs kernels at full speed on this host ({}).",
@@ -44,7 +52,10 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
 pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
     id: "kvm-emulates-kernels",
     finds: "a KVM that emulates guest kernels instruction by instruction, so that guests run under TCG",
-    remedies: &[instruction("Ask the provider for nested virtualization, or use bare metal", "")],
+    remedies: &[instruction(
+        "Ask the provider for nested virtualization, or use bare metal",
+        "",
+    )],
     source: "",
     evaluate: |evidence| {
         if without_kvm(evidence, &[KvmClass::EmulatesKernels]).is_none() {
@@ -60,26 +71,47 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
 pub(super) const KVM_NOT_AVAILABLE: Rule = Rule {
     id: "kvm-not-available",
     finds: "no KVM that this user can use, so that guests run under TCG",
-    remedies: &[instruction("Make KVM available, as `vmtax doctor` says", "COMMAND")],
+    remedies: &[instruction(
+        "Make KVM available, as `vmtax doctor` says",
+        "COMMAND",
+    )],
     source: "",
     evaluate: |evidence| {
         let unusable = [KvmClass::Broken, KvmClass::NoPermission, KvmClass::Absent];
-        let Some(host) = without_kvm(evidence, &unusable) else { return Vec::new() };
+        let Some(host) = without_kvm(evidence, &unusable) else {
+            return Vec::new();
+        };
         let check = host.checks.iter().find(|check| check.id == "kvm");
-        let fix = |remedy: &Remedy| if remedy.line.is_empty() { &remedy.action } else { &remedy.line }.clone();
+        let fix = |remedy: &Remedy| {
+            if remedy.line.is_empty() {
+                &remedy.action
+            } else {
+                &remedy.line
+            }
+            .clone()
+        };
         let finding = |remedy: &Remedy| Finding {
-            text: format!("KVM is not available on this host ({}), so guests run under tcg only.", host.kvm.evidence),
+            text: format!(
+                "KVM is not available on this host ({}), so guests run under tcg only.",
+                host.kvm.evidence
+            ),
             values: vec![("COMMAND", fix(remedy))],
             ..Finding::default()
         };
-        check.and_then(|check| check.remedies.first()).map(finding).into_iter().collect()
+        check
+            .and_then(|check| check.remedies.first())
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
 /// The host, if its KVM is of one of these classes and guests were wanted, none of them measured under KVM.
 fn without_kvm<'a>(evidence: &Evidence<'a>, classes: &[KvmClass]) -> Option<&'a HostFacts> {
     let wanted = evidence.guests().next().is_some() && !evidence.measured(Machine::KVM);
-    evidence.host.filter(|host| wanted && evidence.overhead.is_some() && classes.contains(&host.kvm.class))
+    evidence
+        .host
+        .filter(|host| wanted && evidence.overhead.is_some() && classes.contains(&host.kvm.class))
 }
 
 #[cfg(test)]
@@ -89,10 +121,21 @@ mod tests {
 
     fn of(class: KvmClass, ratio: f64) -> Vec<String> {
         let overheads = Overheads::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
-        let mut overheads = overheads.verdict(if ratio > 1.0 { Verdict::Slower } else { Verdict::Inconclusive });
+        let mut overheads = overheads.verdict(if ratio > 1.0 {
+            Verdict::Slower
+        } else {
+            Verdict::Inconclusive
+        });
         overheads.host.kvm.class = class;
-        let ids = ["tcg-despite-kvm", "kvm-emulates-kernels", "kvm-not-available"];
-        ids.iter().flat_map(|id| advice(id, &overheads.evidence())).map(|advice| advice.finding).collect()
+        let ids = [
+            "tcg-despite-kvm",
+            "kvm-emulates-kernels",
+            "kvm-not-available",
+        ];
+        ids.iter()
+            .flat_map(|id| advice(id, &overheads.evidence()))
+            .map(|advice| advice.finding)
+            .collect()
     }
 
     #[test]
@@ -100,9 +143,13 @@ mod tests {
         let at_speed = of(KvmClass::Hardware, 33.0);
         assert_eq!(
             at_speed,
-            ["tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."]
+            [
+                "tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."
+            ]
         );
-        assert!(of(KvmClass::EmulatesKernels, 33.0)[0].contains("Linux guests therefore run under tcg"));
+        assert!(
+            of(KvmClass::EmulatesKernels, 33.0)[0].contains("Linux guests therefore run under tcg")
+        );
         assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
     }
 

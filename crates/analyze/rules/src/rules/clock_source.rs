@@ -37,7 +37,9 @@ pub(super) const PM_TIMER_CLOCK: Rule = Rule {
     id: "pm-timer-clock",
     finds: "reads of the ACPI PM timer",
     remedies: &[
-        kvm_clock("echo acpi_pm > /sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        kvm_clock(
+            "echo acpi_pm > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        ),
         INVARIANT_TSC,
     ],
     source: SOURCE,
@@ -66,14 +68,23 @@ pub(super) const HPET_CLOCK: Rule = Rule {
 };
 
 fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<Finding> {
-    let Some(exits) = evidence.exits else { return Vec::new() };
+    let Some(exits) = evidence.exits else {
+        return Vec::new();
+    };
     let reads = exits.reads(register);
     let finding = Finding {
-        text: format!("The guest reads the {name} {} times: each is an exit to QEMU, under the BQL.", count(reads)),
+        text: format!(
+            "The guest reads the {name} {} times: each is an exit to QEMU, under the BQL.",
+            count(reads)
+        ),
         gain: exits.share(reads),
         ..Finding::default()
     };
-    if exits.many(reads) && !exits.are_cheap(reads) { vec![finding] } else { Vec::new() }
+    if exits.many(reads) && !exits.are_cheap(reads) {
+        vec![finding]
+    } else {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]
@@ -89,9 +100,18 @@ mod tests {
     fn clocks_of_qemu_fire_when_they_are_read_often() {
         assert!(fires("pm-timer-clock", &[(PmTimer, [600, 0, 0])]));
         assert!(fires("hpet-clock", &[(HpetCounter, [600, 0, 0])]));
-        assert!(!fires("pm-timer-clock", &[(PmTimer, [20, 0, 0])]), "at boot");
-        assert!(!fires("pm-timer-clock", &[(PmTimer, [0, 600, 600])]), "writes");
-        assert!(!fires("hpet-clock", &[(PmTimer, [600, 0, 0])]), "the other one");
+        assert!(
+            !fires("pm-timer-clock", &[(PmTimer, [20, 0, 0])]),
+            "at boot"
+        );
+        assert!(
+            !fires("pm-timer-clock", &[(PmTimer, [0, 600, 600])]),
+            "writes"
+        );
+        assert!(
+            !fires("hpet-clock", &[(PmTimer, [600, 0, 0])]),
+            "the other one"
+        );
     }
 
     #[test]
@@ -99,9 +119,23 @@ mod tests {
         let of = |mean_ns| {
             let (registers, counters) = ([(HpetCounter, [600, 0, 0])], BTreeMap::new());
             let (tick, apic) = (None, ApicFeatures::default());
-            let exits =
-                Exits { seconds: 5.0, vcpus: 1, mean_ns, registers: &registers, tick, counters: &counters, apic };
-            advice("hpet-clock", &Evidence { exits: Some(&exits), ..Evidence::default() }).len()
+            let exits = Exits {
+                seconds: 5.0,
+                vcpus: 1,
+                mean_ns,
+                registers: &registers,
+                tick,
+                counters: &counters,
+                apic,
+            };
+            advice(
+                "hpet-clock",
+                &Evidence {
+                    exits: Some(&exits),
+                    ..Evidence::default()
+                },
+            )
+            .len()
         };
         assert_eq!((of(12_000.0), of(100_000.0)), (0, 1), "0.14 % and 1.2 %");
     }

@@ -24,12 +24,20 @@ const VIRTIO_CONSOLE: Remedy<&str> = Remedy {
 pub(super) const UART_POLLING: Rule = Rule {
     id: "uart-polling",
     finds: "the UART's line status read at least half as often as a byte is written",
-    remedies: &[VIRTIO_CONSOLE, instruction("Or write without asking: QEMU's UART is always ready", "")],
+    remedies: &[
+        VIRTIO_CONSOLE,
+        instruction("Or write without asking: QEMU's UART is always ready", ""),
+    ],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): one of the changes that took getpid from \
              13,000 to 200 ns",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else { return Vec::new() };
-        let (polls, bytes) = (exits.reads(Register::UartStatus), exits.writes(Register::UartData));
+        let Some(exits) = evidence.exits else {
+            return Vec::new();
+        };
+        let (polls, bytes) = (
+            exits.reads(Register::UartStatus),
+            exits.writes(Register::UartData),
+        );
         let finding = Finding {
             text: format!(
                 "The guest asks {} times whether the UART is ready, to write {} bytes: each is an exit.",
@@ -39,7 +47,11 @@ pub(super) const UART_POLLING: Rule = Rule {
             gain: exits.share(polls),
             ..Finding::default()
         };
-        if exits.many(polls) && polls * 2 >= bytes && bytes > 0 { vec![finding] } else { Vec::new() }
+        if exits.many(polls) && polls * 2 >= bytes && bytes > 0 {
+            vec![finding]
+        } else {
+            Vec::new()
+        }
     },
 };
 
@@ -61,7 +73,9 @@ pub(super) const SERIAL_OUTPUT: Rule = Rule {
     ],
     source: "Firecracker, SPECIFICATION.md: boots in 125 ms with the serial console off",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else { return Vec::new() };
+        let Some(exits) = evidence.exits else {
+            return Vec::new();
+        };
         let bytes = exits.writes(Register::UartData);
         let rate = exits.per_s(bytes);
         let finding = Finding {
@@ -69,7 +83,11 @@ pub(super) const SERIAL_OUTPUT: Rule = Rule {
             gain: exits.share(bytes),
             ..Finding::default()
         };
-        if exits.many(bytes) && rate >= MIN_BYTES_PER_S { vec![finding] } else { Vec::new() }
+        if exits.many(bytes) && rate >= MIN_BYTES_PER_S {
+            vec![finding]
+        } else {
+            Vec::new()
+        }
     },
 };
 
@@ -92,7 +110,9 @@ pub(super) const VGA_CURSOR: Rule = Rule {
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): four writes a character, 320 exits for a \
              line of 80",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else { return Vec::new() };
+        let Some(exits) = evidence.exits else {
+            return Vec::new();
+        };
         let writes = exits.writes(Register::VgaCursor);
         let finding = Finding {
             text: format!(
@@ -102,7 +122,11 @@ pub(super) const VGA_CURSOR: Rule = Rule {
             gain: exits.share(writes),
             ..Finding::default()
         };
-        if exits.many(writes) && !exits.are_cheap(writes) { vec![finding] } else { Vec::new() }
+        if exits.many(writes) && !exits.are_cheap(writes) {
+            vec![finding]
+        } else {
+            Vec::new()
+        }
     },
 };
 
@@ -113,9 +137,21 @@ mod tests {
 
     #[test]
     fn polling_a_uart_fires_where_bytes_are_written_too() {
-        assert!(fires("uart-polling", &[(UartStatus, [600, 0, 0]), (UartData, [0, 600, 600])]));
-        assert!(!fires("uart-polling", &[(UartStatus, [600, 0, 0])]), "a status without output");
-        assert!(!fires("uart-polling", &[(UartStatus, [40, 0, 0]), (UartData, [0, 40, 40])]), "a few bytes");
+        assert!(fires(
+            "uart-polling",
+            &[(UartStatus, [600, 0, 0]), (UartData, [0, 600, 600])]
+        ));
+        assert!(
+            !fires("uart-polling", &[(UartStatus, [600, 0, 0])]),
+            "a status without output"
+        );
+        assert!(
+            !fires(
+                "uart-polling",
+                &[(UartStatus, [40, 0, 0]), (UartData, [0, 40, 40])]
+            ),
+            "a few bytes"
+        );
     }
 
     #[test]

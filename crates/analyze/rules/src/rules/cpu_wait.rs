@@ -20,13 +20,17 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
                     title(column)
                 ),
                 gain: wait,
-                values: evidence
-                    .facts
-                    .map_or_else(Vec::new, |facts| vec![("PID", facts.pid.to_string()), ("VM", facts.argument())]),
+                values: evidence.facts.map_or_else(Vec::new, |facts| {
+                    vec![("PID", facts.pid.to_string()), ("VM", facts.argument())]
+                }),
                 ..Finding::default()
             })
         };
-        evidence.main_column().and_then(finding).into_iter().collect()
+        evidence
+            .main_column()
+            .and_then(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -58,10 +62,16 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
     source: "Linux kernel documentation, CPU Idle Time Management",
     evaluate: |evidence| {
         let finding = |column: &LayerColumn| {
-            let wait = part(column, |row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp))?;
+            let wait = part(column, |row| {
+                matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp)
+            })?;
             let in_guest = part(column, |row| row.state == State::GuestCpuWakeUp);
             let in_guest = in_guest.map_or(String::new(), |guest| {
-                format!(": {:.0} % on the host, {:.0} % in the guest", (wait - guest) * 100.0, guest * 100.0)
+                format!(
+                    ": {:.0} % on the host, {:.0} % in the guest",
+                    (wait - guest) * 100.0,
+                    guest * 100.0
+                )
             });
             Some(Finding {
                 text: format!(
@@ -74,13 +84,19 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
                 ..Finding::default()
             })
         };
-        evidence.main_column().and_then(finding).into_iter().collect()
+        evidence
+            .main_column()
+            .and_then(finding)
+            .into_iter()
+            .collect()
     },
 };
 
 /// Whether a guest's kernel may poll while idle: each vCPU then takes a whole host CPU, and QEMU's other threads need one.
 fn may_poll(evidence: &Evidence<'_>, column: &LayerColumn) -> bool {
-    let (Some(plan), Some(host)) = (evidence.plan, evidence.host) else { return false };
+    let (Some(plan), Some(host)) = (evidence.plan, evidence.host) else {
+        return false;
+    };
     let is_kvm = column.machine.accelerator() == Some(Accelerator::Kvm);
     is_kvm && column.machine.has_kernel() && host.cpu.online > plan.guest.cpus.saturating_add(1)
 }
@@ -94,12 +110,23 @@ mod tests {
     #[test]
     fn waits_for_host_cpus_are_found_from_a_twentieth_on() {
         let of = |ns| {
-            let columns = [column(&[(Layer::Qemu, State::Runnable, ns), (Layer::Device, State::Running, 100e3 - ns)])];
-            findings("qemu-run-queue-wait", &Evidence { columns: &columns, ..Evidence::default() })
+            let columns = [column(&[
+                (Layer::Qemu, State::Runnable, ns),
+                (Layer::Device, State::Running, 100e3 - ns),
+            ])];
+            findings(
+                "qemu-run-queue-wait",
+                &Evidence {
+                    columns: &columns,
+                    ..Evidence::default()
+                },
+            )
         };
         assert_eq!(
             of(12e3),
-            ["12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."]
+            [
+                "12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
+            ]
         );
         assert_eq!(of(4e3), [""; 0]);
     }
@@ -108,21 +135,48 @@ mod tests {
     fn the_threads_of_a_domain_are_pinned_by_libvirt() {
         let columns = [column(&[(Layer::Qemu, State::Runnable, 100e3)])];
         let line = |managed: Option<Manager>| {
-            let managed = managed.map(|manager| Managed { manager, id: "1".to_owned() });
-            let facts = VmFacts { managed, name: Some("web01".to_owned()), ..VmFacts::unknown(7) };
-            let evidence = Evidence { columns: &columns, facts: Some(&facts), ..Evidence::default() };
-            advice("qemu-run-queue-wait", &evidence)[0].remedies[0].line.clone()
+            let managed = managed.map(|manager| Managed {
+                manager,
+                id: "1".to_owned(),
+            });
+            let facts = VmFacts {
+                managed,
+                name: Some("web01".to_owned()),
+                ..VmFacts::unknown(7)
+            };
+            let evidence = Evidence {
+                columns: &columns,
+                facts: Some(&facts),
+                ..Evidence::default()
+            };
+            advice("qemu-run-queue-wait", &evidence)[0].remedies[0]
+                .line
+                .clone()
         };
         assert_eq!(line(None), "sudo taskset -apc CPUS 7");
-        assert!(line(Some(Manager::Libvirt)).contains("# libvirt: virsh vcpupin web01 VCPU CPUS --live"));
+        assert!(
+            line(Some(Manager::Libvirt))
+                .contains("# libvirt: virsh vcpupin web01 VCPU CPUS --live")
+        );
     }
 
     #[test]
     fn wake_ups_are_split_between_host_and_guest() {
         let of = |host, guest| {
-            let rows = [(Layer::Qemu, State::CpuWakeUp, host), (Layer::GuestKernel, State::GuestCpuWakeUp, guest)];
-            let columns = [column(&[&rows[..], &[(Layer::Device, State::Waiting, 80e3)]].concat())];
-            findings("idle-wake-up", &Evidence { columns: &columns, ..Evidence::default() })
+            let rows = [
+                (Layer::Qemu, State::CpuWakeUp, host),
+                (Layer::GuestKernel, State::GuestCpuWakeUp, guest),
+            ];
+            let columns = [column(
+                &[&rows[..], &[(Layer::Device, State::Waiting, 80e3)]].concat(),
+            )];
+            findings(
+                "idle-wake-up",
+                &Evidence {
+                    columns: &columns,
+                    ..Evidence::default()
+                },
+            )
         };
         assert_eq!(
             of(15e3, 5e3),
@@ -143,15 +197,31 @@ mod tests {
             host.cpu.online = online;
             let mut plan = Plan::new("layers", 6, vec![machine], Vec::new());
             plan.guest.cpus = cpus;
-            let evidence = Evidence { plan: Some(&plan), host: Some(&host), columns: &columns, ..Evidence::default() };
+            let evidence = Evidence {
+                plan: Some(&plan),
+                host: Some(&host),
+                columns: &columns,
+                ..Evidence::default()
+            };
             let advice = advice("idle-wake-up", &evidence);
-            advice[0].remedies.iter().map(|remedy| remedy.line.clone()).collect::<Vec<_>>()
+            advice[0]
+                .remedies
+                .iter()
+                .map(|remedy| remedy.line.clone())
+                .collect::<Vec<_>>()
         };
         let host_alone = ["sudo cpupower idle-set -D 10"];
-        assert_eq!(lines(Machine::KVM, 4, 1), ["sudo cpupower idle-set -D 10", "idle=poll"]);
+        assert_eq!(
+            lines(Machine::KVM, 4, 1),
+            ["sudo cpupower idle-set -D 10", "idle=poll"]
+        );
         assert_eq!(lines(Machine::KVM, 2, 1), host_alone);
         assert_eq!(lines(Machine::KVM, 4, 3), host_alone);
         assert_eq!(lines(Machine::TCG, 64, 1), host_alone);
-        assert_eq!(lines(Machine::MICRO_KVM, 64, 1), host_alone, "it has no kernel");
+        assert_eq!(
+            lines(Machine::MICRO_KVM, 64, 1),
+            host_alone,
+            "it has no kernel"
+        );
     }
 }

@@ -19,14 +19,25 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
     }],
     source: "Linux kernel documentation, CPU Performance Scaling",
     evaluate: |evidence| {
-        let asked = evidence.overhead.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
-        let governor = evidence.host.filter(|_| asked).and_then(|host| host.cpu.governor.as_deref());
+        let asked =
+            evidence.overhead.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
+        let governor = evidence
+            .host
+            .filter(|_| asked)
+            .and_then(|host| host.cpu.governor.as_deref());
         let finding = |governor: &str| Finding {
-            text: format!("The host CPUs' frequency followed the load (governor '{}').", governor.escape_default()),
+            text: format!(
+                "The host CPUs' frequency followed the load (governor '{}').",
+                governor.escape_default()
+            ),
             values: vec![("GOVERNOR", governor.escape_default().to_string())],
             ..Finding::default()
         };
-        governor.filter(|governor| *governor != "performance").map(finding).into_iter().collect()
+        governor
+            .filter(|governor| *governor != "performance")
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -44,8 +55,14 @@ mod tests {
     #[test]
     fn a_governor_that_follows_the_load_is_undone_to_what_it_was() {
         let found = of(Some("powersave"));
-        assert!(found[0].finding.contains("(governor 'powersave')"), "{found:?}");
-        assert_eq!(found[0].remedies[0].undo, "sudo cpupower frequency-set -g powersave");
+        assert!(
+            found[0].finding.contains("(governor 'powersave')"),
+            "{found:?}"
+        );
+        assert_eq!(
+            found[0].remedies[0].undo,
+            "sudo cpupower frequency-set -g powersave"
+        );
     }
 
     #[test]

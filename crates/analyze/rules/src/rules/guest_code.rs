@@ -18,7 +18,13 @@ pub(super) const DIVISION: Rule = Rule {
     )],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): two divisions, some 100 cycles, became one \
              multiplication of some 6",
-    evaluate: |evidence| samples_at(evidence, CodePattern::Division, "behind a division by 64 bits"),
+    evaluate: |evidence| {
+        samples_at(
+            evidence,
+            CodePattern::Division,
+            "behind a division by 64 bits",
+        )
+    },
 };
 
 pub(super) const LOCK_SAVES_INTERRUPTS: Rule = Rule {
@@ -40,7 +46,10 @@ pub(super) const SMALL_COPIES: Rule = Rule {
     id: "small-copies",
     finds: "vCPUs in a function that copies one word and calls nothing, where that is called twice in a row, or between such \
             calls",
-    remedies: &[instruction("Copy all of it in one call: the call and its check are then made once", "")],
+    remedies: &[instruction(
+        "Copy all of it in one call: the call and its check are then made once",
+        "",
+    )],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): 16 bytes in one copy halved the overhead of \
              two",
     evaluate: |evidence| {
@@ -50,11 +59,12 @@ pub(super) const SMALL_COPIES: Rule = Rule {
 };
 
 fn samples_at(evidence: &Evidence<'_>, pattern: CodePattern, place: &str) -> Vec<Finding> {
-    let Some(code) = evidence.code else { return Vec::new() };
-    let at = code
-        .patterns
-        .iter()
-        .filter(|(of, share, _)| *of == pattern && share.samples >= MIN_SAMPLES && share.share >= MIN_SHARE);
+    let Some(code) = evidence.code else {
+        return Vec::new();
+    };
+    let at = code.patterns.iter().filter(|(of, share, _)| {
+        *of == pattern && share.samples >= MIN_SAMPLES && share.share >= MIN_SHARE
+    });
     let finding = |share: f64, address: u64| Finding {
         text: format!(
             "{:.1} % of {} samples found the guest's vCPUs {place}, most at {address:#x}.",
@@ -64,7 +74,8 @@ fn samples_at(evidence: &Evidence<'_>, pattern: CodePattern, place: &str) -> Vec
         gain: share,
         ..Finding::default()
     };
-    at.map(|(_, share, address)| finding(share.share, *address)).collect()
+    at.map(|(_, share, address)| finding(share.share, *address))
+        .collect()
 }
 
 #[cfg(test)]
@@ -77,19 +88,58 @@ mod tests {
     #[test]
     fn each_pattern_fires_on_its_samples_from_five_and_a_hundredth_on() {
         let of = |pattern, id, samples: u64, all: u64| {
-            let share = SampleShare { samples, share: samples as f64 / all as f64, ..SampleShare::default() };
-            let code = GuestCodeSamples { samples: all, patterns: vec![(pattern, share, 0x100048)] };
-            findings(id, &Evidence { code: Some(&code), ..Evidence::default() })
+            let share = SampleShare {
+                samples,
+                share: samples as f64 / all as f64,
+                ..SampleShare::default()
+            };
+            let code = GuestCodeSamples {
+                samples: all,
+                patterns: vec![(pattern, share, 0x100048)],
+            };
+            findings(
+                id,
+                &Evidence {
+                    code: Some(&code),
+                    ..Evidence::default()
+                },
+            )
         };
         let division = of(CodePattern::Division, "division", 10, 20);
         assert_eq!(
             division,
-            ["50.0 % of 20 samples found the guest's vCPUs behind a division by 64 bits, most at 0x100048."]
+            [
+                "50.0 % of 20 samples found the guest's vCPUs behind a division by 64 bits, most at 0x100048."
+            ]
         );
-        assert_eq!(of(CodePattern::LockSavesInterrupts, "lock-saves-interrupts", 10, 20).len(), 1);
-        assert_eq!(of(CodePattern::SmallCopies, "small-copies", 10, 20).len(), 1);
-        assert_eq!(of(CodePattern::Division, "small-copies", 10, 20), [""; 0], "another pattern");
-        assert_eq!(of(CodePattern::Division, "division", 4, 20), [""; 0], "too few");
-        assert_eq!(of(CodePattern::Division, "division", 10, 2000), [""; 0], "half a percent");
+        assert_eq!(
+            of(
+                CodePattern::LockSavesInterrupts,
+                "lock-saves-interrupts",
+                10,
+                20
+            )
+            .len(),
+            1
+        );
+        assert_eq!(
+            of(CodePattern::SmallCopies, "small-copies", 10, 20).len(),
+            1
+        );
+        assert_eq!(
+            of(CodePattern::Division, "small-copies", 10, 20),
+            [""; 0],
+            "another pattern"
+        );
+        assert_eq!(
+            of(CodePattern::Division, "division", 4, 20),
+            [""; 0],
+            "too few"
+        );
+        assert_eq!(
+            of(CodePattern::Division, "division", 10, 2000),
+            [""; 0],
+            "half a percent"
+        );
     }
 }

@@ -20,20 +20,42 @@ pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
     remedies: &[HOST_KERNEL],
     source: "",
     evaluate: |evidence| {
-        let (Some(plan), Some(host), Some(overhead)) = (evidence.plan, evidence.host, evidence.overhead) else {
+        let (Some(plan), Some(host), Some(overhead)) =
+            (evidence.plan, evidence.host, evidence.overhead)
+        else {
             return Vec::new();
         };
-        let release = |machine| Some(&overhead.kernels.iter().find(|(of, _)| *of == machine)?.1.release);
+        let release = |machine| {
+            Some(
+                &overhead
+                    .kernels
+                    .iter()
+                    .find(|(of, _)| *of == machine)?
+                    .1
+                    .release,
+            )
+        };
         let native = release(Machine::NATIVE).unwrap_or(&host.kernel);
         let differs = |machine| release(machine).is_some_and(|guest| guest != native);
-        let applies = plan.workloads.iter().any(|w| w.name == WorkloadName::Syscalls) && evidence.guests().any(differs);
-        let own = host.kernels.iter().find(|k| k.release == host.kernel && k.source == SourceOfKernel::Running);
+        let applies = plan
+            .workloads
+            .iter()
+            .any(|w| w.name == WorkloadName::Syscalls)
+            && evidence.guests().any(differs);
+        let own = host
+            .kernels
+            .iter()
+            .find(|k| k.release == host.kernel && k.source == SourceOfKernel::Running);
         let finding = |image: String| Finding {
-            text: "Host and guest ran different kernels, and the host's own kernel is available.".to_owned(),
+            text: "Host and guest ran different kernels, and the host's own kernel is available."
+                .to_owned(),
             values: vec![("IMAGE", image)],
             ..Finding::default()
         };
-        own.filter(|_| applies).map(|own| finding(own.image.display().to_string())).into_iter().collect()
+        own.filter(|_| applies)
+            .map(|own| finding(own.image.display().to_string()))
+            .into_iter()
+            .collect()
     },
 };
 
@@ -43,17 +65,26 @@ mod tests {
     use vmtax_model::{KernelFacts, Machine, Metric, SourceOfKernel};
 
     fn with_kernel(release: &str, source: SourceOfKernel) -> Vec<vmtax_model::Advice> {
-        let mut overheads = Overheads::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]).kernels("6.1", "6.12");
+        let mut overheads =
+            Overheads::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]).kernels("6.1", "6.12");
         let image = format!("/boot/vmlinuz-{release}").into();
         overheads.host.kernel = "6.1".into();
-        overheads.host.kernels = vec![KernelFacts { image, modules: None, release: release.into(), source }];
+        overheads.host.kernels = vec![KernelFacts {
+            image,
+            modules: None,
+            release: release.into(),
+            source,
+        }];
         advice("other-guest-kernel", &overheads.evidence())
     }
 
     #[test]
     fn the_hosts_own_kernel_is_the_remedy() {
         let found = with_kernel("6.1", SourceOfKernel::Running);
-        assert_eq!((&*found[0].remedies[0].setting, &*found[0].remedies[0].value), ("kernel", "/boot/vmlinuz-6.1"));
+        assert_eq!(
+            (&*found[0].remedies[0].setting, &*found[0].remedies[0].value),
+            ("kernel", "/boot/vmlinuz-6.1")
+        );
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A KVM that polls for halted vCPUs, in vain.
 
 use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue};
+use vmtax_model::{
+    ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue,
+};
 
 /// The part of the vCPUs' time that polling in vain may take.
 const MAX_SHARE: f64 = 0.05;
@@ -33,8 +35,13 @@ pub(super) const HALT_POLLING: Rule = Rule {
     ],
     source: "Linux kernel documentation, The KVM halt polling system",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else { return Vec::new() };
-        let (vain, useful) = (exits.counter("halt_poll_fail_ns"), exits.counter("halt_poll_success_ns"));
+        let Some(exits) = evidence.exits else {
+            return Vec::new();
+        };
+        let (vain, useful) = (
+            exits.counter("halt_poll_fail_ns"),
+            exits.counter("halt_poll_success_ns"),
+        );
         let share = exits.part(vain);
         let finding = Finding {
             text: format!(
@@ -50,13 +57,19 @@ pub(super) const HALT_POLLING: Rule = Rule {
                 metric: Some(LiveMetric::Requests),
                 disk: None,
                 settings: vec![SettingValue {
-                    setting: LiveSetting::HostFile { path: "/sys/module/kvm/parameters/halt_poll_ns".into() },
+                    setting: LiveSetting::HostFile {
+                        path: "/sys/module/kvm/parameters/halt_poll_ns".into(),
+                    },
                     value: "0".to_owned(),
                 }],
             }),
             ..Finding::default()
         };
-        if share >= MAX_SHARE && vain > useful { vec![finding] } else { Vec::new() }
+        if share >= MAX_SHARE && vain > useful {
+            vec![finding]
+        } else {
+            Vec::new()
+        }
     },
 };
 
@@ -69,16 +82,36 @@ mod tests {
     #[test]
     fn polling_fires_where_it_is_long_and_in_vain() {
         let of = |vain, useful| {
-            let counters = [("halt_poll_fail_ns", vain), ("halt_poll_success_ns", useful)];
+            let counters = [
+                ("halt_poll_fail_ns", vain),
+                ("halt_poll_success_ns", useful),
+            ];
             let counters = counters.map(|(name, ns)| (name.to_owned(), ns)).into();
             let apic = ApicFeatures::default();
-            let exits =
-                Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers: &[], tick: None, counters: &counters, apic };
-            findings("halt-polling", &Evidence { exits: Some(&exits), ..Evidence::default() })
+            let exits = Exits {
+                seconds: 5.0,
+                vcpus: 2,
+                mean_ns: 0.0,
+                registers: &[],
+                tick: None,
+                counters: &counters,
+                apic,
+            };
+            findings(
+                "halt-polling",
+                &Evidence {
+                    exits: Some(&exits),
+                    ..Evidence::default()
+                },
+            )
         };
         let text = "KVM polled 2000.0 ms in vain for halted vCPUs (20 % of their time), 1.0 ms with success.";
         assert_eq!(of(2_000_000_000, 1_000_000), [text]);
-        assert_eq!(of(2_000_000_000, 3_000_000_000), [""; 0], "polling that helps");
+        assert_eq!(
+            of(2_000_000_000, 3_000_000_000),
+            [""; 0],
+            "polling that helps"
+        );
         assert_eq!(of(100_000_000, 0), [""; 0], "a hundredth of the time");
     }
 }

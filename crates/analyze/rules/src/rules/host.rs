@@ -19,12 +19,19 @@ macro_rules! host {
 
 /// What checks of the host say of a problem.
 pub(super) fn problem(evidence: &Evidence<'_>, problem: HostProblem) -> Vec<Finding> {
-    let checks = evidence.checks.iter().filter(|check| check.problem == Some(problem));
-    checks.map(|check| Finding::new(format!("{}: {}.", check.subject, check.found))).collect()
+    let checks = evidence
+        .checks
+        .iter()
+        .filter(|check| check.problem == Some(problem));
+    checks
+        .map(|check| Finding::new(format!("{}: {}.", check.subject, check.found)))
+        .collect()
 }
 
-const DISTRIBUTION_KERNEL: Remedy<&str> =
-    instruction("Boot a distribution's kernel", "sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic");
+const DISTRIBUTION_KERNEL: Remedy<&str> = instruction(
+    "Boot a distribution's kernel",
+    "sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic",
+);
 /// What gives a user a control group with a memory limit.
 pub(super) const OWN_CGROUP: Remedy<&str> = instruction(
     "Run vmtax as root, or in a delegated control group",
@@ -34,7 +41,8 @@ const KVM_DOCS: &str = "Linux kernel documentation, Nested VMX";
 const TRACE_DOCS: &str = "Linux kernel documentation, ftrace - Function Tracer";
 const LOCKDOWN_DOCS: &str = "kernel_lockdown(7)";
 const CGROUP_DOCS: &str = "Linux kernel documentation, Control Group v2";
-const TSC_DOCS: &str = "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures";
+const TSC_DOCS: &str =
+    "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures";
 const PAGES_DOCS: &str = "Linux kernel documentation, Transparent Hugepage Support";
 const PERF_DOCS: &str = "Linux kernel documentation, Perf events and tool security";
 
@@ -44,7 +52,10 @@ pub(super) const HOST: &[Rule] = &[
         VirtualizationOff,
         "a CPU that offers neither VT-x nor AMD-V, on bare metal",
         KVM_DOCS,
-        [instruction("Switch on VT-x or AMD-V (SVM) in the firmware setup", "sudo systemctl reboot --firmware-setup")]
+        [instruction(
+            "Switch on VT-x or AMD-V (SVM) in the firmware setup",
+            "sudo systemctl reboot --firmware-setup"
+        )]
     ),
     host!(
         NoNestedVirtualization,
@@ -59,13 +70,21 @@ pub(super) const HOST: &[Rule] = &[
         OneCpu,
         "one CPU for guest, QEMU and host together",
         "",
-        [instruction("Give this machine, or this process, a second CPU", "taskset -c 0,1 vmtax")]
+        [instruction(
+            "Give this machine, or this process, a second CPU",
+            "taskset -c 0,1 vmtax"
+        )]
     ),
     host!(
         SmtOn,
         "SMT: a figure depends on what the sibling thread does",
         "",
-        [file_setting!("Switch SMT off for the measurement", "/sys/devices/system/cpu/smt/control", "off", "on")]
+        [file_setting!(
+            "Switch SMT off for the measurement",
+            "/sys/devices/system/cpu/smt/control",
+            "off",
+            "on"
+        )]
     ),
     host!(
         StolenCpuTime,
@@ -109,7 +128,10 @@ pub(super) const HOST: &[Rule] = &[
         TscNotExposed,
         "a host that is a guest without an invariant TSC",
         TSC_DOCS,
-        [instruction("Expose it in the host of this machine", "-cpu host,+invtsc # QEMU")]
+        [instruction(
+            "Expose it in the host of this machine",
+            "-cpu host,+invtsc # QEMU"
+        )]
     ),
     host!(
         KvmBroken,
@@ -124,7 +146,10 @@ pub(super) const HOST: &[Rule] = &[
         KvmNotPermitted,
         "a /dev/kvm that this user may not open",
         "",
-        [instruction("Join its group, then log in again", "sudo usermod -aG kvm $USER")]
+        [instruction(
+            "Join its group, then log in again",
+            "sudo usermod -aG kvm $USER"
+        )]
     ),
     // Only a group of its own can be joined: joining root's would give far more than KVM.
     host!(
@@ -152,7 +177,10 @@ pub(super) const HOST: &[Rule] = &[
         LittleMemory,
         "less than 2 GiB of memory available",
         "",
-        [instruction("End other programs, or give guests less; this shows who has it", "ps aux --sort=-rss | head")]
+        [instruction(
+            "End other programs, or give guests less; this shows who has it",
+            "ps aux --sort=-rss | head"
+        )]
     ),
     host!(
         TransparentHugePagesOff,
@@ -169,21 +197,42 @@ pub(super) const HOST: &[Rule] = &[
         NoHugePages,
         "a kernel without transparent huge pages, and none reserved",
         PAGES_DOCS,
-        [file_setting!("Reserve some", "/proc/sys/vm/nr_hugepages", "512", "0")]
+        [file_setting!(
+            "Reserve some",
+            "/proc/sys/vm/nr_hugepages",
+            "512",
+            "0"
+        )]
     ),
     host!(
         QemuIncomplete,
         "a QEMU without a part that guests or comparisons need",
         "",
-        [instruction("Install the distribution's, which has them all", "sudo apt-get install qemu-system-x86")]
+        [instruction(
+            "Install the distribution's, which has them all",
+            "sudo apt-get install qemu-system-x86"
+        )]
     ),
-    host!(NoGuestKernel, "no kernel that a guest can boot", "", [instruction("Fetch one", "vmtax get kernel")]),
-    host!(KernelFeatureMissing, "a kernel built without tracefs, uprobes or perf_event", "", [DISTRIBUTION_KERNEL]),
+    host!(
+        NoGuestKernel,
+        "no kernel that a guest can boot",
+        "",
+        [instruction("Fetch one", "vmtax get kernel")]
+    ),
+    host!(
+        KernelFeatureMissing,
+        "a kernel built without tracefs, uprobes or perf_event",
+        "",
+        [DISTRIBUTION_KERNEL]
+    ),
     host!(
         TracefsNotMounted,
         "a tracefs that is not mounted",
         TRACE_DOCS,
-        [instruction("Mount it", "sudo mount -t tracefs tracefs /sys/kernel/tracing")]
+        [instruction(
+            "Mount it",
+            "sudo mount -t tracefs tracefs /sys/kernel/tracing"
+        )]
     ),
     host!(
         TracingNeedsRoot,
@@ -195,7 +244,10 @@ pub(super) const HOST: &[Rule] = &[
         KernelLockedDown,
         "a kernel whose lockdown closes tracing to everybody",
         LOCKDOWN_DOCS,
-        [instruction("Boot without it, where that is allowed", "lockdown=integrity # kernel command line")]
+        [instruction(
+            "Boot without it, where that is allowed",
+            "lockdown=integrity # kernel command line"
+        )]
     ),
     host!(
         PerfEventParanoid,
@@ -212,13 +264,19 @@ pub(super) const HOST: &[Rule] = &[
         NoVirtualPmu,
         "no hardware counters",
         "",
-        [instruction("Give this machine a virtual PMU in its host", "-cpu host,pmu=on # QEMU")]
+        [instruction(
+            "Give this machine a virtual PMU in its host",
+            "-cpu host,pmu=on # QEMU"
+        )]
     ),
     host!(
         NoCgroup,
         "no control group hierarchy",
         CGROUP_DOCS,
-        [instruction("Mount it", "sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup")]
+        [instruction(
+            "Mount it",
+            "sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+        )]
     ),
     host!(
         NoMemoryController,
@@ -235,19 +293,35 @@ pub(super) const HOST: &[Rule] = &[
             undo: "take cgroup_enable=memory from GRUB_CMDLINE_LINUX",
         }]
     ),
-    host!(NoCgroupRights, "control groups in which this user may make none", CGROUP_DOCS, [OWN_CGROUP]),
-    host!(NoMkfs, "no mkfs.ext4", "", [instruction("Install it", "sudo apt-get install e2fsprogs")]),
+    host!(
+        NoCgroupRights,
+        "control groups in which this user may make none",
+        CGROUP_DOCS,
+        [OWN_CGROUP]
+    ),
+    host!(
+        NoMkfs,
+        "no mkfs.ext4",
+        "",
+        [instruction("Install it", "sudo apt-get install e2fsprogs")]
+    ),
     host!(
         NoVirtiofsd,
         "no virtiofsd",
         "",
-        [instruction("Install it", "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it")]
+        [instruction(
+            "Install it",
+            "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it"
+        )]
     ),
     host!(
         NoNfsServer,
         "no NFS-Ganesha",
         "",
-        [instruction("Install it", "sudo apt-get install nfs-ganesha nfs-ganesha-vfs")]
+        [instruction(
+            "Install it",
+            "sudo apt-get install nfs-ganesha nfs-ganesha-vfs"
+        )]
     ),
 ];
 
@@ -273,11 +347,28 @@ mod tests {
                 remedies: Vec::new(),
             };
             let host = Some(&host);
-            let advice = evaluate(&Evidence { host, checks: from_ref(&check), ..Evidence::default() });
-            assert_eq!(advice.iter().map(|a| &*a.rule).collect::<Vec<_>>(), [problem.into_str()]);
+            let advice = evaluate(&Evidence {
+                host,
+                checks: from_ref(&check),
+                ..Evidence::default()
+            });
+            assert_eq!(
+                advice.iter().map(|a| &*a.rule).collect::<Vec<_>>(),
+                [problem.into_str()]
+            );
             assert!(!advice[0].remedies.is_empty(), "{advice:?}");
-            let fine = Check { problem: None, ..check };
-            assert_eq!(evaluate(&Evidence { host, checks: &[fine], ..Evidence::default() }), []);
+            let fine = Check {
+                problem: None,
+                ..check
+            };
+            assert_eq!(
+                evaluate(&Evidence {
+                    host,
+                    checks: &[fine],
+                    ..Evidence::default()
+                }),
+                []
+            );
         }
     }
 }

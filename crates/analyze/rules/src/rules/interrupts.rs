@@ -15,12 +15,17 @@ pub(super) const FAST_TICK: Rule = Rule {
     finds: "an interrupt 500 to 2500 times a second, as regularly as a timer's (intervals within a quarter of the one before)",
     remedies: &[Remedy {
         cost: Some(ChangeCost::GuestReboot),
-        ..instruction("Let the guest tick less often: HZ=100 or 250, and NO_HZ, for a Linux guest", "")
+        ..instruction(
+            "Let the guest tick less often: HZ=100 or 250, and NO_HZ, for a Linux guest",
+            "",
+        )
     }],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): from 1000 to 100 Hz",
     evaluate: |evidence| {
         let tick = evidence.exits.and_then(|exits| Some((exits, exits.tick?)));
-        let fast = tick.filter(|(_, (count, hz))| *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz));
+        let fast = tick.filter(|(_, (count, hz))| {
+            *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz)
+        });
         let finding = |(exits, (count, hz)): (&Exits<'_>, (u64, f64))| Finding {
             text: format!(
                 "A periodic interrupt, probably the guest's timer, comes {hz:.0} times a second (by {} intervals).",
@@ -62,13 +67,22 @@ pub(super) const EOI: Rule = Rule {
     ],
     source: "Linux kernel commit ae7a2a3fb6f8: fewer exits of an interrupt, by as much as half",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else { return Vec::new() };
-        let (by_memory, by_msr) = (exits.writes(Register::Eoi), exits.writes(Register::EoiByMsr));
+        let Some(exits) = evidence.exits else {
+            return Vec::new();
+        };
+        let (by_memory, by_msr) = (
+            exits.writes(Register::Eoi),
+            exits.writes(Register::EoiByMsr),
+        );
         let ends = by_memory.saturating_add(by_msr);
         if !exits.are_costly(ends) {
             return Vec::new();
         }
-        let place = if by_memory == 0 { "MSR 0x80b of the local APIC (x2APIC)" } else { "the local APIC" };
+        let place = if by_memory == 0 {
+            "MSR 0x80b of the local APIC (x2APIC)"
+        } else {
+            "the local APIC"
+        };
         vec![Finding {
             text: format!(
                 "{} VM exits were caused by end-of-interrupt (EOI) writes to {place}, {:.0} a second.",
@@ -95,48 +109,115 @@ mod tests {
         let of = |count, hz| {
             let counters = BTreeMap::new();
             let (tick, apic) = (Some((count, hz)), ApicFeatures::default());
-            let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers: &[], tick, counters: &counters, apic };
-            advice("fast-tick", &Evidence { exits: Some(&exits), ..Evidence::default() }).len()
+            let exits = Exits {
+                seconds: 5.0,
+                vcpus: 2,
+                mean_ns: 0.0,
+                registers: &[],
+                tick,
+                counters: &counters,
+                apic,
+            };
+            advice(
+                "fast-tick",
+                &Evidence {
+                    exits: Some(&exits),
+                    ..Evidence::default()
+                },
+            )
+            .len()
         };
         assert_eq!(of(500, 1000.0), 1);
-        assert_eq!((of(500, 250.0), of(5000, 30_000.0), of(20, 1000.0)), (0, 0, 0));
+        assert_eq!(
+            (of(500, 250.0), of(5000, 30_000.0), of(20, 1000.0)),
+            (0, 0, 0)
+        );
     }
 
     /// Advice of the rule about five seconds of these writes on two vCPUs, each of which takes so long.
     fn of_ends(register: Register, count: u64, mean_ns: f64, apic: ApicFeatures) -> Vec<Advice> {
         let registers = [(register, [0, count, 0])];
         let (tick, counters) = (None, &BTreeMap::new());
-        let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns, registers: &registers, tick, counters, apic };
-        advice("eoi", &Evidence { exits: Some(&exits), ..Evidence::default() })
+        let exits = Exits {
+            seconds: 5.0,
+            vcpus: 2,
+            mean_ns,
+            registers: &registers,
+            tick,
+            counters,
+            apic,
+        };
+        advice(
+            "eoi",
+            &Evidence {
+                exits: Some(&exits),
+                ..Evidence::default()
+            },
+        )
     }
 
     #[test]
     fn ends_of_interrupts_fire_when_their_exits_cost() {
-        let findings = |count, mean_ns| of_ends(Register::Eoi, count, mean_ns, ApicFeatures::default()).len();
+        let findings =
+            |count, mean_ns| of_ends(Register::Eoi, count, mean_ns, ApicFeatures::default()).len();
         assert_eq!(
             (findings(51_000, 2000.0), findings(49_000, 2000.0)),
             (1, 0),
             "a hundredth of the time of two vCPUs"
         );
-        assert_eq!((findings(125, 5000.0), findings(125, 100_000.0)), (0, 0), "25 a second");
-        assert!(fires("eoi", &[(Register::Eoi, [0, 10_000, 0])]), "no time is known");
-        assert!(fires("eoi", &[(Register::Eoi, [0, 4000, 0]), (Register::EoiByMsr, [0, 6000, 0])]));
+        assert_eq!(
+            (findings(125, 5000.0), findings(125, 100_000.0)),
+            (0, 0),
+            "25 a second"
+        );
+        assert!(
+            fires("eoi", &[(Register::Eoi, [0, 10_000, 0])]),
+            "no time is known"
+        );
+        assert!(fires(
+            "eoi",
+            &[
+                (Register::Eoi, [0, 4000, 0]),
+                (Register::EoiByMsr, [0, 6000, 0])
+            ]
+        ));
         assert!(!fires("eoi", &[(Register::Eoi, [0, 9000, 0])]));
     }
 
     #[test]
     fn what_is_enabled_is_not_advised() {
         let actions = |register, pv_eoi, x2apic| -> Vec<String> {
-            let found = of_ends(register, 50_000, 5000.0, ApicFeatures { pv_eoi, x2apic }).remove(0);
-            found.remedies.into_iter().map(|remedy| remedy.action.chars().take(16).collect()).collect()
+            let found =
+                of_ends(register, 50_000, 5000.0, ApicFeatures { pv_eoi, x2apic }).remove(0);
+            found
+                .remedies
+                .into_iter()
+                .map(|remedy| remedy.action.chars().take(16).collect())
+                .collect()
         };
         let host = "Use a host whose";
-        assert_eq!(actions(Register::Eoi, None, None), ["Enable PV EOI, s", "Or enable x2APIC", "Or use a host wh"]);
-        assert_eq!(actions(Register::EoiByMsr, None, None), ["Enable PV EOI, s", "Or use a host wh"], "it is x2APIC");
-        assert_eq!(actions(Register::Eoi, Some(true), Some(false)), ["Enable x2APIC, w", "Or use a host wh"]);
+        assert_eq!(
+            actions(Register::Eoi, None, None),
+            ["Enable PV EOI, s", "Or enable x2APIC", "Or use a host wh"]
+        );
+        assert_eq!(
+            actions(Register::EoiByMsr, None, None),
+            ["Enable PV EOI, s", "Or use a host wh"],
+            "it is x2APIC"
+        );
+        assert_eq!(
+            actions(Register::Eoi, Some(true), Some(false)),
+            ["Enable x2APIC, w", "Or use a host wh"]
+        );
         assert_eq!(actions(Register::Eoi, Some(true), Some(true)), [host]);
         assert_eq!(actions(Register::EoiByMsr, Some(true), None), [host]);
         let of_msr = of_ends(Register::EoiByMsr, 50_000, 5000.0, ApicFeatures::default()).remove(0);
-        assert!(of_msr.finding.contains("MSR 0x80b of the local APIC (x2APIC), 10000 a second"), "{}", of_msr.finding);
+        assert!(
+            of_msr
+                .finding
+                .contains("MSR 0x80b of the local APIC (x2APIC), 10000 a second"),
+            "{}",
+            of_msr.finding
+        );
     }
 }

@@ -20,7 +20,9 @@ pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
     }],
     source: "QEMU commit 0ebf76aae583: an emulated NVMe disk went from 35,000 to 41,000 requests a second, one at a time",
     evaluate: |evidence| {
-        let kicks = evidence.exits.map(|exits| (exits, exits.writes_to_qemu(Register::Notify)));
+        let kicks = evidence
+            .exits
+            .map(|exits| (exits, exits.writes_to_qemu(Register::Notify)));
         let finding = |exits: &Exits<'_>, kicks: u64| Finding {
             text: format!(
                 "QEMU's vCPU threads themselves handle {} kicks of virtio devices: the guest stands still meanwhile.",
@@ -44,7 +46,13 @@ mod tests {
 
     #[test]
     fn kicks_fire_where_qemu_handles_them() {
-        assert!(fires("notify-without-ioeventfd", &[(Notify, [0, 600, 600])]));
-        assert!(!fires("notify-without-ioeventfd", &[(Notify, [0, 6000, 0])]), "KVM took them");
+        assert!(fires(
+            "notify-without-ioeventfd",
+            &[(Notify, [0, 600, 600])]
+        ));
+        assert!(
+            !fires("notify-without-ioeventfd", &[(Notify, [0, 6000, 0])]),
+            "KVM took them"
+        );
     }
 }

@@ -15,7 +15,10 @@ const IOTHREAD: Remedy<&str> = Remedy {
     read_back: "QMP query-iothreads",
     undo: "leave iothread= out",
 };
-const COMPARE: Remedy<&str> = measurement("Measure with and without it first", "vmtax layers --vary iothread=off,on");
+const COMPARE: Remedy<&str> = measurement(
+    "Measure with and without it first",
+    "vmtax layers --vary iothread=off,on",
+);
 const SOURCE: &str = "QEMU documentation, Using Multiple IOThreads";
 
 pub(super) const MAIN_LOOP_LOCK: Rule = Rule {
@@ -29,7 +32,10 @@ pub(super) const MAIN_LOOP_LOCK: Rule = Rule {
 pub(super) const IOTHREAD_LOCK: Rule = Rule {
     id: "iothread-lock",
     finds: "the same with an iothread",
-    remedies: &[instruction("See which thread holds it", "sudo perf trace -s -e futex -p PID")],
+    remedies: &[instruction(
+        "See which thread holds it",
+        "sudo perf trace -s -e futex -p PID",
+    )],
     source: "",
     evaluate: |evidence| lock(evidence, true).into_iter().collect(),
 };
@@ -40,10 +46,19 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
     remedies: &[IOTHREAD, COMPARE],
     source: SOURCE,
     evaluate: |evidence| {
-        let varied = evidence.plan.is_some_and(|plan| plan.variants.iter().any(|v| v.set.contains_key("iothread")));
+        let varied = evidence
+            .plan
+            .is_some_and(|plan| plan.variants.iter().any(|v| v.set.contains_key("iothread")));
         let finding = |column: &LayerColumn| {
-            let waits = |state| matches!(state, State::Runnable | State::CpuWakeUp | State::GuestCpuWakeUp);
-            let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
+            let waits = |state| {
+                matches!(
+                    state,
+                    State::Runnable | State::CpuWakeUp | State::GuestCpuWakeUp
+                )
+            };
+            let kick = part(column, |row| {
+                row.layer == Layer::Notify && !waits(row.state)
+            })?;
             Some(Finding {
                 text: format!(
                     "{:.0} % of the traced time on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
@@ -54,16 +69,24 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
                 ..Finding::default()
             })
         };
-        let column = evidence.main_disk_column().filter(|column| !varied && !has_iothread(column));
+        let column = evidence
+            .main_disk_column()
+            .filter(|column| !varied && !has_iothread(column));
         column.and_then(finding).into_iter().collect()
     },
 };
 
 fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
-    let column = evidence.main_disk_column().filter(|column| has_iothread(column) == with_iothread)?;
+    let column = evidence
+        .main_disk_column()
+        .filter(|column| has_iothread(column) == with_iothread)?;
     let lock = part(column, |row| row.state == State::Lock)?;
     Some(Finding {
-        text: format!("{:.0} % of the traced time on {} is waiting for a lock in QEMU.", lock * 100.0, title(column)),
+        text: format!(
+            "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
+            lock * 100.0,
+            title(column)
+        ),
         gain: lock,
         ..Finding::default()
     })
@@ -79,19 +102,47 @@ mod tests {
         let mut column = column(&[row, (Layer::Device, State::Waiting, 100e3 - row.2)]);
         if iothread {
             let role = Role::Iothread("disk-io".into());
-            column.calls.push(ThreadCalls { role, calls: Vec::new(), locks: None });
+            column.calls.push(ThreadCalls {
+                role,
+                calls: Vec::new(),
+                locks: None,
+            });
         }
-        findings(id, &Evidence { columns: &[column], ..Evidence::default() })
+        findings(
+            id,
+            &Evidence {
+                columns: &[column],
+                ..Evidence::default()
+            },
+        )
     }
 
     #[test]
     fn the_remedy_for_a_lock_depends_on_the_iothread() {
         let lock = (Layer::Qemu, State::Lock, 10e3);
         let text = "10 % of the traced time on kvm is waiting for a lock in QEMU.";
-        assert_eq!((of("main-loop-lock", lock, false), of("iothread-lock", lock, false)), (vec![text.into()], vec![]));
-        assert_eq!((of("main-loop-lock", lock, true), of("iothread-lock", lock, true)), (vec![], vec![text.into()]));
-        assert_eq!(of("main-loop-lock", (Layer::Qemu, State::Running, 10e3), false), [""; 0]);
-        assert_eq!(of("iothread-lock", (Layer::Qemu, State::Lock, 1e3), true), [""; 0]);
+        assert_eq!(
+            (
+                of("main-loop-lock", lock, false),
+                of("iothread-lock", lock, false)
+            ),
+            (vec![text.into()], vec![])
+        );
+        assert_eq!(
+            (
+                of("main-loop-lock", lock, true),
+                of("iothread-lock", lock, true)
+            ),
+            (vec![], vec![text.into()])
+        );
+        assert_eq!(
+            of("main-loop-lock", (Layer::Qemu, State::Running, 10e3), false),
+            [""; 0]
+        );
+        assert_eq!(
+            of("iothread-lock", (Layer::Qemu, State::Lock, 1e3), true),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -100,16 +151,42 @@ mod tests {
         let text = "10 % of the traced time on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.";
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
-        assert_eq!(of("main-loop-kick", (Layer::Notify, State::CpuWakeUp, 10e3), false), [""; 0]);
+        assert_eq!(
+            of(
+                "main-loop-kick",
+                (Layer::Notify, State::CpuWakeUp, 10e3),
+                false
+            ),
+            [""; 0]
+        );
         // A network card has no iothread.
         let mut card = column(&[kick]);
         card.rows[0].to = Checkpoint::NetTxWake;
-        assert_eq!(findings("main-loop-kick", &Evidence { columns: &[card], ..Evidence::default() }), [""; 0]);
+        assert_eq!(
+            findings(
+                "main-loop-kick",
+                &Evidence {
+                    columns: &[card],
+                    ..Evidence::default()
+                }
+            ),
+            [""; 0]
+        );
         let set = [("iothread".to_owned(), "on".to_owned())].into();
-        let variants = vec![Variant { name: "iothread=on".into(), set }];
-        let plan = Plan { variants, ..Plan::new("layers", 1, vec![Machine::KVM], Vec::new()) };
+        let variants = vec![Variant {
+            name: "iothread=on".into(),
+            set,
+        }];
+        let plan = Plan {
+            variants,
+            ..Plan::new("layers", 1, vec![Machine::KVM], Vec::new())
+        };
         let columns = [column(&[kick])];
-        let varied = Evidence { plan: Some(&plan), columns: &columns, ..Evidence::default() };
+        let varied = Evidence {
+            plan: Some(&plan),
+            columns: &columns,
+            ..Evidence::default()
+        };
         assert_eq!(findings("main-loop-kick", &varied), [""; 0]);
     }
 }

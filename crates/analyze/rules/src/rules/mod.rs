@@ -46,7 +46,12 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// The rules whose finding is measured.
 pub(crate) fn costs() -> impl Iterator<Item = &'static Rule> {
-    HANGS.iter().chain(RULES).copied().chain(host::HOST).chain(warning::WARNINGS)
+    HANGS
+        .iter()
+        .chain(RULES)
+        .copied()
+        .chain(host::HOST)
+        .chain(warning::WARNINGS)
 }
 
 /// The rules about settings of which no measurement says what they cost.

@@ -18,7 +18,12 @@ pub(super) fn virsh(vm: &VmRates, words: &[impl AsRef<str>]) -> String {
         ("DOMAIN", Some(name)) => name.clone(),
         (word, _) => word.to_owned(),
     };
-    shell_line(&["virsh".to_owned()].into_iter().chain(words.iter().map(word)).collect::<Vec<_>>())
+    shell_line(
+        &["virsh".to_owned()]
+            .into_iter()
+            .chain(words.iter().map(word))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Whether libvirt has its monitor.

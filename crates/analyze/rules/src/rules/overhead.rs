@@ -11,9 +11,16 @@ const WIDE: f64 = 1.2;
 pub(super) const LARGEST_OVERHEAD: Rule = Rule {
     id: "largest-overhead",
     finds: "the metric with the largest overhead of each guest, and its workload",
-    remedies: &[measurement("Measure its workload alone and more closely", "vmtax run WORKLOAD --rounds 12")],
+    remedies: &[measurement(
+        "Measure its workload alone and more closely",
+        "vmtax run WORKLOAD --rounds 12",
+    )],
     source: "",
-    evaluate: |evidence| guests(evidence).filter_map(|machine| largest(machine, evidence)).collect(),
+    evaluate: |evidence| {
+        guests(evidence)
+            .filter_map(|machine| largest(machine, evidence))
+            .collect()
+    },
 };
 
 pub(super) const WAITING_READS: Rule = Rule {
@@ -24,7 +31,11 @@ pub(super) const WAITING_READS: Rule = Rule {
         "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
     )],
     source: "",
-    evaluate: |evidence| guests(evidence).filter_map(|machine| waiting_reads(machine, evidence)).collect(),
+    evaluate: |evidence| {
+        guests(evidence)
+            .filter_map(|machine| waiting_reads(machine, evidence))
+            .collect()
+    },
 };
 
 pub(super) const WIDE_INTERVALS: Rule = Rule {
@@ -69,12 +80,19 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
-    let hidden = evidence.overheads().filter(|(_, _, overhead)| overhead.verdict == Verdict::Inconclusive);
-    let interval = |overhead: &Comparison| overhead.ratio.interval.filter(|i| i.high > i.low * WIDE);
+    let hidden = evidence
+        .overheads()
+        .filter(|(_, _, overhead)| overhead.verdict == Verdict::Inconclusive);
+    let interval =
+        |overhead: &Comparison| overhead.ratio.interval.filter(|i| i.high > i.low * WIDE);
     let wide: Vec<_> = hidden
-        .filter_map(|(metric, machine, overhead)| Some((metric, machine, overhead, interval(overhead)?)))
+        .filter_map(|(metric, machine, overhead)| {
+            Some((metric, machine, overhead, interval(overhead)?))
+        })
         .collect();
-    let widest = wide.iter().max_by(|a, b| (a.3.high / a.3.low).total_cmp(&(b.3.high / b.3.low)));
+    let widest = wide
+        .iter()
+        .max_by(|a, b| (a.3.high / a.3.low).total_cmp(&(b.3.high / b.3.low)));
     let (metric, machine, overhead, interval) = widest?;
     let others = match wide.len() {
         1 => String::new(),
@@ -100,22 +118,32 @@ mod tests {
     use vmtax_model::{CommandSpec, Study};
 
     /// Of the metric with the largest ratio another workload has a larger mean.
-    const SYSCALLS: [(Metric, f64); 3] =
-        [(Metric::CpuEvents, 5.0), (Metric::SyscallGetpid, 2.0), (Metric::SyscallPipe, 8.0)];
+    const SYSCALLS: [(Metric, f64); 3] = [
+        (Metric::CpuEvents, 5.0),
+        (Metric::SyscallGetpid, 2.0),
+        (Metric::SyscallPipe, 8.0),
+    ];
 
     #[test]
     fn the_largest_overhead_is_that_of_the_first_sentence() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
         let text = "The largest overhead on kvm is that of pipe round trip: 8.00 times native.";
-        assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
-        assert_eq!(found[0].remedies[0].line, "vmtax run --machine native,kvm syscalls --rounds 12");
+        assert_eq!(
+            found.iter().map(|a| &*a.finding).collect::<Vec<_>>(),
+            [text]
+        );
+        assert_eq!(
+            found[0].remedies[0].line,
+            "vmtax run --machine native,kvm syscalls --rounds 12"
+        );
     }
 
     #[test]
     fn a_command_and_inconclusive_overheads_have_no_largest() {
         let mut overheads = Overheads::new(Machine::KVM, &SYSCALLS);
-        overheads.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
+        overheads.plan.study =
+            Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
         assert_eq!(advice("largest-overhead", &overheads.evidence()), []);
         let even = Overheads::new(Machine::KVM, &SYSCALLS).verdict(Verdict::Inconclusive);
         assert_eq!(advice("largest-overhead", &even.evidence()), []);
@@ -125,13 +153,20 @@ mod tests {
     fn requests_that_wait_are_told_in_microseconds_where_they_cost() {
         let reads = Overheads::new(Machine::KVM, &[(Metric::DiskMedian, 1.5)]);
         let found = advice("waiting-reads", &reads.evidence());
-        assert!(found[0].finding.contains("takes 500 ns longer"), "{found:?}");
-        assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Faster).evidence()), []);
+        assert!(
+            found[0].finding.contains("takes 500 ns longer"),
+            "{found:?}"
+        );
+        assert_eq!(
+            advice("waiting-reads", &reads.verdict(Verdict::Faster).evidence()),
+            []
+        );
     }
 
     #[test]
     fn more_rounds_are_advised_where_intervals_are_wide_and_show_nothing() {
-        let shown = Overheads::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
+        let shown =
+            Overheads::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
         assert_eq!(advice("wide-intervals", &shown.evidence()), []);
         let hidden = shown.verdict(Verdict::Inconclusive);
         let found = advice("wide-intervals", &hidden.evidence());
@@ -142,6 +177,9 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");
-        assert_eq!(advice("wide-intervals", &hidden.interval(0.95, 1.05).evidence()), []);
+        assert_eq!(
+            advice("wide-intervals", &hidden.interval(0.95, 1.05).evidence()),
+            []
+        );
     }
 }

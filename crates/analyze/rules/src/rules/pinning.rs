@@ -33,17 +33,35 @@ pub(super) const AFFINITY: Remedy<&str> = instruction(
 pub(super) const CPUSET: &str = "Linux kernel documentation, Control Group v2, Cpuset";
 
 /// A finding whose remedies are for this thread.
-pub(super) fn of_thread(finding: Finding, evidence: &Evidence<'_>, tid: i32, role: Option<&Role>) -> Finding {
-    let group = evidence.facts.and_then(|facts| facts.thread_groups.iter().find(|group| group.tid == tid));
+pub(super) fn of_thread(
+    finding: Finding,
+    evidence: &Evidence<'_>,
+    tid: i32,
+    role: Option<&Role>,
+) -> Finding {
+    let group = evidence
+        .facts
+        .and_then(|facts| facts.thread_groups.iter().find(|group| group.tid == tid));
     let folder = group.and_then(|group| shell_path(&group.folder.to_string_lossy()));
-    let before = group.and_then(|group| group.cpus.clone()).unwrap_or_default();
+    let before = group
+        .and_then(|group| group.cpus.clone())
+        .unwrap_or_default();
     let vcpu = role.and_then(|role| match role {
         Role::Vcpu(number) => Some(("VCPU", number.to_string())),
         _ => None,
     });
     let mut values = finding.values;
-    values.extend(folder.map(|folder| ("THREAD_GROUP", folder)).into_iter().chain(vcpu));
+    values.extend(
+        folder
+            .map(|folder| ("THREAD_GROUP", folder))
+            .into_iter()
+            .chain(vcpu),
+    );
     values.extend([("BEFORE", before), ("TID", tid.to_string())]);
     values.extend(evidence.facts.map(|facts| ("VM", facts.argument())));
-    Finding { values, part: VmPart::Thread(tid), ..finding }
+    Finding {
+        values,
+        part: VmPart::Thread(tid),
+        ..finding
+    }
 }

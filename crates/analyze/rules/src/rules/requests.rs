@@ -31,8 +31,14 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
     remedies: &[],
     source: "",
     evaluate: |evidence| {
-        let most = evidence.columns.iter().filter_map(tracing_overhead).max_by(|a, b| a.0.total_cmp(&b.0));
-        most.map(|(_, text)| Finding::new(text)).into_iter().collect()
+        let most = evidence
+            .columns
+            .iter()
+            .filter_map(tracing_overhead)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        most.map(|(_, text)| Finding::new(text))
+            .into_iter()
+            .collect()
     },
 };
 
@@ -45,8 +51,9 @@ fn tracing_overhead(column: &LayerColumn) -> Option<(f64, String)> {
         Some(corrected) => {
             let (ns, title) = (traced - corrected.total.mean_ns, title(column));
             let (part, of) = (nanoseconds(ns), nanoseconds(traced));
-            let text =
-                format!("Tracing takes {part} of the {of} of a traced request on {title}, by its calibration: {USE}.");
+            let text = format!(
+                "Tracing takes {part} of the {of} of a traced request on {title}, by its calibration: {USE}."
+            );
             (traced / corrected.total.mean_ns, text)
         }
         None => {
@@ -65,16 +72,31 @@ fn tracing_overhead(column: &LayerColumn) -> Option<(f64, String)> {
 }
 
 fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
-    let faster = evidence.differences.iter().filter(|difference| difference.comparison.verdict == Verdict::Faster);
-    let best = faster.min_by(|a, b| a.comparison.ratio.median.total_cmp(&b.comparison.ratio.median))?;
+    let faster = evidence
+        .differences
+        .iter()
+        .filter(|difference| difference.comparison.verdict == Verdict::Faster);
+    let best = faster.min_by(|a, b| {
+        a.comparison
+            .ratio
+            .median
+            .total_cmp(&b.comparison.ratio.median)
+    })?;
     let (ratio, difference) = (best.comparison.ratio, best.comparison.difference?);
     let interval = ratio.interval?;
     let variants = evidence.plan.map_or(&[][..], |plan| &plan.variants);
     // As a variant of a comparison has several settings: SETTING=VALUE,SETTING=VALUE.
     let set = variants.iter().find(|v| v.name == best.variant).map(|v| {
-        v.set.iter().map(|(key, value)| format!("{key}={}", value.replace(',', ",,"))).collect::<Vec<_>>().join(",")
+        v.set
+            .iter()
+            .map(|(key, value)| format!("{key}={}", value.replace(',', ",,")))
+            .collect::<Vec<_>>()
+            .join(",")
     });
-    let set = set.unwrap_or_else(|| best.variant.clone()).escape_default().to_string();
+    let set = set
+        .unwrap_or_else(|| best.variant.clone())
+        .escape_default()
+        .to_string();
     let (setting, value) = set.split_once('=').unwrap_or((&set, ""));
     Some(Finding {
         text: format!(
@@ -102,70 +124,158 @@ mod tests {
     use super::*;
     use crate::test_evidence::{advice, column, findings};
     use vmtax_model::{
-        Comparison, Corrected, Difference, Estimate, Interval, Layer, Machine, Plan, State, Summary, Variant,
+        Comparison, Corrected, Difference, Estimate, Interval, Layer, Machine, Plan, State,
+        Summary, Variant,
     };
 
     fn difference(variant: &str, ratio: f64, verdict: Verdict) -> Difference {
-        let interval = Some(Interval { low: ratio - 0.02, high: ratio + 0.02, coverage: 0.97 });
-        let difference = Some(Estimate { median: (ratio - 1.0) * 100e3, interval: None });
-        let ratio = Estimate { median: ratio, interval };
+        let interval = Some(Interval {
+            low: ratio - 0.02,
+            high: ratio + 0.02,
+            coverage: 0.97,
+        });
+        let difference = Some(Estimate {
+            median: (ratio - 1.0) * 100e3,
+            interval: None,
+        });
+        let ratio = Estimate {
+            median: ratio,
+            interval,
+        };
         Difference {
             machine: Machine::KVM,
             base: "aio=threads".into(),
             variant: variant.into(),
-            comparison: Comparison { ratio, difference, rounds: 6, p: None, verdict },
+            comparison: Comparison {
+                ratio,
+                difference,
+                rounds: 6,
+                p: None,
+                verdict,
+            },
         }
     }
 
     #[test]
     fn the_fastest_variant_is_a_setting() {
-        let set = [("aio", "native"), ("iothread", "on")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        let variants = vec![Variant { name: "both".into(), set }];
-        let plan = Plan { variants, ..Plan::new("layers", 6, vec![Machine::KVM], Vec::new()) };
-        let differences = [difference("aio=native", 0.9, Verdict::Faster), difference("both", 0.8, Verdict::Faster)];
-        let evidence = Evidence { plan: Some(&plan), differences: &differences, ..Evidence::default() };
+        let set = [("aio", "native"), ("iothread", "on")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into();
+        let variants = vec![Variant {
+            name: "both".into(),
+            set,
+        }];
+        let plan = Plan {
+            variants,
+            ..Plan::new("layers", 6, vec![Machine::KVM], Vec::new())
+        };
+        let differences = [
+            difference("aio=native", 0.9, Verdict::Faster),
+            difference("both", 0.8, Verdict::Faster),
+        ];
+        let evidence = Evidence {
+            plan: Some(&plan),
+            differences: &differences,
+            ..Evidence::default()
+        };
         let found = advice("faster-variant", &evidence);
-        let text =
-            "A request on kvm takes 0.80 times as long with both as with aio=threads (0.78 to 0.82), 20.00 µs less.";
-        assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
+        let text = "A request on kvm takes 0.80 times as long with both as with aio=threads (0.78 to 0.82), 20.00 µs less.";
+        assert_eq!(
+            found.iter().map(|a| &*a.finding).collect::<Vec<_>>(),
+            [text]
+        );
         let remedy = &found[0].remedies[0];
-        assert_eq!((&*remedy.setting, &*remedy.value, &*remedy.undo), ("aio", "native,iothread=on", "aio=threads"));
+        assert_eq!(
+            (&*remedy.setting, &*remedy.value, &*remedy.undo),
+            ("aio", "native,iothread=on", "aio=threads")
+        );
     }
 
     #[test]
     fn a_variant_that_is_not_shown_to_be_faster_is_no_finding() {
-        let differences =
-            [difference("aio=native", 0.9, Verdict::Inconclusive), difference("aio=io_uring", 1.2, Verdict::Slower)];
-        assert_eq!(findings("faster-variant", &Evidence { differences: &differences, ..Evidence::default() }), [""; 0]);
+        let differences = [
+            difference("aio=native", 0.9, Verdict::Inconclusive),
+            difference("aio=io_uring", 1.2, Verdict::Slower),
+        ];
+        assert_eq!(
+            findings(
+                "faster-variant",
+                &Evidence {
+                    differences: &differences,
+                    ..Evidence::default()
+                }
+            ),
+            [""; 0]
+        );
     }
 
     /// The sentence on requests that take 894 µs traced, so many times as long as untraced ones.
     fn tracing(ratio: f64, interval: Option<Interval>, corrected_ns: Option<f64>) -> Vec<String> {
         let mut column = column(&[(Layer::Device, State::Waiting, 894e3)]);
-        column.observer = Some(Estimate { median: ratio, interval });
+        column.observer = Some(Estimate {
+            median: ratio,
+            interval,
+        });
         column.corrected = corrected_ns.map(|mean_ns| Corrected {
-            total: Summary { mean_ns, ..Summary::default() },
+            total: Summary {
+                mean_ns,
+                ..Summary::default()
+            },
             unexplained_ns: 0.0,
-            median: Estimate { median: mean_ns, interval: None },
+            median: Estimate {
+                median: mean_ns,
+                interval: None,
+            },
             ratio: None,
             events: 20.0,
             costs: Vec::new(),
         });
-        findings("tracing-overhead", &Evidence { columns: &[column], ..Evidence::default() })
+        findings(
+            "tracing-overhead",
+            &Evidence {
+                columns: &[column],
+                ..Evidence::default()
+            },
+        )
     }
 
     #[test]
     fn tracing_is_blamed_by_its_calibration_alone() {
-        let interval = |low| Some(Interval { low, high: 2.2, coverage: 0.97 });
-        assert_eq!(tracing(2.07, None, Some(878e3)), [""; 0], "16 of 894 µs: the rest is noise of the host");
-        assert_eq!(tracing(2.07, interval(1.9), Some(878e3)), [""; 0], "another cause");
+        let interval = |low| {
+            Some(Interval {
+                low,
+                high: 2.2,
+                coverage: 0.97,
+            })
+        };
+        assert_eq!(
+            tracing(2.07, None, Some(878e3)),
+            [""; 0],
+            "16 of 894 µs: the rest is noise of the host"
+        );
+        assert_eq!(
+            tracing(2.07, interval(1.9), Some(878e3)),
+            [""; 0],
+            "another cause"
+        );
         let said = "Tracing takes 94.0 µs of the 894 µs of a traced request on kvm, by its calibration: take fractions from the rows, times from the untraced control.";
-        assert_eq!(tracing(1.0, None, Some(800e3)).concat().replace('\u{a0}', " "), said);
+        assert_eq!(
+            tracing(1.0, None, Some(800e3))
+                .concat()
+                .replace('\u{a0}', " "),
+            said
+        );
     }
 
     #[test]
     fn without_a_calibration_there_is_no_cause_without_an_interval() {
-        let interval = |low| Some(Interval { low, high: 2.2, coverage: 0.97 });
+        let interval = |low| {
+            Some(Interval {
+                low,
+                high: 2.2,
+                coverage: 0.97,
+            })
+        };
         assert_eq!(tracing(2.07, None, None), [""; 0]);
         assert_eq!(tracing(1.5, interval(1.05), None), [""; 0]);
         let said = tracing(1.5, interval(1.2), None).concat();

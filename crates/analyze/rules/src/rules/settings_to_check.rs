@@ -11,8 +11,15 @@ const HUGE_PAGE: u64 = 2 << 20;
 const LARGE_GUEST: u64 = 1 << 30;
 
 /// Every rule about a setting without a measured cost.
-pub(super) const SETTINGS: &[Rule] =
-    &[TRANSPARENT_HUGE_PAGES, HUGE_PAGE_POOL, NX_HUGE_PAGES, NUMA_NODE, NUMA_BALANCING, KSM, NO_HALT_POLLING];
+pub(super) const SETTINGS: &[Rule] = &[
+    TRANSPARENT_HUGE_PAGES,
+    HUGE_PAGE_POOL,
+    NX_HUGE_PAGES,
+    NUMA_NODE,
+    NUMA_BALANCING,
+    KSM,
+    NO_HALT_POLLING,
+];
 
 const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     id: "setting-transparent-huge-pages",
@@ -25,8 +32,11 @@ const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     )],
     source: "Linux kernel documentation, Transparent Hugepage Support",
     evaluate: |evidence| {
-        let is_off = value(evidence, "/sys/kernel/mm/transparent_hugepage/enabled") == Some("never");
-        of_vm(evidence, is_off, |_| "Transparent huge pages are off on the host.".to_owned())
+        let is_off =
+            value(evidence, "/sys/kernel/mm/transparent_hugepage/enabled") == Some("never");
+        of_vm(evidence, is_off, |_| {
+            "Transparent huge pages are off on the host.".to_owned()
+        })
     },
 };
 
@@ -45,14 +55,31 @@ const HUGE_PAGE_POOL: Rule = Rule {
     }],
     source: "Linux kernel documentation, HugeTLB Pages",
     evaluate: |evidence| {
-        let in_small = |vm: &VmRates| vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST;
+        let in_small = |vm: &VmRates| {
+            vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST
+        };
         let is_empty = value(evidence, "/proc/sys/vm/nr_hugepages") == Some("0");
-        let found = of_vm(evidence, is_empty && evidence.vm.is_some_and(in_small), |vm| {
-            let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
-            format!("{huge} of the VM's {resident} are in huge pages, and the host reserves none.")
-        });
-        let pages = evidence.vm.map_or(0, |vm| vm.memory.div_ceil(HUGE_PAGE)).to_string();
-        found.into_iter().map(|finding| Finding { values: vec![("PAGES", pages.clone())], ..finding }).collect()
+        let found = of_vm(
+            evidence,
+            is_empty && evidence.vm.is_some_and(in_small),
+            |vm| {
+                let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
+                format!(
+                    "{huge} of the VM's {resident} are in huge pages, and the host reserves none."
+                )
+            },
+        );
+        let pages = evidence
+            .vm
+            .map_or(0, |vm| vm.memory.div_ceil(HUGE_PAGE))
+            .to_string();
+        found
+            .into_iter()
+            .map(|finding| Finding {
+                values: vec![("PAGES", pages.clone())],
+                ..finding
+            })
+            .collect()
     },
 };
 
@@ -84,25 +111,42 @@ const NUMA_NODE: Rule = Rule {
     source: "Linux kernel documentation, NUMA Memory Policy",
     evaluate: |evidence| {
         let nodes = nodes(evidence);
-        let is_free = evidence.vm.is_some_and(|vm| vm.settings.pinned.is_empty() && !vm.settings.host_cpus.is_empty());
+        let is_free = evidence
+            .vm
+            .is_some_and(|vm| vm.settings.pinned.is_empty() && !vm.settings.host_cpus.is_empty());
         let found = of_vm(evidence, nodes > 1 && is_free, |_| {
-            format!("The VM's threads may run on all {nodes} NUMA nodes of the host, away from its memory.")
+            format!(
+                "The VM's threads may run on all {nodes} NUMA nodes of the host, away from its memory."
+            )
         });
         let vm = evidence.vm.map(VmRates::argument).unwrap_or_default();
-        found.into_iter().map(|finding| Finding { values: vec![("VM", vm.clone())], ..finding }).collect()
+        found
+            .into_iter()
+            .map(|finding| Finding {
+                values: vec![("VM", vm.clone())],
+                ..finding
+            })
+            .collect()
     },
 };
 
 const NUMA_BALANCING: Rule = Rule {
     id: "setting-numa-balancing",
     finds: "NUMA balancing on the NUMA host of a running VM whose threads are pinned",
-    remedies: &[file_setting!("Switch it off", "/proc/sys/kernel/numa_balancing", "0", "1")],
+    remedies: &[file_setting!(
+        "Switch it off",
+        "/proc/sys/kernel/numa_balancing",
+        "0",
+        "1"
+    )],
     source: "Linux kernel documentation, Documentation for /proc/sys/kernel: numa_balancing",
     evaluate: |evidence| {
-        let is_on = value(evidence, "/proc/sys/kernel/numa_balancing").is_some_and(|mode| mode != "0");
+        let is_on =
+            value(evidence, "/proc/sys/kernel/numa_balancing").is_some_and(|mode| mode != "0");
         let is_pinned = evidence.vm.is_some_and(|vm| !vm.settings.pinned.is_empty());
         of_vm(evidence, nodes(evidence) > 1 && is_on && is_pinned, |_| {
-            "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned.".to_owned()
+            "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned."
+                .to_owned()
         })
     },
 };
@@ -137,7 +181,9 @@ const NO_HALT_POLLING: Rule = Rule {
     )],
     source: "Linux kernel documentation, The KVM halt polling system",
     evaluate: |evidence| {
-        let is_kvm = evidence.vm.is_some_and(|vm| vm.accelerator == Some(Accelerator::Kvm));
+        let is_kvm = evidence
+            .vm
+            .is_some_and(|vm| vm.accelerator == Some(Accelerator::Kvm));
         let is_off = value(evidence, "/sys/module/kvm/parameters/halt_poll_ns") == Some("0");
         of_vm(evidence, is_kvm && is_off, |_| {
             "KVM does not poll before a halted vCPU sleeps (halt_poll_ns is 0): the host's scheduler has to wake it each time."
@@ -148,7 +194,12 @@ const NO_HALT_POLLING: Rule = Rule {
 
 /// A finding where there is a running VM and the host is like that.
 fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: impl Fn(&VmRates) -> String) -> Vec<Finding> {
-    evidence.vm.filter(|_| is_so).map(|vm| Finding::new(text(vm))).into_iter().collect()
+    evidence
+        .vm
+        .filter(|_| is_so)
+        .map(|vm| Finding::new(text(vm)))
+        .into_iter()
+        .collect()
 }
 
 fn value<'a>(evidence: &Evidence<'a>, file: &str) -> Option<&'a str> {
@@ -158,7 +209,9 @@ fn value<'a>(evidence: &Evidence<'a>, file: &str) -> Option<&'a str> {
 /// NUMA nodes of the host.
 fn nodes(evidence: &Evidence<'_>) -> usize {
     let online = value(evidence, "/sys/devices/system/node/online");
-    online.and_then(cpu_list::parse).map_or(0, |nodes| nodes.len())
+    online
+        .and_then(cpu_list::parse)
+        .map_or(0, |nodes| nodes.len())
 }
 
 #[cfg(test)]
@@ -169,18 +222,45 @@ mod tests {
 
     fn found(files: &[(&str, &str)], is_pinned: bool) -> Vec<String> {
         let mut host = host();
-        host.settings = files.iter().map(|(file, value)| ((*file).to_owned(), (*value).to_owned())).collect();
-        let memory_use = MemoryRates { resident: 4 << 30, huge: 1 << 20, ..MemoryRates::default() };
-        let pinned = PinnedThread { tid: 7, cpus: "0".to_owned() };
+        host.settings = files
+            .iter()
+            .map(|(file, value)| ((*file).to_owned(), (*value).to_owned()))
+            .collect();
+        let memory_use = MemoryRates {
+            resident: 4 << 30,
+            huge: 1 << 20,
+            ..MemoryRates::default()
+        };
+        let pinned = PinnedThread {
+            tid: 7,
+            cpus: "0".to_owned(),
+        };
         let pinned = Some(pinned).filter(|_| is_pinned).into_iter().collect();
-        let vm_settings = VmSettings { host_cpus: "0-7".to_owned(), pinned, ..VmSettings::default() };
+        let vm_settings = VmSettings {
+            host_cpus: "0-7".to_owned(),
+            pinned,
+            ..VmSettings::default()
+        };
         let accelerator = Some(Accelerator::Kvm);
-        let vm = VmRates { accelerator, memory: 4 << 30, memory_use, settings: vm_settings, ..VmRates::default() };
-        let evidence = Evidence { host: Some(&host), vm: Some(&vm), ..Evidence::default() };
+        let vm = VmRates {
+            accelerator,
+            memory: 4 << 30,
+            memory_use,
+            settings: vm_settings,
+            ..VmRates::default()
+        };
+        let evidence = Evidence {
+            host: Some(&host),
+            vm: Some(&vm),
+            ..Evidence::default()
+        };
         assert_eq!(evaluate(&evidence), [], "no cause, and nothing unhealthy");
         let found = settings(&evidence);
         assert!(found.iter().all(|advice| advice.gain == 0.0), "{found:?}");
-        found.into_iter().map(|advice| advice.rule.trim_start_matches("setting-").to_owned()).collect()
+        found
+            .into_iter()
+            .map(|advice| advice.rule.trim_start_matches("setting-").to_owned())
+            .collect()
     }
 
     #[test]
@@ -194,8 +274,14 @@ mod tests {
             ("/sys/kernel/mm/ksm/run", "1"),
             ("/sys/module/kvm/parameters/halt_poll_ns", "0"),
         ];
-        let of_each_vm =
-            ["transparent-huge-pages", "huge-page-pool", "nx-huge-pages", "numa-node", "ksm", "no-halt-polling"];
+        let of_each_vm = [
+            "transparent-huge-pages",
+            "huge-page-pool",
+            "nx-huge-pages",
+            "numa-node",
+            "ksm",
+            "no-halt-polling",
+        ];
         assert_eq!(found(&all, false), of_each_vm);
         assert_eq!(found(&all[3..5], true), ["numa-balancing"]);
     }
@@ -211,6 +297,9 @@ mod tests {
             ("/sys/kernel/mm/ksm/run", "2"),
             ("/sys/module/kvm/parameters/halt_poll_ns", "200000"),
         ];
-        assert_eq!((found(&well, false), found(&well, true), found(&[], false)), (vec![], vec![], vec![]));
+        assert_eq!(
+            (found(&well, false), found(&well, true), found(&[], false)),
+            (vec![], vec![], vec![])
+        );
     }
 }

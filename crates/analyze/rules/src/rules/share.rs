@@ -4,8 +4,8 @@ use crate::rule::rounds;
 use crate::{Finding, Rule};
 use vmtax_model::number::counted;
 use vmtax_model::{
-    ChangeCost, Estimate, Plan, Remedy, SettingPlace, Share, ShareColumn, ShareFindings, ShareMethod, ShareScore,
-    Warning, shell_line,
+    ChangeCost, Estimate, Plan, Remedy, SettingPlace, Share, ShareColumn, ShareFindings,
+    ShareMethod, ShareScore, Warning, shell_line,
 };
 
 /// A configuration that takes more than this part of the baseline's time is not worth a change.
@@ -29,8 +29,14 @@ pub(super) const FASTER_SHARE: Rule = Rule {
     }],
     source: "",
     evaluate: |evidence| {
-        let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else { return Vec::new() };
-        shares.scores.iter().flat_map(|score| faster_shares(plan, shares, score)).collect()
+        let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else {
+            return Vec::new();
+        };
+        shares
+            .scores
+            .iter()
+            .flat_map(|score| faster_shares(plan, shares, score))
+            .collect()
     },
 };
 
@@ -40,14 +46,29 @@ pub(super) const NO_FASTER_SHARE: Rule = Rule {
     remedies: &[],
     source: "",
     evaluate: |evidence| {
-        let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else { return Vec::new() };
-        let Some(base) = shares.columns.get(shares.base).map(|base| base.variant.escape_default()) else {
+        let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else {
             return Vec::new();
         };
-        let compared = |score: &&ShareScore| guests(shares, score).any(|(_, cost)| cost.interval.is_some());
-        let without = shares.scores.iter().filter(compared).filter(|s| faster_shares(plan, shares, s).is_empty());
-        let text =
-            |score: &ShareScore| format!("For {} no share method is shown to be faster than {base}.", score.workload);
+        let Some(base) = shares
+            .columns
+            .get(shares.base)
+            .map(|base| base.variant.escape_default())
+        else {
+            return Vec::new();
+        };
+        let compared =
+            |score: &&ShareScore| guests(shares, score).any(|(_, cost)| cost.interval.is_some());
+        let without = shares
+            .scores
+            .iter()
+            .filter(compared)
+            .filter(|s| faster_shares(plan, shares, s).is_empty());
+        let text = |score: &ShareScore| {
+            format!(
+                "For {} no share method is shown to be faster than {base}.",
+                score.workload
+            )
+        };
         without.map(|score| Finding::new(text(score))).collect()
     },
 };
@@ -59,7 +80,11 @@ pub(super) const SHARE_FAILED: Rule = Rule {
     source: "",
     evaluate: |evidence| {
         let columns = evidence.shares.map_or(&[][..], |shares| &shares.columns);
-        columns.iter().filter_map(failed).map(Finding::new).collect()
+        columns
+            .iter()
+            .filter_map(failed)
+            .map(Finding::new)
+            .collect()
     },
 };
 
@@ -69,13 +94,17 @@ pub(super) const TOO_FEW_SHARE_ROUNDS: Rule = Rule {
     remedies: &[rounds("Take ROUNDS rounds or more")],
     source: "",
     evaluate: |evidence| {
-        let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else { return Vec::new() };
+        let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else {
+            return Vec::new();
+        };
         let needed = shares.warnings.iter().find_map(|warning| match warning {
             Warning::TooFewRounds { needed, .. } if plan.rounds < *needed => Some(*needed),
             _ => None,
         });
         let others = [&FASTER_SHARE, &NO_FASTER_SHARE, &SHARE_FAILED];
-        let silent = others.iter().all(|rule| (rule.evaluate)(evidence).is_empty());
+        let silent = others
+            .iter()
+            .all(|rule| (rule.evaluate)(evidence).is_empty());
         let finding = |needed: u32| Finding {
             text: format!(
                 "{} {} too few to show which share method is faster.",
@@ -98,7 +127,11 @@ enum TreeUse {
 }
 
 impl TreeUse {
-    const ALL: [TreeUse; 3] = [TreeUse::ReadOnly, TreeUse::GuestWrites, TreeUse::OthersWrite];
+    const ALL: [TreeUse; 3] = [
+        TreeUse::ReadOnly,
+        TreeUse::GuestWrites,
+        TreeUse::OthersWrite,
+    ];
 
     fn allows(self, share: &Share) -> bool {
         let written = !share.is_read_only();
@@ -125,15 +158,18 @@ fn sees_others(share: &Share) -> bool {
         ShareMethod::NineP => matches!(cache, None | Some("none" | "mmap")),
         ShareMethod::Virtiofs => cache != Some("always"),
         // The kernel's own longest, in seconds.
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
-            share.option("actimeo").is_none_or(|s| s.parse().is_ok_and(|s: u32| s <= 60))
-        }
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => share
+            .option("actimeo")
+            .is_none_or(|s| s.parse().is_ok_and(|s: u32| s <= 60)),
         method => !method.is_image(),
     }
 }
 
 /// What each configuration of a guest costs over the baseline, without the baseline itself.
-fn guests<'a>(shares: &'a ShareFindings, score: &'a ShareScore) -> impl Iterator<Item = (&'a ShareColumn, Estimate)> {
+fn guests<'a>(
+    shares: &'a ShareFindings,
+    score: &'a ShareScore,
+) -> impl Iterator<Item = (&'a ShareColumn, Estimate)> {
     let columns = shares.columns.iter().zip(&score.cells).enumerate();
     let guests = columns.filter(|(i, (column, _))| *i != shares.base && column.machine.is_guest());
     guests.filter_map(|(_, (column, cost))| Some((column, (*cost)?)))
@@ -141,16 +177,27 @@ fn guests<'a>(shares: &'a ShareFindings, score: &'a ShareScore) -> impl Iterator
 
 /// The best configuration for each use. One that is best for much is best for little too, and is named once.
 fn faster_shares(plan: &Plan, shares: &ShareFindings, score: &ShareScore) -> Vec<Finding> {
-    let Some(base) = shares.columns.get(shares.base) else { return Vec::new() };
+    let Some(base) = shares.columns.get(shares.base) else {
+        return Vec::new();
+    };
     let known: Vec<(&ShareColumn, Estimate)> = guests(shares, score).collect();
     let mut named: Vec<(TreeUse, &(&ShareColumn, Estimate))> = Vec::new();
-    for (tree_use, share) in TreeUse::ALL.into_iter().filter_map(|u| Some((u, best(plan, &known, u)?))) {
-        match named.last_mut().filter(|(_, last)| std::ptr::eq(*last, share)) {
+    for (tree_use, share) in TreeUse::ALL
+        .into_iter()
+        .filter_map(|u| Some((u, best(plan, &known, u)?)))
+    {
+        match named
+            .last_mut()
+            .filter(|(_, last)| std::ptr::eq(*last, share))
+        {
             Some((most, _)) => *most = tree_use,
             None => named.push((tree_use, share)),
         }
     }
-    named.iter().map(|(tree_use, share)| finding(plan, score, *tree_use, base, share)).collect()
+    named
+        .iter()
+        .map(|(tree_use, share)| finding(plan, score, *tree_use, base, share))
+        .collect()
 }
 
 /// The configuration that is shown to cost least of those that are fit.
@@ -161,9 +208,13 @@ fn best<'a, 'b>(
 ) -> Option<&'b (&'a ShareColumn, Estimate)> {
     let fit = |column: &ShareColumn| {
         let variant = plan.variants.iter().find(|v| v.name == column.variant);
-        variant.and_then(|v| v.share().ok().flatten()).is_some_and(|share| tree_use.allows(&share))
+        variant
+            .and_then(|v| v.share().ok().flatten())
+            .is_some_and(|share| tree_use.allows(&share))
     };
-    let shown = known.iter().filter(|(c, e)| fit(c) && e.interval.is_some_and(|i| i.high < MAX_COST));
+    let shown = known
+        .iter()
+        .filter(|(c, e)| fit(c) && e.interval.is_some_and(|i| i.high < MAX_COST));
     shown.min_by(|a, b| at_most(&a.1).total_cmp(&at_most(&b.1)))
 }
 
@@ -180,8 +231,13 @@ fn finding(
     (column, cost): &(&ShareColumn, Estimate),
 ) -> Finding {
     let own = plan.tree.as_ref().is_none_or(|tree| tree.path.is_none());
-    let range = cost.interval.map_or(String::new(), |i| format!(" ({:.2} to {:.2})", i.low, i.high));
-    let (share, base) = (column.variant.escape_default().to_string(), base.variant.escape_default().to_string());
+    let range = cost.interval.map_or(String::new(), |i| {
+        format!(" ({:.2} to {:.2})", i.low, i.high)
+    });
+    let (share, base) = (
+        column.variant.escape_default().to_string(),
+        base.variant.escape_default().to_string(),
+    );
     Finding {
         text: format!(
             "For {}, {}, {share} takes {:.2} times as long as {base}{range}.",
@@ -203,15 +259,26 @@ fn finding(
 
 /// What makes and serves the share, and what QEMU and the guest are given.
 fn commands(column: &ShareColumn, own: bool) -> String {
-    let Some(facts) = &column.facts else { return String::new() };
+    let Some(facts) = &column.facts else {
+        return String::new();
+    };
     let mut lines = String::new();
     if let Some(image) = &facts.image {
-        lines += &format!("# image, made in {:.1} s\n{}\n", image.seconds, copied(&image.command, own));
+        lines += &format!(
+            "# image, made in {:.1} s\n{}\n",
+            image.seconds,
+            copied(&image.command, own)
+        );
     }
     if !facts.server.is_empty() {
         lines += &format!("# server\n{}\n", copied(&facts.server, own));
     }
-    lines + &format!("# QEMU\n{}\n# in the guest\n{}", copied(&facts.qemu, own), facts.mount_command)
+    lines
+        + &format!(
+            "# QEMU\n{}\n# in the guest\n{}",
+            copied(&facts.qemu, own),
+            facts.mount_command
+        )
 }
 
 /// Arguments as a person can use them: without those that only trace, with a socket for the stream that server and QEMU were
@@ -239,7 +306,9 @@ fn copied(arguments: &[String], own: bool) -> String {
 
 /// An argument with the user's folder or image for the run's.
 fn replaced(argument: &str) -> String {
-    let Some(at) = argument.find(SCRATCH) else { return argument.to_owned() };
+    let Some(at) = argument.find(SCRATCH) else {
+        return argument.to_owned();
+    };
     let start = argument[..at].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
     let rest = &argument[at + SCRATCH.len()..];
     let (name, after) = rest.split_at(rest.find([',', '"', ' ']).unwrap_or(rest.len()));
@@ -249,8 +318,16 @@ fn replaced(argument: &str) -> String {
 
 fn failed(column: &ShareColumn) -> Option<String> {
     let reason = column.failed.as_ref()?;
-    let name = if column.variant.is_empty() { column.machine.as_str() } else { &column.variant };
-    Some(format!("{} could not be measured: {}", name.escape_default(), reason.lines().next().unwrap_or_default()))
+    let name = if column.variant.is_empty() {
+        column.machine.as_str()
+    } else {
+        &column.variant
+    };
+    Some(format!(
+        "{} could not be measured: {}",
+        name.escape_default(),
+        reason.lines().next().unwrap_or_default()
+    ))
 }
 
 #[cfg(test)]
@@ -267,11 +344,21 @@ mod tests {
         let variant = |(way, _): &(&str, f64)| {
             let mut words = way.split(',');
             let mut set = BTreeMap::from([("share".to_owned(), words.next().unwrap().to_owned())]);
-            set.extend(words.map(|w| w.split_once('=').unwrap()).map(|(k, v)| (format!("share.{k}"), v.to_owned())));
-            Variant { name: (*way).to_owned(), set }
+            set.extend(
+                words
+                    .map(|w| w.split_once('=').unwrap())
+                    .map(|(k, v)| (format!("share.{k}"), v.to_owned())),
+            );
+            Variant {
+                name: (*way).to_owned(),
+                set,
+            }
         };
         let variants = ways.iter().map(variant).collect();
-        let plan = Plan { variants, ..Plan::new("share", rounds, vec![Machine::TCG], vec![workload]) };
+        let plan = Plan {
+            variants,
+            ..Plan::new("share", rounds, vec![Machine::TCG], vec![workload])
+        };
         let column = |(way, _): &(&str, f64)| ShareColumn {
             machine: Machine::TCG,
             variant: (*way).to_owned(),
@@ -282,8 +369,15 @@ mod tests {
             failed: None,
         };
         let cost = |(_, cost): &(&str, f64)| {
-            let interval = Interval { low: cost * 0.98, high: cost * 1.02, coverage: 0.96 };
-            Some(Estimate { median: *cost, interval: (rounds >= 6).then_some(interval) })
+            let interval = Interval {
+                low: cost * 0.98,
+                high: cost * 1.02,
+                coverage: 0.96,
+            };
+            Some(Estimate {
+                median: *cost,
+                interval: (rounds >= 6).then_some(interval),
+            })
         };
         let too_few = Warning::TooFewRounds { rounds, needed: 6 };
         let shares = ShareFindings {
@@ -293,11 +387,22 @@ mod tests {
             base: 0,
             columns: ways.iter().map(column).collect(),
             rows: Vec::new(),
-            scores: vec![ShareScore { workload: WorkloadName::Tree, cells: ways.iter().map(cost).collect() }],
-            warnings: if rounds < 6 { vec![too_few] } else { Vec::new() },
+            scores: vec![ShareScore {
+                workload: WorkloadName::Tree,
+                cells: ways.iter().map(cost).collect(),
+            }],
+            warnings: if rounds < 6 {
+                vec![too_few]
+            } else {
+                Vec::new()
+            },
             advice: Vec::new(),
         };
-        look(&Evidence { plan: Some(&plan), shares: Some(&shares), ..Evidence::default() })
+        look(&Evidence {
+            plan: Some(&plan),
+            shares: Some(&shares),
+            ..Evidence::default()
+        })
     }
 
     fn of(id: &str, ways: &[(&str, f64)]) -> Vec<String> {
@@ -306,8 +411,13 @@ mod tests {
 
     #[test]
     fn each_use_has_the_way_that_is_fit_for_it() {
-        let ways =
-            [("9p", 1.0), ("erofs", 0.1), ("9p,cache=loose", 0.3), ("virtiofs", 0.5), ("virtiofs,cache=always", 0.4)];
+        let ways = [
+            ("9p", 1.0),
+            ("erofs", 0.1),
+            ("9p,cache=loose", 0.3),
+            ("virtiofs", 0.5),
+            ("virtiofs,cache=always", 0.4),
+        ];
         let found = evaluated(&ways, 6, |evidence| advice("faster-share", evidence));
         let texts = [
             "For tree, if nobody changes the tree, erofs takes 0.10 times as long as 9p (0.10 to 0.10).",
@@ -324,27 +434,48 @@ mod tests {
 
     #[test]
     fn what_is_best_for_much_is_named_once() {
-        let told =
-            of("faster-share", &[("9p", 1.0), ("9p,cache=loose", 0.3), ("9p,msize=524288", 0.2), ("disk", 0.25)]);
+        let told = of(
+            "faster-share",
+            &[
+                ("9p", 1.0),
+                ("9p,cache=loose", 0.3),
+                ("9p,msize=524288", 0.2),
+                ("disk", 0.25),
+            ],
+        );
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("For tree, also if others change the tree meanwhile, 9p,msize=524288 takes"));
+        assert!(told[0].starts_with(
+            "For tree, also if others change the tree meanwhile, 9p,msize=524288 takes"
+        ));
     }
 
     #[test]
     fn what_is_not_shown_is_not_advised() {
         let ways = [("9p", 1.0), ("virtiofs", 0.96), ("9p,readonly=on", 0.94)];
         assert_eq!(of("faster-share", &ways), [""; 0]);
-        assert_eq!(of("no-faster-share", &ways), ["For tree no share method is shown to be faster than 9p."]);
-        assert_eq!(of("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]), [""; 0]);
+        assert_eq!(
+            of("no-faster-share", &ways),
+            ["For tree no share method is shown to be faster than 9p."]
+        );
+        assert_eq!(
+            of("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]),
+            [""; 0]
+        );
     }
 
     #[test]
     fn few_rounds_say_how_many_it_takes_and_nothing_else() {
         let ways = [("9p", 1.0), ("virtiofs", 0.5)];
         let of = |id: &str, rounds| evaluated(&ways, rounds, |evidence| findings(id, evidence));
-        assert_eq!(of("too-few-share-rounds", 3), ["3 rounds are too few to show which share method is faster."]);
+        assert_eq!(
+            of("too-few-share-rounds", 3),
+            ["3 rounds are too few to show which share method is faster."]
+        );
         assert_eq!(of("too-few-share-rounds", 6), [""; 0]);
-        assert_eq!([of("faster-share", 3), of("no-faster-share", 3)], [vec![""; 0], vec![]]);
+        assert_eq!(
+            [of("faster-share", 3), of("no-faster-share", 3)],
+            [vec![""; 0], vec![]]
+        );
     }
 
     #[test]
@@ -358,21 +489,38 @@ mod tests {
             kept: Vec::new(),
             failed: Some("virtiofsd is missing\nmore".into()),
         };
-        assert_eq!(failed(&column).as_deref(), Some("virtiofs could not be measured: virtiofsd is missing"));
+        assert_eq!(
+            failed(&column).as_deref(),
+            Some("virtiofs could not be measured: virtiofsd is missing")
+        );
         column.failed = None;
         assert_eq!(failed(&column), None);
     }
 
     #[test]
     fn words_can_be_copied() {
-        let words =
-            "-fsdev local,id=share,path=/r/1/scratch/tree,security_model=none -trace v9fs_version_return -device x";
+        let words = "-fsdev local,id=share,path=/r/1/scratch/tree,security_model=none -trace v9fs_version_return -device x";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        assert_eq!(copied(&words, true), "-fsdev local,id=share,path=FOLDER,security_model=none -device x");
-        let words = ["mkfs.erofs", "-b 4096", "/r/scratch/share-1.erofs", "/r/scratch/tree"].map(str::to_owned);
+        assert_eq!(
+            copied(&words, true),
+            "-fsdev local,id=share,path=FOLDER,security_model=none -device x"
+        );
+        let words = [
+            "mkfs.erofs",
+            "-b 4096",
+            "/r/scratch/share-1.erofs",
+            "/r/scratch/tree",
+        ]
+        .map(str::to_owned);
         assert_eq!(copied(&words, true), "mkfs.erofs '-b 4096' IMAGE FOLDER");
-        let words =
-            ["v", "--fd=4", "-object", "memory-backend-memfd,id=ram,size=1M", "-chardev", "socket,id=server,fd=8"];
+        let words = [
+            "v",
+            "--fd=4",
+            "-object",
+            "memory-backend-memfd,id=ram,size=1M",
+            "-chardev",
+            "socket,id=server,fd=8",
+        ];
         let shown = "v --socket-path=SOCKET -object memory-backend-memfd,id=ram,size=1M -machine memory-backend=ram -chardev \
                      socket,id=server,path=SOCKET";
         assert_eq!(copied(&words.map(str::to_owned), true), shown);

@@ -6,8 +6,8 @@ use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace, ThreadStates,
-    WaitFor,
+    Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace,
+    ThreadStates, WaitFor,
 };
 
 pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
@@ -30,9 +30,16 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
                 percent(fraction)
             );
             let unfit = excludes_quota(evidence.contention).then_some(SettingPlace::Instruction);
-            let finding = Finding { text, gain: fraction, unfit, ..Finding::default() };
+            let finding = Finding {
+                text,
+                gain: fraction,
+                unfit,
+                ..Finding::default()
+            };
             let most = vcpu_threads(evidence).max_by(|a, b| runnable(a).total_cmp(&runnable(b)));
-            most.map_or(finding.clone(), |most| of_thread(finding, evidence, most.tid, most.role.as_ref()))
+            most.map_or(finding.clone(), |most| {
+                of_thread(finding, evidence, most.tid, most.role.as_ref())
+            })
         };
         vcpus(evidence, runnable).map(finding).into_iter().collect()
     },
@@ -46,7 +53,10 @@ pub(super) const COMMAND_STEAL: Rule = Rule {
     evaluate: |evidence| {
         let steal = |breakdown: &Breakdown| {
             let parts = breakdown.rows.iter().filter(|row| row.part == Part::Steal);
-            (breakdown.machine, parts.map(|row| row.machine_s).sum::<f64>() / breakdown.machine_s)
+            (
+                breakdown.machine,
+                parts.map(|row| row.machine_s).sum::<f64>() / breakdown.machine_s,
+            )
         };
         let finding = |(machine, share): (Machine, f64)| Finding {
             text: format!(
@@ -56,8 +66,15 @@ pub(super) const COMMAND_STEAL: Rule = Rule {
             gain: share,
             ..Finding::default()
         };
-        let most = evidence.breakdowns.iter().map(steal).max_by(|a, b| a.1.total_cmp(&b.1));
-        most.filter(|(_, share)| *share >= MIN_SHARE).map(finding).into_iter().collect()
+        let most = evidence
+            .breakdowns
+            .iter()
+            .map(steal)
+            .max_by(|a, b| a.1.total_cmp(&b.1));
+        most.filter(|(_, share)| *share >= MIN_SHARE)
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -75,16 +92,25 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
             read_back: "QMP query-iothreads",
             undo: "leave iothread= out",
         },
-        instruction("See which thread holds it", "sudo perf trace -s -e futex -p PID"),
+        instruction(
+            "See which thread holds it",
+            "sudo perf trace -s -e futex -p PID",
+        ),
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
         let waits = |thread: &ThreadStates| {
-            let waits = thread.waits.iter().filter(|wait| wait.reason == WaitFor::BigLock);
+            let waits = thread
+                .waits
+                .iter()
+                .filter(|wait| wait.reason == WaitFor::BigLock);
             waits.map(|wait| wait.fraction).sum()
         };
         let finding = |(who, fraction): (String, f64)| Finding {
-            text: format!("{who} waiting for the big QEMU lock (BQL) {} of the time.", percent(fraction)),
+            text: format!(
+                "{who} waiting for the big QEMU lock (BQL) {} of the time.",
+                percent(fraction)
+            ),
             gain: fraction,
             ..Finding::default()
         };
@@ -94,19 +120,30 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
 
 /// Whether the wait is known to have other causes than a CPU quota.
 fn excludes_quota(contention: Option<&CpuContention>) -> bool {
-    contention.is_some_and(|found| found.throttled.is_some() && !found.causes().0.contains(&RunQueueCause::Quota))
+    contention.is_some_and(|found| {
+        found.throttled.is_some() && !found.causes().0.contains(&RunQueueCause::Quota)
+    })
 }
 
 fn vcpu_threads<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a ThreadStates> + use<'a> {
-    evidence.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))))
+    evidence
+        .threads
+        .iter()
+        .filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))))
 }
 
 /// "vCPU 0 was", "The 2 vCPU threads were", and their mean; `None` where that is too little for advice.
-fn vcpus(evidence: &Evidence<'_>, fraction: impl Fn(&ThreadStates) -> f64) -> Option<(String, f64)> {
+fn vcpus(
+    evidence: &Evidence<'_>,
+    fraction: impl Fn(&ThreadStates) -> f64,
+) -> Option<(String, f64)> {
     let vcpus: Vec<&ThreadStates> = vcpu_threads(evidence).collect();
     let mean = vcpus.iter().map(|thread| fraction(thread)).sum::<f64>() / vcpus.len() as f64;
     let who = match vcpus.as_slice() {
-        [one] => format!("{} was", one.role.as_ref().map(Role::label).unwrap_or_default()),
+        [one] => format!(
+            "{} was",
+            one.role.as_ref().map(Role::label).unwrap_or_default()
+        ),
         several => format!("The {} vCPU threads were", several.len()),
     };
     (mean >= MIN_SHARE).then_some((who, mean))
@@ -117,30 +154,59 @@ mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
     use vmtax_model::{
-        Breakdown, Machine, Managed, Manager, Part, PartRow, Role, StateWait, ThreadGroup, ThreadStates, VmFacts,
-        WaitFor,
+        Breakdown, Machine, Managed, Manager, Part, PartRow, Role, StateWait, ThreadGroup,
+        ThreadStates, VmFacts, WaitFor,
     };
 
     fn vcpu(number: u32, runnable: f64, big_lock: f64) -> ThreadStates {
         let (call, below) = ("futex".to_owned(), String::new());
-        let waits = vec![StateWait { reason: WaitFor::BigLock, call, below, fraction: big_lock }];
+        let waits = vec![StateWait {
+            reason: WaitFor::BigLock,
+            call,
+            below,
+            fraction: big_lock,
+        }];
         let (role, runnable) = (Some(Role::Vcpu(number)), Some(runnable));
-        ThreadStates { role, runnable, waits, running: 0.2, ..ThreadStates::default() }
+        ThreadStates {
+            role,
+            runnable,
+            waits,
+            running: 0.2,
+            ..ThreadStates::default()
+        }
     }
 
     #[test]
     fn vcpus_without_a_host_cpu_are_found_from_a_twentieth_on() {
-        let of =
-            |threads: &[ThreadStates]| findings("vcpu-run-queue-wait", &Evidence { threads, ..Evidence::default() });
+        let of = |threads: &[ThreadStates]| {
+            findings(
+                "vcpu-run-queue-wait",
+                &Evidence {
+                    threads,
+                    ..Evidence::default()
+                },
+            )
+        };
         let said = |who| {
             format!(
                 "{who} waiting for a host CPU 57 % of the time (run-queue wait; steal in the guest, %RDY in esxtop)."
             )
         };
-        let whole = |texts: Vec<String>| texts.iter().map(|text| text.replace('\u{a0}', " ")).collect::<Vec<_>>();
-        assert_eq!(whole(of(&[vcpu(0, 0.54, 0.0), vcpu(1, 0.6, 0.0)])), [said("The 2 vCPU threads were")]);
+        let whole = |texts: Vec<String>| {
+            texts
+                .iter()
+                .map(|text| text.replace('\u{a0}', " "))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            whole(of(&[vcpu(0, 0.54, 0.0), vcpu(1, 0.6, 0.0)])),
+            [said("The 2 vCPU threads were")]
+        );
         assert_eq!(whole(of(&[vcpu(0, 0.57, 0.0)])), [said("vCPU 0 was")]);
-        let worker = ThreadStates { role: Some(Role::Worker), ..vcpu(0, 0.9, 0.9) };
+        let worker = ThreadStates {
+            role: Some(Role::Worker),
+            ..vcpu(0, 0.9, 0.9)
+        };
         assert_eq!(of(&[vcpu(0, 0.04, 0.0), worker]), [""; 0]);
     }
 
@@ -155,22 +221,42 @@ mod tests {
             thread_groups: group.into_iter().collect(),
             ..VmFacts::unknown(11)
         };
-        let evidence = Evidence { threads: &threads, facts: Some(&facts), ..Evidence::default() };
+        let evidence = Evidence {
+            threads: &threads,
+            facts: Some(&facts),
+            ..Evidence::default()
+        };
         let advice = advice("vcpu-run-queue-wait", &evidence).remove(0);
-        advice.remedies.into_iter().map(|remedy| remedy.line).collect()
+        advice
+            .remedies
+            .into_iter()
+            .map(|remedy| remedy.line)
+            .collect()
     }
 
     #[test]
     fn the_group_of_the_thread_is_named_and_none_that_others_share() {
-        let libvirt = || Some(Managed { manager: Manager::Libvirt, id: "18-6".to_owned() });
+        let libvirt = || {
+            Some(Managed {
+                manager: Manager::Libvirt,
+                id: "18-6".to_owned(),
+            })
+        };
         let group = |folder: &str, is_shared| {
-            Some(ThreadGroup { tid: 13, folder: folder.into(), cpus: Some("0-3".to_owned()), is_shared })
+            Some(ThreadGroup {
+                tid: 13,
+                folder: folder.into(),
+                cpus: Some("0-3".to_owned()),
+                is_shared,
+            })
         };
         let own = "/sys/fs/cgroup/machine.slice/vm.scope/libvirt/vcpu1";
         assert_eq!(
             lines(libvirt(), group(own, false)),
             [
-                &format!("echo CPUS | sudo tee {own}/cpuset.cpus # libvirt: virsh vcpupin web01 1 CPUS --live"),
+                &format!(
+                    "echo CPUS | sudo tee {own}/cpuset.cpus # libvirt: virsh vcpupin web01 1 CPUS --live"
+                ),
                 "sudo taskset -pc CPUS 13",
                 &format!("cat {own}/cpu.max {own}/cpu.stat"),
             ]
@@ -178,29 +264,64 @@ mod tests {
         let session = "/sys/fs/cgroup/user.slice/user-0.slice/session-93.scope";
         let of_session = lines(None, group(session, true));
         assert_eq!(of_session[0], "sudo taskset -pc CPUS 13");
-        assert!(of_session.iter().all(|line| !line.contains("tee") && !line.contains("virsh")), "{of_session:?}");
+        assert!(
+            of_session
+                .iter()
+                .all(|line| !line.contains("tee") && !line.contains("virsh")),
+            "{of_session:?}"
+        );
         let scope = "/sys/fs/cgroup/system.slice/run-u1.scope";
-        assert_eq!(lines(None, group(scope, false))[0], format!("echo CPUS | sudo tee {scope}/cpuset.cpus"));
-        let without_file = ThreadGroup { cpus: None, ..group(scope, false).unwrap() };
-        assert_eq!(lines(None, Some(without_file))[0], "sudo taskset -pc CPUS 13", "no cpuset controller");
+        assert_eq!(
+            lines(None, group(scope, false))[0],
+            format!("echo CPUS | sudo tee {scope}/cpuset.cpus")
+        );
+        let without_file = ThreadGroup {
+            cpus: None,
+            ..group(scope, false).unwrap()
+        };
+        assert_eq!(
+            lines(None, Some(without_file))[0],
+            "sudo taskset -pc CPUS 13",
+            "no cpuset controller"
+        );
         assert_eq!(lines(None, None)[0], "sudo taskset -pc CPUS 13");
     }
 
     #[test]
     fn a_command_whose_vcpus_wait_for_a_host_cpu_has_advice_from_a_twentieth_on() {
         let of = |steal_s: f64| {
-            let row = |part, machine_s| PartRow { part, native_s: None, machine_s };
+            let row = |part, machine_s| PartRow {
+                part,
+                native_s: None,
+                machine_s,
+            };
             let rows = vec![row(Part::User, 1.0 - steal_s), row(Part::Steal, steal_s)];
             let machine = Machine::TCG;
-            let found = Breakdown { machine, rounds: 2, native_s: None, machine_s: 1.0, rows, unexplained_s: 0.0 };
-            advice("command-steal", &Evidence { breakdowns: &[found], ..Evidence::default() })
+            let found = Breakdown {
+                machine,
+                rounds: 2,
+                native_s: None,
+                machine_s: 1.0,
+                rows,
+                unexplained_s: 0.0,
+            };
+            advice(
+                "command-steal",
+                &Evidence {
+                    breakdowns: &[found],
+                    ..Evidence::default()
+                },
+            )
         };
         let found = &of(0.54)[0];
         assert_eq!(
             found.finding.replace('\u{a0}', " "),
             "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that."
         );
-        assert!(found.gain > 0.5 && found.remedies[0].line.contains("taskset"), "{found:?}");
+        assert!(
+            found.gain > 0.5 && found.remedies[0].line.contains("taskset"),
+            "{found:?}"
+        );
         assert!(of(0.04).is_empty());
     }
 
@@ -208,7 +329,13 @@ mod tests {
     fn vcpus_that_wait_for_the_big_lock_are_found_from_a_twentieth_on() {
         let of = |lock| {
             let threads = [vcpu(0, 0.0, lock)];
-            findings("vcpu-big-lock", &Evidence { threads: &threads, ..Evidence::default() })
+            findings(
+                "vcpu-big-lock",
+                &Evidence {
+                    threads: &threads,
+                    ..Evidence::default()
+                },
+            )
         };
         assert_eq!(
             of(0.25)[0].replace('\u{a0}', " "),

@@ -7,8 +7,8 @@ use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule, why_run_queue_wait};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue,
-    ThreadRates, VmRates, shell_line,
+    ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role,
+    SettingPlace, SettingValue, ThreadRates, VmRates, shell_line,
 };
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
@@ -25,12 +25,18 @@ pub(super) const VM_STOPPED: Rule = Rule {
     finds: "a VM whose vCPUs are stopped, with the reason that its monitor gives",
     remedies: &[
         instruction("Resume the guest, unless it is paused on purpose", "RESUME"),
-        instruction("After an I/O error give the storage what it lacks first: space, its network", ""),
+        instruction(
+            "After an I/O error give the storage what it lacks first: space, its network",
+            "",
+        ),
     ],
     source: "QEMU QMP Reference Manual, RunState",
     evaluate: |evidence| {
         let finding = |(vm, why): (&VmRates, &str)| Finding {
-            text: format!("The guest does not run: its state is \"{}\".", why.escape_default()),
+            text: format!(
+                "The guest does not run: its state is \"{}\".",
+                why.escape_default()
+            ),
             gain: 1.0,
             values: vec![("RESUME", resume(vm))],
             ..Finding::default()
@@ -38,7 +44,12 @@ pub(super) const VM_STOPPED: Rule = Rule {
         // These have their own rules.
         let has_own = |why: &str| [PANICKED, INTERNAL_ERROR].contains(&why);
         let stopped = |vm| Some((vm, VmRates::stopped(vm).filter(|why| !has_own(why))?));
-        evidence.vm.and_then(stopped).map(finding).into_iter().collect()
+        evidence
+            .vm
+            .and_then(stopped)
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -77,7 +88,12 @@ pub(super) const VM_THROTTLED: Rule = Rule {
             ..Finding::default()
         };
         let throttled = |vm: &'_ VmRates| vm.throttled.filter(|fraction| *fraction >= MIN_SHARE);
-        evidence.vm.and_then(|vm| Some((vm, throttled(vm)?))).map(finding).into_iter().collect()
+        evidence
+            .vm
+            .and_then(|vm| Some((vm, throttled(vm)?)))
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -87,7 +103,10 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     remedies: &[
         OWN_CPUS,
         OWN_AFFINITY,
-        measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM"),
+        measurement(
+            "See which threads of the VM wait, and for how long",
+            "vmtax profile --vm VM",
+        ),
     ],
     source: CPUSET,
     evaluate: |evidence| {
@@ -95,12 +114,29 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
             let text = format!(
                 "The vCPUs wait for a host CPU {} of the time (%RDY; steal in the guest){}.",
                 percent(fraction),
-                evidence.contention.map_or(String::new(), |found| why_run_queue_wait(Some(found)))
+                evidence
+                    .contention
+                    .map_or(String::new(), |found| why_run_queue_wait(Some(found)))
             );
             let (values, change) = (vec![("VM", vm.argument())], on_all_cpus(vm));
-            pinned(Finding { text, gain: fraction, values, change, ..Finding::default() }, evidence, vm)
+            pinned(
+                Finding {
+                    text,
+                    gain: fraction,
+                    values,
+                    change,
+                    ..Finding::default()
+                },
+                evidence,
+                vm,
+            )
         };
-        evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))).map(finding).into_iter().collect()
+        evidence
+            .vm
+            .and_then(|vm| Some((vm, vcpu_wait(vm)?)))
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -108,14 +144,23 @@ pub(super) const VM_SERVING_WAIT: Rule = Rule {
     id: "vm-serving-run-queue-wait",
     finds: "a main loop, an iothread or a vhost worker that waits for a host CPU for a tenth of the time and more, and longer than it runs: its devices wait with it",
     remedies: &[
-        Remedy { action: "Let the thread run on a host CPU that no other task uses", ..OWN_AFFINITY },
-        measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM"),
+        Remedy {
+            action: "Let the thread run on a host CPU that no other task uses",
+            ..OWN_AFFINITY
+        },
+        measurement(
+            "See which threads of the VM wait, and for how long",
+            "vmtax profile --vm VM",
+        ),
     ],
     source: CPUSET,
     evaluate: |evidence| {
         let found = |vm: &VmRates| {
             let serves = |role: &Role| matches!(role, Role::Main | Role::Iothread(_) | Role::Vhost);
-            let waiting = vm.threads.iter().filter(|thread| serves(&thread.role) && thread.ready > thread.run);
+            let waiting = vm
+                .threads
+                .iter()
+                .filter(|thread| serves(&thread.role) && thread.ready > thread.run);
             let most = waiting.max_by(|a, b| a.ready.total_cmp(&b.ready))?;
             let gain = run_queue_wait(most.ready, vm.throttled, MIN_READY)?;
             let text = format!(
@@ -125,7 +170,16 @@ pub(super) const VM_SERVING_WAIT: Rule = Rule {
                 percent(gain),
                 percent(most.run)
             );
-            Some(of_thread(Finding { text, gain, ..Finding::default() }, evidence, most.tid, Some(&most.role)))
+            Some(of_thread(
+                Finding {
+                    text,
+                    gain,
+                    ..Finding::default()
+                },
+                evidence,
+                most.tid,
+                Some(&most.role),
+            ))
         };
         evidence.vm.and_then(found).into_iter().collect()
     },
@@ -153,10 +207,14 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
     ],
     source: "Linux kernel documentation, Control Group v2: cpu.weight",
     evaluate: |evidence| {
-        let Some((vm, fraction)) = evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))) else { return Vec::new() };
+        let Some((vm, fraction)) = evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))) else {
+            return Vec::new();
+        };
         let found = |low: &CpuWeight| {
             let file = low.file.display();
-            let setting = LiveSetting::HostFile { path: low.file.clone() };
+            let setting = LiveSetting::HostFile {
+                path: low.file.clone(),
+            };
             Finding {
                 text: format!(
                     "{} has a CPU weight of {}, the default is {}; its vCPUs wait for a host CPU {} of the time.",
@@ -175,13 +233,20 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
                     ("WEIGHT_FILE", shell_line(&[file.to_string()])),
                     ("WEIGHT", low.weight.to_string()),
                 ],
-                unfit: Some(if low.is_shared { SettingPlace::Cgroup } else { SettingPlace::Instruction }),
+                unfit: Some(if low.is_shared {
+                    SettingPlace::Cgroup
+                } else {
+                    SettingPlace::Instruction
+                }),
                 change: Some(LiveChange {
                     action: format!("Give {} the default CPU weight", low.file.display()),
                     cost: ChangeCost::HostSetting,
                     metric: Some(LiveMetric::Run),
                     disk: None,
-                    settings: vec![SettingValue { setting, value: low.default.to_string() }],
+                    settings: vec![SettingValue {
+                        setting,
+                        value: low.default.to_string(),
+                    }],
                 }),
                 ..Finding::default()
             }
@@ -204,13 +269,20 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
             read_back: "QMP query-iothreads",
             undo: "leave iothread= out",
         },
-        measurement("See in which functions it spends the time", "vmtax profile --vm VM"),
+        measurement(
+            "See in which functions it spends the time",
+            "vmtax profile --vm VM",
+        ),
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
         let serves = |thread: &&ThreadRates| matches!(thread.role, Role::Main | Role::Iothread(_));
-        let busy =
-            |vm: &'_ VmRates| vm.threads.iter().find(|thread| serves(thread) && thread.run >= BUSY_THREAD).cloned();
+        let busy = |vm: &'_ VmRates| {
+            vm.threads
+                .iter()
+                .find(|thread| serves(thread) && thread.run >= BUSY_THREAD)
+                .cloned()
+        };
         let finding = |(vm, thread): (&VmRates, ThreadRates)| Finding {
             text: format!(
                 "The {} (TID {}) is on a CPU {} of the time: the devices that it serves wait for it.",
@@ -223,7 +295,12 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
             values: vec![("VM", vm.argument())],
             ..Finding::default()
         };
-        evidence.vm.and_then(|vm| Some((vm, busy(vm)?))).map(finding).into_iter().collect()
+        evidence
+            .vm
+            .and_then(|vm| Some((vm, busy(vm)?)))
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -241,13 +318,21 @@ pub(super) fn run_queue_wait(ready: f64, throttled: Option<f64>, least: f64) -> 
 fn without_quota(vm: &VmRates) -> Option<LiveChange> {
     let quotas = &vm.settings.quotas;
     let unlimited = quotas.iter().map(|quota| SettingValue {
-        setting: LiveSetting::HostFile { path: quota.file.clone() },
+        setting: LiveSetting::HostFile {
+            path: quota.file.clone(),
+        },
         value: quota.unlimited.clone(),
     });
-    let change = live("Remove the CPU quota of the VM's control group", unlimited.collect())?;
+    let change = live(
+        "Remove the CPU quota of the VM's control group",
+        unlimited.collect(),
+    )?;
     Some(match quotas.iter().find(|quota| quota.is_shared) {
         Some(shared) => LiveChange {
-            action: format!("Remove the CPU quota of {}, a group of other processes, too", shared.file.display()),
+            action: format!(
+                "Remove the CPU quota of {}, a group of other processes, too",
+                shared.file.display()
+            ),
             cost: ChangeCost::HostSetting,
             ..change
         },
@@ -261,7 +346,10 @@ fn on_all_cpus(vm: &VmRates) -> Option<LiveChange> {
         setting: LiveSetting::Affinity { tid: thread.tid },
         value: vm.settings.host_cpus.clone(),
     });
-    live("Let the VM's threads run on all CPUs of the host", unpinned.collect())
+    live(
+        "Let the VM's threads run on all CPUs of the host",
+        unpinned.collect(),
+    )
 }
 
 /// A change of the VM's CPU time; none without a setting.
@@ -288,7 +376,10 @@ pub(super) fn resume(vm: &VmRates) -> String {
 
 /// A finding whose remedies are for the vCPU thread that waits most.
 fn pinned(finding: Finding, evidence: &Evidence<'_>, vm: &VmRates) -> Finding {
-    let vcpus = vm.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+    let vcpus = vm
+        .threads
+        .iter()
+        .filter(|thread| matches!(thread.role, Role::Vcpu(_)));
     match vcpus.max_by(|a, b| a.ready.total_cmp(&b.ready)) {
         Some(most) => of_thread(finding, evidence, most.tid, Some(&most.role)),
         None => finding,
@@ -302,14 +393,24 @@ fn own_quota(vm: &VmRates) -> Option<&CpuQuota> {
 
 /// " of FILE, a group of other processes, too" where no quota is of a group that is the VM's own.
 fn shared_quota(vm: &VmRates) -> String {
-    let shared = vm.settings.quotas.first().filter(|_| own_quota(vm).is_none());
-    shared.map_or(String::new(), |quota| format!(" ({}, of other processes, too)", quota.file.display()))
+    let shared = vm
+        .settings
+        .quotas
+        .first()
+        .filter(|_| own_quota(vm).is_none());
+    shared.map_or(String::new(), |quota| {
+        format!(" ({}, of other processes, too)", quota.file.display())
+    })
 }
 
 fn quota_values(vm: &VmRates) -> Vec<(&'static str, String)> {
     let own = own_quota(vm).into_iter().flat_map(|quota| {
         let file = shell_line(&[quota.file.to_string_lossy().into_owned()]);
-        [("QUOTA_FILE", file), ("QUOTA", quota.quota.clone()), ("UNLIMITED", quota.unlimited.clone())]
+        [
+            ("QUOTA_FILE", file),
+            ("QUOTA", quota.quota.clone()),
+            ("UNLIMITED", quota.unlimited.clone()),
+        ]
     });
     own.chain([("VM", vm.argument())]).collect()
 }
@@ -318,18 +419,41 @@ fn quota_values(vm: &VmRates) -> Vec<(&'static str, String)> {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{CpuQuota, CpuWeight, Manager, Role, RunState, SettingPlace, ThreadRates, VmRates, VmSettings};
+    use vmtax_model::{
+        CpuQuota, CpuWeight, Manager, Role, RunState, SettingPlace, ThreadRates, VmRates,
+        VmSettings,
+    };
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
-        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+        let found = findings(
+            id,
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        );
+        found
+            .into_iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     #[test]
     fn a_stopped_guest_is_found_with_its_reason() {
-        let of = |state| says("vm-stopped", &VmRates { state, ..VmRates::default() });
+        let of = |state| {
+            says(
+                "vm-stopped",
+                &VmRates {
+                    state,
+                    ..VmRates::default()
+                },
+            )
+        };
         let stopped = Some(RunState::Stopped("io-error".to_owned()));
-        assert_eq!(of(stopped), ["The guest does not run: its state is \"io-error\"."]);
+        assert_eq!(
+            of(stopped),
+            ["The guest does not run: its state is \"io-error\"."]
+        );
         assert_eq!((of(Some(RunState::Running)), of(None)), (vec![], vec![]));
         let manager = Some(Manager::Libvirt);
         let vm = VmRates {
@@ -338,15 +462,34 @@ mod tests {
             name: Some("a b".to_owned()),
             ..VmRates::default()
         };
-        let advice = advice("vm-stopped", &Evidence { vm: Some(&vm), ..Evidence::default() });
+        let advice = advice(
+            "vm-stopped",
+            &Evidence {
+                vm: Some(&vm),
+                ..Evidence::default()
+            },
+        );
         assert_eq!(advice[0].remedies[0].line, "virsh resume 'a b'");
     }
 
     #[test]
     fn a_thread_that_serves_devices_and_waits_longer_than_it_runs_is_found() {
         let of = |role, run, ready, throttled| {
-            let threads = vec![ThreadRates { tid: 7, role, run, ready, turns_per_s: 0.0 }];
-            says("vm-serving-run-queue-wait", &VmRates { threads, throttled, ..VmRates::default() })
+            let threads = vec![ThreadRates {
+                tid: 7,
+                role,
+                run,
+                ready,
+                turns_per_s: 0.0,
+            }];
+            says(
+                "vm-serving-run-queue-wait",
+                &VmRates {
+                    threads,
+                    throttled,
+                    ..VmRates::default()
+                },
+            )
         };
         assert_eq!(
             of(Role::Vhost, 0.01, 0.43, None),
@@ -354,7 +497,10 @@ mod tests {
                 "The vhost worker (TID 7) waits for a host CPU 43 % of the time, and runs 1.0 %: its devices wait with it."
             ]
         );
-        assert_eq!(of(Role::Iothread("io0".to_owned()), 0.2, 0.3, Some(0.0)).len(), 1);
+        assert_eq!(
+            of(Role::Iothread("io0".to_owned()), 0.2, 0.3, Some(0.0)).len(),
+            1
+        );
         let silent = [
             of(Role::Main, 0.6, 0.3, None),
             of(Role::Main, 0.01, 0.05, None),
@@ -368,9 +514,21 @@ mod tests {
     fn a_low_weight_is_found_where_vcpus_wait() {
         let of = |ready| {
             let file = "/sys/fs/cgroup/vm/cpu.weight".into();
-            let low_weights = vec![CpuWeight { file, weight: 10, default: 100, is_shared: false }];
-            let settings = VmSettings { low_weights, ..VmSettings::default() };
-            VmRates { ready: Some(ready), settings, ..VmRates::default() }
+            let low_weights = vec![CpuWeight {
+                file,
+                weight: 10,
+                default: 100,
+                is_shared: false,
+            }];
+            let settings = VmSettings {
+                low_weights,
+                ..VmSettings::default()
+            };
+            VmRates {
+                ready: Some(ready),
+                settings,
+                ..VmRates::default()
+            }
         };
         assert_eq!(
             says("vm-low-weight", &of(0.4)),
@@ -379,72 +537,164 @@ mod tests {
             ]
         );
         assert!(says("vm-low-weight", &of(0.04)).is_empty());
-        let found = advice("vm-low-weight", &Evidence { vm: Some(&of(0.4)), ..Evidence::default() });
-        assert!(found[0].remedies[0].line.starts_with("echo 100 | sudo tee /sys/fs/cgroup/vm/cpu.weight"));
-        assert_eq!(found[0].remedies[0].undo, "echo 10 | sudo tee /sys/fs/cgroup/vm/cpu.weight");
+        let found = advice(
+            "vm-low-weight",
+            &Evidence {
+                vm: Some(&of(0.4)),
+                ..Evidence::default()
+            },
+        );
+        assert!(
+            found[0].remedies[0]
+                .line
+                .starts_with("echo 100 | sudo tee /sys/fs/cgroup/vm/cpu.weight")
+        );
+        assert_eq!(
+            found[0].remedies[0].undo,
+            "echo 10 | sudo tee /sys/fs/cgroup/vm/cpu.weight"
+        );
     }
 
     #[test]
     fn throttling_is_found_from_a_twentieth_on_with_the_group() {
         let vm = |throttled| {
-            let (file, quota, unlimited) = ("/sys/fs/cgroup/vm/vcpu0/cpu.max".into(), "20000 100000", "max 100000");
-            let quota = CpuQuota { file, quota: quota.to_owned(), unlimited: unlimited.to_owned(), is_shared: false };
-            let settings = VmSettings { quotas: vec![quota], ..VmSettings::default() };
+            let (file, quota, unlimited) = (
+                "/sys/fs/cgroup/vm/vcpu0/cpu.max".into(),
+                "20000 100000",
+                "max 100000",
+            );
+            let quota = CpuQuota {
+                file,
+                quota: quota.to_owned(),
+                unlimited: unlimited.to_owned(),
+                is_shared: false,
+            };
+            let settings = VmSettings {
+                quotas: vec![quota],
+                ..VmSettings::default()
+            };
             let (cgroup, manager) = (Some("/vm/emulator".to_owned()), Some(Manager::Libvirt));
-            VmRates { throttled, cgroup, manager, settings, pid: 5, ..VmRates::default() }
+            VmRates {
+                throttled,
+                cgroup,
+                manager,
+                settings,
+                pid: 5,
+                ..VmRates::default()
+            }
         };
         assert_eq!(
             says("vm-throttled", &vm(Some(0.37))),
             ["A CPU quota throttles the VM 37 % of its vCPUs' time (%THR; %MLMTD in esxtop)."]
         );
-        assert_eq!((says("vm-throttled", &vm(Some(0.04))), says("vm-throttled", &vm(None))), (vec![], vec![]));
+        assert_eq!(
+            (
+                says("vm-throttled", &vm(Some(0.04))),
+                says("vm-throttled", &vm(None))
+            ),
+            (vec![], vec![])
+        );
         let mut vm = vm(Some(0.37));
         let remedies = |vm: &VmRates| {
-            advice("vm-throttled", &Evidence { vm: Some(vm), ..Evidence::default() })[0].clone().remedies
+            advice(
+                "vm-throttled",
+                &Evidence {
+                    vm: Some(vm),
+                    ..Evidence::default()
+                },
+            )[0]
+            .clone()
+            .remedies
         };
         let (own, file) = (remedies(&vm), "/sys/fs/cgroup/vm/vcpu0/cpu.max");
-        let line = format!("echo max 100000 | sudo tee {file} # libvirt: virsh schedinfo 5 --live vcpu_quota=-1");
+        let line = format!(
+            "echo max 100000 | sudo tee {file} # libvirt: virsh schedinfo 5 --live vcpu_quota=-1"
+        );
         assert_eq!(
             (own.len(), &own[0].line, &*own[0].undo),
             (1, &line, &*format!("echo 20000 100000 | sudo tee {file}"))
         );
         vm.manager = None;
-        assert_eq!(remedies(&vm)[0].line, format!("echo max 100000 | sudo tee {file}"), "virsh does not know it");
+        assert_eq!(
+            remedies(&vm)[0].line,
+            format!("echo max 100000 | sudo tee {file}"),
+            "virsh does not know it"
+        );
         vm.settings.quotas[0].is_shared = true;
         let shared = remedies(&vm);
         assert_eq!(
             (shared.len(), &*shared[0].action),
-            (1, "Start the VM in a group of its own without a quota above it")
+            (
+                1,
+                "Start the VM in a group of its own without a quota above it"
+            )
         );
-        assert!(
-            says("vm-throttled", &vm)[0]
-                .starts_with(&format!("A CPU quota ({file}, of other processes, too) throttles"))
-        );
+        assert!(says("vm-throttled", &vm)[0].starts_with(&format!(
+            "A CPU quota ({file}, of other processes, too) throttles"
+        )));
         vm.settings.quotas.clear();
-        assert!(remedies(&vm).iter().all(|remedy| remedy.place != SettingPlace::Cgroup), "no quota is left");
+        assert!(
+            remedies(&vm)
+                .iter()
+                .all(|remedy| remedy.place != SettingPlace::Cgroup),
+            "no quota is left"
+        );
     }
 
     #[test]
     fn run_queue_wait_is_found_where_it_is_no_throttling() {
-        let of = |ready, throttled| says("vm-run-queue-wait", &VmRates { ready, throttled, ..VmRates::default() });
+        let of = |ready, throttled| {
+            says(
+                "vm-run-queue-wait",
+                &VmRates {
+                    ready,
+                    throttled,
+                    ..VmRates::default()
+                },
+            )
+        };
         assert_eq!(
             of(Some(0.5), Some(0.0)),
             ["The vCPUs wait for a host CPU 50 % of the time (%RDY; steal in the guest)."]
         );
-        assert_eq!((of(Some(0.09), None), of(None, None), of(Some(0.5), Some(0.45))), (vec![], vec![], vec![]));
+        assert_eq!(
+            (
+                of(Some(0.09), None),
+                of(None, None),
+                of(Some(0.5), Some(0.45))
+            ),
+            (vec![], vec![], vec![])
+        );
     }
 
     #[test]
     fn a_busy_main_loop_is_found_and_a_busy_vcpu_is_not() {
         let of = |role, run| {
-            let threads = vec![ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 }];
-            says("vm-busy-thread", &VmRates { threads, ..VmRates::default() })
+            let threads = vec![ThreadRates {
+                tid: 7,
+                role,
+                run,
+                ready: 0.0,
+                turns_per_s: 0.0,
+            }];
+            says(
+                "vm-busy-thread",
+                &VmRates {
+                    threads,
+                    ..VmRates::default()
+                },
+            )
         };
         assert_eq!(
             of(Role::Main, 0.97),
-            ["The main loop (TID 7) is on a CPU 97 % of the time: the devices that it serves wait for it."]
+            [
+                "The main loop (TID 7) is on a CPU 97 % of the time: the devices that it serves wait for it."
+            ]
         );
         assert_eq!(of(Role::Iothread("io0".to_owned()), 0.9).len(), 1);
-        assert_eq!((of(Role::Main, 0.7), of(Role::Vcpu(0), 1.0)), (vec![], vec![]));
+        assert_eq!(
+            (of(Role::Main, 0.7), of(Role::Vcpu(0), 1.0)),
+            (vec![], vec![])
+        );
     }
 }

@@ -9,8 +9,8 @@ use crate::{Evidence, Finding, Rule, VmPart};
 use serde_json::json;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, GuestDiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting,
-    Qcow2Settings, Remedy, SettingPlace, SettingValue, VmRates,
+    ChangeCost, DiskRates, DiskSettings, GuestDiskSettings, IoRates, LiveChange, LiveMetric,
+    LiveSetting, Qcow2Settings, Remedy, SettingPlace, SettingValue, VmRates,
 };
 
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.
@@ -90,7 +90,9 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
     source: "QEMU manual page, -drive: cache",
     evaluate: |evidence| {
         each_disk(evidence, |vm, disk, io, settings| {
-            let ns = io.write_ns.filter(|_| settings.write_through == Some(true))?;
+            let ns = io
+                .write_ns
+                .filter(|_| settings.write_through == Some(true))?;
             let time = waiting(io.writes_per_s, ns);
             let text = format!(
                 "QEMU flushes each write on {} before it completes (write-through): {} a second, each {}.",
@@ -98,19 +100,30 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
                 significant(io.writes_per_s),
                 nanoseconds(ns)
             );
-            let guest = vm.settings.in_guest(&disk.name).filter(|guest| guest.cache_type.is_some());
+            let guest = vm
+                .settings
+                .in_guest(&disk.name)
+                .filter(|guest| guest.cache_type.is_some());
             let guess = || cache_file(settings).unwrap_or_default().to_owned();
             let guessed = if is_virtio(settings) { "vda" } else { "sda" };
             (io.writes_per_s >= MIN_PER_S && time >= MIN_SHARE).then(|| Finding {
                 text,
                 gain: time,
                 values: vec![
-                    ("CACHE_FILE", guest.map_or_else(guess, |guest| guest.file("cache_type"))),
-                    ("CACHE_DISK", guest.map_or(guessed, |guest| &guest.name).to_owned()),
+                    (
+                        "CACHE_FILE",
+                        guest.map_or_else(guess, |guest| guest.file("cache_type")),
+                    ),
+                    (
+                        "CACHE_DISK",
+                        guest.map_or(guessed, |guest| &guest.name).to_owned(),
+                    ),
                     ("DISK_NAME", disk.name.clone()),
                 ],
                 change: guest.and_then(|guest| written_back(settings, guest)),
-                unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
+                unfit: cache_file(settings)
+                    .is_none()
+                    .then_some(SettingPlace::GuestSysfs),
                 ..Finding::default()
             })
         })
@@ -156,16 +169,22 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
                 significant(factor),
                 significant(io.reads_per_s)
             );
-            (factor >= MIN_READ_FACTOR && io.reads_per_s >= MIN_PER_S && time >= MIN_SHARE).then(|| Finding {
-                text,
-                // What a hit takes is not known: it may be next to nothing.
-                gain: time * (1.0 - covered),
-                values: cache_values(vm, settings, image),
-                change: larger_cache(settings, image),
-                // A disk whose first node is the throttle group's has no such options.
-                unfit: settings.limits.as_ref().filter(|limits| limits.is_object).map(|_| SettingPlace::Qmp),
-                ..Finding::default()
-            })
+            (factor >= MIN_READ_FACTOR && io.reads_per_s >= MIN_PER_S && time >= MIN_SHARE).then(
+                || Finding {
+                    text,
+                    // What a hit takes is not known: it may be next to nothing.
+                    gain: time * (1.0 - covered),
+                    values: cache_values(vm, settings, image),
+                    change: larger_cache(settings, image),
+                    // A disk whose first node is the throttle group's has no such options.
+                    unfit: settings
+                        .limits
+                        .as_ref()
+                        .filter(|limits| limits.is_object)
+                        .map(|_| SettingPlace::Qmp),
+                    ..Finding::default()
+                },
+            )
         })
     },
 };
@@ -174,7 +193,10 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
 fn written_back(disk: &DiskSettings, guest: &GuestDiskSettings) -> Option<LiveChange> {
     let is_through = guest.cache_type.as_deref() == Some("write through");
     // What was written meanwhile is not durable when each write is again.
-    let setting = LiveSetting::GuestFile { path: guest.file("cache_type"), flushed: Some(disk.device.clone()) };
+    let setting = LiveSetting::GuestFile {
+        path: guest.file("cache_type"),
+        flushed: Some(disk.device.clone()),
+    };
     is_through.then(|| LiveChange {
         action: format!(
             "Let the guest decide when to flush its writes on {} (without a flush a crash of the host loses the last ones)",
@@ -189,7 +211,9 @@ fn written_back(disk: &DiskSettings, guest: &GuestDiskSettings) -> Option<LiveCh
 
 /// The file in a Linux guest that sets a disk's cache; `None` where none is known, as for NVMe.
 fn cache_file(settings: &DiskSettings) -> Option<&'static str> {
-    let is_of_scsi = ["scsi-", "ide-"].iter().any(|bus| settings.driver.starts_with(bus));
+    let is_of_scsi = ["scsi-", "ide-"]
+        .iter()
+        .any(|bus| settings.driver.starts_with(bus));
     match () {
         () if is_virtio(settings) => Some("/sys/block/vda/cache_type"),
         // Linux drives SATA disks as SCSI disks.
@@ -207,32 +231,50 @@ fn each_disk(
     evidence: &Evidence<'_>,
     find: impl Fn(&VmRates, &DiskRates, &IoRates, &DiskSettings) -> Option<Finding>,
 ) -> Vec<Finding> {
-    let Some(vm) = evidence.vm else { return Vec::new() };
+    let Some(vm) = evidence.vm else {
+        return Vec::new();
+    };
     let found = |settings: &DiskSettings| {
         let disk = vm.disk(&settings.name)?;
         let finding = find(vm, disk, disk.io.as_ref()?, settings)?;
-        Some(Finding { part: VmPart::Disk(disk.name.clone()), ..finding })
+        Some(Finding {
+            part: VmPart::Disk(disk.name.clone()),
+            ..finding
+        })
     };
     vm.settings.disks.iter().filter_map(found).collect()
 }
 
 /// A cache for all tables, which `vmtax tune` can try where what it is now is known.
 fn larger_cache(disk: &DiskSettings, image: &Qcow2Settings) -> Option<LiveChange> {
-    let setting = LiveSetting::Qcow2Cache { device: disk.device.clone(), started_with: image.l2_cache? };
+    let setting = LiveSetting::Qcow2Cache {
+        device: disk.device.clone(),
+        started_with: image.l2_cache?,
+    };
     let full = full_cache(image);
     let is_first_node = !disk.limits.as_ref().is_some_and(|limits| limits.is_object);
     is_first_node.then(|| LiveChange {
-        action: format!("Give the qcow2 image of {} an L2 cache of {}", disk.name, bytes(full)),
+        action: format!(
+            "Give the qcow2 image of {} an L2 cache of {}",
+            disk.name,
+            bytes(full)
+        ),
         cost: ChangeCost::Live,
         metric: Some(LiveMetric::Latency),
         disk: Some(disk.name.clone()),
-        settings: vec![SettingValue { setting, value: full.to_string() }],
+        settings: vec![SettingValue {
+            setting,
+            value: full.to_string(),
+        }],
     })
 }
 
 /// The cache that holds all tables of an image, in whole clusters, bytes.
 fn full_cache(image: &Qcow2Settings) -> u64 {
-    image.full_cache().checked_next_multiple_of(image.cluster_size.max(1)).unwrap_or(u64::MAX)
+    image
+        .full_cache()
+        .checked_next_multiple_of(image.cluster_size.max(1))
+        .unwrap_or(u64::MAX)
 }
 
 /// How many times the guest's bytes QEMU reads: by system calls, or from block devices where it reads past the page cache.
@@ -243,12 +285,23 @@ fn read_factor(vm: &VmRates) -> Option<f64> {
     (guest > 0.0).then(|| read / guest)
 }
 
-fn cache_values(vm: &VmRates, disk: &DiskSettings, image: &Qcow2Settings) -> Vec<(&'static str, String)> {
+fn cache_values(
+    vm: &VmRates,
+    disk: &DiskSettings,
+    image: &Qcow2Settings,
+) -> Vec<(&'static str, String)> {
     let full = full_cache(image);
     // Devices that the user did not name have brackets in their path.
     let reopen = |size: u64| {
-        let line = format!("qemu-io -d {} \"reopen -o l2-cache-size={size}\"", disk.device);
-        qmp(vm, "human-monitor-command", &json!({ "command-line": line }))
+        let line = format!(
+            "qemu-io -d {} \"reopen -o l2-cache-size={size}\"",
+            disk.device
+        );
+        qmp(
+            vm,
+            "human-monitor-command",
+            &json!({ "command-line": line }),
+        )
     };
     vec![
         ("ENLARGE", reopen(full)),

@@ -1,18 +1,35 @@
 use crate::Evidence;
 use crate::test_evidence::{advice, findings};
 use vmtax_model::{
-    DiskRates, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IoRates, LiveMetric, LiveSetting, Manager,
-    Qcow2Settings, SettingValue, VmRates, VmSettings,
+    DiskRates, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IoRates, LiveMetric,
+    LiveSetting, Manager, Qcow2Settings, SettingValue, VmRates, VmSettings,
 };
 
 fn says(id: &str, vm: &VmRates) -> Vec<String> {
-    let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
-    found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+    let found = findings(
+        id,
+        &Evidence {
+            vm: Some(vm),
+            ..Evidence::default()
+        },
+    );
+    found
+        .into_iter()
+        .map(|text| text.replace('\u{a0}', " "))
+        .collect()
 }
 
 /// The line, what reads it back and what undoes it, of a rule's first remedy.
 fn first_remedy(id: &str, vm: &VmRates) -> [String; 3] {
-    let remedy = advice(id, &Evidence { vm: Some(vm), ..Evidence::default() })[0].remedies[0].clone();
+    let remedy = advice(
+        id,
+        &Evidence {
+            vm: Some(vm),
+            ..Evidence::default()
+        },
+    )[0]
+    .remedies[0]
+        .clone();
     [remedy.line, remedy.read_back, remedy.undo]
 }
 
@@ -23,9 +40,22 @@ fn vm(settings: DiskSettings, io: IoRates) -> VmRates {
         file: "/d".into(),
         ..settings
     };
-    let disk = DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() };
-    let settings = VmSettings { disks: vec![settings], ..VmSettings::default() };
-    VmRates { disks: vec![disk], io: Some(io), settings, name: Some("web".to_owned()), ..VmRates::default() }
+    let disk = DiskRates {
+        name: "vd0".to_owned(),
+        io: Some(io),
+        ..DiskRates::default()
+    };
+    let settings = VmSettings {
+        disks: vec![settings],
+        ..VmSettings::default()
+    };
+    VmRates {
+        disks: vec![disk],
+        io: Some(io),
+        settings,
+        name: Some("web".to_owned()),
+        ..VmRates::default()
+    }
 }
 
 fn reads(reads_per_s: f64, ns: f64) -> IoRates {
@@ -39,8 +69,19 @@ fn reads(reads_per_s: f64, ns: f64) -> IoRates {
 }
 
 fn limited(is_object: bool, io: IoRates) -> VmRates {
-    let limits = IoLimits { group: "g".to_owned(), is_object, requests_per_s: [50, 0, 0], ..IoLimits::default() };
-    vm(DiskSettings { limits: Some(limits), ..DiskSettings::default() }, io)
+    let limits = IoLimits {
+        group: "g".to_owned(),
+        is_object,
+        requests_per_s: [50, 0, 0],
+        ..IoLimits::default()
+    };
+    vm(
+        DiskSettings {
+            limits: Some(limits),
+            ..DiskSettings::default()
+        },
+        io,
+    )
 }
 
 #[test]
@@ -60,8 +101,14 @@ fn requests_at_a_limit_are_found_where_they_wait() {
     // A group of two disks: neither alone is at the limit.
     let mut two = limited(true, reads(25.0, 40e6));
     let (disk, settings) = (two.disks[0].clone(), two.settings.disks[0].clone());
-    two.disks.push(DiskRates { name: "vd1".to_owned(), ..disk });
-    two.settings.disks.push(DiskSettings { name: "vd1".to_owned(), ..settings });
+    two.disks.push(DiskRates {
+        name: "vd1".to_owned(),
+        ..disk
+    });
+    two.settings.disks.push(DiskSettings {
+        name: "vd1".to_owned(),
+        ..settings
+    });
     assert_eq!(says("vm-io-limit", &two).len(), 2);
 }
 
@@ -69,17 +116,36 @@ fn requests_at_a_limit_are_found_where_they_wait() {
 fn limits_are_removed_as_they_were_set() {
     let io = reads(50.0, 20e6);
     let [line, read, undo] = first_remedy("vm-io-limit", &limited(true, io));
-    assert!(line.contains("qom-set") && line.contains("\"iops-total\":0") && line.contains("/objects/g"), "{line}");
-    assert!(read.contains("qom-get") && undo.contains("\"iops-total\":50"), "{read} {undo}");
-    let [line, _, undo] = first_remedy("vm-io-limit", &limited(false, io));
     assert!(
-        line.contains("block_set_io_throttle") && line.contains("\"iops\":0") && undo.contains("\"iops\":50"),
+        line.contains("qom-set")
+            && line.contains("\"iops-total\":0")
+            && line.contains("/objects/g"),
         "{line}"
     );
-    let libvirts = VmRates { manager: Some(Manager::Libvirt), ..limited(false, io) };
+    assert!(
+        read.contains("qom-get") && undo.contains("\"iops-total\":50"),
+        "{read} {undo}"
+    );
+    let [line, _, undo] = first_remedy("vm-io-limit", &limited(false, io));
+    assert!(
+        line.contains("block_set_io_throttle")
+            && line.contains("\"iops\":0")
+            && undo.contains("\"iops\":50"),
+        "{line}"
+    );
+    let libvirts = VmRates {
+        manager: Some(Manager::Libvirt),
+        ..limited(false, io)
+    };
     let [line, read, undo] = first_remedy("vm-io-limit", &libvirts);
-    assert!(line.starts_with("virsh blkdeviotune web /d --live --total-iops-sec 0 "), "{line}");
-    assert!(read == "virsh blkdeviotune web /d" && undo.contains("--total-iops-sec 50 "), "{read} {undo}");
+    assert!(
+        line.starts_with("virsh blkdeviotune web /d --live --total-iops-sec 0 "),
+        "{line}"
+    );
+    assert!(
+        read == "virsh blkdeviotune web /d" && undo.contains("--total-iops-sec 50 "),
+        "{read} {undo}"
+    );
 }
 
 /// All that was read comes back: bursts, their lengths, the size of a request, the group.
@@ -96,46 +162,129 @@ fn bursts_are_removed_and_restored_with_their_limits() {
         limits.request_size = 4096;
         vm
     };
-    let has_all = |line: &str, parts: &[&str]| assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    let has_all = |line: &str, parts: &[&str]| {
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}")
+    };
     let [line, _, undo] = first_remedy("vm-io-limit", &bursting(true));
-    has_all(&line, &["\"iops-total-max\":0", "\"iops-total-max-length\":1", "\"bps-write-max\":0", "\"iops-size\":0"]);
-    has_all(&undo, &["\"iops-total-max\":90", "\"iops-total-max-length\":3", "\"bps-write\":7", "\"iops-size\":4096"]);
-    let [line, _, undo] = first_remedy("vm-io-limit", &bursting(false));
-    has_all(&line, &["\"iops_max\":0", "\"iops_max_length\":1", "\"bps_wr_max\":0"]);
     has_all(
-        &undo,
-        &["\"iops_max\":90", "\"iops_max_length\":3", "\"bps_wr_max\":8", "\"iops_size\":4096", "\"group\":\"g\""],
+        &line,
+        &[
+            "\"iops-total-max\":0",
+            "\"iops-total-max-length\":1",
+            "\"bps-write-max\":0",
+            "\"iops-size\":0",
+        ],
     );
-    let [line, _, undo] = first_remedy("vm-io-limit", &VmRates { manager: Some(Manager::Libvirt), ..bursting(false) });
-    has_all(&line, &["--total-iops-sec-max 0 --total-iops-sec-max-length 0", "--size-iops-sec 0"]);
     has_all(
         &undo,
-        &["--total-iops-sec-max 90 --total-iops-sec-max-length 3", "--write-bytes-sec-max 8", "--size-iops-sec 4096"],
+        &[
+            "\"iops-total-max\":90",
+            "\"iops-total-max-length\":3",
+            "\"bps-write\":7",
+            "\"iops-size\":4096",
+        ],
+    );
+    let [line, _, undo] = first_remedy("vm-io-limit", &bursting(false));
+    has_all(
+        &line,
+        &[
+            "\"iops_max\":0",
+            "\"iops_max_length\":1",
+            "\"bps_wr_max\":0",
+        ],
+    );
+    has_all(
+        &undo,
+        &[
+            "\"iops_max\":90",
+            "\"iops_max_length\":3",
+            "\"bps_wr_max\":8",
+            "\"iops_size\":4096",
+            "\"group\":\"g\"",
+        ],
+    );
+    let [line, _, undo] = first_remedy(
+        "vm-io-limit",
+        &VmRates {
+            manager: Some(Manager::Libvirt),
+            ..bursting(false)
+        },
+    );
+    has_all(
+        &line,
+        &[
+            "--total-iops-sec-max 0 --total-iops-sec-max-length 0",
+            "--size-iops-sec 0",
+        ],
+    );
+    has_all(
+        &undo,
+        &[
+            "--total-iops-sec-max 90 --total-iops-sec-max-length 3",
+            "--write-bytes-sec-max 8",
+            "--size-iops-sec 4096",
+        ],
     );
 }
 
 #[test]
 fn writes_through_are_found_where_they_take_time() {
     let of = |write_through, writes_per_s, ns| {
-        let io = IoRates { writes_per_s, write_ns: Some(ns), blkavg_ns: Some(ns), ..IoRates::default() };
-        says("vm-write-through", &vm(DiskSettings { write_through, ..DiskSettings::default() }, io))
+        let io = IoRates {
+            writes_per_s,
+            write_ns: Some(ns),
+            blkavg_ns: Some(ns),
+            ..IoRates::default()
+        };
+        says(
+            "vm-write-through",
+            &vm(
+                DiskSettings {
+                    write_through,
+                    ..DiskSettings::default()
+                },
+                io,
+            ),
+        )
     };
     assert_eq!(
         of(Some(true), 120.0, 8e6),
-        ["QEMU flushes each write on vd0 before it completes (write-through): 120.0 a second, each 8.00 ms."]
+        [
+            "QEMU flushes each write on vd0 before it completes (write-through): 120.0 a second, each 8.00 ms."
+        ]
     );
-    let none =
-        [of(Some(false), 120.0, 8e6), of(None, 120.0, 8e6), of(Some(true), 9.0, 8e6), of(Some(true), 100.0, 0.4e6)];
+    let none = [
+        of(Some(false), 120.0, 8e6),
+        of(None, 120.0, 8e6),
+        of(Some(true), 9.0, 8e6),
+        of(Some(true), 100.0, 0.4e6),
+    ];
     assert!(none.iter().all(Vec::is_empty), "{none:?}");
 }
 
 #[test]
 fn where_the_guest_names_the_disk_its_write_cache_can_be_tried() {
-    let io = IoRates { writes_per_s: 120.0, write_ns: Some(8e6), ..IoRates::default() };
-    let settings =
-        DiskSettings { write_through: Some(true), driver: "virtio-blk-device".to_owned(), ..DiskSettings::default() };
+    let io = IoRates {
+        writes_per_s: 120.0,
+        write_ns: Some(8e6),
+        ..IoRates::default()
+    };
+    let settings = DiskSettings {
+        write_through: Some(true),
+        driver: "virtio-blk-device".to_owned(),
+        ..DiskSettings::default()
+    };
     let mut vm = vm(settings, io);
-    let found = |vm: &VmRates| advice("vm-write-through", &Evidence { vm: Some(vm), ..Evidence::default() }).remove(0);
+    let found = |vm: &VmRates| {
+        advice(
+            "vm-write-through",
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        )
+        .remove(0)
+    };
     assert_eq!(found(&vm).change, None, "no agent");
     let disk = GuestDiskSettings {
         disk: "vd0".to_owned(),
@@ -143,45 +292,90 @@ fn where_the_guest_names_the_disk_its_write_cache_can_be_tried() {
         cache_type: Some("write through".to_owned()),
         ..GuestDiskSettings::default()
     };
-    vm.settings.guest = Some(GuestSettings { disks: vec![disk], ..GuestSettings::default() });
+    vm.settings.guest = Some(GuestSettings {
+        disks: vec![disk],
+        ..GuestSettings::default()
+    });
     let advice = found(&vm);
     assert_eq!(
         advice.remedies[0].line,
         "echo \"write back\" | sudo tee /sys/block/vdc/cache_type # in the guest; vdc: its name for vd0"
     );
     let change = advice.change.unwrap();
-    assert_eq!((change.metric, change.disk.as_deref()), (Some(LiveMetric::WriteLatency), Some("vd0")));
+    assert_eq!(
+        (change.metric, change.disk.as_deref()),
+        (Some(LiveMetric::WriteLatency), Some("vd0"))
+    );
     let flushed = Some("/machine/peripheral/vd0/virtio-backend".to_owned());
-    let setting = LiveSetting::GuestFile { path: "/sys/block/vdc/cache_type".to_owned(), flushed };
-    assert_eq!(change.settings, [SettingValue { setting, value: "write back".to_owned() }]);
+    let setting = LiveSetting::GuestFile {
+        path: "/sys/block/vdc/cache_type".to_owned(),
+        flushed,
+    };
+    assert_eq!(
+        change.settings,
+        [SettingValue {
+            setting,
+            value: "write back".to_owned()
+        }]
+    );
 }
 
 #[test]
 fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
     let of = |driver: &str| {
-        let io = IoRates { writes_per_s: 120.0, write_ns: Some(8e6), ..IoRates::default() };
-        let settings = DiskSettings { write_through: Some(true), driver: driver.to_owned(), ..DiskSettings::default() };
+        let io = IoRates {
+            writes_per_s: 120.0,
+            write_ns: Some(8e6),
+            ..IoRates::default()
+        };
+        let settings = DiskSettings {
+            write_through: Some(true),
+            driver: driver.to_owned(),
+            ..DiskSettings::default()
+        };
         first_remedy("vm-write-through", &vm(settings, io))
     };
     let [line, _, undo] = of("virtio-blk-device");
     let file = "/sys/block/vda/cache_type";
-    assert_eq!(line, format!("echo \"write back\" | sudo tee {file} # in the guest; vda: its name for vd0"));
+    assert_eq!(
+        line,
+        format!("echo \"write back\" | sudo tee {file} # in the guest; vda: its name for vd0")
+    );
     assert_eq!(undo, format!("echo \"write through\" | sudo tee {file}"));
     for driver in ["scsi-hd", "ide-hd"] {
         let line = &of(driver)[0];
-        assert!(line.contains("/sys/block/sda/device/scsi_disk/*/cache_type # in the guest; sda: its name"), "{line}");
+        assert!(
+            line.contains(
+                "/sys/block/sda/device/scsi_disk/*/cache_type # in the guest; sda: its name"
+            ),
+            "{line}"
+        );
     }
     for driver in ["nvme-ns", ""] {
-        assert!(of(driver)[0].starts_with("-drive file=…,cache=none"), "{driver}");
+        assert!(
+            of(driver)[0].starts_with("-drive file=…,cache=none"),
+            "{driver}"
+        );
     }
 }
 
 #[test]
 fn a_small_cache_is_found_where_qemu_reads_tables() {
     let of = |l2_cache, rchar_per_s| {
-        let qcow2 = Qcow2Settings { virtual_size: 8 << 30, cluster_size: 64 << 10, entry_size: 8, l2_cache };
-        let settings = DiskSettings { qcow2: Some(qcow2), ..DiskSettings::default() };
-        VmRates { rchar_per_s: Some(rchar_per_s), ..vm(settings, reads(1000.0, 0.2e6)) }
+        let qcow2 = Qcow2Settings {
+            virtual_size: 8 << 30,
+            cluster_size: 64 << 10,
+            entry_size: 8,
+            l2_cache,
+        };
+        let settings = DiskSettings {
+            qcow2: Some(qcow2),
+            ..DiskSettings::default()
+        };
+        VmRates {
+            rchar_per_s: Some(rchar_per_s),
+            ..vm(settings, reads(1000.0, 0.2e6))
+        }
     };
     let small = of(Some(128 << 10), 16.0 * 4096.0 * 1000.0);
     assert_eq!(
@@ -191,9 +385,25 @@ fn a_small_cache_is_found_where_qemu_reads_tables() {
         ]
     );
     let [line, _, undo] = first_remedy("vm-qcow2-l2-cache", &small);
-    assert!(line.contains(r#"reopen -o l2-cache-size=1048576\""#) && undo.contains("=131072"), "{line} {undo}");
-    let libvirts = VmRates { manager: Some(Manager::Libvirt), ..small };
-    assert!(first_remedy("vm-qcow2-l2-cache", &libvirts)[0].starts_with("virsh qemu-monitor-command web '{"));
-    let none = [of(Some(1 << 20), 16e6 * 4.096), of(None, 16e6 * 4.096), of(Some(128 << 10), 1.4e3 * 4096.0)];
-    assert!(none.iter().all(|vm| says("vm-qcow2-l2-cache", vm).is_empty()));
+    assert!(
+        line.contains(r#"reopen -o l2-cache-size=1048576\""#) && undo.contains("=131072"),
+        "{line} {undo}"
+    );
+    let libvirts = VmRates {
+        manager: Some(Manager::Libvirt),
+        ..small
+    };
+    assert!(
+        first_remedy("vm-qcow2-l2-cache", &libvirts)[0]
+            .starts_with("virsh qemu-monitor-command web '{")
+    );
+    let none = [
+        of(Some(1 << 20), 16e6 * 4.096),
+        of(None, 16e6 * 4.096),
+        of(Some(128 << 10), 1.4e3 * 4096.0),
+    ];
+    assert!(
+        none.iter()
+            .all(|vm| says("vm-qcow2-l2-cache", vm).is_empty())
+    );
 }

@@ -5,8 +5,8 @@ use crate::evidence::MIN_SHARE;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{bytes, significant};
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates, LiveChange, LiveMetric,
-    LiveSetting, Remedy, SettingPlace, SettingValue, VmRates,
+    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates,
+    LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue, VmRates,
 };
 
 /// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
@@ -24,7 +24,10 @@ const MAX_READ: f64 = 65536.0;
 
 /// The rule of VM exits that finds reads of this clock source; `None` for one that QEMU does not emulate.
 pub fn clock_read_rule(clock_source: &str) -> Option<&'static str> {
-    EMULATED_CLOCKS.iter().find(|(source, _)| *source == clock_source).map(|(_, rule)| *rule)
+    EMULATED_CLOCKS
+        .iter()
+        .find(|(source, _)| *source == clock_source)
+        .map(|(_, rule)| *rule)
 }
 
 /// A file of the guest's that gets another value.
@@ -63,19 +66,27 @@ fn clock(vm: &VmRates) -> Option<Finding> {
     let guest = vm.settings.guest.as_ref()?;
     let now = Some(&guest.clock_source).filter(|now| clock_read_rule(now).is_some())?;
     // The guest's kernel names the best first.
-    let best = guest.clock_sources.iter().find(|source| FAST_CLOCK_SOURCES.contains(&&***source))?;
+    let best = guest
+        .clock_sources
+        .iter()
+        .find(|source| FAST_CLOCK_SOURCES.contains(&&***source))?;
     let change = LiveChange {
         action: format!("Let the guest read its time from {best}"),
         cost: ChangeCost::Live,
         metric: Some(LiveMetric::Exits),
         disk: None,
         settings: vec![SettingValue {
-            setting: LiveSetting::GuestFile { path: CLOCK_SOURCE_FILE.to_owned(), flushed: None },
+            setting: LiveSetting::GuestFile {
+                path: CLOCK_SOURCE_FILE.to_owned(),
+                flushed: None,
+            },
             value: best.clone(),
         }],
     };
     Some(Finding {
-        text: format!("The guest's clock source is {now}, a device that QEMU emulates; it could use {best}."),
+        text: format!(
+            "The guest's clock source is {now}, a device that QEMU emulates; it could use {best}."
+        ),
         values: vec![("VALUE", best.clone()), ("BEFORE", now.to_owned())],
         // Under TCG no VM exits show whether it helps.
         change: (vm.accelerator == Some(Accelerator::Kvm)).then_some(change),
@@ -95,7 +106,10 @@ pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
     source: "Linux kernel documentation, Switching Scheduler",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {
-            let now = disk.scheduler.as_deref().filter(|now| SCHEDULERS.contains(now))?;
+            let now = disk
+                .scheduler
+                .as_deref()
+                .filter(|now| SCHEDULERS.contains(now))?;
             let text = format!(
                 "The guest schedules the requests of {} ({}) by {now}, {} a second.",
                 disk.disk,
@@ -132,11 +146,21 @@ pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
                 significant(io.reads_per_s),
                 bytes(each as u64)
             );
-            let waits = io.reads_per_s >= MIN_PER_S && waiting(io.reads_per_s, io.read_ns?) >= MIN_SHARE;
-            let action = format!("Let the guest read {READ_AHEAD_KB} KiB ahead on {}", disk.name);
+            let waits =
+                io.reads_per_s >= MIN_PER_S && waiting(io.reads_per_s, io.read_ns?) >= MIN_SHARE;
+            let action = format!(
+                "Let the guest read {READ_AHEAD_KB} KiB ahead on {}",
+                disk.name
+            );
             let values = [now, READ_AHEAD_KB].map(|kib| kib.to_string());
             // What was read ahead for nothing counts like what the guest asked for.
-            let changed = changed(disk, "queue/read_ahead_kb", values.each_ref().map(|kib| &**kib), action, None);
+            let changed = changed(
+                disk,
+                "queue/read_ahead_kb",
+                values.each_ref().map(|kib| &**kib),
+                action,
+                None,
+            );
             (waits && each <= MAX_READ).then_some(Finding { text, ..changed })
         })
     },
@@ -147,12 +171,18 @@ fn each_guest_disk(
     evidence: &Evidence<'_>,
     find: impl Fn(&GuestDiskSettings, &IoRates) -> Option<Finding>,
 ) -> Vec<Finding> {
-    let Some(vm) = evidence.vm else { return Vec::new() };
+    let Some(vm) = evidence.vm else {
+        return Vec::new();
+    };
     let found = |disk: &GuestDiskSettings| {
         let io = vm.disk(&disk.disk)?.io.as_ref()?;
         find(disk, io)
     };
-    vm.settings.guest.iter().flat_map(|guest| guest.disks.iter().filter_map(found)).collect()
+    vm.settings
+        .guest
+        .iter()
+        .flat_map(|guest| guest.disks.iter().filter_map(found))
+        .collect()
 }
 
 /// A finding without its text whose change gives a file of the disk another value.
@@ -163,11 +193,27 @@ fn changed(
     action: String,
     metric: Option<LiveMetric>,
 ) -> Finding {
-    let setting = LiveSetting::GuestFile { path: disk.file(file), flushed: None };
-    let settings = vec![SettingValue { setting, value: value.to_owned() }];
+    let setting = LiveSetting::GuestFile {
+        path: disk.file(file),
+        flushed: None,
+    };
+    let settings = vec![SettingValue {
+        setting,
+        value: value.to_owned(),
+    }];
     Finding {
-        values: vec![("GUEST_DISK", disk.name.clone()), ("VALUE", value.to_owned()), ("BEFORE", before.to_owned())],
-        change: Some(LiveChange { action, cost: ChangeCost::Live, metric, disk: Some(disk.disk.clone()), settings }),
+        values: vec![
+            ("GUEST_DISK", disk.name.clone()),
+            ("VALUE", value.to_owned()),
+            ("BEFORE", before.to_owned()),
+        ],
+        change: Some(LiveChange {
+            action,
+            cost: ChangeCost::Live,
+            metric,
+            disk: Some(disk.disk.clone()),
+            settings,
+        }),
         ..Finding::default()
     }
 }
@@ -179,39 +225,97 @@ mod tests {
     use vmtax_model::{Advice, DiskRates, GuestSettings, VmSettings};
 
     fn vm(disk: GuestDiskSettings, io: IoRates) -> VmRates {
-        let disk = GuestDiskSettings { disk: "data".to_owned(), name: "vdb".to_owned(), ..disk };
-        let guest = GuestSettings { disks: vec![disk], ..GuestSettings::default() };
-        let settings = VmSettings { guest: Some(guest), ..VmSettings::default() };
-        let rates = DiskRates { name: "data".to_owned(), io: Some(io), ..DiskRates::default() };
-        VmRates { disks: vec![rates], settings, ..VmRates::default() }
+        let disk = GuestDiskSettings {
+            disk: "data".to_owned(),
+            name: "vdb".to_owned(),
+            ..disk
+        };
+        let guest = GuestSettings {
+            disks: vec![disk],
+            ..GuestSettings::default()
+        };
+        let settings = VmSettings {
+            guest: Some(guest),
+            ..VmSettings::default()
+        };
+        let rates = DiskRates {
+            name: "data".to_owned(),
+            io: Some(io),
+            ..DiskRates::default()
+        };
+        VmRates {
+            disks: vec![rates],
+            settings,
+            ..VmRates::default()
+        }
     }
 
     fn found(id: &str, vm: &VmRates) -> Vec<Advice> {
-        advice(id, &Evidence { vm: Some(vm), ..Evidence::default() })
+        advice(
+            id,
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        )
     }
 
     #[test]
     fn a_scheduler_that_holds_back_is_found_on_a_busy_disk() {
         let of = |scheduler: &str, reads_per_s| {
-            let disk = GuestDiskSettings { scheduler: Some(scheduler.to_owned()), ..GuestDiskSettings::default() };
-            found("vm-guest-scheduler", &vm(disk, IoRates { reads_per_s, ..IoRates::default() }))
+            let disk = GuestDiskSettings {
+                scheduler: Some(scheduler.to_owned()),
+                ..GuestDiskSettings::default()
+            };
+            found(
+                "vm-guest-scheduler",
+                &vm(
+                    disk,
+                    IoRates {
+                        reads_per_s,
+                        ..IoRates::default()
+                    },
+                ),
+            )
         };
         let advice = &of("bfq", 900.0)[0];
         assert_eq!(
             advice.finding.replace('\u{a0}', " "),
             "The guest schedules the requests of data (vdb) by bfq, 900 a second."
         );
-        assert_eq!(advice.remedies[0].line, "echo none | sudo tee /sys/block/vdb/queue/scheduler # in the guest");
-        assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/vdb/queue/scheduler # in the guest");
-        let setting = LiveSetting::GuestFile { path: "/sys/block/vdb/queue/scheduler".to_owned(), flushed: None };
-        assert_eq!(advice.change.as_ref().unwrap().settings, [SettingValue { setting, value: "none".to_owned() }]);
-        assert!(of("none", 900.0).is_empty() && of("mq-deadline", 900.0).is_empty() && of("bfq", 200.0).is_empty());
+        assert_eq!(
+            advice.remedies[0].line,
+            "echo none | sudo tee /sys/block/vdb/queue/scheduler # in the guest"
+        );
+        assert_eq!(
+            advice.remedies[0].undo,
+            "echo bfq | sudo tee /sys/block/vdb/queue/scheduler # in the guest"
+        );
+        let setting = LiveSetting::GuestFile {
+            path: "/sys/block/vdb/queue/scheduler".to_owned(),
+            flushed: None,
+        };
+        assert_eq!(
+            advice.change.as_ref().unwrap().settings,
+            [SettingValue {
+                setting,
+                value: "none".to_owned()
+            }]
+        );
+        assert!(
+            of("none", 900.0).is_empty()
+                && of("mq-deadline", 900.0).is_empty()
+                && of("bfq", 200.0).is_empty()
+        );
     }
 
     #[test]
     fn no_read_ahead_is_found_where_small_reads_take_time() {
         let of = |read_ahead_kb, bytes: f64, ns| {
-            let disk = GuestDiskSettings { read_ahead_kb: Some(read_ahead_kb), ..GuestDiskSettings::default() };
+            let disk = GuestDiskSettings {
+                read_ahead_kb: Some(read_ahead_kb),
+                ..GuestDiskSettings::default()
+            };
             let io = IoRates {
                 reads_per_s: 1000.0,
                 read_bytes_per_s: bytes * 1000.0,
@@ -219,7 +323,10 @@ mod tests {
                 ..IoRates::default()
             };
             let found = found("vm-guest-read-ahead", &vm(disk, io));
-            found.into_iter().map(|advice| advice.finding.replace('\u{a0}', " ")).collect::<Vec<String>>()
+            found
+                .into_iter()
+                .map(|advice| advice.finding.replace('\u{a0}', " "))
+                .collect::<Vec<String>>()
         };
         assert_eq!(
             of(0, 4096.0, 2e5),
@@ -238,20 +345,47 @@ mod tests {
                 clock_sources: others.iter().map(|source| (*source).to_owned()).collect(),
                 ..GuestSettings::default()
             };
-            let settings = VmSettings { guest: Some(guest), ..VmSettings::default() };
-            VmRates { settings, accelerator: Some(accelerator), ..VmRates::default() }
+            let settings = VmSettings {
+                guest: Some(guest),
+                ..VmSettings::default()
+            };
+            VmRates {
+                settings,
+                accelerator: Some(accelerator),
+                ..VmRates::default()
+            }
         };
-        let slow = of("acpi_pm", &["kvm-clock", "tsc", "acpi_pm"], Accelerator::Kvm);
+        let slow = of(
+            "acpi_pm",
+            &["kvm-clock", "tsc", "acpi_pm"],
+            Accelerator::Kvm,
+        );
         let advice = &found("vm-guest-clock", &slow)[0];
         assert_eq!(
             advice.finding,
             "The guest's clock source is acpi_pm, a device that QEMU emulates; it could use kvm-clock."
         );
-        assert_eq!(advice.change.as_ref().unwrap().settings[0].value, "kvm-clock");
-        assert!(advice.remedies[0].undo.starts_with("echo acpi_pm | sudo tee "), "{:?}", advice.remedies[0]);
+        assert_eq!(
+            advice.change.as_ref().unwrap().settings[0].value,
+            "kvm-clock"
+        );
+        assert!(
+            advice.remedies[0]
+                .undo
+                .starts_with("echo acpi_pm | sudo tee "),
+            "{:?}",
+            advice.remedies[0]
+        );
         let none = |vm: VmRates| assert!(found("vm-guest-clock", &vm).is_empty());
         none(of("tsc", &["tsc", "acpi_pm"], Accelerator::Kvm));
-        none(of("hpet", &["hpet", "acpi_pm", "jiffies", "$(reboot)"], Accelerator::Kvm));
-        assert_eq!(found("vm-guest-clock", &of("hpet", &["tsc"], Accelerator::Tcg))[0].change, None);
+        none(of(
+            "hpet",
+            &["hpet", "acpi_pm", "jiffies", "$(reboot)"],
+            Accelerator::Kvm,
+        ));
+        assert_eq!(
+            found("vm-guest-clock", &of("hpet", &["tsc"], Accelerator::Tcg))[0].change,
+            None
+        );
     }
 }

@@ -8,18 +8,23 @@ use crate::{Evidence, Finding, Rule};
 use serde_json::json;
 use vmtax_model::number::{counted, duration};
 use vmtax_model::{
-    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, ThreadRates, VmRates, shell_line,
+    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, ThreadRates, VmRates,
+    shell_line,
 };
 
 /// A kernel that hangs reports a lockup each 20 s, a stall each 3 minutes or more often.
 const RECENT_S: u64 = 600;
-const LOCKUPS: &str = "Linux kernel documentation, Softlockup detector and hardlockup detector; Bug hunting";
+const LOCKUPS: &str =
+    "Linux kernel documentation, Softlockup detector and hardlockup detector; Bug hunting";
 const STATES: &str = "Linux manual pages, proc_pid_stat(5): state";
 
 pub(super) const VM_PROCESS_STOPPED: Rule = Rule {
     id: "vm-process-stopped",
     finds: "a VM whose process a signal stopped: all its threads are in state T",
-    remedies: &[instruction("Resume QEMU (kill -CONT QEMU_PID)", "sudo kill -CONT QEMU_PID")],
+    remedies: &[instruction(
+        "Resume QEMU (kill -CONT QEMU_PID)",
+        "sudo kill -CONT QEMU_PID",
+    )],
     source: "Linux manual pages, signal(7): SIGSTOP",
     evaluate: |evidence| {
         let text = |vm: &VmRates| match vm.process_stop {
@@ -36,7 +41,10 @@ pub(super) const VM_PROCESS_STOPPED: Rule = Rule {
 pub(super) const VM_PROCESS_TRACED: Rule = Rule {
     id: "vm-process-traced",
     finds: "a VM whose process a debugger or another tracer stopped: all its threads are in state t",
-    remedies: &[instruction("Let the tracer continue QEMU, or detach it", "")],
+    remedies: &[instruction(
+        "Let the tracer continue QEMU, or detach it",
+        "",
+    )],
     source: STATES,
     evaluate: |evidence| {
         let text = |vm: &VmRates| match &vm.process_stop {
@@ -59,20 +67,36 @@ pub(super) const VM_BLOCKED_THREAD: Rule = Rule {
             "Find what it waits for in the kernel: storage or a network file system that does not answer, swap, a frozen control group",
             "sudo cat /proc/QEMU_PID/task/BLOCKED_TID/stack",
         ),
-        instruction("See whether the kernel logged a hung task or I/O errors", "sudo dmesg --level=err,warn"),
+        instruction(
+            "See whether the kernel logged a hung task or I/O errors",
+            "sudo dmesg --level=err,warn",
+        ),
     ],
     source: STATES,
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else { return Vec::new() };
-        let blocked: Vec<&BlockedThread> = vm.blocked.iter().filter(|thread| thread.is_uninterruptible).collect();
-        let Some(first) = blocked.iter().min_by_key(|thread| order(&thread.role)) else { return Vec::new() };
+        let Some(vm) = evidence.vm else {
+            return Vec::new();
+        };
+        let blocked: Vec<&BlockedThread> = vm
+            .blocked
+            .iter()
+            .filter(|thread| thread.is_uninterruptible)
+            .collect();
+        let Some(first) = blocked.iter().min_by_key(|thread| order(&thread.role)) else {
+            return Vec::new();
+        };
         let others = match blocked.len() - 1 {
             0 => String::new(),
             n => format!(", as {} of QEMU", counted(n as u64, "further thread")),
         };
-        let vcpus = blocked.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).count();
+        let vcpus = blocked
+            .iter()
+            .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+            .count();
         let is_main = blocked.iter().any(|thread| thread.role == Role::Main);
-        let silent = vm.monitor_timeout_s.map_or(String::new(), |s| format!("; QMP did not answer within {s} s"));
+        let silent = vm.monitor_timeout_s.map_or(String::new(), |s| {
+            format!("; QMP did not answer within {s} s")
+        });
         vec![Finding {
             text: format!(
                 "{} did not run for {:.1} s: it is in uninterruptible sleep (state D){}{others}{silent}.",
@@ -80,7 +104,11 @@ pub(super) const VM_BLOCKED_THREAD: Rule = Rule {
                 vm.seconds,
                 place(first)
             ),
-            gain: if is_main { 1.0 } else { (vcpus as f64 / vm.vcpus.max(1) as f64).min(1.0) },
+            gain: if is_main {
+                1.0
+            } else {
+                (vcpus as f64 / vm.vcpus.max(1) as f64).min(1.0)
+            },
             values: [values(vm), vec![("BLOCKED_TID", first.tid.to_string())]].concat(),
             ..Finding::default()
         }]
@@ -90,27 +118,45 @@ pub(super) const VM_BLOCKED_THREAD: Rule = Rule {
 pub(super) const VM_NO_PROGRESS: Rule = Rule {
     id: "vm-no-progress",
     finds: "a VM whose QEMU does not answer at its monitor while no vCPU thread runs, or not the main loop",
-    remedies: &[measurement("See where QEMU's threads wait", "vmtax profile --vm VM")],
+    remedies: &[measurement(
+        "See where QEMU's threads wait",
+        "vmtax profile --vm VM",
+    )],
     source: "QEMU documentation, QEMU Machine Protocol",
     evaluate: |evidence| {
         let text = |vm: &VmRates| {
             let seconds = vm.monitor_timeout_s.filter(|_| vm.process_stop.is_none())?;
-            let vcpus: Vec<_> = vm.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).collect();
+            let vcpus: Vec<_> = vm
+                .threads
+                .iter()
+                .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+                .collect();
             // What is blocked has its own rule.
             let is_known = vm.blocked.iter().any(|thread| thread.is_uninterruptible);
             if is_known {
                 return None;
             }
             let ran = |thread: &ThreadRates| thread.run > 0.0 || thread.turns_per_s > 0.0;
-            let main_loop_stands = vm.threads.iter().any(|thread| thread.role == Role::Main && !ran(thread));
+            let main_loop_stands = vm
+                .threads
+                .iter()
+                .any(|thread| thread.role == Role::Main && !ran(thread));
             let (what, stands) = match vcpus.iter().any(|vcpu| ran(vcpu)) {
                 false if !vcpus.is_empty() => ("QEMU does not respond", "no vCPU ran"),
-                true if main_loop_stands => ("QEMU's main loop does not respond while vCPUs run", "it did not run"),
+                true if main_loop_stands => (
+                    "QEMU's main loop does not respond while vCPUs run",
+                    "it did not run",
+                ),
                 _ => return None,
             };
             let main = vm.blocked.iter().find(|thread| thread.role == Role::Main);
-            let main = main.map_or(String::new(), |main| format!("; {} waits{}", lower(&named(main)), place(main)));
-            Some(format!("{what}: QMP did not answer within {seconds} s, and {stands} in {:.1} s{main}.", vm.seconds))
+            let main = main.map_or(String::new(), |main| {
+                format!("; {} waits{}", lower(&named(main)), place(main))
+            });
+            Some(format!(
+                "{what}: QMP did not answer within {seconds} s, and {stands} in {:.1} s{main}.",
+                vm.seconds
+            ))
         };
         finding(evidence, text)
     },
@@ -121,20 +167,36 @@ pub(super) const VM_GUEST_PANICKED: Rule = Rule {
     finds: "a guest whose kernel has panicked: QEMU's run state is guest-panicked (pvpanic), or the last boot in a console's file ends with a kernel panic",
     remedies: &[
         instruction("Reset the VM", "RESET"),
-        instruction("To find the cause save the guest's memory before that, and open it with crash", "DUMP"),
+        instruction(
+            "To find the cause save the guest's memory before that, and open it with crash",
+            "DUMP",
+        ),
     ],
     source: "Linux kernel documentation, Kernel panic: panic=, and QEMU documentation, PVPANIC device",
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let state = vm.stopped().filter(|state| *state == PANICKED);
-            let said = vm.kernel_failure.as_ref().filter(|failure| failure.kind == FailureKind::Panic).map(quoted);
+            let said = vm
+                .kernel_failure
+                .as_ref()
+                .filter(|failure| failure.kind == FailureKind::Panic)
+                .map(quoted);
             let text = match (state, said) {
-                (Some(state), None) => format!("The guest has panicked: QEMU's run state is \"{state}\"."),
-                (Some(state), Some(said)) => format!("The guest has panicked (run state \"{state}\"): {said}."),
-                (None, Some(said)) => format!("The guest has panicked, its console ends with {said}."),
+                (Some(state), None) => {
+                    format!("The guest has panicked: QEMU's run state is \"{state}\".")
+                }
+                (Some(state), Some(said)) => {
+                    format!("The guest has panicked (run state \"{state}\"): {said}.")
+                }
+                (None, Some(said)) => {
+                    format!("The guest has panicked, its console ends with {said}.")
+                }
                 (None, None) => return None,
             };
-            Some(Finding { values: failed_values(vm), ..Finding::new(text) })
+            Some(Finding {
+                values: failed_values(vm),
+                ..Finding::new(text)
+            })
         };
         evidence.vm.and_then(finding).into_iter().collect()
     },
@@ -144,21 +206,35 @@ pub(super) const VM_INTERNAL_ERROR: Rule = Rule {
     id: "vm-internal-error",
     finds: "a VM that QEMU has stopped because KVM could not go on running it: QEMU's run state is internal-error",
     remedies: &[
-        instruction("Read in QEMU's log what KVM says (KVM internal error, or KVM: entry failed)", "LOG"),
+        instruction(
+            "Read in QEMU's log what KVM says (KVM internal error, or KVM: entry failed)",
+            "LOG",
+        ),
         instruction("Reset the VM", "RESET"),
     ],
     source: "Linux kernel documentation, The Definitive KVM API Documentation: KVM_EXIT_INTERNAL_ERROR",
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let state = vm.stopped().filter(|state| *state == INTERNAL_ERROR)?;
-            let text = format!("KVM could not go on running the guest: QEMU's run state is \"{state}\".");
+            let text =
+                format!("KVM could not go on running the guest: QEMU's run state is \"{state}\".");
             let log = match vm.name.as_ref().filter(|_| is_libvirts(vm)) {
                 Some(name) => shell_line(
-                    &["sudo", "tail", "-n", "50", &format!("/var/log/libvirt/qemu/{name}.log")].map(str::to_owned),
+                    &[
+                        "sudo",
+                        "tail",
+                        "-n",
+                        "50",
+                        &format!("/var/log/libvirt/qemu/{name}.log"),
+                    ]
+                    .map(str::to_owned),
                 ),
                 None => "QEMU's standard error".to_owned(),
             };
-            Some(Finding { values: [failed_values(vm), vec![("LOG", log)]].concat(), ..Finding::new(text) })
+            Some(Finding {
+                values: [failed_values(vm), vec![("LOG", log)]].concat(),
+                ..Finding::new(text)
+            })
         };
         evidence.vm.and_then(finding).into_iter().collect()
     },
@@ -169,7 +245,10 @@ pub(super) const VM_GUEST_FAILED: Rule = Rule {
     finds: "a guest whose kernel reported a lockup, an RCU stall or an oops on a console within the last 10 minutes, while its vCPUs had their host CPUs",
     remedies: &[
         instruction("If the guest does not respond, reset the VM", "RESET"),
-        instruction("To find the cause save the guest's memory before that, and open it with crash", "DUMP"),
+        instruction(
+            "To find the cause save the guest's memory before that, and open it with crash",
+            "DUMP",
+        ),
     ],
     source: LOCKUPS,
     evaluate: |evidence| reported(evidence, true),
@@ -178,7 +257,10 @@ pub(super) const VM_GUEST_FAILED: Rule = Rule {
 pub(super) const VM_GUEST_REPORT: Rule = Rule {
     id: "vm-guest-report",
     finds: "a guest whose kernel reported a lockup, an RCU stall or an oops since its last boot, longer ago, or while its vCPUs waited for host CPUs",
-    remedies: &[instruction("Read the guest's kernel log, and reboot the guest after an oops", "CONSOLE")],
+    remedies: &[instruction(
+        "Read the guest's kernel log, and reboot the guest after an oops",
+        "CONSOLE",
+    )],
     source: LOCKUPS,
     evaluate: |evidence| reported(evidence, false),
 };
@@ -187,8 +269,14 @@ pub(super) const VM_GUEST_REPORT: Rule = Rule {
 /// vCPUs that wait for a host CPU, which a guest takes for a lockup.
 fn reported(evidence: &Evidence<'_>, is_first: bool) -> Vec<Finding> {
     let finding = |vm: &VmRates| {
-        let failure = vm.kernel_failure.as_ref().filter(|failure| failure.kind != FailureKind::Panic)?;
-        let lacks_cpus = [vm.ready, vm.throttled].into_iter().flatten().any(|part| part >= MIN_READY);
+        let failure = vm
+            .kernel_failure
+            .as_ref()
+            .filter(|failure| failure.kind != FailureKind::Panic)?;
+        let lacks_cpus = [vm.ready, vm.throttled]
+            .into_iter()
+            .flatten()
+            .any(|part| part >= MIN_READY);
         let explains = failure.age_s <= RECENT_S && !lacks_cpus && vm.stopped().is_none();
         let what = match failure.kind {
             FailureKind::Oops => "an oops",
@@ -201,16 +289,25 @@ fn reported(evidence: &Evidence<'_>, is_first: bool) -> Vec<Finding> {
         );
         let file = failure.file.to_string_lossy().into_owned();
         // A terminal would obey what the guest wrote.
-        let console = format!("{} | cat -v", shell_line(&["sudo", "tail", "-n", "100", &file].map(str::to_owned)));
+        let console = format!(
+            "{} | cat -v",
+            shell_line(&["sudo", "tail", "-n", "100", &file].map(str::to_owned))
+        );
         let values = [failed_values(vm), vec![("CONSOLE", console)]].concat();
-        (explains == is_first).then(|| Finding { values, ..Finding::new(text) })
+        (explains == is_first).then(|| Finding {
+            values,
+            ..Finding::new(text)
+        })
     };
     evidence.vm.and_then(finding).into_iter().collect()
 }
 
 /// The kernel's line in quotes, and the file that has it. The guest writes the line.
 fn quoted(failure: &KernelFailure) -> String {
-    let (line, file) = (failure.line.escape_default(), failure.file.display().to_string());
+    let (line, file) = (
+        failure.line.escape_default(),
+        failure.file.display().to_string(),
+    );
     format!("\"{line}\" ({})", file.escape_default())
 }
 
@@ -226,7 +323,11 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
     };
     let dump = match is_libvirts(vm) {
         true => virsh(vm, &["dump", "DOMAIN", &file, "--memory-only"]),
-        false => qmp(vm, "dump-guest-memory", &json!({ "paging": false, "protocol": format!("file:{file}") })),
+        false => qmp(
+            vm,
+            "dump-guest-memory",
+            &json!({ "paging": false, "protocol": format!("file:{file}") }),
+        ),
     };
     let reset = match (vm.manager.is_some(), is_stopped) {
         (true, true) => format!("{reset} && {}", resume(vm)),
@@ -239,7 +340,14 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
 
 /// A finding about the whole VM, which gets nothing done.
 fn finding(evidence: &Evidence<'_>, text: impl Fn(&VmRates) -> Option<String>) -> Vec<Finding> {
-    let found = |vm: &VmRates| Some(Finding { text: text(vm)?, gain: 1.0, values: values(vm), ..Finding::default() });
+    let found = |vm: &VmRates| {
+        Some(Finding {
+            text: text(vm)?,
+            gain: 1.0,
+            values: values(vm),
+            ..Finding::default()
+        })
+    };
     evidence.vm.and_then(found).into_iter().collect()
 }
 
@@ -260,17 +368,24 @@ fn order(role: &Role) -> u8 {
 /// "The main loop (TID 7)".
 fn named(thread: &BlockedThread) -> String {
     let label = thread.role.label();
-    let the = if matches!(thread.role, Role::Vcpu(_)) { "" } else { "The " };
+    let the = if matches!(thread.role, Role::Vcpu(_)) {
+        ""
+    } else {
+        "The "
+    };
     format!("{the}{label} (TID {})", thread.tid)
 }
 
 fn lower(text: &str) -> String {
-    text.strip_prefix("The ").map_or_else(|| text.to_owned(), |rest| format!("the {rest}"))
+    text.strip_prefix("The ")
+        .map_or_else(|| text.to_owned(), |rest| format!("the {rest}"))
 }
 
 /// The place in the kernel where it is.
 fn place(thread: &BlockedThread) -> String {
-    thread.wait_channel.as_ref().map_or(String::new(), |name| format!(" in the kernel's {}", name.escape_default()))
+    thread.wait_channel.as_ref().map_or(String::new(), |name| {
+        format!(" in the kernel's {}", name.escape_default())
+    })
 }
 
 #[cfg(test)]
@@ -278,19 +393,42 @@ mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
     use proptest::prelude::*;
-    use vmtax_model::{BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, ThreadRates, VmRates};
+    use vmtax_model::{
+        BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, ThreadRates,
+        VmRates,
+    };
 
     fn first(vm: &VmRates) -> Option<String> {
-        crate::evaluate(&Evidence { vm: Some(vm), ..Evidence::default() }).into_iter().next().map(|found| found.rule)
+        crate::evaluate(&Evidence {
+            vm: Some(vm),
+            ..Evidence::default()
+        })
+        .into_iter()
+        .next()
+        .map(|found| found.rule)
     }
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
-        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+        let found = findings(
+            id,
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        );
+        found
+            .into_iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     fn thread(role: Role, tid: i32, is_uninterruptible: bool, name: &str) -> BlockedThread {
-        BlockedThread { tid, role, is_uninterruptible, wait_channel: Some(name.to_owned()) }
+        BlockedThread {
+            tid,
+            role,
+            is_uninterruptible,
+            wait_channel: Some(name.to_owned()),
+        }
     }
 
     /// A VM of two vCPUs, of which the first ran for a part of the time.
@@ -303,28 +441,64 @@ mod tests {
             turns_per_s: run * 100.0,
         };
         let threads = vec![vcpu(0, run), vcpu(1, 0.0)];
-        VmRates { pid: 10, vcpus: 2, seconds: 4.0, threads, ..VmRates::default() }
+        VmRates {
+            pid: 10,
+            vcpus: 2,
+            seconds: 4.0,
+            threads,
+            ..VmRates::default()
+        }
     }
 
     #[test]
     fn a_stopped_process_is_found_first_with_the_command_that_resumes_it() {
         let state = Some(RunState::Stopped("paused".to_owned()));
-        let stopped = VmRates { process_stop: Some(ProcessStop::Signal), state, ..vm(0.0) };
+        let stopped = VmRates {
+            process_stop: Some(ProcessStop::Signal),
+            state,
+            ..vm(0.0)
+        };
         assert_eq!(
             says("vm-process-stopped", &stopped),
-            ["QEMU is stopped (SIGSTOP) and does not answer: all threads of process 10 are in state T."]
+            [
+                "QEMU is stopped (SIGSTOP) and does not answer: all threads of process 10 are in state T."
+            ]
         );
-        assert_eq!(first(&stopped).as_deref(), Some("vm-process-stopped"), "also of a guest that is paused");
-        let remedy =
-            &advice("vm-process-stopped", &Evidence { vm: Some(&stopped), ..Evidence::default() })[0].remedies[0];
-        assert_eq!((&*remedy.action, &*remedy.line), ("Resume QEMU (kill -CONT 10)", "sudo kill -CONT 10"));
+        assert_eq!(
+            first(&stopped).as_deref(),
+            Some("vm-process-stopped"),
+            "also of a guest that is paused"
+        );
+        let remedy = &advice(
+            "vm-process-stopped",
+            &Evidence {
+                vm: Some(&stopped),
+                ..Evidence::default()
+            },
+        )[0]
+        .remedies[0];
+        assert_eq!(
+            (&*remedy.action, &*remedy.line),
+            ("Resume QEMU (kill -CONT 10)", "sudo kill -CONT 10")
+        );
         let tracer = Some(ProcessStop::Tracer("gdb (PID 7)".to_owned()));
-        let traced = VmRates { process_stop: tracer, ..vm(0.0) };
+        let traced = VmRates {
+            process_stop: tracer,
+            ..vm(0.0)
+        };
         assert_eq!(
             says("vm-process-traced", &traced),
-            ["gdb (PID 7) has stopped QEMU, which does not answer: all threads of process 10 are in state t."]
+            [
+                "gdb (PID 7) has stopped QEMU, which does not answer: all threads of process 10 are in state t."
+            ]
         );
-        assert_eq!((says("vm-process-stopped", &traced).len(), says("vm-process-stopped", &vm(0.5)).len()), (0, 0));
+        assert_eq!(
+            (
+                says("vm-process-stopped", &traced).len(),
+                says("vm-process-stopped", &vm(0.5)).len()
+            ),
+            (0, 0)
+        );
     }
 
     #[test]
@@ -333,23 +507,52 @@ mod tests {
             thread(Role::Vcpu(0), 11, true, "folio_wait_bit_common"),
             thread(Role::Main, 10, true, "rpc_wait_bit_killable"),
         ];
-        let all = VmRates { blocked: blocked.clone(), monitor_timeout_s: Some(2.0), ..vm(0.0) };
+        let all = VmRates {
+            blocked: blocked.clone(),
+            monitor_timeout_s: Some(2.0),
+            ..vm(0.0)
+        };
         assert_eq!(
             says("vm-blocked-thread", &all),
-            ["The main loop (TID 10) did not run for 4.0 s: it is in uninterruptible sleep (state D) in the kernel's \
-                 rpc_wait_bit_killable, as 1 further thread of QEMU; QMP did not answer within 2 s."]
+            [
+                "The main loop (TID 10) did not run for 4.0 s: it is in uninterruptible sleep (state D) in the kernel's \
+                 rpc_wait_bit_killable, as 1 further thread of QEMU; QMP did not answer within 2 s."
+            ]
         );
-        assert_eq!((first(&all).as_deref(), says("vm-no-progress", &all).len()), (Some("vm-blocked-thread"), 0));
-        let one = VmRates { blocked: blocked[..1].to_vec(), ..vm(0.0) };
-        let found = &advice("vm-blocked-thread", &Evidence { vm: Some(&one), ..Evidence::default() })[0];
-        assert!(found.finding.starts_with("vCPU 0 (TID 11) did not run"), "{}", found.finding);
-        assert_eq!((found.gain, &*found.remedies[0].line), (0.5, "sudo cat /proc/10/task/11/stack"));
+        assert_eq!(
+            (first(&all).as_deref(), says("vm-no-progress", &all).len()),
+            (Some("vm-blocked-thread"), 0)
+        );
+        let one = VmRates {
+            blocked: blocked[..1].to_vec(),
+            ..vm(0.0)
+        };
+        let found = &advice(
+            "vm-blocked-thread",
+            &Evidence {
+                vm: Some(&one),
+                ..Evidence::default()
+            },
+        )[0];
+        assert!(
+            found.finding.starts_with("vCPU 0 (TID 11) did not run"),
+            "{}",
+            found.finding
+        );
+        assert_eq!(
+            (found.gain, &*found.remedies[0].line),
+            (0.5, "sudo cat /proc/10/task/11/stack")
+        );
     }
 
     #[test]
     fn a_silent_monitor_is_a_hang_only_where_no_vcpu_runs() {
         let blocked = vec![thread(Role::Main, 10, false, "futex_wait_queue")];
-        let silent = |run| VmRates { monitor_timeout_s: Some(2.0), blocked: blocked.clone(), ..vm(run) };
+        let silent = |run| VmRates {
+            monitor_timeout_s: Some(2.0),
+            blocked: blocked.clone(),
+            ..vm(run)
+        };
         assert_eq!(
             says("vm-no-progress", &silent(0.0)),
             [
@@ -358,10 +561,19 @@ mod tests {
             ]
         );
         assert_eq!(says("vm-no-progress", &silent(0.01)), [""; 0], "it runs");
-        let main = |run: f64| ThreadRates { tid: 10, role: Role::Main, run, ready: 0.0, turns_per_s: run };
+        let main = |run: f64| ThreadRates {
+            tid: 10,
+            role: Role::Main,
+            run,
+            ready: 0.0,
+            turns_per_s: run,
+        };
         let with_main = |run, of_main| {
             let vm = silent(run);
-            VmRates { threads: [vm.threads.clone(), vec![main(of_main)]].concat(), ..vm }
+            VmRates {
+                threads: [vm.threads.clone(), vec![main(of_main)]].concat(),
+                ..vm
+            }
         };
         assert_eq!(
             says("vm-no-progress", &with_main(0.5, 0.0)),
@@ -370,33 +582,76 @@ mod tests {
                  4.0 s; the main loop (TID 10) waits in the kernel's futex_wait_queue."
             ]
         );
-        assert_eq!(says("vm-no-progress", &with_main(0.5, 0.1)), [""; 0], "it is slow, and does not stand");
-        assert_eq!(says("vm-no-progress", &vm(0.0)), [""; 0], "the monitor answers");
-        let unknown = VmRates { threads: Vec::new(), ..silent(0.0) };
-        assert_eq!(says("vm-no-progress", &unknown), [""; 0], "no vCPU thread is known");
+        assert_eq!(
+            says("vm-no-progress", &with_main(0.5, 0.1)),
+            [""; 0],
+            "it is slow, and does not stand"
+        );
+        assert_eq!(
+            says("vm-no-progress", &vm(0.0)),
+            [""; 0],
+            "the monitor answers"
+        );
+        let unknown = VmRates {
+            threads: Vec::new(),
+            ..silent(0.0)
+        };
+        assert_eq!(
+            says("vm-no-progress", &unknown),
+            [""; 0],
+            "no vCPU thread is known"
+        );
     }
 
     fn failing(kind: FailureKind, age_s: u64, line: &str) -> VmRates {
-        let kernel_failure = KernelFailure { kind, line: line.to_owned(), file: "/var/log/web01.log".into(), age_s };
-        VmRates { kernel_failure: Some(kernel_failure), ready: Some(0.0), ..vm(1.0) }
+        let kernel_failure = KernelFailure {
+            kind,
+            line: line.to_owned(),
+            file: "/var/log/web01.log".into(),
+            age_s,
+        };
+        VmRates {
+            kernel_failure: Some(kernel_failure),
+            ready: Some(0.0),
+            ..vm(1.0)
+        }
     }
 
     const PANIC: &str = "Kernel panic - not syncing: a \"b\" \u{1b}";
 
     #[test]
     fn a_panic_is_first_without_a_gain_also_of_vcpus_that_wait() {
-        let panicked = VmRates { ready: Some(0.88), ..failing(FailureKind::Panic, 9000, PANIC) };
+        let panicked = VmRates {
+            ready: Some(0.88),
+            ..failing(FailureKind::Panic, 9000, PANIC)
+        };
         assert_eq!(
             says("vm-guest-panicked", &panicked),
             [
                 r#"The guest has panicked, its console ends with "Kernel panic - not syncing: a \"b\" \u{1b}" (/var/log/web01.log)."#
             ]
         );
-        let all = crate::evaluate(&Evidence { vm: Some(&panicked), ..Evidence::default() });
-        assert_eq!((&*all[0].rule, all[0].gain, &*all[1].rule), ("vm-guest-panicked", 0.0, "vm-run-queue-wait"));
-        assert_eq!(all[0].remedies[0].line, "{\"execute\": \"system_reset\"} to its QMP socket");
-        assert!(all[0].remedies[1].line.contains("dump-guest-memory"), "{:?}", all[0].remedies[1]);
-        let stopped = VmRates { process_stop: Some(ProcessStop::Signal), ..panicked };
+        let all = crate::evaluate(&Evidence {
+            vm: Some(&panicked),
+            ..Evidence::default()
+        });
+        assert_eq!(
+            (&*all[0].rule, all[0].gain, &*all[1].rule),
+            ("vm-guest-panicked", 0.0, "vm-run-queue-wait")
+        );
+        assert_eq!(
+            all[0].remedies[0].line,
+            "{\"execute\": \"system_reset\"} to its QMP socket"
+        );
+        assert!(
+            all[0].remedies[1].line.contains("dump-guest-memory"),
+            "{:?}",
+            all[0].remedies[1]
+        );
+        let stopped = VmRates {
+            process_stop: Some(ProcessStop::Signal),
+            ..panicked
+        };
         assert_eq!(first(&stopped).as_deref(), Some("vm-process-stopped"));
     }
 
@@ -404,20 +659,55 @@ mod tests {
     fn qemus_run_state_says_that_the_guest_has_panicked() {
         let state = Some(RunState::Stopped("guest-panicked".to_owned()));
         let manager = Some(vmtax_model::Manager::Libvirt);
-        let known = VmRates { state: state.clone(), manager, name: Some("web01".to_owned()), ..vm(0.0) };
+        let known = VmRates {
+            state: state.clone(),
+            manager,
+            name: Some("web01".to_owned()),
+            ..vm(0.0)
+        };
         assert_eq!(
             says("vm-guest-panicked", &known),
             ["The guest has panicked: QEMU's run state is \"guest-panicked\"."]
         );
-        let found = crate::evaluate(&Evidence { vm: Some(&known), ..Evidence::default() });
-        assert_eq!(found.iter().map(|found| &*found.rule).collect::<Vec<_>>(), ["vm-guest-panicked"], "said once");
-        assert_eq!(found[0].remedies[0].line, "virsh reset web01 && virsh resume web01");
-        assert_eq!(found[0].remedies[1].line, "virsh dump web01 /var/tmp/web01.dump --memory-only");
-        let both = VmRates { state, ..failing(FailureKind::Panic, 1, "Kernel panic - not syncing: a") };
+        let found = crate::evaluate(&Evidence {
+            vm: Some(&known),
+            ..Evidence::default()
+        });
+        assert_eq!(
+            found.iter().map(|found| &*found.rule).collect::<Vec<_>>(),
+            ["vm-guest-panicked"],
+            "said once"
+        );
+        assert_eq!(
+            found[0].remedies[0].line,
+            "virsh reset web01 && virsh resume web01"
+        );
+        assert_eq!(
+            found[0].remedies[1].line,
+            "virsh dump web01 /var/tmp/web01.dump --memory-only"
+        );
+        let both = VmRates {
+            state,
+            ..failing(FailureKind::Panic, 1, "Kernel panic - not syncing: a")
+        };
         let said = &says("vm-guest-panicked", &both)[0];
-        assert!(said.starts_with("The guest has panicked (run state \"guest-panicked\"): \"Kernel panic"), "{said}");
-        let paused = VmRates { state: Some(RunState::Stopped("paused".to_owned())), ..vm(0.0) };
-        assert_eq!((says("vm-guest-panicked", &paused).len(), first(&paused).as_deref()), (0, Some("vm-stopped")));
+        assert!(
+            said.starts_with(
+                "The guest has panicked (run state \"guest-panicked\"): \"Kernel panic"
+            ),
+            "{said}"
+        );
+        let paused = VmRates {
+            state: Some(RunState::Stopped("paused".to_owned())),
+            ..vm(0.0)
+        };
+        assert_eq!(
+            (
+                says("vm-guest-panicked", &paused).len(),
+                first(&paused).as_deref()
+            ),
+            (0, Some("vm-stopped"))
+        );
     }
 
     #[test]
@@ -427,34 +717,81 @@ mod tests {
         let said = format!(
             "The guest's kernel reports a lockup at the end of its console, written 12 s ago: \"{soft}\" (/var/log/web01.log)."
         );
-        assert_eq!((says("vm-guest-failed", &recent), says("vm-guest-report", &recent).len()), (vec![said], 0));
+        assert_eq!(
+            (
+                says("vm-guest-failed", &recent),
+                says("vm-guest-report", &recent).len()
+            ),
+            (vec![said], 0)
+        );
         assert_eq!(first(&recent).as_deref(), Some("vm-guest-failed"));
-        let waits = VmRates { ready: Some(0.88), ..recent.clone() };
-        assert_eq!(first(&waits).as_deref(), Some("vm-run-queue-wait"), "the host causes the lockup");
+        let waits = VmRates {
+            ready: Some(0.88),
+            ..recent.clone()
+        };
+        assert_eq!(
+            first(&waits).as_deref(),
+            Some("vm-run-queue-wait"),
+            "the host causes the lockup"
+        );
         let old = failing(FailureKind::Oops, 9000, "Oops: 0002 [#1]");
         for later in [&waits, &old] {
-            assert_eq!((says("vm-guest-failed", later).len(), says("vm-guest-report", later).len()), (0, 1));
+            assert_eq!(
+                (
+                    says("vm-guest-failed", later).len(),
+                    says("vm-guest-report", later).len()
+                ),
+                (0, 1)
+            );
         }
-        let found = &advice("vm-guest-report", &Evidence { vm: Some(&old), ..Evidence::default() })[0];
-        assert_eq!(found.remedies[0].line, "sudo tail -n 100 /var/log/web01.log | cat -v");
+        let found = &advice(
+            "vm-guest-report",
+            &Evidence {
+                vm: Some(&old),
+                ..Evidence::default()
+            },
+        )[0];
+        assert_eq!(
+            found.remedies[0].line,
+            "sudo tail -n 100 /var/log/web01.log | cat -v"
+        );
     }
 
     #[test]
     fn what_kvm_could_not_run_is_not_resumed_but_its_log_is_read() {
         let state = Some(RunState::Stopped("internal-error".to_owned()));
-        let failed = VmRates { state, name: Some("web01".to_owned()), ..vm(0.0) };
+        let failed = VmRates {
+            state,
+            name: Some("web01".to_owned()),
+            ..vm(0.0)
+        };
         assert_eq!(
             says("vm-internal-error", &failed),
             ["KVM could not go on running the guest: QEMU's run state is \"internal-error\"."]
         );
-        assert_eq!((first(&failed).as_deref(), says("vm-stopped", &failed).len()), (Some("vm-internal-error"), 0));
+        assert_eq!(
+            (first(&failed).as_deref(), says("vm-stopped", &failed).len()),
+            (Some("vm-internal-error"), 0)
+        );
         let log = |vm: &VmRates| {
-            let found = advice("vm-internal-error", &Evidence { vm: Some(vm), ..Evidence::default() });
+            let found = advice(
+                "vm-internal-error",
+                &Evidence {
+                    vm: Some(vm),
+                    ..Evidence::default()
+                },
+            );
             found[0].remedies[0].line.clone()
         };
         assert_eq!(log(&failed), "QEMU's standard error");
-        let domain = VmRates { manager: Some(vmtax_model::Manager::Libvirt), ..failed };
-        assert_eq!(log(&domain), "sudo tail -n 50 /var/log/libvirt/qemu/web01.log");
+        let domain = VmRates {
+            manager: Some(vmtax_model::Manager::Libvirt),
+            ..failed
+        };
+        assert_eq!(
+            log(&domain),
+            "sudo tail -n 50 /var/log/libvirt/qemu/web01.log"
+        );
     }
 
     const STATES: [&str; 7] = [
@@ -489,11 +826,18 @@ mod tests {
             2 => Just(Some(RunState::Running)),
             2 => prop::sample::select(states.to_vec()).prop_map(|state| Some(RunState::Stopped(state.to_owned()))),
         ];
-        let failure = prop::option::weighted(0.3, Just(failing(FailureKind::Panic, 9000, PANIC).kernel_failure));
+        let failure = prop::option::weighted(
+            0.3,
+            Just(failing(FailureKind::Panic, 9000, PANIC).kernel_failure),
+        );
         let [silent, is_blocked] = [prop::bool::weighted(0.3), prop::bool::weighted(0.2)];
         (stop, state, failure, silent, is_blocked, 0.0..1.0, 0.0..1.0).prop_map(
             |(stop, state, failure, silent, is_blocked, run, ready)| {
-                let stopped = if let Some(RunState::Stopped(state)) = &state { state.clone() } else { String::new() };
+                let stopped = if let Some(RunState::Stopped(state)) = &state {
+                    state.clone()
+                } else {
+                    String::new()
+                };
                 let does_run = stop.is_none() && stopped.is_empty() && !is_blocked && !silent;
                 let blocked = vec![thread(Role::Vcpu(0), 11, true, "folio_wait_bit_common")];
                 let kernel_failure = failure.flatten();

@@ -6,7 +6,8 @@ use super::vm_guest::{BUSY_PER_S, SCHEDULERS};
 use crate::{Finding, Rule};
 use vmtax_model::number::significant;
 use vmtax_model::{
-    ChangeCost, DiskRates, HostQueue, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue, VmRates,
+    ChangeCost, DiskRates, HostQueue, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace,
+    SettingValue, VmRates,
 };
 
 pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
@@ -24,15 +25,29 @@ pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
     }],
     source: "Linux kernel documentation, Switching Scheduler",
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else { return Vec::new() };
-        vm.settings.host_queues.iter().filter_map(|queue| scheduler(vm, queue)).collect()
+        let Some(vm) = evidence.vm else {
+            return Vec::new();
+        };
+        vm.settings
+            .host_queues
+            .iter()
+            .filter_map(|queue| scheduler(vm, queue))
+            .collect()
     },
 };
 
 fn scheduler(vm: &VmRates, queue: &HostQueue) -> Option<Finding> {
     let HostQueue { device, scheduler } = queue;
-    let on_it = |disk: &'_ DiskRates| disk.device.as_ref().filter(|on| on.name == *device).map(|on| on.per_s);
-    let (disk, per_s) = vm.disks.iter().find_map(|disk| Some((disk, on_it(disk)?)))?;
+    let on_it = |disk: &'_ DiskRates| {
+        disk.device
+            .as_ref()
+            .filter(|on| on.name == *device)
+            .map(|on| on.per_s)
+    };
+    let (disk, per_s) = vm
+        .disks
+        .iter()
+        .find_map(|disk| Some((disk, on_it(disk)?)))?;
     let holds_back = SCHEDULERS.contains(&scheduler.as_str()) && per_s >= BUSY_PER_S;
     holds_back.then(|| Finding {
         text: format!(
@@ -63,27 +78,55 @@ mod tests {
     use vmtax_model::{Advice, DeviceRates, VmSettings};
 
     fn found(scheduler: &str, device: &str, per_s: f64) -> Vec<Advice> {
-        let queue = HostQueue { device: "sda".to_owned(), scheduler: scheduler.to_owned() };
+        let queue = HostQueue {
+            device: "sda".to_owned(),
+            scheduler: scheduler.to_owned(),
+        };
         let disks = ["system", "data"].map(|name| DiskRates {
             name: name.to_owned(),
-            device: Some(DeviceRates { name: device.to_owned(), per_s, ..DeviceRates::default() }),
+            device: Some(DeviceRates {
+                name: device.to_owned(),
+                per_s,
+                ..DeviceRates::default()
+            }),
             ..DiskRates::default()
         });
-        let settings = VmSettings { host_queues: vec![queue], ..VmSettings::default() };
-        let vm = VmRates { disks: disks.to_vec(), settings, ..VmRates::default() };
-        advice("vm-host-scheduler", &Evidence { vm: Some(&vm), ..Evidence::default() })
+        let settings = VmSettings {
+            host_queues: vec![queue],
+            ..VmSettings::default()
+        };
+        let vm = VmRates {
+            disks: disks.to_vec(),
+            settings,
+            ..VmRates::default()
+        };
+        advice(
+            "vm-host-scheduler",
+            &Evidence {
+                vm: Some(&vm),
+                ..Evidence::default()
+            },
+        )
     }
 
     #[test]
     fn a_scheduler_of_a_busy_device_is_found_once() {
         let all = found("bfq", "sda", 900.0);
-        let [advice] = all.as_slice() else { panic!("{all:?}") };
+        let [advice] = all.as_slice() else {
+            panic!("{all:?}")
+        };
         assert_eq!(
             advice.finding,
             "The host schedules the requests of sda, on which system is, by bfq, 900 a second of all its users."
         );
-        assert_eq!(advice.remedies[0].line, "echo none | sudo tee /sys/block/sda/queue/scheduler");
-        assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/sda/queue/scheduler");
+        assert_eq!(
+            advice.remedies[0].line,
+            "echo none | sudo tee /sys/block/sda/queue/scheduler"
+        );
+        assert_eq!(
+            advice.remedies[0].undo,
+            "echo bfq | sudo tee /sys/block/sda/queue/scheduler"
+        );
         let change = advice.change.as_ref().unwrap();
         let path = "/sys/block/sda/queue/scheduler".into();
         assert_eq!(
@@ -94,8 +137,16 @@ mod tests {
 
     #[test]
     fn a_device_that_has_little_to_do_or_passes_on_is_fine() {
-        for (scheduler, device, per_s) in [("bfq", "sda", 90.0), ("mq-deadline", "sda", 900.0), ("bfq", "sdb", 900.0)] {
-            assert_eq!(found(scheduler, device, per_s), [], "{scheduler} {device} {per_s}");
+        for (scheduler, device, per_s) in [
+            ("bfq", "sda", 90.0),
+            ("mq-deadline", "sda", 900.0),
+            ("bfq", "sdb", 900.0),
+        ] {
+            assert_eq!(
+                found(scheduler, device, per_s),
+                [],
+                "{scheduler} {device} {per_s}"
+            );
         }
     }
 }

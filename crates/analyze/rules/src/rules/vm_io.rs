@@ -26,7 +26,10 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
     id: "vm-slow-device",
     finds: "requests of a VM that take 20 ms and more, as those of all users of the host's block device beneath do",
     remedies: &[
-        measurement("See which layer the requests wait in", "vmtax profile --vm VM"),
+        measurement(
+            "See which layer the requests wait in",
+            "vmtax profile --vm VM",
+        ),
         crate::rule::instruction("See who else uses the device", "iostat -x 1"),
     ],
     source: "VMware, Interpreting esxtop Statistics: DAVG",
@@ -42,7 +45,12 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
                 device.name,
                 nanoseconds(device.mean_ns?)
             );
-            Some(Finding { text, gain: waiting(per_s, ns), values: vec![("VM", vm.argument())], ..Finding::default() })
+            Some(Finding {
+                text,
+                gain: waiting(per_s, ns),
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            })
         })
     },
 };
@@ -61,7 +69,10 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
             read_back: "QMP query-named-block-nodes",
             undo: "leave aio= out",
         },
-        measurement("See in which functions QEMU spends the time", "vmtax profile --vm VM"),
+        measurement(
+            "See in which functions QEMU spends the time",
+            "vmtax profile --vm VM",
+        ),
     ],
     source: "VMware, Interpreting esxtop Statistics: KAVG",
     evaluate: |evidence| {
@@ -89,7 +100,10 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
     id: "vm-slow-requests",
     finds: "requests of a disk that take 20 ms and more in QEMU and below, of which the host's device takes less than half, and which wait for no limit and no busy iothread",
     remedies: &[
-        measurement("See which layer the requests wait in", "vmtax layers --vm VM"),
+        measurement(
+            "See which layer the requests wait in",
+            "vmtax layers --vm VM",
+        ),
         crate::rule::instruction(
             "See what serves the file: a network file system, a storage daemon",
             "findmnt -T FILE",
@@ -100,7 +114,11 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
         let finding = |vm: &VmRates, disk: &DiskRates| {
             let io = disk.io?;
             let ns = io.blkavg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS)?;
-            let settings = vm.settings.disks.iter().find(|settings| settings.name == disk.name);
+            let settings = vm
+                .settings
+                .disks
+                .iter()
+                .find(|settings| settings.name == disk.name);
             let limits = settings.and_then(|settings| settings.limits.as_ref());
             let is_limited = limits.is_some_and(|limits| limit_reached(vm, limits).is_some());
             // What is left is KAVG where it is known, which has a rule of its own.
@@ -114,15 +132,23 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
                 nanoseconds(ns),
                 significant(io.per_s())
             );
-            let file = settings.map_or_else(String::new, |settings| settings.file.to_string_lossy().into_owned());
-            (!is_limited && !is_explained && waiting(io.per_s(), ns) >= MIN_WAITING).then(|| Finding {
-                text,
-                gain: waiting(io.per_s(), ns),
-                values: vec![("VM", vm.argument()), ("FILE", shell_line(&[file]))],
-                ..Finding::default()
+            let file = settings.map_or_else(String::new, |settings| {
+                settings.file.to_string_lossy().into_owned()
+            });
+            (!is_limited && !is_explained && waiting(io.per_s(), ns) >= MIN_WAITING).then(|| {
+                Finding {
+                    text,
+                    gain: waiting(io.per_s(), ns),
+                    values: vec![("VM", vm.argument()), ("FILE", shell_line(&[file]))],
+                    ..Finding::default()
+                }
             })
         };
-        evidence.vm.into_iter().flat_map(|vm| vm.disks.iter().filter_map(|disk| finding(vm, disk))).collect()
+        evidence
+            .vm
+            .into_iter()
+            .flat_map(|vm| vm.disks.iter().filter_map(|disk| finding(vm, disk)))
+            .collect()
     },
 };
 
@@ -140,15 +166,17 @@ pub(super) const VM_DROPS: Rule = Rule {
             read_back: "ethtool -g eth0 in the guest",
             undo: "leave rx_queue_size= out",
         },
-        crate::rule::instruction("See whether the guest's vCPUs get their CPUs (%RDY)", "vmtax top VM"),
+        crate::rule::instruction(
+            "See whether the guest's vCPUs get their CPUs (%RDY)",
+            "vmtax top VM",
+        ),
     ],
     source: "Linux kernel documentation, Interface statistics: tx_dropped",
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
-            let (to, from) = vm
-                .nics
-                .iter()
-                .fold((0.0, 0.0), |(to, from), nic| (to + nic.rx_dropped_per_s, from + nic.tx_dropped_per_s));
+            let (to, from) = vm.nics.iter().fold((0.0, 0.0), |(to, from), nic| {
+                (to + nic.rx_dropped_per_s, from + nic.tx_dropped_per_s)
+            });
             Finding {
                 text: format!(
                     "The tap device drops {} packets a second to the guest and {} from it, of {} in all.",
@@ -160,7 +188,12 @@ pub(super) const VM_DROPS: Rule = Rule {
                 ..Finding::default()
             }
         };
-        evidence.vm.filter(|vm| vm.drops_per_s() >= MIN_DROPS_PER_S).map(finding).into_iter().collect()
+        evidence
+            .vm
+            .filter(|vm| vm.drops_per_s() >= MIN_DROPS_PER_S)
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -177,11 +210,24 @@ fn slow_device(disk: &DiskRates) -> Option<f64> {
 }
 
 /// What is found of each disk under load, with its requests per second.
-fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>) -> Vec<Finding> {
-    let Some(vm) = evidence.vm else { return Vec::new() };
-    let loaded = |disk: &DiskRates| disk.io.map(|io| io.per_s()).filter(|per_s| *per_s >= MIN_PER_S);
-    let found =
-        |disk: &DiskRates| Some(Finding { part: VmPart::Disk(disk.name.clone()), ..find(vm, disk, loaded(disk)?)? });
+fn each_loaded(
+    evidence: &Evidence<'_>,
+    find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>,
+) -> Vec<Finding> {
+    let Some(vm) = evidence.vm else {
+        return Vec::new();
+    };
+    let loaded = |disk: &DiskRates| {
+        disk.io
+            .map(|io| io.per_s())
+            .filter(|per_s| *per_s >= MIN_PER_S)
+    };
+    let found = |disk: &DiskRates| {
+        Some(Finding {
+            part: VmPart::Disk(disk.name.clone()),
+            ..find(vm, disk, loaded(disk)?)?
+        })
+    };
     vm.disks.iter().filter_map(found).collect()
 }
 
@@ -189,18 +235,47 @@ fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64)
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::findings;
-    use vmtax_model::{DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, Role, ThreadRates, VmRates};
+    use vmtax_model::{
+        DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, Role, ThreadRates,
+        VmRates,
+    };
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
-        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+        let found = findings(
+            id,
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        );
+        found
+            .into_iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     fn disk(reads_per_s: f64, blkavg_ns: f64, device_ns: f64, kavg_ns: Option<f64>) -> VmRates {
-        let io = Some(IoRates { reads_per_s, blkavg_ns: Some(blkavg_ns), ..IoRates::default() });
-        let device = Some(DeviceRates { name: "sda".to_owned(), per_s: reads_per_s, mean_ns: Some(device_ns) });
-        let disk = DiskRates { name: "vd0".to_owned(), io, device, kavg_ns, ..DiskRates::default() };
-        VmRates { disks: vec![disk], ..VmRates::default() }
+        let io = Some(IoRates {
+            reads_per_s,
+            blkavg_ns: Some(blkavg_ns),
+            ..IoRates::default()
+        });
+        let device = Some(DeviceRates {
+            name: "sda".to_owned(),
+            per_s: reads_per_s,
+            mean_ns: Some(device_ns),
+        });
+        let disk = DiskRates {
+            name: "vd0".to_owned(),
+            io,
+            device,
+            kavg_ns,
+            ..DiskRates::default()
+        };
+        VmRates {
+            disks: vec![disk],
+            ..VmRates::default()
+        }
     }
 
     #[test]
@@ -211,7 +286,11 @@ mod tests {
                 "Requests on vd0 take 31.0 ms (BLKAVG), 50.0 a second; those of all users of the host's sda take 30.0 ms."
             ]
         );
-        let none = [disk(50.0, 6e6, 5e6, None), disk(1.0, 31e6, 30e6, None), disk(50.0, 1e6, 30e6, None)];
+        let none = [
+            disk(50.0, 6e6, 5e6, None),
+            disk(1.0, 31e6, 30e6, None),
+            disk(50.0, 1e6, 30e6, None),
+        ];
         assert!(none.iter().all(|vm| says("vm-slow-device", vm).is_empty()));
     }
 
@@ -219,18 +298,41 @@ mod tests {
     fn slow_requests_are_found_where_neither_the_device_nor_a_limit_explains_them() {
         let of = |reads_per_s, ns, limits, mean_ns| {
             let mut vm = disk(reads_per_s, ns, 0.0, None);
-            vm.disks[0].device = Some(DeviceRates { name: "sda".to_owned(), per_s: 1.0, mean_ns });
-            let settings =
-                DiskSettings { name: "vd0".to_owned(), file: "null-co://".into(), limits, ..DiskSettings::default() };
+            vm.disks[0].device = Some(DeviceRates {
+                name: "sda".to_owned(),
+                per_s: 1.0,
+                mean_ns,
+            });
+            let settings = DiskSettings {
+                name: "vd0".to_owned(),
+                file: "null-co://".into(),
+                limits,
+                ..DiskSettings::default()
+            };
             vm.settings.disks.push(settings);
             says("vm-slow-requests", &vm)
         };
-        let limit = |all| Some(IoLimits { requests_per_s: [all, 0, 0], ..IoLimits::default() });
-        let slow = ["Requests on vd0 take 41.0 ms in QEMU and below (BLKAVG); the guest makes 24.0 a second."];
+        let limit = |all| {
+            Some(IoLimits {
+                requests_per_s: [all, 0, 0],
+                ..IoLimits::default()
+            })
+        };
+        let slow = [
+            "Requests on vd0 take 41.0 ms in QEMU and below (BLKAVG); the guest makes 24.0 a second.",
+        ];
         assert_eq!(of(24.0, 41e6, None, None), slow);
-        assert_eq!(of(24.0, 41e6, limit(1000), None), slow, "the limit is not reached");
+        assert_eq!(
+            of(24.0, 41e6, limit(1000), None),
+            slow,
+            "the limit is not reached"
+        );
         assert_eq!(of(24.0, 41e6, None, Some(1e6)), slow, "the device is fast");
-        assert_eq!(of(40.0, 31e6, None, Some(19e6)).len(), 1, "no other rule names a device of 19 ms");
+        assert_eq!(
+            of(40.0, 31e6, None, Some(19e6)).len(),
+            1,
+            "no other rule names a device of 19 ms"
+        );
         let none = [
             of(24.0, 19e6, None, None),
             of(10.0, 41e6, None, None),
@@ -238,37 +340,82 @@ mod tests {
             of(24.0, 41e6, None, Some(30e6)),
         ];
         assert!(none.iter().all(Vec::is_empty), "{none:?}");
-        assert_eq!(says("vm-slow-requests", &disk(50.0, 31e6, 10e6, Some(21e6))), [""; 0], "KAVG says it");
+        assert_eq!(
+            says("vm-slow-requests", &disk(50.0, 31e6, 10e6, Some(21e6))),
+            [""; 0],
+            "KAVG says it"
+        );
         let of_iothread = |run| {
             let mut vm = disk(50.0, 31e6, 0.0, None);
             let iothread = Some("io1".to_owned());
-            vm.settings.disks.push(DiskSettings { name: "vd0".to_owned(), iothread, ..DiskSettings::default() });
+            vm.settings.disks.push(DiskSettings {
+                name: "vd0".to_owned(),
+                iothread,
+                ..DiskSettings::default()
+            });
             let role = Role::Iothread("io1".to_owned());
-            vm.threads.push(ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 });
+            vm.threads.push(ThreadRates {
+                tid: 7,
+                role,
+                run,
+                ready: 0.0,
+                turns_per_s: 0.0,
+            });
             says("vm-slow-requests", &vm).len()
         };
-        assert_eq!([of_iothread(0.5), of_iothread(0.9)], [1, 0], "a busy iothread has a rule of its own");
-        assert_eq!(says("vm-slow-requests", &disk(2.0, 500e6, 1e6, Some(499e6))).len(), 1, "too few for KAVG's rule");
+        assert_eq!(
+            [of_iothread(0.5), of_iothread(0.9)],
+            [1, 0],
+            "a busy iothread has a rule of its own"
+        );
+        assert_eq!(
+            says("vm-slow-requests", &disk(2.0, 500e6, 1e6, Some(499e6))).len(),
+            1,
+            "too few for KAVG's rule"
+        );
     }
 
     #[test]
     fn queueing_in_the_host_is_found_by_its_share() {
         assert_eq!(
             says("vm-queued-requests", &disk(500.0, 4e6, 1e6, Some(3e6))),
-            ["Requests on vd0 take 4.00 ms (BLKAVG), of which 3.00 ms (75 %) in QEMU and the host's kernel (KAVG)."]
+            [
+                "Requests on vd0 take 4.00 ms (BLKAVG), of which 3.00 ms (75 %) in QEMU and the host's kernel (KAVG)."
+            ]
         );
-        let none =
-            [disk(500.0, 9e6, 6e6, Some(3e6)), disk(500.0, 4e6, 1e6, None), disk(500.0, 1.2e6, 0.3e6, Some(0.9e6))];
-        assert!(none.iter().all(|vm| says("vm-queued-requests", vm).is_empty()));
+        let none = [
+            disk(500.0, 9e6, 6e6, Some(3e6)),
+            disk(500.0, 4e6, 1e6, None),
+            disk(500.0, 1.2e6, 0.3e6, Some(0.9e6)),
+        ];
+        assert!(
+            none.iter()
+                .all(|vm| says("vm-queued-requests", vm).is_empty())
+        );
     }
 
     #[test]
     fn drops_are_found_from_one_a_second_on() {
         let of = |rx_dropped_per_s| {
-            let nic = NicRates { rx_dropped_per_s, rx_packets_per_s: 800.0, ..NicRates::default() };
-            says("vm-drops", &VmRates { nics: vec![nic], ..VmRates::default() })
+            let nic = NicRates {
+                rx_dropped_per_s,
+                rx_packets_per_s: 800.0,
+                ..NicRates::default()
+            };
+            says(
+                "vm-drops",
+                &VmRates {
+                    nics: vec![nic],
+                    ..VmRates::default()
+                },
+            )
         };
-        assert_eq!(of(25.0), ["The tap device drops 25.0 packets a second to the guest and 0 from it, of 800 in all."]);
+        assert_eq!(
+            of(25.0),
+            [
+                "The tap device drops 25.0 packets a second to the guest and 0 from it, of 800 in all."
+            ]
+        );
         assert_eq!(of(0.5), [""; 0]);
     }
 }

@@ -19,7 +19,10 @@ pub(super) const VM_SWAPPED: Rule = Rule {
     id: "vm-swapped",
     finds: "a VM whose threads fault its memory in from a disk: in swap, or mapped from a file",
     remedies: &[
-        instruction("Free memory on the host, or move the VM to another", "vmstat 1"),
+        instruction(
+            "Free memory on the host, or move the VM to another",
+            "vmstat 1",
+        ),
         Remedy {
             place: SettingPlace::Qmp,
             setting: "balloon",
@@ -30,7 +33,12 @@ pub(super) const VM_SWAPPED: Rule = Rule {
             read_back: "QMP query-balloon",
             undo: "INFLATE",
         },
-        file_setting!("And let the host swap later", "/proc/sys/vm/swappiness", "10", "60"),
+        file_setting!(
+            "And let the host swap later",
+            "/proc/sys/vm/swappiness",
+            "10",
+            "60"
+        ),
     ],
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
     evaluate: |evidence| {
@@ -38,10 +46,17 @@ pub(super) const VM_SWAPPED: Rule = Rule {
             text: format!(
                 "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
                 significant(vm.memory_use.major_faults_per_s),
-                if vm.memory_use.swapped == 0 { "nothing".to_owned() } else { bytes(vm.memory_use.swapped) }
+                if vm.memory_use.swapped == 0 {
+                    "nothing".to_owned()
+                } else {
+                    bytes(vm.memory_use.swapped)
+                }
             ),
             gain: vm.memory_use.pressure_some.unwrap_or_else(|| blocked(vm)),
-            values: vec![("DEFLATE", balloon(vm, "SIZE")), ("INFLATE", balloon(vm, &vm.memory.to_string()))],
+            values: vec![
+                ("DEFLATE", balloon(vm, "SIZE")),
+                ("INFLATE", balloon(vm, &vm.memory.to_string())),
+            ],
             ..Finding::default()
         };
         let faults = |vm: &&VmRates| {
@@ -52,7 +67,12 @@ pub(super) const VM_SWAPPED: Rule = Rule {
             };
             vm.memory_use.major_faults_per_s >= least
         };
-        evidence.vm.filter(faults).map(finding).into_iter().collect()
+        evidence
+            .vm
+            .filter(faults)
+            .map(finding)
+            .into_iter()
+            .collect()
     },
 };
 
@@ -66,7 +86,9 @@ fn balloon(vm: &VmRates, bytes: &str) -> String {
 
 /// The part of the time that vCPUs neither run nor wait for a CPU: the faults take that at most, the guest's own idle time included.
 fn blocked(vm: &VmRates) -> f64 {
-    vm.run.zip(vm.ready).map_or(0.0, |(run, ready)| (1.0 - run - ready).max(0.0))
+    vm.run
+        .zip(vm.ready)
+        .map_or(0.0, |(run, ready)| (1.0 - run - ready).max(0.0))
 }
 
 pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
@@ -83,15 +105,26 @@ pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
             read_back: "LIMIT_FILE",
             undo: "echo LIMIT | sudo tee LIMIT_FILE",
         },
-        instruction("Free memory on the host, or move the VM to another", "vmstat 1"),
+        instruction(
+            "Free memory on the host, or move the VM to another",
+            "vmstat 1",
+        ),
     ],
     source: "Linux kernel documentation, PSI - Pressure Stall Information",
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else { return Vec::new() };
-        let (some, full) = (vm.memory_use.pressure_some.unwrap_or(0.0), vm.memory_use.pressure_full.unwrap_or(0.0));
+        let Some(vm) = evidence.vm else {
+            return Vec::new();
+        };
+        let (some, full) = (
+            vm.memory_use.pressure_some.unwrap_or(0.0),
+            vm.memory_use.pressure_full.unwrap_or(0.0),
+        );
         let slowed = vm.memory_use.memory_high_per_s.unwrap_or(0.0);
         let limit = if slowed > 0.0 {
-            format!("; memory.high slows it {} times a second", significant(slowed))
+            format!(
+                "; memory.high slows it {} times a second",
+                significant(slowed)
+            )
         } else {
             String::new()
         };
@@ -102,10 +135,19 @@ pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
                 percent(full)
             ),
             gain: some,
-            values: vm.settings.memory_limit.iter().flat_map(limit_values).collect(),
+            values: vm
+                .settings
+                .memory_limit
+                .iter()
+                .flat_map(limit_values)
+                .collect(),
             ..Finding::default()
         };
-        if some >= MIN_SHARE { vec![finding] } else { Vec::new() }
+        if some >= MIN_SHARE {
+            vec![finding]
+        } else {
+            Vec::new()
+        }
     },
 };
 
@@ -121,46 +163,125 @@ mod tests {
     use vmtax_model::{Manager, MemoryLimit, MemoryRates, RunState, VmRates, VmSettings};
 
     fn lines(id: &str, vm: &VmRates) -> Vec<String> {
-        let advice = advice(id, &Evidence { vm: Some(vm), ..Evidence::default() }).remove(0);
-        advice.remedies.into_iter().map(|remedy| remedy.line).collect()
+        let advice = advice(
+            id,
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        )
+        .remove(0);
+        advice
+            .remedies
+            .into_iter()
+            .map(|remedy| remedy.line)
+            .collect()
     }
 
     #[test]
     fn a_balloon_is_used_where_there_is_one_and_by_its_manager() {
         let of = |balloon, manager| {
-            let memory_use = MemoryRates { major_faults_per_s: 900.0, balloon, ..MemoryRates::default() };
+            let memory_use = MemoryRates {
+                major_faults_per_s: 900.0,
+                balloon,
+                ..MemoryRates::default()
+            };
             let (state, name) = (Some(RunState::Running), Some("web01".to_owned()));
-            let lines = lines("vm-swapped", &VmRates { memory_use, state, manager, name, ..VmRates::default() });
-            lines.into_iter().find(|line| line.contains("setmem") || line.contains("balloon"))
+            let lines = lines(
+                "vm-swapped",
+                &VmRates {
+                    memory_use,
+                    state,
+                    manager,
+                    name,
+                    ..VmRates::default()
+                },
+            );
+            lines
+                .into_iter()
+                .find(|line| line.contains("setmem") || line.contains("balloon"))
         };
         assert_eq!(of(None, Some(Manager::Libvirt)), None);
-        assert_eq!(of(Some(1), Some(Manager::Libvirt)).unwrap(), "virsh setmem web01 SIZEb --live");
-        assert!(of(Some(1), None).unwrap().starts_with("{\"execute\": \"balloon\""), "virsh does not know it");
+        assert_eq!(
+            of(Some(1), Some(Manager::Libvirt)).unwrap(),
+            "virsh setmem web01 SIZEb --live"
+        );
+        assert!(
+            of(Some(1), None)
+                .unwrap()
+                .starts_with("{\"execute\": \"balloon\""),
+            "virsh does not know it"
+        );
     }
 
     #[test]
     fn the_limit_of_the_vms_own_group_is_raised() {
         let of = |limit: Option<bool>| {
             let (file, bytes) = ("/sys/fs/cgroup/a/memory.high".into(), 4096);
-            let memory_limit = limit.map(|is_shared| MemoryLimit { file, bytes, is_shared });
-            let memory_use = MemoryRates { pressure_some: Some(0.2), ..MemoryRates::default() };
-            let settings = VmSettings { memory_limit, ..VmSettings::default() };
-            lines("vm-memory-pressure", &VmRates { memory_use, settings, ..VmRates::default() })
+            let memory_limit = limit.map(|is_shared| MemoryLimit {
+                file,
+                bytes,
+                is_shared,
+            });
+            let memory_use = MemoryRates {
+                pressure_some: Some(0.2),
+                ..MemoryRates::default()
+            };
+            let settings = VmSettings {
+                memory_limit,
+                ..VmSettings::default()
+            };
+            lines(
+                "vm-memory-pressure",
+                &VmRates {
+                    memory_use,
+                    settings,
+                    ..VmRates::default()
+                },
+            )
         };
-        assert_eq!(of(Some(false)), ["echo max | sudo tee /sys/fs/cgroup/a/memory.high", "vmstat 1"]);
-        assert_eq!((of(Some(true)), of(None)), (vec!["vmstat 1".to_owned()], vec!["vmstat 1".to_owned()]));
+        assert_eq!(
+            of(Some(false)),
+            [
+                "echo max | sudo tee /sys/fs/cgroup/a/memory.high",
+                "vmstat 1"
+            ]
+        );
+        assert_eq!(
+            (of(Some(true)), of(None)),
+            (vec!["vmstat 1".to_owned()], vec!["vmstat 1".to_owned()])
+        );
     }
 
     fn says(id: &str, memory_use: MemoryRates) -> Vec<String> {
-        let vm = VmRates { memory_use, ..VmRates::default() };
-        let found = findings(id, &Evidence { vm: Some(&vm), ..Evidence::default() });
-        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+        let vm = VmRates {
+            memory_use,
+            ..VmRates::default()
+        };
+        let found = findings(
+            id,
+            &Evidence {
+                vm: Some(&vm),
+                ..Evidence::default()
+            },
+        );
+        found
+            .into_iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     #[test]
     fn few_faults_count_where_memory_is_swapped_out() {
         let of = |major_faults_per_s, swapped| {
-            says("vm-swapped", MemoryRates { major_faults_per_s, swapped, ..MemoryRates::default() })
+            says(
+                "vm-swapped",
+                MemoryRates {
+                    major_faults_per_s,
+                    swapped,
+                    ..MemoryRates::default()
+                },
+            )
         };
         assert_eq!(
             of(40.0, 64 << 20),
@@ -171,22 +292,62 @@ mod tests {
         assert_eq!((of(40.0, 0), of(2.0, 64 << 20)), (vec![], vec![]));
         assert!(of(900.0, 0)[0].contains("nothing of it"));
         let blocked = |run, major_faults_per_s| {
-            let memory_use = MemoryRates { major_faults_per_s, ..MemoryRates::default() };
-            let vm = VmRates { run: Some(run), ready: Some(0.1), memory_use, ..VmRates::default() };
-            findings("vm-swapped", &Evidence { vm: Some(&vm), ..Evidence::default() }).len()
+            let memory_use = MemoryRates {
+                major_faults_per_s,
+                ..MemoryRates::default()
+            };
+            let vm = VmRates {
+                run: Some(run),
+                ready: Some(0.1),
+                memory_use,
+                ..VmRates::default()
+            };
+            findings(
+                "vm-swapped",
+                &Evidence {
+                    vm: Some(&vm),
+                    ..Evidence::default()
+                },
+            )
+            .len()
         };
-        assert_eq!((blocked(0.1, 250.0), blocked(0.1, 190.0), blocked(0.6, 250.0)), (1, 0, 0), "on a slow disk");
+        assert_eq!(
+            (
+                blocked(0.1, 250.0),
+                blocked(0.1, 190.0),
+                blocked(0.6, 250.0)
+            ),
+            (1, 0, 0),
+            "on a slow disk"
+        );
     }
 
     #[test]
     fn pressure_is_found_from_a_twentieth_on() {
         let of = |some, high| {
             let (pressure_some, memory_high_per_s) = (Some(some), Some(high));
-            says("vm-memory-pressure", MemoryRates { pressure_some, memory_high_per_s, ..MemoryRates::default() })
+            says(
+                "vm-memory-pressure",
+                MemoryRates {
+                    pressure_some,
+                    memory_high_per_s,
+                    ..MemoryRates::default()
+                },
+            )
         };
-        let text = "Tasks of the VM's control group wait for memory 20 % of the time, all of them 0.0 %";
+        let text =
+            "Tasks of the VM's control group wait for memory 20 % of the time, all of them 0.0 %";
         assert_eq!(of(0.2, 0.0), [format!("{text}.")]);
-        assert_eq!(of(0.2, 3.0), [format!("{text}; memory.high slows it 3.00 times a second.")]);
-        assert_eq!((of(0.04, 3.0), says("vm-memory-pressure", MemoryRates::default())), (vec![], vec![]));
+        assert_eq!(
+            of(0.2, 3.0),
+            [format!("{text}; memory.high slows it 3.00 times a second.")]
+        );
+        assert_eq!(
+            (
+                of(0.04, 3.0),
+                says("vm-memory-pressure", MemoryRates::default())
+            ),
+            (vec![], vec![])
+        );
     }
 }

@@ -6,7 +6,8 @@ use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, FunctionShare, NetBackend, NicRates, ProfileFindings, Remedy, Role, SampleShare, SettingPlace, VmRates,
+    ChangeCost, FunctionShare, NetBackend, NicRates, ProfileFindings, Remedy, Role, SampleShare,
+    SettingPlace, VmRates,
 };
 
 /// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
@@ -51,8 +52,11 @@ pub(super) const VM_SLIRP: Rule = Rule {
     ],
     source: "the-void-ia/void-box#81: a connection by slirp takes 2.6 times as long as by passt",
     evaluate: |evidence| {
-        let (Some(vm), Some(profile)) = (evidence.vm, evidence.profile) else { return Vec::new() };
-        let share = slirp(profile).filter(|slirp| slirp.share >= MIN_SHARE && slirp.low >= MIN_SLIRP);
+        let (Some(vm), Some(profile)) = (evidence.vm, evidence.profile) else {
+            return Vec::new();
+        };
+        let share =
+            slirp(profile).filter(|slirp| slirp.share >= MIN_SHARE && slirp.low >= MIN_SLIRP);
         let full = f64::from(profile.hz) * profile.seconds;
         let finding = share.map(|slirp| Finding {
             text: format!(
@@ -75,14 +79,22 @@ fn slirp(profile: &ProfileFindings) -> Option<SampleShare> {
         let file = function.module.rsplit('/').next().unwrap_or_default();
         file.starts_with("libslirp.so")
     };
-    profile.functions.iter().filter(is_slirp).map(|function| function.total).max_by_key(|total| total.samples)
+    profile
+        .functions
+        .iter()
+        .filter(is_slirp)
+        .map(|function| function.total)
+        .max_by_key(|total| total.samples)
 }
 
 pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
     id: "vm-small-segments",
     finds: "a thousand and more packets a second of a VM that are as long as a card of 1,500 bytes has them, as without segmentation offload",
     remedies: &[
-        instruction("See which offloads the guest's card has", "ethtool -k eth0 # in the guest"),
+        instruction(
+            "See which offloads the guest's card has",
+            "ethtool -k eth0 # in the guest",
+        ),
         Remedy {
             place: SettingPlace::QemuArgument,
             setting: "host_tso4",
@@ -101,10 +113,13 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
     source: "Linux kernel documentation, Segmentation Offloads",
     evaluate: |evidence| {
         let finding = |vm: &VmRates, nic: &NicRates| {
-            let ways =
-                [("from", nic.tx_packets_per_s, nic.tx_bytes_per_s), ("to", nic.rx_packets_per_s, nic.rx_bytes_per_s)];
+            let ways = [
+                ("from", nic.tx_packets_per_s, nic.tx_bytes_per_s),
+                ("to", nic.rx_packets_per_s, nic.rx_bytes_per_s),
+            ];
             let is_small = |(_, packets, bytes): &(&str, f64, f64)| {
-                *packets >= MANY_PACKETS_PER_S && (MOSTLY_FULL * FULL_PACKET..=FULL_PACKET).contains(&(bytes / packets))
+                *packets >= MANY_PACKETS_PER_S
+                    && (MOSTLY_FULL * FULL_PACKET..=FULL_PACKET).contains(&(bytes / packets))
             };
             let (way, packets, bytes) = ways.into_iter().find(is_small)?;
             let text = format!(
@@ -113,9 +128,17 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
                 nic.tap,
                 bytes / packets
             );
-            Some(Finding { text, values: vec![("VM", vm.argument())], ..Finding::default() })
+            Some(Finding {
+                text,
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            })
         };
-        evidence.vm.into_iter().flat_map(|vm| vm.nics.iter().filter_map(|nic| finding(vm, nic))).collect()
+        evidence
+            .vm
+            .into_iter()
+            .flat_map(|vm| vm.nics.iter().filter_map(|nic| finding(vm, nic)))
+            .collect()
     },
 };
 
@@ -133,14 +156,23 @@ pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
             read_back: "/proc/PID/fd of QEMU: /dev/vhost-net",
             undo: "-netdev tap,…,vhost=off",
         },
-        measurement("See where the time of a packet goes", "vmtax layers --device net --vm VM"),
+        measurement(
+            "See where the time of a packet goes",
+            "vmtax layers --device net --vm VM",
+        ),
     ],
     source: "Linux, drivers/vhost/Kconfig, VHOST_NET",
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
-            let main = vm.threads.iter().find(|thread| thread.role == Role::Main && thread.run >= BUSY_THREAD)?;
+            let main = vm
+                .threads
+                .iter()
+                .find(|thread| thread.role == Role::Main && thread.run >= BUSY_THREAD)?;
             let taps: Vec<&NicRates> = vm.nics.iter().filter(|nic| !nic.vhost).collect();
-            let packets: f64 = taps.iter().map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s).sum();
+            let packets: f64 = taps
+                .iter()
+                .map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s)
+                .sum();
             let names: Vec<&str> = taps.iter().map(|nic| nic.tap.as_str()).collect();
             (packets >= MAIN_LOOP_PACKETS_PER_S).then(|| Finding {
                 text: format!(
@@ -174,21 +206,47 @@ mod tests {
                 layer: "library".to_owned(),
                 named: true,
                 inside: SampleShare::default(),
-                total: SampleShare { samples: (share * 100.0) as u64, share, low, high: 2.0 * share },
+                total: SampleShare {
+                    samples: (share * 100.0) as u64,
+                    share,
+                    low,
+                    high: 2.0 * share,
+                },
             };
-            let functions = vec![function("tcp_output", share / 2.0), function("slirp_input", share)];
-            let profile =
-                ProfileFindings { seconds: 2.0, hz: 100, samples: 100, functions, ..ProfileFindings::default() };
+            let functions = vec![
+                function("tcp_output", share / 2.0),
+                function("slirp_input", share),
+            ];
+            let profile = ProfileFindings {
+                seconds: 2.0,
+                hz: 100,
+                samples: 100,
+                functions,
+                ..ProfileFindings::default()
+            };
             let vm = VmRates::default();
-            let found = advice("vm-slirp", &Evidence { vm: Some(&vm), profile: Some(&profile), ..Evidence::default() });
-            found.first().map(|found| (found.finding.replace('\u{a0}', " "), found.gain))
+            let found = advice(
+                "vm-slirp",
+                &Evidence {
+                    vm: Some(&vm),
+                    profile: Some(&profile),
+                    ..Evidence::default()
+                },
+            );
+            found
+                .first()
+                .map(|found| (found.finding.replace('\u{a0}', " "), found.gain))
         };
         let text = "QEMU's user-mode network (slirp) takes 40 % of the VM's CPU time (95 % CI 30 % to 80 %), in QEMU's main loop.";
         let slirp = "/usr/lib/x86_64-linux-gnu/libslirp.so.0.4.0";
         assert_eq!(of(slirp, 0.4, 0.3), Some((text.to_owned(), 0.2)));
         // Little, few samples, another library.
         assert_eq!(
-            [of(slirp, 0.04, 0.03), of(slirp, 0.1, 0.01), of("/usr/lib/libglib-2.0.so.0", 0.9, 0.8)],
+            [
+                of(slirp, 0.04, 0.03),
+                of(slirp, 0.1, 0.01),
+                of("/usr/lib/libglib-2.0.so.0", 0.9, 0.8)
+            ],
             [None, None, None]
         );
     }
@@ -196,11 +254,35 @@ mod tests {
     #[test]
     fn a_main_loop_that_packets_keep_busy_is_found() {
         let of = |role: Role, run: f64, packets: f64, vhost: bool| {
-            let nic = NicRates { tap: "tap0".to_owned(), tx_packets_per_s: packets, vhost, ..NicRates::default() };
-            let thread = ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 };
-            let vm = VmRates { nics: vec![nic], threads: vec![thread], ..VmRates::default() };
-            let texts = findings("vm-tap-in-main-loop", &Evidence { vm: Some(&vm), ..Evidence::default() });
-            texts.into_iter().map(|text| text.replace('\u{a0}', " ")).collect::<Vec<_>>()
+            let nic = NicRates {
+                tap: "tap0".to_owned(),
+                tx_packets_per_s: packets,
+                vhost,
+                ..NicRates::default()
+            };
+            let thread = ThreadRates {
+                tid: 7,
+                role,
+                run,
+                ready: 0.0,
+                turns_per_s: 0.0,
+            };
+            let vm = VmRates {
+                nics: vec![nic],
+                threads: vec![thread],
+                ..VmRates::default()
+            };
+            let texts = findings(
+                "vm-tap-in-main-loop",
+                &Evidence {
+                    vm: Some(&vm),
+                    ..Evidence::default()
+                },
+            );
+            texts
+                .into_iter()
+                .map(|text| text.replace('\u{a0}', " "))
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             of(Role::Main, 0.97, 41_000.0, false),
@@ -221,9 +303,23 @@ mod tests {
     fn full_packets_alone_are_segments() {
         let of = |tx_packets_per_s: f64, bytes: f64| {
             let tx_bytes_per_s = tx_packets_per_s * bytes;
-            let nic = NicRates { tap: "tap0".to_owned(), tx_packets_per_s, tx_bytes_per_s, ..NicRates::default() };
-            let vm = VmRates { nics: vec![nic], ..VmRates::default() };
-            findings("vm-small-segments", &Evidence { vm: Some(&vm), ..Evidence::default() })
+            let nic = NicRates {
+                tap: "tap0".to_owned(),
+                tx_packets_per_s,
+                tx_bytes_per_s,
+                ..NicRates::default()
+            };
+            let vm = VmRates {
+                nics: vec![nic],
+                ..VmRates::default()
+            };
+            findings(
+                "vm-small-segments",
+                &Evidence {
+                    vm: Some(&vm),
+                    ..Evidence::default()
+                },
+            )
         };
         assert_eq!(
             of(12_000.0, 1510.0),
@@ -232,6 +328,10 @@ mod tests {
             ]
         );
         // Offloaded, small ones, few.
-        assert!([of(12_000.0, 9000.0), of(12_000.0, 90.0), of(900.0, 1510.0)].iter().all(Vec::is_empty));
+        assert!(
+            [of(12_000.0, 9000.0), of(12_000.0, 90.0), of(900.0, 1510.0)]
+                .iter()
+                .all(Vec::is_empty)
+        );
     }
 }

@@ -10,8 +10,8 @@ use crate::{Finding, Rule, VmPart};
 use serde_json::json;
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting, ProfileFindings, Remedy,
-    Role, SettingPlace, SettingValue, ShareServer, ThreadRates, VmRates,
+    ChangeCost, DiskRates, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting,
+    ProfileFindings, Remedy, Role, SettingPlace, SettingValue, ShareServer, ThreadRates, VmRates,
 };
 
 /// A main loop on a CPU for so long makes the devices that it serves wait.
@@ -47,13 +47,20 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
             read_back: "QMP query-iothreads",
             undo: "iothread=SHARED",
         },
-        measurement("See in which functions it spends the time", "vmtax profile --vm VM"),
+        measurement(
+            "See in which functions it spends the time",
+            "vmtax profile --vm VM",
+        ),
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else { return Vec::new() };
+        let Some(vm) = evidence.vm else {
+            return Vec::new();
+        };
         let found = |thread: &ThreadRates| {
-            let Role::Iothread(name) = &thread.role else { return None };
+            let Role::Iothread(name) = &thread.role else {
+                return None;
+            };
             let disks = disks_of(vm, name);
             let all: f64 = disks.iter().map(|(_, per_s)| per_s).sum();
             let most = disks.iter().map(|(_, per_s)| *per_s).fold(0.0, f64::max);
@@ -93,15 +100,28 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
     source: "QEMU manual page, -object iothread: poll-max-ns",
     evaluate: |evidence| {
         // Where vCPUs wait for their CPUs, a thread that polls takes them away.
-        let Some(vm) = evidence.vm.filter(|vm| vm.ready.is_none_or(|ready| ready < MIN_READY)) else {
+        let Some(vm) = evidence
+            .vm
+            .filter(|vm| vm.ready.is_none_or(|ready| ready < MIN_READY))
+        else {
             return Vec::new();
         };
         let sleeps = |disk: &DiskSettings| {
             let name = disk.iothread.as_ref()?;
-            let iothread = vm.settings.iothreads.iter().find(|known| known.name == *name && known.poll_max_ns == 0)?;
+            let iothread = vm
+                .settings
+                .iothreads
+                .iter()
+                .find(|known| known.name == *name && known.poll_max_ns == 0)?;
             let io = vm.disk(&disk.name)?.io?;
             let (blkavg, in_flight) = (io.blkavg_ns?, waiting(io.per_s(), io.blkavg_ns?));
-            let is_alone = vm.settings.disks.iter().filter(|other| other.iothread == disk.iothread).count() == 1;
+            let is_alone = vm
+                .settings
+                .disks
+                .iter()
+                .filter(|other| other.iothread == disk.iothread)
+                .count()
+                == 1;
             let text = format!(
                 "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, fewer than one in flight on average.",
                 iothread.name,
@@ -109,9 +129,19 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
                 significant(io.per_s())
             );
             let path = format!("/objects/{name}");
-            let set = |ns: u64| qmp(vm, "qom-set", &json!({ "path": path, "property": "poll-max-ns", "value": ns }));
-            let setting = LiveSetting::QomProperty { path: path.clone(), property: "poll-max-ns".to_owned() };
-            let is_short = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && blkavg < MAX_BLKAVG_NS;
+            let set = |ns: u64| {
+                qmp(
+                    vm,
+                    "qom-set",
+                    &json!({ "path": path, "property": "poll-max-ns", "value": ns }),
+                )
+            };
+            let setting = LiveSetting::QomProperty {
+                path: path.clone(),
+                property: "poll-max-ns".to_owned(),
+            };
+            let is_short =
+                io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && blkavg < MAX_BLKAVG_NS;
             (is_short && is_alone).then(|| Finding {
                 text,
                 part: VmPart::Disk(disk.name.clone()),
@@ -121,7 +151,10 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
                     cost: ChangeCost::Live,
                     metric: Some(LiveMetric::Requests),
                     disk: Some(disk.name.clone()),
-                    settings: vec![SettingValue { setting, value: POLL_MAX_NS.to_string() }],
+                    settings: vec![SettingValue {
+                        setting,
+                        value: POLL_MAX_NS.to_string(),
+                    }],
                 }),
                 ..Finding::default()
             })
@@ -166,7 +199,10 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
     id: "vm-9p-fid-list",
     finds: "a QEMU before 7.2 that shares files by 9p, whose 9p functions are on a CPU a tenth of the time and more; without samples a possibility, where its main loop is on a CPU half of the time with few requests of disks",
     remedies: &[
-        measurement("See whether 9p's functions (get_fid, v9fs_*) are what is busy", "vmtax profile --vm VM"),
+        measurement(
+            "See whether 9p's functions (get_fid, v9fs_*) are what is busy",
+            "vmtax profile --vm VM",
+        ),
         instruction(
             "Start the VM with QEMU 7.2 or newer, or migrate it there: it has a hash table",
             "qemu-system-x86_64 --version",
@@ -180,8 +216,15 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let qemu = vm.settings.qemu.filter(|version| *version < HASHED_FIDS)?;
-            let share = vm.settings.shares.iter().find(|share| share.server == ShareServer::Qemu)?;
-            let (version, tag) = (format!("QEMU {}.{}", qemu.0, qemu.1), share.tag.escape_default());
+            let share = vm
+                .settings
+                .shares
+                .iter()
+                .find(|share| share.server == ShareServer::Qemu)?;
+            let (version, tag) = (
+                format!("QEMU {}.{}", qemu.0, qemu.1),
+                share.tag.escape_default(),
+            );
             let [of_9p, unknown] = evidence.profile.and_then(time_in_9p).unwrap_or([0.0, 1.0]);
             let values = vec![("VM", vm.argument())];
             if of_9p >= BUSY_9P {
@@ -204,7 +247,10 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
                 percent(main)
             );
             // How much of it is 9p's is not known: what is proven comes first.
-            (has_few_requests && unknown >= BUSY_9P).then(|| Finding { values, ..Finding::new(text) })
+            (has_few_requests && unknown >= BUSY_9P).then(|| Finding {
+                values,
+                ..Finding::new(text)
+            })
         };
         evidence.vm.and_then(finding).into_iter().collect()
     },
@@ -214,16 +260,24 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
 fn time_in_9p(profile: &ProfileFindings) -> Option<[f64; 2]> {
     let full = f64::from(profile.hz) * profile.seconds;
     let time = |is: fn(&str) -> bool| {
-        let of_qemu = profile.functions.iter().filter(|function| function.layer == "program");
-        let samples: u64 =
-            of_qemu.filter(|function| is(symbol(function))).map(|function| function.inside.samples).sum();
+        let of_qemu = profile
+            .functions
+            .iter()
+            .filter(|function| function.layer == "program");
+        let samples: u64 = of_qemu
+            .filter(|function| is(symbol(function)))
+            .map(|function| function.inside.samples)
+            .sum();
         (samples as f64 / full).min(1.0)
     };
     let is_9p = |symbol: &str| {
-        let is_part = ["v9fs_", "pdu_"].iter().any(|start| symbol.starts_with(start));
+        let is_part = ["v9fs_", "pdu_"]
+            .iter()
+            .any(|start| symbol.starts_with(start));
         is_part || ["cred_init", "get_fid", "alloc_fid", "clunk_fid", "put_fid"].contains(&symbol)
     };
-    (profile.samples > 0 && full > 0.0).then(|| [time(is_9p), time(|symbol| symbol.starts_with("0x"))])
+    (profile.samples > 0 && full > 0.0)
+        .then(|| [time(is_9p), time(|symbol| symbol.starts_with("0x"))])
 }
 
 /// A function's symbol, else the exported one that is nearest (`qemu-system-x86_64:pdu_free+0x240`), else its address.
@@ -233,21 +287,34 @@ fn symbol(function: &FunctionShare) -> &str {
         return function.name.split('.').next().unwrap_or_default();
     }
     let near = function.name.rsplit(':').next().unwrap_or_default();
-    near.split("+0x").next().and_then(|near| near.split("-0x").next()).unwrap_or_default()
+    near.split("+0x")
+        .next()
+        .and_then(|near| near.split("-0x").next())
+        .unwrap_or_default()
 }
 
 /// The disks under load that an iothread serves, with their requests per second.
 fn disks_of<'a>(vm: &'a VmRates, iothread: &str) -> Vec<(&'a str, f64)> {
     let is_of = |disk: &&DiskSettings| is_served(disk, iothread);
     let rates = |settings: &DiskSettings| vm.disk(&settings.name);
-    let loaded =
-        |disk: &'a DiskRates| Some((disk.name.as_str(), disk.io?.per_s())).filter(|(_, per_s)| *per_s >= MIN_PER_S);
-    vm.settings.disks.iter().filter(is_of).filter_map(rates).filter_map(loaded).collect()
+    let loaded = |disk: &'a DiskRates| {
+        Some((disk.name.as_str(), disk.io?.per_s())).filter(|(_, per_s)| *per_s >= MIN_PER_S)
+    };
+    vm.settings
+        .disks
+        .iter()
+        .filter(is_of)
+        .filter_map(rates)
+        .filter_map(loaded)
+        .collect()
 }
 
 /// The part of the time that the main loop is on a CPU.
 fn main_loop(vm: &VmRates) -> Option<f64> {
-    vm.threads.iter().find(|thread| thread.role == Role::Main).map(|thread| thread.run)
+    vm.threads
+        .iter()
+        .find(|thread| thread.role == Role::Main)
+        .map(|thread| thread.run)
 }
 
 #[cfg(test)]
@@ -258,24 +325,63 @@ mod tests {
     use vmtax_model::{IoRates, IothreadSettings, SampleShare, ShareDevice, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
-        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+        let found = findings(
+            id,
+            &Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            },
+        );
+        found
+            .into_iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     fn thread(role: Role, run: f64, turns_per_s: f64) -> ThreadRates {
-        ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s }
+        ThreadRates {
+            tid: 7,
+            role,
+            run,
+            ready: 0.0,
+            turns_per_s,
+        }
     }
 
     #[test]
     fn an_iothread_that_does_not_poll_is_found_where_few_requests_are_in_flight() {
         let of = |poll_max_ns, blkavg_ns, ready| {
-            let io = IoRates { reads_per_s: 4000.0, blkavg_ns: Some(blkavg_ns), ..IoRates::default() };
-            let disk = DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() };
+            let io = IoRates {
+                reads_per_s: 4000.0,
+                blkavg_ns: Some(blkavg_ns),
+                ..IoRates::default()
+            };
+            let disk = DiskRates {
+                name: "vd0".to_owned(),
+                io: Some(io),
+                ..DiskRates::default()
+            };
             let iothread = Some("io0".to_owned());
-            let settings = DiskSettings { name: "vd0".to_owned(), iothread, ..DiskSettings::default() };
-            let iothreads = vec![IothreadSettings { name: "io0".to_owned(), poll_max_ns }];
-            let settings = VmSettings { disks: vec![settings], iothreads, ..VmSettings::default() };
-            VmRates { disks: vec![disk], settings, ready: Some(ready), ..VmRates::default() }
+            let settings = DiskSettings {
+                name: "vd0".to_owned(),
+                iothread,
+                ..DiskSettings::default()
+            };
+            let iothreads = vec![IothreadSettings {
+                name: "io0".to_owned(),
+                poll_max_ns,
+            }];
+            let settings = VmSettings {
+                disks: vec![settings],
+                iothreads,
+                ..VmSettings::default()
+            };
+            VmRates {
+                disks: vec![disk],
+                settings,
+                ready: Some(ready),
+                ..VmRates::default()
+            }
         };
         assert_eq!(
             says("vm-iothread-sleeps", &of(0, 8e4, 0.01)),
@@ -284,10 +390,23 @@ mod tests {
             ]
         );
         let none = [of(32768, 8e4, 0.01), of(0, 9e5, 0.01), of(0, 8e4, 0.3)];
-        assert!(none.iter().all(|vm| says("vm-iothread-sleeps", vm).is_empty()));
-        let found = advice("vm-iothread-sleeps", &Evidence { vm: Some(&of(0, 8e4, 0.0)), ..Evidence::default() });
+        assert!(
+            none.iter()
+                .all(|vm| says("vm-iothread-sleeps", vm).is_empty())
+        );
+        let found = advice(
+            "vm-iothread-sleeps",
+            &Evidence {
+                vm: Some(&of(0, 8e4, 0.0)),
+                ..Evidence::default()
+            },
+        );
         assert_eq!(found[0].change.as_ref().unwrap().settings[0].value, "32768");
-        assert!(found[0].remedies[0].undo.contains("\"value\":0"), "{:?}", found[0].remedies[0]);
+        assert!(
+            found[0].remedies[0].undo.contains("\"value\":0"),
+            "{:?}",
+            found[0].remedies[0]
+        );
     }
 
     #[test]
@@ -295,7 +414,10 @@ mod tests {
         let of = |run, second, second_iothread: &str| {
             let disk = |name: &str, reads_per_s| DiskRates {
                 name: name.to_owned(),
-                io: Some(IoRates { reads_per_s, ..IoRates::default() }),
+                io: Some(IoRates {
+                    reads_per_s,
+                    ..IoRates::default()
+                }),
                 ..DiskRates::default()
             };
             let settings = |name: &str, iothread: &str| DiskSettings {
@@ -307,7 +429,10 @@ mod tests {
             VmRates {
                 threads: vec![thread(Role::Iothread("io0".to_owned()), run, 0.0)],
                 disks: vec![disk("vd0", 300.0), disk("vd1", second)],
-                settings: VmSettings { disks, ..VmSettings::default() },
+                settings: VmSettings {
+                    disks,
+                    ..VmSettings::default()
+                },
                 ..VmRates::default()
             }
         };
@@ -315,15 +440,31 @@ mod tests {
             says("vm-shared-iothread", &of(0.9, 100.0, "io0")),
             ["The iothread io0 (TID 7) is on a CPU 90 % of the time and serves 2 disks: vd0, vd1."]
         );
-        let none = [of(0.79, 100.0, "io0"), of(0.9, 9.0, "io0"), of(0.9, 100.0, "io1")];
-        assert!(none.iter().all(|vm| says("vm-shared-iothread", vm).is_empty()));
+        let none = [
+            of(0.79, 100.0, "io0"),
+            of(0.9, 9.0, "io0"),
+            of(0.9, 100.0, "io1"),
+        ];
+        assert!(
+            none.iter()
+                .all(|vm| says("vm-shared-iothread", vm).is_empty())
+        );
     }
 
     #[test]
     fn many_commands_and_a_busy_main_loop_are_a_flood() {
         let of = |name: &str, wakes, main| {
-            let threads = vec![thread(Role::Main, main, 0.0), thread(Role::Other(name.to_owned()), 0.1, wakes)];
-            says("vm-monitor-flood", &VmRates { threads, ..VmRates::default() })
+            let threads = vec![
+                thread(Role::Main, main, 0.0),
+                thread(Role::Other(name.to_owned()), 0.1, wakes),
+            ];
+            says(
+                "vm-monitor-flood",
+                &VmRates {
+                    threads,
+                    ..VmRates::default()
+                },
+            )
         };
         assert_eq!(
             of(MONITOR_THREAD, 3000.0, 0.6),
@@ -331,23 +472,43 @@ mod tests {
                 "Monitor commands wake QEMU 3000 times a second: its main loop is on a CPU 60 % of the time, with the BQL held."
             ]
         );
-        let none = [of(MONITOR_THREAD, 199.0, 0.6), of(MONITOR_THREAD, 3000.0, 0.19), of("worker", 3000.0, 0.6)];
+        let none = [
+            of(MONITOR_THREAD, 199.0, 0.6),
+            of(MONITOR_THREAD, 3000.0, 0.19),
+            of("worker", 3000.0, 0.6),
+        ];
         assert!(none.iter().all(Vec::is_empty));
     }
 
-    fn with_9p(qemu: Option<(u32, u32)>, server: ShareServer, main: f64, reads_per_s: f64) -> VmRates {
-        let shares = vec![ShareDevice { tag: "src".to_owned(), server }];
+    fn with_9p(
+        qemu: Option<(u32, u32)>,
+        server: ShareServer,
+        main: f64,
+        reads_per_s: f64,
+    ) -> VmRates {
+        let shares = vec![ShareDevice {
+            tag: "src".to_owned(),
+            server,
+        }];
         VmRates {
             threads: vec![thread(Role::Main, main, 0.0)],
-            io: Some(IoRates { reads_per_s, ..IoRates::default() }),
-            settings: VmSettings { qemu, shares, ..VmSettings::default() },
+            io: Some(IoRates {
+                reads_per_s,
+                ..IoRates::default()
+            }),
+            settings: VmSettings {
+                qemu,
+                shares,
+                ..VmSettings::default()
+            },
             ..VmRates::default()
         }
     }
 
     #[test]
     fn the_fid_list_is_possible_before_7_2_alone() {
-        let of = |qemu, server, main, reads| says("vm-9p-fid-list", &with_9p(qemu, server, main, reads));
+        let of =
+            |qemu, server, main, reads| says("vm-9p-fid-list", &with_9p(qemu, server, main, reads));
         assert_eq!(
             of(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
             [
@@ -373,29 +534,52 @@ mod tests {
                 module: "/usr/bin/qemu-system-x86_64".to_owned(),
                 layer: "program".to_owned(),
                 named,
-                inside: SampleShare { samples: 80, ..SampleShare::default() },
+                inside: SampleShare {
+                    samples: 80,
+                    ..SampleShare::default()
+                },
                 total: SampleShare::default(),
             };
             let functions = vec![function];
-            let profile =
-                ProfileFindings { seconds: 1.0, hz: 100, samples: 100, functions, ..ProfileFindings::default() };
+            let profile = ProfileFindings {
+                seconds: 1.0,
+                hz: 100,
+                samples: 100,
+                functions,
+                ..ProfileFindings::default()
+            };
             let vm = with_9p(Some((5, 2)), ShareServer::Qemu, main, 0.0);
-            let evidence = Evidence { vm: Some(&vm), profile: Some(&profile), ..Evidence::default() };
+            let evidence = Evidence {
+                vm: Some(&vm),
+                profile: Some(&profile),
+                ..Evidence::default()
+            };
             let found = advice("vm-9p-fid-list", &evidence);
-            let found = found.first().map(|found| (found.finding.replace('\u{a0}', " "), found.gain));
+            let found = found
+                .first()
+                .map(|found| (found.finding.replace('\u{a0}', " "), found.gain));
             found.unwrap_or_default()
         };
         let proven = "QEMU 5.2 searches a list for each 9p request on src: its 9p server is on a CPU 80 % of the time.";
         for name in ["get_fid", "get_fid.isra.0", "v9fs_walk"] {
             assert_eq!(of(name, true, 0.4), (proven.to_owned(), 0.8), "{name}");
         }
-        for name in ["qemu-system-x86_64:pdu_free+0x240", "qemu-system-x86_64:cred_init-0x6b0"] {
+        for name in [
+            "qemu-system-x86_64:pdu_free+0x240",
+            "qemu-system-x86_64:cred_init-0x6b0",
+        ] {
             assert_eq!(of(name, false, 0.9), (proven.to_owned(), 0.8), "{name}");
         }
         let (text, gain) = of("qemu-system-x86_64:0x59a6f0", false, 0.9);
         assert!(text.contains("may search") && gain == 0.0, "{text}");
-        assert_eq!(of("qemu-system-x86_64:0x59a6f0", false, 0.4), Default::default());
+        assert_eq!(
+            of("qemu-system-x86_64:0x59a6f0", false, 0.4),
+            Default::default()
+        );
         assert_eq!(of("vnc_refresh", true, 0.9), Default::default());
-        assert_eq!(of("qemu-system-x86_64:vnc_init_func+0x20", false, 0.9), Default::default());
+        assert_eq!(
+            of("qemu-system-x86_64:vnc_init_func+0x20", false, 0.9),
+            Default::default()
+        );
     }
 }

@@ -15,7 +15,11 @@ pub(super) const VM_VIRTIOFSD_STOPPED: Rule = Rule {
     remedies: &[instruction("Let it continue", "sudo kill -CONT DAEMON_PID")],
     source: "Linux manual pages, signal(7): SIGSTOP",
     evaluate: |evidence| {
-        each(evidence, |daemon| daemon.is_stopped.then_some(1.0), |_| "is stopped by a signal".to_owned())
+        each(
+            evidence,
+            |daemon| daemon.is_stopped.then_some(1.0),
+            |_| "is stopped by a signal".to_owned(),
+        )
     },
 };
 
@@ -41,7 +45,9 @@ pub(super) const VM_VIRTIOFSD_THROTTLED: Rule = Rule {
     source: SOURCE,
     evaluate: |evidence| {
         let part = |daemon: &DaemonRates| daemon.throttled.filter(|part| *part >= MIN_SHARE);
-        each(evidence, part, |part| format!("is throttled by a CPU quota {} of the time", percent(part)))
+        each(evidence, part, |part| {
+            format!("is throttled by a CPU quota {} of the time", percent(part))
+        })
     },
 };
 
@@ -49,13 +55,18 @@ pub(super) const VM_VIRTIOFSD_WAIT: Rule = Rule {
     id: "vm-virtiofsd-run-queue-wait",
     finds: "a virtiofsd whose threads wait for a host CPU for a twentieth of the time and more",
     remedies: &[
-        instruction("Let it run on all CPUs", "sudo taskset -a -p -c 0-$(($(nproc --all) - 1)) DAEMON_PID"),
+        instruction(
+            "Let it run on all CPUs",
+            "sudo taskset -a -p -c 0-$(($(nproc --all) - 1)) DAEMON_PID",
+        ),
         instruction("See what else runs on its CPU", "top -H"),
     ],
     source: SOURCE,
     evaluate: |evidence| {
         let part = |daemon: &DaemonRates| run_queue_wait(daemon.ready, daemon.throttled, MIN_SHARE);
-        each(evidence, part, |part| format!("waits for a host CPU {} of the time", percent(part)))
+        each(evidence, part, |part| {
+            format!("waits for a host CPU {} of the time", percent(part))
+        })
     },
 };
 
@@ -85,7 +96,12 @@ fn each(
             ..Finding::default()
         })
     };
-    evidence.vm.iter().flat_map(|vm| &vm.daemons).filter_map(finding).collect()
+    evidence
+        .vm
+        .iter()
+        .flat_map(|vm| &vm.daemons)
+        .filter_map(finding)
+        .collect()
 }
 
 #[cfg(test)]
@@ -96,31 +112,74 @@ mod tests {
 
     fn rules(is_stopped: bool, ready: f64, throttled: Option<f64>) -> Vec<&'static str> {
         let cgroup = Some("/sys/fs/cgroup/fs".to_owned());
-        let daemon = DaemonRates { pid: 9, tag: "src".to_owned(), is_stopped, ready, throttled, cgroup, run: 0.1 };
-        let vm = VmRates { daemons: vec![daemon], ..VmRates::default() };
-        let evidence = Evidence { vm: Some(&vm), ..Evidence::default() };
-        let all = ["vm-virtiofsd-stopped", "vm-virtiofsd-throttled", "vm-virtiofsd-run-queue-wait"];
+        let daemon = DaemonRates {
+            pid: 9,
+            tag: "src".to_owned(),
+            is_stopped,
+            ready,
+            throttled,
+            cgroup,
+            run: 0.1,
+        };
+        let vm = VmRates {
+            daemons: vec![daemon],
+            ..VmRates::default()
+        };
+        let evidence = Evidence {
+            vm: Some(&vm),
+            ..Evidence::default()
+        };
+        let all = [
+            "vm-virtiofsd-stopped",
+            "vm-virtiofsd-throttled",
+            "vm-virtiofsd-run-queue-wait",
+        ];
         for advice in all.iter().flat_map(|id| advice(id, &evidence)) {
             let line = &advice.remedies[0].line;
-            assert!(line.ends_with(" 9") || line.contains("/sys/fs/cgroup/fs/cpu.max"), "{line}");
+            assert!(
+                line.ends_with(" 9") || line.contains("/sys/fs/cgroup/fs/cpu.max"),
+                "{line}"
+            );
         }
-        all.into_iter().filter(|id| !findings(id, &evidence).is_empty()).collect()
+        all.into_iter()
+            .filter(|id| !findings(id, &evidence).is_empty())
+            .collect()
     }
 
     #[test]
     fn the_quota_of_a_group_with_other_processes_is_not_removed() {
-        let daemon = DaemonRates { pid: 9, throttled: Some(0.4), ..DaemonRates::default() };
-        let vm = VmRates { daemons: vec![daemon], ..VmRates::default() };
-        let found = advice("vm-virtiofsd-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() }).remove(0);
+        let daemon = DaemonRates {
+            pid: 9,
+            throttled: Some(0.4),
+            ..DaemonRates::default()
+        };
+        let vm = VmRates {
+            daemons: vec![daemon],
+            ..VmRates::default()
+        };
+        let found = advice(
+            "vm-virtiofsd-throttled",
+            &Evidence {
+                vm: Some(&vm),
+                ..Evidence::default()
+            },
+        )
+        .remove(0);
         assert_eq!(found.remedies.len(), 1);
-        assert_eq!(found.remedies[0].action, "Start it in a group without a quota");
+        assert_eq!(
+            found.remedies[0].action,
+            "Start it in a group without a quota"
+        );
     }
 
     #[test]
     fn a_daemon_without_a_cpu_is_found_from_a_twentieth_on() {
         assert_eq!(rules(true, 0.0, None), ["vm-virtiofsd-stopped"]);
         assert_eq!(rules(false, 0.4, Some(0.4)), ["vm-virtiofsd-throttled"]);
-        assert_eq!(rules(false, 0.4, Some(0.0)), ["vm-virtiofsd-run-queue-wait"]);
+        assert_eq!(
+            rules(false, 0.4, Some(0.0)),
+            ["vm-virtiofsd-run-queue-wait"]
+        );
         assert_eq!(rules(false, 0.04, Some(0.04)), [""; 0]);
     }
 }

@@ -126,38 +126,87 @@ mod tests {
     fn each_warning_fires_the_rule_of_its_name_and_no_other() {
         let (machine, reason, what) = (Machine::KVM, String::from("reason"), String::from("what"));
         let each = [
-            Warning::KernelsDiffer { host: "6.1".into(), machine, guest: "6.12".into() },
-            Warning::NoMemoryLimit { reason: reason.clone() },
-            Warning::TooFewRounds { rounds: 5, needed: 6 },
-            Warning::TrialsMissing { machine, missing: 1, planned: 2, reason: reason.clone() },
+            Warning::KernelsDiffer {
+                host: "6.1".into(),
+                machine,
+                guest: "6.12".into(),
+            },
+            Warning::NoMemoryLimit {
+                reason: reason.clone(),
+            },
+            Warning::TooFewRounds {
+                rounds: 5,
+                needed: 6,
+            },
+            Warning::TrialsMissing {
+                machine,
+                missing: 1,
+                planned: 2,
+                reason: reason.clone(),
+            },
             Warning::SmallerThanReference { what: what.clone() },
             Warning::NoTsc { machine, reason },
-            Warning::PartialBoot { machine, complaint: what.clone() },
+            Warning::PartialBoot {
+                machine,
+                complaint: what.clone(),
+            },
             Warning::MsizeCapped { asked: 2, got: 1 },
-            Warning::FewOpenFiles { method: ShareMethod::NineP, limit: 1, needed: 2 },
+            Warning::FewOpenFiles {
+                method: ShareMethod::NineP,
+                limit: 1,
+                needed: 2,
+            },
             Warning::OtherTimes,
-            Warning::AlsoDiffer { variant: "b".into(), what },
+            Warning::AlsoDiffer {
+                variant: "b".into(),
+                what,
+            },
             Warning::HostDrift { percent: 1 },
             Warning::NotPinned { cpus: 2, online: 2 },
-            Warning::StoodStill { machine, seconds: 20 },
-            Warning::OnHostLoopback { reason: String::from("reason") },
+            Warning::StoodStill {
+                machine,
+                seconds: 20,
+            },
+            Warning::OnHostLoopback {
+                reason: String::from("reason"),
+            },
             Warning::StolenTime { percent: 1 },
         ];
-        assert_eq!(each.each_ref().map(Warning::id), WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>()[..]);
-        assert_eq!(Warning::IDS, WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>());
+        assert_eq!(
+            each.each_ref().map(Warning::id),
+            WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>()[..]
+        );
+        assert_eq!(
+            Warning::IDS,
+            WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>()
+        );
         for (i, warning) in each.iter().enumerate() {
-            let evidence = Evidence { warnings: &each[i..=i], ..Evidence::default() };
-            let fired: Vec<String> = crate::evaluate(&evidence).into_iter().map(|advice| advice.rule).collect();
+            let evidence = Evidence {
+                warnings: &each[i..=i],
+                ..Evidence::default()
+            };
+            let fired: Vec<String> = crate::evaluate(&evidence)
+                .into_iter()
+                .map(|advice| advice.rule)
+                .collect();
             assert_eq!(fired, [warning.id()]);
         }
         assert_eq!(about(&each).len(), each.len());
         // Recorded where more CPUs were left free: the remedy needs more than the host had.
         let pinned = &about(&[Warning::NotPinned { cpus: 1, online: 2 }])[0];
-        assert!(pinned.remedies[0].action.starts_with("Use a host with 3 CPUs or more"), "{pinned:?}");
+        assert!(
+            pinned.remedies[0]
+                .action
+                .starts_with("Use a host with 3 CPUs or more"),
+            "{pinned:?}"
+        );
         let few = &about(&each[2..3])[0];
         assert_eq!(
             (&*few.finding, &*few.remedies[0].line),
-            ("5 complete rounds give no 95 % interval; it takes 6.", "--rounds 6")
+            (
+                "5 complete rounds give no 95 % interval; it takes 6.",
+                "--rounds 6"
+            )
         );
     }
 }

@@ -10,7 +10,13 @@ const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qem
 /// A packet passes these where vhost-net moves it.
 const OF_VHOST: &[Checkpoint] = {
     use Checkpoint::*;
-    &[NetVhostWake, NetVhostTake, NetVhostSend, NetVhostReplyWake, NetVhostRead]
+    &[
+        NetVhostWake,
+        NetVhostTake,
+        NetVhostSend,
+        NetVhostReplyWake,
+        NetVhostRead,
+    ]
 };
 
 /// The checkpoints that a packet does not pass, in parts: where QEMU itself reads and writes the tap or the sockets, where it passes
@@ -32,7 +38,10 @@ pub(super) const NOT_PASSED: [&[&[Checkpoint]]; 4] = {
             ],
             OF_VHOST,
         ],
-        &[&[NetTapWrite, NetRxWake, NetTapRead, NetPasstNotify], OF_VHOST],
+        &[
+            &[NetTapWrite, NetRxWake, NetTapRead, NetPasstNotify],
+            OF_VHOST,
+        ],
         &[
             &[
                 NetTx,

@@ -41,11 +41,16 @@ impl Source {
     /// Whether an event of a trace comes from this source.
     pub fn gives(&self, system: &str, name: &str) -> bool {
         match self {
-            Source::Tracepoint { system: of, names, .. } => *of == system && names.contains(&name),
-            Source::Calls(calls) => system == "syscalls" && calls.iter().any(|names| names.contains(&name)),
+            Source::Tracepoint {
+                system: of, names, ..
+            } => *of == system && names.contains(&name),
+            Source::Calls(calls) => {
+                system == "syscalls" && calls.iter().any(|names| names.contains(&name))
+            }
             // Where a kernel has no kprobes, its function tracer records the function.
             Source::Functions(_) => {
-                (system.starts_with(PROBE_GROUP) && name == "notify") || (system, name) == ("ftrace", "function")
+                (system.starts_with(PROBE_GROUP) && name == "notify")
+                    || (system, name) == ("ftrace", "function")
             }
             Source::Qemu(event) => system.starts_with(PROBE_GROUP) && *event == name,
             Source::QemuLog(event) => system == "qemu" && *event == name,
@@ -53,7 +58,11 @@ impl Source {
     }
 }
 
-pub(super) const fn tracepoint(system: &'static str, names: &'static [&'static str], of: Scope) -> Source {
+pub(super) const fn tracepoint(
+    system: &'static str,
+    names: &'static [&'static str],
+    of: Scope,
+) -> Source {
     Source::Tracepoint { system, names, of }
 }
 
@@ -80,4 +89,9 @@ pub(super) const fn call(names: &'static [&'static [&'static str]]) -> Source {
 }
 
 /// Functions by which a guest's kernel kicks a virtqueue, 3.x to 6.x; newer kernels add the second of each.
-pub(super) const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
+pub(super) const NOTIFY: &[&str] = &[
+    "vp_notify",
+    "vp_notify_with_data",
+    "vm_notify",
+    "vm_notify_with_data",
+];

@@ -46,7 +46,8 @@ impl Checkpoint {
             };
             has(self) && has(other)
         };
-        let passes = |not: &[&[Checkpoint]], one: Checkpoint| !not.iter().any(|part| part.contains(&one));
+        let passes =
+            |not: &[&[Checkpoint]], one: Checkpoint| !not.iter().any(|part| part.contains(&one));
         let passes_both = |not: &[&[Checkpoint]]| passes(not, self) && passes(not, other);
         TABLES.into_iter().any(of) && NOT_PASSED.into_iter().any(passes_both)
     }
@@ -76,15 +77,24 @@ mod tests {
     #[test]
     fn checkpoints_are_listed_in_their_order_with_the_names_that_json_has() {
         for (i, checkpoint) in Checkpoint::ALL.into_iter().enumerate() {
-            assert_eq!((checkpoint as usize, checkpoint.info().checkpoint), (i, checkpoint));
+            assert_eq!(
+                (checkpoint as usize, checkpoint.info().checkpoint),
+                (i, checkpoint)
+            );
             assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.id());
         }
     }
 
     #[test]
     fn a_state_is_read_by_its_former_name() {
-        assert_eq!(serde_json::from_str::<State>("\"idle-wakes\"").unwrap(), State::CpuWakeUp);
-        assert_eq!(serde_json::to_string(&State::CpuWakeUp).unwrap(), "\"cpu-wake-up\"");
+        assert_eq!(
+            serde_json::from_str::<State>("\"idle-wakes\"").unwrap(),
+            State::CpuWakeUp
+        );
+        assert_eq!(
+            serde_json::to_string(&State::CpuWakeUp).unwrap(),
+            "\"cpu-wake-up\""
+        );
     }
 
     /// The rows of the tables in docs/layers.md and docs/network.md.
@@ -93,11 +103,20 @@ mod tests {
         let disk = include_str!("../../../../../docs/layers.md");
         let network = include_str!("../../../../../docs/network.md");
         for (docs, table) in [(disk, DISK), (network, NETWORK)] {
-            let (_, rows) = docs.split_once("| checkpoint | event | source |\n|---|---|---|\n").unwrap();
-            let rows: Vec<&str> = rows.lines().take_while(|line| line.starts_with('|')).collect();
+            let (_, rows) = docs
+                .split_once("| checkpoint | event | source |\n|---|---|---|\n")
+                .unwrap();
+            let rows: Vec<&str> = rows
+                .lines()
+                .take_while(|line| line.starts_with('|'))
+                .collect();
             assert_eq!(rows.len(), table.len());
             for (row, info) in rows.into_iter().zip(table) {
-                assert!(row.starts_with(&format!("| {} |", info.label)), "{}: {row}", info.label);
+                assert!(
+                    row.starts_with(&format!("| {} |", info.label)),
+                    "{}: {row}",
+                    info.label
+                );
                 for source in info.sources {
                     let named = match source {
                         Source::Tracepoint { names, .. } => row.contains(names[0]),
@@ -115,12 +134,26 @@ mod tests {
     #[test]
     fn paths_share_their_begin_and_end_alone() {
         use Checkpoint as C;
-        assert!(C::GuestCall.is_on_path_with(C::End) && C::Begin.is_on_path_with(C::NetGuestReturn));
+        assert!(
+            C::GuestCall.is_on_path_with(C::End) && C::Begin.is_on_path_with(C::NetGuestReturn)
+        );
         assert!(C::NetTx.is_on_path_with(C::NetRx) && !C::NetTx.is_on_path_with(C::QemuPop));
         // A packet goes by passt or does not.
-        assert!(C::NetPasstSend.is_on_path_with(C::NetRx) && C::NetPasstSend.is_on_path_with(C::NetPasstRead));
-        assert!(C::NetPasstNotify.is_on_path_with(C::NetPasstRead) && C::NetPasstNotify.is_on_path_with(C::NetInject));
-        assert!(!C::NetPasstNotify.is_on_path_with(C::NetRx) && !C::NetPasstNotify.is_on_path_with(C::NetPasstWrite));
-        assert!(!C::NetPasstSend.is_on_path_with(C::NetTapRead) && !C::NetTapWrite.is_on_path_with(C::NetStreamRead));
+        assert!(
+            C::NetPasstSend.is_on_path_with(C::NetRx)
+                && C::NetPasstSend.is_on_path_with(C::NetPasstRead)
+        );
+        assert!(
+            C::NetPasstNotify.is_on_path_with(C::NetPasstRead)
+                && C::NetPasstNotify.is_on_path_with(C::NetInject)
+        );
+        assert!(
+            !C::NetPasstNotify.is_on_path_with(C::NetRx)
+                && !C::NetPasstNotify.is_on_path_with(C::NetPasstWrite)
+        );
+        assert!(
+            !C::NetPasstSend.is_on_path_with(C::NetTapRead)
+                && !C::NetTapWrite.is_on_path_with(C::NetStreamRead)
+        );
     }
 }

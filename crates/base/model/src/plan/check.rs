@@ -34,12 +34,27 @@ impl Plan {
         range("rounds", self.rounds, 1, 10_000)?;
         range("timeout-s", self.timeout_s, 1, 86_400)?;
         range("probes (how many)", self.probes.len() as u32, 1, 64)?;
-        let variants = if self.guest_tune().is_some() { GuestTuneSpec::MAX_VARIANTS } else { MAX_VARIANTS };
-        range("variant (how many)", self.variants.len() as u32, 1, variants)?;
+        let variants = if self.guest_tune().is_some() {
+            GuestTuneSpec::MAX_VARIANTS
+        } else {
+            MAX_VARIANTS
+        };
+        range(
+            "variant (how many)",
+            self.variants.len() as u32,
+            1,
+            variants,
+        )?;
         self.check_names()?;
         self.check_machines()?;
-        self.variants.iter().try_for_each(|variant| self.check_variant(variant))?;
-        if let Some(machine) = self.machines.iter().find(|m| self.variants_on(**m).next().is_none()) {
+        self.variants
+            .iter()
+            .try_for_each(|variant| self.check_variant(variant))?;
+        if let Some(machine) = self
+            .machines
+            .iter()
+            .find(|m| self.variants_on(**m).next().is_none())
+        {
             return invalid(format!(
                 "every variant is for another machine than {machine}: leave {machine} or a variant's machine out"
             ));
@@ -58,12 +73,21 @@ impl Plan {
                 self.name.escape_default()
             ));
         }
-        if self.reproduces.as_ref().is_some_and(|name| name.len() > 64 || !name.chars().all(is_plain)) {
-            return invalid("reproduces must be the name of a published result: `vmtax reproduce list` has them");
+        if self
+            .reproduces
+            .as_ref()
+            .is_some_and(|name| name.len() > 64 || !name.chars().all(is_plain))
+        {
+            return invalid(
+                "reproduces must be the name of a published result: `vmtax reproduce list` has them",
+            );
         }
         listed_once("machine", self.machines.iter())?;
         listed_once("workload", self.workloads.iter().map(|w| w.name))?;
-        listed_once("variant", self.variants.iter().map(|v| v.name.escape_default()))
+        listed_once(
+            "variant",
+            self.variants.iter().map(|v| v.name.escape_default()),
+        )
     }
 
     fn check_machines(&self) -> Result<(), PlanError> {
@@ -76,19 +100,30 @@ impl Plan {
     }
 
     fn check_variant(&self, variant: &Variant) -> Result<(), PlanError> {
-        let words = variant.set.iter().flat_map(|(key, value)| [key, value]).chain([&variant.name]);
-        if words.into_iter().any(|w| w.len() > 256 || w.chars().any(char::is_control)) {
+        let words = variant
+            .set
+            .iter()
+            .flat_map(|(key, value)| [key, value])
+            .chain([&variant.name]);
+        if words
+            .into_iter()
+            .any(|w| w.len() > 256 || w.chars().any(char::is_control))
+        {
             return invalid("a variant's name or setting is too long or not plain text");
         }
         if let Some(name) = variant.get("machine") {
             let machine: Machine = name.parse().map_err(|e| variant.fault(&format!("{e}")))?;
             if !self.machines.contains(&machine) {
-                let what = format!("it is for {machine} alone, which is not among the plan's machines");
+                let what =
+                    format!("it is for {machine} alone, which is not among the plan's machines");
                 return Err(variant.fault(&what));
             }
         }
         variant.guest(&self.guest)?.check()?;
-        for (key, known) in [("bus", &Variant::BUSES[..]), ("format", &Variant::FORMATS[..])] {
+        for (key, known) in [
+            ("bus", &Variant::BUSES[..]),
+            ("format", &Variant::FORMATS[..]),
+        ] {
             if let Some(value) = variant.get(key).filter(|value| !known.contains(value)) {
                 return Err(variant.fault(&format!(
                     "{key} is '{}': choose from {}",
@@ -111,31 +146,47 @@ impl Plan {
         }
         let is_raw = variant.get("format").is_none_or(|format| format == "raw");
         if !is_raw && self.probes.iter().any(|probes| probes.follows_requests()) {
-            return Err(variant.fault("requests are followed to a raw image alone: leave format or the probes out"));
+            return Err(variant.fault(
+                "requests are followed to a raw image alone: leave format or the probes out",
+            ));
         }
         let is_usual_bus = variant.get("bus").is_none_or(|bus| bus == "virtio-blk");
-        if !is_usual_bus && self.machines.iter().any(|machine| !machine.has_kernel() && variant.is_on(*machine)) {
-            return Err(
-                variant.fault("the micro-guest has a driver for virtio-blk alone: leave bus or the machine out")
-            );
+        if !is_usual_bus
+            && self
+                .machines
+                .iter()
+                .any(|machine| !machine.has_kernel() && variant.is_on(*machine))
+        {
+            return Err(variant.fault(
+                "the micro-guest has a driver for virtio-blk alone: leave bus or the machine out",
+            ));
         }
         let refused = |what: &str| Err(variant.fault(what));
         let has_iothread = variant.get("iothread").is_some_and(|value| value == "on");
         if !has_iothread && variant.set.keys().any(|key| key.starts_with("iothread.")) {
-            return refused("iothread.PROPERTY is of the disk's iothread: set iothread=on, or leave it out");
+            return refused(
+                "iothread.PROPERTY is of the disk's iothread: set iothread=on, or leave it out",
+            );
         }
         if variant.backend()?.is_some() && !self.workloads.iter().any(|w| w.name.needs_network()) {
             return refused(
                 "backend is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
             );
         }
-        let queues = NetBackend::queues(&variant.set).map_err(|error| variant.fault(&error.to_string()))?;
+        let queues =
+            NetBackend::queues(&variant.set).map_err(|error| variant.fault(&error.to_string()))?;
         if queues > 1 && !matches!(variant.backend()?, None | Some(NetBackend::Tap)) {
             return refused("netdev.queues is of a tap: set backend=tap, or leave it out");
         }
         let is_vhost_user = variant.backend()? == Some(NetBackend::VhostUser);
-        let mut connections = self.workloads.iter().filter_map(|work| work.options.get("connections"));
-        if is_vhost_user && self.probes.contains(&Probes::Network) && connections.any(|count| count != "1") {
+        let mut connections = self
+            .workloads
+            .iter()
+            .filter_map(|work| work.options.get("connections"));
+        if is_vhost_user
+            && self.probes.contains(&Probes::Network)
+            && connections.any(|count| count != "1")
+        {
             return refused(
                 "with vhost-user the round trips of one connection are followed: set connections=1, or another backend",
             );
@@ -143,8 +194,15 @@ impl Plan {
         if is_vhost_user && variant.set.contains_key("memory-backend.share") {
             return refused("vhost-user shares the guest's memory: leave memory-backend.share out");
         }
-        let has_memory = variant.set.keys().any(|key| key.starts_with("memory-backend."));
-        if has_memory && variant.share()?.is_some_and(|share| share.method == ShareMethod::Virtiofs) {
+        let has_memory = variant
+            .set
+            .keys()
+            .any(|key| key.starts_with("memory-backend."));
+        if has_memory
+            && variant
+                .share()?
+                .is_some_and(|share| share.method == ShareMethod::Virtiofs)
+        {
             return refused(
                 "virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out",
             );
@@ -153,12 +211,23 @@ impl Plan {
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
             (Some(_), None) if self.command().is_some() => Ok(()),
-            (Some(_), None) => refused("it shares a tree, but the plan has none: add a table [tree]"),
-            (Some(_), _) if self.machines.iter().any(|m| !m.has_kernel() && variant.is_on(*m)) => {
+            (Some(_), None) => {
+                refused("it shares a tree, but the plan has none: add a table [tree]")
+            }
+            (Some(_), _)
+                if self
+                    .machines
+                    .iter()
+                    .any(|m| !m.has_kernel() && variant.is_on(*m)) =>
+            {
                 refused("the micro-guest has no kernel to mount a tree: leave it or the share out")
             }
-            (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {
-                refused("your own folder is only ever read: leave share.readonly=off or tree.path out")
+            (Some(share), Some(tree))
+                if tree.path.is_some() && share.option("readonly") == Some("off") =>
+            {
+                refused(
+                    "your own folder is only ever read: leave share.readonly=off or tree.path out",
+                )
             }
             _ => Ok(()),
         }
@@ -167,7 +236,9 @@ impl Plan {
     /// The options of workloads that a variant sets; their values are checked with the workloads.
     fn check_workload_options(&self, variant: &Variant) -> Result<(), PlanError> {
         for key in variant.set.keys() {
-            let Some((workload, _)) = Variant::workload_option(key) else { continue };
+            let Some((workload, _)) = Variant::workload_option(key) else {
+                continue;
+            };
             let key = key.escape_default();
             if self.comparison().is_none() || self.machines.contains(&Machine::NATIVE) {
                 return Err(variant.fault(&format!(
@@ -190,28 +261,39 @@ impl Plan {
         }
         match &self.study {
             Study::Layers if !self.probes.iter().any(|probes| probes.follows_requests()) => {
-                invalid("the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"")
+                invalid(
+                    "the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"",
+                )
             }
             _ if self.probes.contains(&Probes::Network)
                 && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr) =>
             {
-                invalid("the probes \"network\" follow round trips over the network: run net-rr alone")
+                invalid(
+                    "the probes \"network\" follow round trips over the network: run net-rr alone",
+                )
             }
             Study::Exec(_) => self.check_command(),
             Study::Compare(compare) => self.check_comparison(compare.settings),
             Study::Scale(range) => self.check_size_range(range),
-            Study::Share if self.tree.is_none() || !self.variants.iter().any(|v| v.get("share").is_some()) => {
-                invalid("the study 'share' shares a tree: add a table [tree], and variants that set share")
+            Study::Share
+                if self.tree.is_none()
+                    || !self.variants.iter().any(|v| v.get("share").is_some()) =>
+            {
+                invalid(
+                    "the study 'share' shares a tree: add a table [tree], and variants that set share",
+                )
             }
             Study::Exits if !self.runs(WorkloadName::Exits) => {
                 invalid("the study 'exits' runs the workload exits: add it")
             }
-            Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => {
-                invalid("the study 'guest-antipatterns' runs the workload guest-antipatterns: add it")
-            }
+            Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => invalid(
+                "the study 'guest-antipatterns' runs the workload guest-antipatterns: add it",
+            ),
             Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
                 if !(self.machines.is_empty() && self.workloads.is_empty()) {
-                    return invalid("[vm] names a VM that runs already: leave machines and workload empty");
+                    return invalid(
+                        "[vm] names a VM that runs already: leave machines and workload empty",
+                    );
                 }
                 if vm.pid <= 0 || vm.time_ms == 0 {
                     return invalid("[vm] takes a pid and a time-ms above 0");
@@ -220,19 +302,27 @@ impl Plan {
             }
             Study::Tune(tune) => {
                 if !(self.machines.is_empty() && self.workloads.is_empty()) {
-                    return invalid("[tune] names a VM that runs already: leave machines and workload empty");
+                    return invalid(
+                        "[tune] names a VM that runs already: leave machines and workload empty",
+                    );
                 }
                 if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
                     return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
                 }
-                if !tune.candidates.iter().all(|candidate| (0.0..=1.0).contains(&candidate.ceiling)) {
+                if !tune
+                    .candidates
+                    .iter()
+                    .all(|candidate| (0.0..=1.0).contains(&candidate.ceiling))
+                {
                     return invalid("[tune] takes ceilings between 0 and 1");
                 }
                 Ok(())
             }
             Study::TuneGuest(tune) => {
                 if !matches!(self.machines[..], [machine] if machine.is_guest()) {
-                    return invalid("the study 'tune-guest' tunes one guest: name one guest machine");
+                    return invalid(
+                        "the study 'tune-guest' tunes one guest: name one guest machine",
+                    );
                 }
                 if let Some(why) = tune.spec.fault() {
                     return invalid(format!("[tune-guest]: {why}"));
@@ -241,15 +331,22 @@ impl Plan {
             }
             Study::Import(import) => {
                 if !(self.machines.is_empty() && self.workloads.is_empty()) {
-                    return invalid("[import] names traces that are there: leave machines and workload empty");
+                    return invalid(
+                        "[import] names traces that are there: leave machines and workload empty",
+                    );
                 }
                 if import.files.is_empty() || import.files.len() > MAX_FILES {
                     return invalid(format!("[import] takes 1 to {MAX_FILES} files"));
                 }
                 Ok(())
             }
-            Study::Profile(_) if self.is_attached() && !(self.machines.is_empty() && self.workloads.is_empty()) => {
-                invalid("profile.pid and profile.file name what is there already: leave machines and workload empty")
+            Study::Profile(_)
+                if self.is_attached()
+                    && !(self.machines.is_empty() && self.workloads.is_empty()) =>
+            {
+                invalid(
+                    "profile.pid and profile.file name what is there already: leave machines and workload empty",
+                )
             }
             Study::Profile(_) => self.check_command(),
             _ => Ok(()),
@@ -261,7 +358,9 @@ impl Plan {
     }
 
     fn check_command(&self) -> Result<(), PlanError> {
-        let Some(command) = self.command() else { return Ok(()) };
+        let Some(command) = self.command() else {
+            return Ok(());
+        };
         let compares = self.comparison().is_some() || self.guest_tune().is_some();
         let observed = match compares {
             true => self.probes.iter().any(|probes| *probes != Probes::None),
@@ -303,10 +402,13 @@ impl Plan {
     fn check_size_range(&self, range: &SizeRange) -> Result<(), PlanError> {
         match range.grows()? {
             Grows::Workload(workload, _) if !self.runs(workload) => {
-                return invalid(format!("range.option is of {workload}, which the plan does not run: add it"));
+                return invalid(format!(
+                    "range.option is of {workload}, which the plan does not run: add it"
+                ));
             }
             Grows::Guest(_) if range.one_boot => {
-                let what = "cannot grow while the guest runs: leave range.one_boot (--one-boot) out";
+                let what =
+                    "cannot grow while the guest runs: leave range.one_boot (--one-boot) out";
                 return invalid(format!("{} {what}", range.option));
             }
             _ => {}
@@ -318,7 +420,9 @@ impl Plan {
             ));
         }
         if range.steps[0] == 0 || range.steps.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return invalid("the range does not rise: give sizes above 0, each larger than the one before");
+            return invalid(
+                "the range does not rise: give sizes above 0, each larger than the one before",
+            );
         }
         // What no machine could be given is a mistake of the plan; what this one refuses is found out on it.
         (0..range.steps.len()).try_for_each(|step| self.at_step(step).check())
@@ -333,7 +437,10 @@ fn listed_once<T: Display>(what: &str, names: impl Iterator<Item = T>) -> Result
     let mut names: Vec<String> = names.map(|name| name.to_string()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => invalid(format!("{what} '{}' is listed twice: list it once", pair[0])),
+        Some(pair) => invalid(format!(
+            "{what} '{}' is listed twice: list it once",
+            pair[0]
+        )),
         None => Ok(()),
     }
 }

@@ -34,7 +34,11 @@ pub struct CommandSpec {
     #[serde(default, rename = "ignore-failure", skip_serializing_if = "is_false")]
     pub ignore_failure: bool,
     /// Size of the scratch disk for a guest's writes, MiB; without one they stay in a tmpfs.
-    #[serde(default, rename = "scratch-mib", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "scratch-mib",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub scratch_mib: Option<u32>,
     /// Whether each guest runs it once more after the rounds, to trace its requests to the scratch disk.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -92,13 +96,19 @@ impl CommandSpec {
         let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
         match self.argv.first() {
             None => return refused("argv is empty: give the program and its arguments"),
-            Some(program) if program.is_empty() => return refused("the program's name is empty: name one"),
+            Some(program) if program.is_empty() => {
+                return refused("the program's name is empty: name one");
+            }
             Some(_) if self.argv.iter().any(|w| w.contains('\0')) => {
                 return refused("an argument contains a NUL byte: remove it");
             }
             Some(_) => {}
         }
-        if self.before().chain(self.after()).any(|(_, line)| line.contains('\0')) {
+        if self
+            .before()
+            .chain(self.after())
+            .any(|(_, line)| line.contains('\0'))
+        {
             return refused("setup, prepare or cleanup contains a NUL byte: remove it");
         }
         if !self.directory.is_absolute() {
@@ -116,7 +126,9 @@ impl CommandSpec {
             range("command: scratch-mib", mib, 64, 16 * 1024 * 1024)?;
         }
         if self.layers && self.scratch_mib.is_none() {
-            return refused("layers traces requests to the guest's scratch disk, and there is none: add scratch-mib");
+            return refused(
+                "layers traces requests to the guest's scratch disk, and there is none: add scratch-mib",
+            );
         }
         if self.net.is_none() && !self.forward.is_empty() {
             return refused("forward is given without a network: add net = \"user\"");
@@ -124,7 +136,10 @@ impl CommandSpec {
         for (i, metric) in self.metrics.iter().enumerate() {
             metric.check()?;
             if self.metrics[..i].iter().any(|m| m.name == metric.name) {
-                return refused(&format!("metric '{}' is given twice: give each a name of its own", metric.name));
+                return refused(&format!(
+                    "metric '{}' is given twice: give each a name of its own",
+                    metric.name
+                ));
             }
         }
         Ok(())
@@ -140,8 +155,14 @@ fn is_false(flag: &bool) -> bool {
 pub const OWN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 fn may_be_written(folder: &Path) -> bool {
-    let plain = folder.components().skip(1).all(|c| matches!(c, Component::Normal(_)));
-    folder.is_absolute() && plain && folder.components().count() > 1 && !OWN.iter().any(|own| folder.starts_with(own))
+    let plain = folder
+        .components()
+        .skip(1)
+        .all(|c| matches!(c, Component::Normal(_)));
+    folder.is_absolute()
+        && plain
+        && folder.components().count() > 1
+        && !OWN.iter().any(|own| folder.starts_with(own))
 }
 
 /// A network for guests.
@@ -155,7 +176,11 @@ pub enum Net {
 impl FromStr for Net {
     type Err = String;
     fn from_str(text: &str) -> Result<Net, String> {
-        if text == "user" { Ok(Net::User) } else { Err("write user, the only kind of network".to_owned()) }
+        if text == "user" {
+            Ok(Net::User)
+        } else {
+            Err("write user, the only kind of network".to_owned())
+        }
     }
 }
 
@@ -172,10 +197,15 @@ pub struct Forward {
 impl FromStr for Forward {
     type Err = String;
     fn from_str(text: &str) -> Result<Forward, String> {
-        let ports = text.split_once(':').and_then(|(host, guest)| Some((host.parse().ok()?, guest.parse().ok()?)));
+        let ports = text
+            .split_once(':')
+            .and_then(|(host, guest)| Some((host.parse().ok()?, guest.parse().ok()?)));
         match ports {
             Some((host, guest)) if host > 0 && guest > 0 => Ok(Forward { host, guest }),
-            _ => Err(format!("'{}' is not HOST:GUEST, as in 8080:80", text.escape_default())),
+            _ => Err(format!(
+                "'{}' is not HOST:GUEST, as in 8080:80",
+                text.escape_default()
+            )),
         }
     }
 }

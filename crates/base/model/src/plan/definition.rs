@@ -59,7 +59,12 @@ impl Plan {
     pub const TIMEOUT_S: u32 = 600;
 
     /// These workloads on these machines for so many rounds, without probes, in default guests.
-    pub fn new(name: &str, rounds: u32, machines: Vec<Machine>, workloads: Vec<WorkloadSpec>) -> Plan {
+    pub fn new(
+        name: &str,
+        rounds: u32,
+        machines: Vec<Machine>,
+        workloads: Vec<WorkloadSpec>,
+    ) -> Plan {
         Plan {
             schema: crate::SCHEMA,
             name: name.to_owned(),
@@ -91,7 +96,11 @@ impl Plan {
 
     /// What is varied, and its sizes.
     pub fn range(&self) -> Option<&SizeRange> {
-        if let Study::Scale(range) = &self.study { Some(range) } else { None }
+        if let Study::Scale(range) = &self.study {
+            Some(range)
+        } else {
+            None
+        }
     }
 
     /// Seconds after which no round after the sixth begins; `None` of a study without such a limit.
@@ -105,12 +114,20 @@ impl Plan {
 
     /// When a comparison has measured enough.
     pub fn comparison(&self) -> Option<Compare> {
-        if let Study::Compare(compare) = &self.study { Some(compare.settings) } else { None }
+        if let Study::Compare(compare) = &self.study {
+            Some(compare.settings)
+        } else {
+            None
+        }
     }
 
     /// How QEMU, or a process that runs already, is profiled.
     pub fn profile(&self) -> Option<&ProfileSettings> {
-        if let Study::Profile(profile) = &self.study { Some(&profile.settings) } else { None }
+        if let Study::Profile(profile) = &self.study {
+            Some(&profile.settings)
+        } else {
+            None
+        }
     }
 
     /// The running VM that is observed.
@@ -124,23 +141,39 @@ impl Plan {
     /// The running VM that is observed or tuned.
     pub fn running_vm(&self) -> Option<VmIdentity<'_>> {
         let identity = |pid, started, name| VmIdentity { pid, started, name };
-        let observed = self.observed_vm().map(|vm| identity(vm.pid, vm.started, vm.name.as_deref()));
-        observed.or(self.tune().map(|vm| identity(vm.pid, vm.started, vm.name.as_deref())))
+        let observed = self
+            .observed_vm()
+            .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref()));
+        observed.or(self
+            .tune()
+            .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref())))
     }
 
     /// What is tried on a running VM.
     pub fn tune(&self) -> Option<&TuneSpec> {
-        if let Study::Tune(spec) = &self.study { Some(spec) } else { None }
+        if let Study::Tune(spec) = &self.study {
+            Some(spec)
+        } else {
+            None
+        }
     }
 
     /// What is tried on a guest that is booted for it.
     pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
-        if let Study::TuneGuest(tune) = &self.study { Some(&tune.spec) } else { None }
+        if let Study::TuneGuest(tune) = &self.study {
+            Some(&tune.spec)
+        } else {
+            None
+        }
     }
 
     /// The files of other tools that are imported.
     pub fn imported(&self) -> Option<&ImportedFiles> {
-        if let Study::Import(files) = &self.study { Some(files) } else { None }
+        if let Study::Import(files) = &self.study {
+            Some(files)
+        } else {
+            None
+        }
     }
 
     /// Whether it attaches to a process or imports files, and boots nothing.

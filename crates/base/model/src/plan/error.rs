@@ -21,6 +21,8 @@ pub(crate) fn range(what: &str, value: u32, low: u32, high: u32) -> Result<(), P
     if (low..=high).contains(&value) {
         Ok(())
     } else {
-        Err(PlanError::Invalid(format!("{what} is {value}: give {low} to {high}")))
+        Err(PlanError::Invalid(format!(
+            "{what} is {value}: give {low} to {high}"
+        )))
     }
 }

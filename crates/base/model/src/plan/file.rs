@@ -26,7 +26,11 @@ struct PlanFile {
     rounds: u32,
     #[serde(default)]
     seed: u64,
-    #[serde(default = "default_timeout", rename = "timeout-s", alias = "deadline-s")]
+    #[serde(
+        default = "default_timeout",
+        rename = "timeout-s",
+        alias = "deadline-s"
+    )]
     timeout_s: u32,
     machines: Vec<Machine>,
     #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
@@ -37,7 +41,11 @@ struct PlanFile {
     tree: Option<Tree>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     command: Option<Box<CommandSpec>>,
-    #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
+    #[serde(
+        default = "plain",
+        rename = "variant",
+        skip_serializing_if = "is_plain"
+    )]
     variants: Vec<Variant>,
     #[serde(default, alias = "ladder", skip_serializing_if = "Option::is_none")]
     range: Option<SizeRange>,
@@ -49,11 +57,19 @@ struct PlanFile {
     vm: Option<ObservedVm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tune: Option<Box<TuneSpec>>,
-    #[serde(default, rename = "tune-guest", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "tune-guest",
+        skip_serializing_if = "Option::is_none"
+    )]
     tune_guest: Option<Box<GuestTuneSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     import: Option<ImportedFiles>,
-    #[serde(default, rename = "not-measured", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "not-measured",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     not_measured: Vec<Missing>,
     #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,
@@ -100,7 +116,9 @@ impl PlanFile {
             _ if self.range.is_some() => "scale",
             Study::Overhead if self.command.is_some() => "exec",
             Study::Overhead if self.tree.is_some() && shares() => "share",
-            Study::Overhead if self.probes.iter().any(|probes| probes.follows_requests()) => "layers",
+            Study::Overhead if self.probes.iter().any(|probes| probes.follows_requests()) => {
+                "layers"
+            }
             study => study.name(),
         }
     }
@@ -109,18 +127,29 @@ impl PlanFile {
 impl TryFrom<PlanFile> for Plan {
     type Error = PlanError;
     fn try_from(mut file: PlanFile) -> Result<Plan, PlanError> {
-        let name = file.study.take().unwrap_or_else(|| file.conclude().to_owned());
-        let lacks = |what: &str| PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"));
+        let name = file
+            .study
+            .take()
+            .unwrap_or_else(|| file.conclude().to_owned());
+        let lacks = |what: &str| {
+            PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"))
+        };
         let study = match name.as_str() {
             "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
             "compare" => {
                 let settings = file.compare.take().ok_or_else(|| lacks("compare"))?;
-                Study::Compare(CompareSpec { settings, command: file.command.take() })
+                Study::Compare(CompareSpec {
+                    settings,
+                    command: file.command.take(),
+                })
             }
             "scale" => Study::Scale(file.range.take().ok_or_else(|| lacks("range"))?),
             "profile" => {
                 let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
-                Study::Profile(ProfileSpec { settings, command: file.command.take() })
+                Study::Profile(ProfileSpec {
+                    settings,
+                    command: file.command.take(),
+                })
             }
             "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
@@ -128,7 +157,10 @@ impl TryFrom<PlanFile> for Plan {
             "tune" => Study::Tune(file.tune.take().ok_or_else(|| lacks("tune"))?),
             "tune-guest" => {
                 let spec = file.tune_guest.take().ok_or_else(|| lacks("tune-guest"))?;
-                Study::TuneGuest(GuestTune { spec, command: file.command.take() })
+                Study::TuneGuest(GuestTune {
+                    spec,
+                    command: file.command.take(),
+                })
             }
             "import" => Study::Import(file.import.take().ok_or_else(|| lacks("import"))?),
             other => Study::without_table(other).ok_or_else(|| {
@@ -149,7 +181,9 @@ impl TryFrom<PlanFile> for Plan {
             ("import", file.import.is_some()),
         ];
         if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
-            return Err(PlanError::Invalid(format!("the study '{name}' has no table [{table}]: leave it out")));
+            return Err(PlanError::Invalid(format!(
+                "the study '{name}' has no table [{table}]: leave it out"
+            )));
         }
         Ok(Plan {
             schema: file.schema,
@@ -217,8 +251,8 @@ impl Plan {
     /// # Errors
     /// [`PlanError`], naming the line for what TOML can tell.
     pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
-        let file: PlanFile =
-            toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
+        let file: PlanFile = toml::from_str(text)
+            .map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let plan = Plan::try_from(file)?;
         plan.check()?;
         Ok(plan)

@@ -127,7 +127,8 @@ impl Guest {
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
     /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
     /// [`Guest::BLOCK_QUEUE`].
-    pub const PROPERTIES: [&str; 4] = ["cpu-flag.", "accel.", "memory-backend.", Guest::BLOCK_QUEUE];
+    pub const PROPERTIES: [&str; 4] =
+        ["cpu-flag.", "accel.", "memory-backend.", Guest::BLOCK_QUEUE];
     /// Beginning of an attribute of the measured disk's request queue in a guest with a kernel (`/sys/block/DISK/queue`):
     /// `block-queue.read_ahead_kb=4096`.
     pub const BLOCK_QUEUE: &str = "block-queue.";
@@ -138,22 +139,30 @@ impl Guest {
     pub fn has_setting(key: &str) -> bool {
         Guest::KEYS.contains(&key)
             || key.starts_with(Guest::KERNEL_ARG)
-            || Guest::PROPERTIES.iter().any(|prefix| key.starts_with(prefix))
+            || Guest::PROPERTIES
+                .iter()
+                .any(|prefix| key.starts_with(prefix))
     }
 
     /// The properties of one kind, without their `prefix` of [`Guest::PROPERTIES`].
     pub fn properties_of(&self, prefix: &str) -> impl Iterator<Item = (&str, &str)> {
-        self.properties.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
+        self.properties
+            .iter()
+            .filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
     }
 
     /// Attributes of the measured disk's request queue, by name ([`Guest::BLOCK_QUEUE`]).
     pub fn block_queue(&self) -> BTreeMap<String, String> {
-        self.properties_of(Guest::BLOCK_QUEUE).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        self.properties_of(Guest::BLOCK_QUEUE)
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
     }
 
     /// As [`Guest::properties_of`], as QEMU takes them behind a name: `,tb-size=512`.
     pub fn qemu_properties(&self, prefix: &str) -> String {
-        self.properties_of(prefix).map(|(key, value)| format!(",{key}={}", value.replace(',', ",,"))).collect()
+        self.properties_of(prefix)
+            .map(|(key, value)| format!(",{key}={}", value.replace(',', ",,")))
+            .collect()
     }
 
     /// This guest with those of the settings that are [`Guest::has_setting`]: a kernel brings its own modules, arguments come
@@ -168,7 +177,10 @@ impl Guest {
             guest.kernel_args = Some(own.map_or(text.to_owned(), |own| format!("{own} {text}")));
         };
         for (key, text) in settings {
-            let number = || text.parse().map_err(|_| format!("{key} is '{text}': give a number"));
+            let number = || {
+                text.parse()
+                    .map_err(|_| format!("{key} is '{text}': give a number"))
+            };
             let file = || Some(PathBuf::from(text));
             match key.as_str() {
                 "cpus" => guest.cpus = number()?,
@@ -176,14 +188,19 @@ impl Guest {
                 "disks" => guest.disks = number()?,
                 "memory-regions" => guest.memory_regions = number()?,
                 "qemu" => guest.qemu = file(),
-                "kernel" => (guest.kernel, guest.modules) = (file(), settings.get("modules").map(PathBuf::from)),
+                "kernel" => {
+                    (guest.kernel, guest.modules) =
+                        (file(), settings.get("modules").map(PathBuf::from))
+                }
                 "modules" if settings.contains_key("kernel") => {}
                 "modules" => return Err("modules is given without kernel: give both".to_owned()),
                 "kernel-args" | "append" => more_args(&mut guest, text),
                 "cpu-model" => guest.cpu_model = Some(text.clone()),
                 "machine-type" => guest.machine_type = Some(text.clone()),
                 "firmware" => guest.firmware = file(),
-                "qemu-args" | "options" => guest.qemu_args.extend(text.split_whitespace().map(str::to_owned)),
+                "qemu-args" | "options" => guest
+                    .qemu_args
+                    .extend(text.split_whitespace().map(str::to_owned)),
                 "pinning" => guest.pinning = Some(text.parse()?),
                 key => {
                     if let Some(name) = key.strip_prefix(Guest::KERNEL_ARG) {
@@ -202,8 +219,18 @@ impl Guest {
         range("guest.boot-timeout-s", self.boot_timeout_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
         range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
-        range("guest.disks and guest.memory-regions", self.devices(), 0, Guest::MAX_DEVICES)?;
-        range("guest.qemu-args (how many)", self.qemu_args.len() as u32, 0, Guest::MAX_QEMU_ARGS as u32)?;
+        range(
+            "guest.disks and guest.memory-regions",
+            self.devices(),
+            0,
+            Guest::MAX_DEVICES,
+        )?;
+        range(
+            "guest.qemu-args (how many)",
+            self.qemu_args.len() as u32,
+            0,
+            Guest::MAX_QEMU_ARGS as u32,
+        )?;
         let refused = |what: &str| Err(PlanError::Invalid(what.to_owned()));
         if self.pinning == Some(Pinning::OneCpu) && self.cpus != 1 {
             return refused(
@@ -216,11 +243,18 @@ impl Guest {
         if let Some(args) = &self.kernel_args {
             text("guest.kernel-args", args, Guest::MAX_KERNEL_ARGS)?;
         }
-        for (name, value) in [("guest.cpu-model", &self.cpu_model), ("guest.machine-type", &self.machine_type)] {
+        for (name, value) in [
+            ("guest.cpu-model", &self.cpu_model),
+            ("guest.machine-type", &self.machine_type),
+        ] {
             let Some(value) = value else { continue };
             text(name, value, Guest::MAX_LEN)?;
             if value.contains(char::is_whitespace) || value.starts_with(['-', ',']) {
-                let known = if name == "guest.cpu-model" { "-cpu help" } else { "-machine help" };
+                let known = if name == "guest.cpu-model" {
+                    "-cpu help"
+                } else {
+                    "-machine help"
+                };
                 return Err(PlanError::Invalid(format!(
                     "{name} is '{}': give a name and its properties without blanks, NAME,KEY=VALUE; \
                      `qemu-system-x86_64 {known}` lists the names",
@@ -229,9 +263,16 @@ impl Guest {
             }
         }
         for (key, value) in &self.properties {
-            let name = Guest::PROPERTIES.iter().find_map(|prefix| key.strip_prefix(prefix)).unwrap_or_default();
+            let name = Guest::PROPERTIES
+                .iter()
+                .find_map(|prefix| key.strip_prefix(prefix))
+                .unwrap_or_default();
             text(&format!("guest.properties: {key}"), value, Guest::MAX_LEN)?;
-            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+            if name.is_empty()
+                || !name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+            {
                 return Err(PlanError::Invalid(format!(
                     "guest.properties: '{}' is no property: give {}NAME",
                     key.escape_default(),
@@ -239,10 +280,19 @@ impl Guest {
                 )));
             }
         }
-        if self.machine_type.iter().flat_map(|m| m.split(',')).any(|property| property.starts_with("accel=")) {
-            return refused("guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)");
+        if self
+            .machine_type
+            .iter()
+            .flat_map(|m| m.split(','))
+            .any(|property| property.starts_with("accel="))
+        {
+            return refused(
+                "guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)",
+            );
         }
-        self.qemu_args.iter().try_for_each(|arg| text("an argument of guest.qemu-args", arg, Guest::MAX_LEN))?;
+        self.qemu_args
+            .iter()
+            .try_for_each(|arg| text("an argument of guest.qemu-args", arg, Guest::MAX_LEN))?;
         match self.qemu_args.first() {
             Some(first) if !first.starts_with('-') => Err(PlanError::Invalid(format!(
                 "guest.qemu-args begins with '{}', which is no option: give each option and its value as an argument, as \
@@ -284,20 +334,30 @@ mod tests {
     use super::*;
 
     fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn a_variant_sets_any_field_by_its_name() {
-        let usual = Guest { kernel_args: Some("a=1".to_owned()), modules: Some("m".into()), ..Guest::default() };
+        let usual = Guest {
+            kernel_args: Some("a=1".to_owned()),
+            modules: Some("m".into()),
+            ..Guest::default()
+        };
         let value = |key: &str| match key {
             "pinning" => "split",
             key if key.ends_with("args") => "-b c",
             _ => "7",
         };
         let values = |key: &'static str| (key, value(key));
-        let all: Vec<(&str, &str)> =
-            Guest::KEYS.into_iter().filter(|key| !["append", "options"].contains(key)).map(values).collect();
+        let all: Vec<(&str, &str)> = Guest::KEYS
+            .into_iter()
+            .filter(|key| !["append", "options"].contains(key))
+            .map(values)
+            .collect();
         let guest = usual.with(&set(&all)).unwrap();
         let seven = || Some(PathBuf::from("7"));
         let expected = Guest {
@@ -318,15 +378,30 @@ mod tests {
             pinning: Some(Pinning::Split),
         };
         assert_eq!(guest, expected);
-        let former = usual.with(&set(&[("append", "-b c"), ("options", "-b c"), ("kernel", "7")])).unwrap();
-        assert_eq!((former.kernel_args, former.qemu_args), (expected.kernel_args, expected.qemu_args));
+        let former = usual
+            .with(&set(&[
+                ("append", "-b c"),
+                ("options", "-b c"),
+                ("kernel", "7"),
+            ]))
+            .unwrap();
+        assert_eq!(
+            (former.kernel_args, former.qemu_args),
+            (expected.kernel_args, expected.qemu_args)
+        );
         assert_eq!(former.modules, None, "those of another kernel");
-        assert!(usual.with(&set(&[("modules", "x")])).is_err() && usual.with(&set(&[("cpus", "some")])).is_err());
+        assert!(
+            usual.with(&set(&[("modules", "x")])).is_err()
+                && usual.with(&set(&[("cpus", "some")])).is_err()
+        );
     }
 
     #[test]
     fn a_variant_sets_single_properties_and_kernel_arguments() {
-        let usual = Guest { kernel_args: Some("a=1".to_owned()), ..Guest::default() };
+        let usual = Guest {
+            kernel_args: Some("a=1".to_owned()),
+            ..Guest::default()
+        };
         let words = [
             ("accel.tb-size", "8"),
             ("accel.thread", "single"),
@@ -341,15 +416,27 @@ mod tests {
             [",tb-size=8,thread=single", ",x2apic=off", ""]
         );
         assert_eq!(guest.check(), Ok(()));
-        assert!(words.iter().all(|(key, _)| Guest::has_setting(key)) && !Guest::has_setting("cache"));
-        let odd = usual.with(&set(&[("cpu-flag.a,b", "on")])).unwrap().check().unwrap_err().to_string();
+        assert!(
+            words.iter().all(|(key, _)| Guest::has_setting(key)) && !Guest::has_setting("cache")
+        );
+        let odd = usual
+            .with(&set(&[("cpu-flag.a,b", "on")]))
+            .unwrap()
+            .check()
+            .unwrap_err()
+            .to_string();
         assert!(odd.contains("cpu-flag.a,b"), "{odd}");
     }
 
     #[test]
     fn what_no_qemu_takes_is_refused() {
         let refused = |key: &str, value: &str| {
-            let error = Guest::default().with(&set(&[(key, value)])).unwrap().check().unwrap_err().to_string();
+            let error = Guest::default()
+                .with(&set(&[(key, value)]))
+                .unwrap()
+                .check()
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(key), "{error}");
         };
         refused("cpu-model", "host -x2apic");
@@ -359,9 +446,17 @@ mod tests {
         refused("kernel-args", "a\nb");
         refused("kernel-args", &"x".repeat(2000));
         refused("qemu-args", "virtio-rng-pci");
-        let shared = Guest { cpus: 2, pinning: Some(Pinning::OneCpu), ..Guest::default() };
+        let shared = Guest {
+            cpus: 2,
+            pinning: Some(Pinning::OneCpu),
+            ..Guest::default()
+        };
         assert!(shared.check().unwrap_err().to_string().contains("pinning"));
-        let good = [("cpu-model", "host,-x2apic"), ("machine-type", "microvm,pcie=on"), ("qemu-args", "-device x")];
+        let good = [
+            ("cpu-model", "host,-x2apic"),
+            ("machine-type", "microvm,pcie=on"),
+            ("qemu-args", "-device x"),
+        ];
         assert_eq!(Guest::default().with(&set(&good)).unwrap().check(), Ok(()));
     }
 }

@@ -36,7 +36,13 @@ impl std::str::FromStr for Pinning {
     fn from_str(name: &str) -> Result<Pinning, String> {
         let mut all = <Pinning as strum::VariantArray>::VARIANTS.iter().copied();
         all.find(|pinning| <&str>::from(pinning) == name)
-            .ok_or_else(|| format!("pinning is '{}': give {}", name.escape_default(), Pinning::NAMES.join(", ")))
+            .ok_or_else(|| {
+                format!(
+                    "pinning is '{}': give {}",
+                    name.escape_default(),
+                    Pinning::NAMES.join(", ")
+                )
+            })
     }
 }
 
@@ -55,8 +61,15 @@ mod tests {
 
     #[test]
     fn names_are_those_of_plans() {
-        for (name, pinning) in Pinning::NAMES.iter().copied().zip(<Pinning as strum::VariantArray>::VARIANTS) {
-            assert_eq!((name.parse(), serde_json::to_value(pinning).unwrap()), (Ok(*pinning), name.into()));
+        for (name, pinning) in Pinning::NAMES
+            .iter()
+            .copied()
+            .zip(<Pinning as strum::VariantArray>::VARIANTS)
+        {
+            assert_eq!(
+                (name.parse(), serde_json::to_value(pinning).unwrap()),
+                (Ok(*pinning), name.into())
+            );
         }
         assert!("apart".parse::<Pinning>().unwrap_err().contains("one-cpu"));
     }

@@ -68,7 +68,9 @@ impl ProfileSettings {
 
     /// The longest stop of a thread; `None` where none is stopped.
     pub fn stop_limit(&self) -> Option<Duration> {
-        self.stop_limit_ms.filter(|_| self.wall_hz > 0).map(Duration::from_millis)
+        self.stop_limit_ms
+            .filter(|_| self.wall_hz > 0)
+            .map(Duration::from_millis)
     }
 
     /// Duration for which scheduler events and system calls are traced.

@@ -38,7 +38,10 @@ impl Plan {
         let mut columns = Vec::new();
         for &machine in &self.machines {
             match machine.is_guest() {
-                true => columns.extend(self.variants_on(machine).map(|(m, v)| (m, self.variants[v].name.as_str()))),
+                true => columns.extend(
+                    self.variants_on(machine)
+                        .map(|(m, v)| (m, self.variants[v].name.as_str())),
+                ),
                 false => columns.push((machine, "")),
             }
         }
@@ -52,13 +55,16 @@ impl Plan {
 
     /// The size at a step; `None` without a range.
     pub fn size(&self, step: usize) -> Option<u64> {
-        self.range().and_then(|range| range.steps.get(step).copied())
+        self.range()
+            .and_then(|range| range.steps.get(step).copied())
     }
 
     /// The plan of one step alone: with its size set, as a study without a range. Without a range the plan itself.
     pub fn at_step(&self, step: usize) -> Plan {
         let mut plan = self.clone();
-        let (Some(range), Some(size)) = (self.range(), self.size(step)) else { return plan };
+        let (Some(range), Some(size)) = (self.range(), self.size(step)) else {
+            return plan;
+        };
         plan.study = Study::Overhead;
         let small = u32::try_from(size).unwrap_or(u32::MAX);
         match range.grows() {
@@ -86,14 +92,27 @@ impl Plan {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut slots = Vec::new();
         for round in 0..self.rounds {
-            let steps =
-                |(machine, variant)| (0..self.steps()).map(move |step| Slot { round, machine, variant, step, turn: 0 });
-            let machines = self.machines.iter().flat_map(|&m| self.variants_on(m)).map(steps);
+            let steps = |(machine, variant)| {
+                (0..self.steps()).map(move |step| Slot {
+                    round,
+                    machine,
+                    variant,
+                    step,
+                    turn: 0,
+                })
+            };
+            let machines = self
+                .machines
+                .iter()
+                .flat_map(|&m| self.variants_on(m))
+                .map(steps);
             let mut boots: Vec<Vec<Slot>> = match self.shared_boot() {
                 Some(SharedBoot::Sizes) => machines.map(Iterator::collect).collect(),
-                Some(SharedBoot::Variants) => {
-                    self.machines.iter().map(|&m| self.turns(round, m, &mut random)).collect()
-                }
+                Some(SharedBoot::Variants) => self
+                    .machines
+                    .iter()
+                    .map(|&m| self.turns(round, m, &mut random))
+                    .collect(),
                 None => machines.flatten().map(|slot| vec![slot]).collect(),
             };
             random.shuffle(&mut boots);
@@ -105,7 +124,13 @@ impl Plan {
         // Each in a fresh guest: a command finds the files that it found in the rounds.
         let after = (self.rounds..).take(self.probes_after_rounds().len());
         let observed = after.flat_map(|round| {
-            let slot = move |(machine, variant)| Slot { round, machine, variant, step: 0, turn: 0 };
+            let slot = move |(machine, variant)| Slot {
+                round,
+                machine,
+                variant,
+                step: 0,
+                turn: 0,
+            };
             self.observed_after_rounds().map(slot)
         });
         slots.extend(observed);
@@ -114,10 +139,22 @@ impl Plan {
 
     /// A machine's variants in one boot: A B B A.
     fn turns(&self, round: u32, machine: Machine, random: &mut fastrand::Rng) -> Vec<Slot> {
-        let mut order: Vec<usize> = self.variants_on(machine).map(|(_, variant)| variant).collect();
+        let mut order: Vec<usize> = self
+            .variants_on(machine)
+            .map(|(_, variant)| variant)
+            .collect();
         random.shuffle(&mut order);
         let turns = order.iter().chain(order.iter().rev());
-        turns.zip(0..).map(|(&variant, turn)| Slot { round, machine, variant, step: 0, turn }).collect()
+        turns
+            .zip(0..)
+            .map(|(&variant, turn)| Slot {
+                round,
+                machine,
+                variant,
+                step: 0,
+                turn,
+            })
+            .collect()
     }
 
     /// What has one boot a machine and round instead of one each.
@@ -143,16 +180,21 @@ impl Plan {
     /// own attributes of the disk's request queue.
     pub fn booted_variant(&self, slot: Slot) -> usize {
         match self.shared_boot() {
-            Some(SharedBoot::Variants) => {
-                self.variants_on(slot.machine).next().map_or(slot.variant, |(_, first)| first)
-            }
+            Some(SharedBoot::Variants) => self
+                .variants_on(slot.machine)
+                .next()
+                .map_or(slot.variant, |(_, first)| first),
             _ => slot.variant,
         }
     }
 
     /// How often machines boot in a round.
     pub fn boots_per_round(&self) -> usize {
-        let variants: usize = self.machines.iter().map(|&m| self.variants_on(m).count()).sum();
+        let variants: usize = self
+            .machines
+            .iter()
+            .map(|&m| self.variants_on(m).count())
+            .sum();
         match self.shared_boot() {
             Some(SharedBoot::Sizes) => variants,
             Some(SharedBoot::Variants) => self.machines.len(),
@@ -162,24 +204,38 @@ impl Plan {
 
     /// How many turns a variant has in a round.
     pub fn turns_per_round(&self) -> usize {
-        if self.shared_boot() == Some(SharedBoot::Variants) { 2 } else { 1 }
+        if self.shared_boot() == Some(SharedBoot::Variants) {
+            2
+        } else {
+            1
+        }
     }
 
     /// What a variant runs at a step.
     pub fn workloads_of(&self, variant: usize) -> Vec<WorkloadSpec> {
-        self.variants.get(variant).map_or_else(|| self.workloads.clone(), |variant| variant.workloads(&self.workloads))
+        self.variants.get(variant).map_or_else(
+            || self.workloads.clone(),
+            |variant| variant.workloads(&self.workloads),
+        )
     }
 
     /// The guests that are traced once more after the rounds.
     fn observed_after_rounds(&self) -> impl Iterator<Item = (Machine, usize)> {
         let any = self.command().is_some_and(|command| command.layers);
-        self.machines.iter().filter(move |m| any && m.is_guest()).flat_map(|&m| self.variants_on(m))
+        self.machines
+            .iter()
+            .filter(move |m| any && m.is_guest())
+            .flat_map(|&m| self.variants_on(m))
     }
 
     /// The rounds, and those behind them in which guests are traced.
     pub fn rounds_with_observation(&self) -> u32 {
         let has_observed = self.observed_after_rounds().next().is_some();
-        let after = if has_observed { self.probes_after_rounds().len() as u32 } else { 0 };
+        let after = if has_observed {
+            self.probes_after_rounds().len() as u32
+        } else {
+            0
+        };
         self.rounds.saturating_add(after)
     }
 
@@ -190,27 +246,39 @@ impl Plan {
 
     /// A machine with the index of each variant that is built on it; the host itself has one.
     pub(super) fn variants_on(&self, machine: Machine) -> impl Iterator<Item = (Machine, usize)> {
-        let count = if machine.is_guest() { self.variants.len() } else { 1 };
-        let on = move |variant: &usize| !machine.is_guest() || self.variants[*variant].is_on(machine);
+        let count = if machine.is_guest() {
+            self.variants.len()
+        } else {
+            1
+        };
+        let on =
+            move |variant: &usize| !machine.is_guest() || self.variants[*variant].is_on(machine);
         (0..count).filter(on).map(move |variant| (machine, variant))
     }
 
     /// The probes under which a machine's workloads run, in order; none natively, which is the baseline.
     pub fn probes_on(&self, machine: Machine) -> &[Probes] {
-        if machine.is_guest() { &self.probes } else { &[Probes::None] }
+        if machine.is_guest() {
+            &self.probes
+        } else {
+            &[Probes::None]
+        }
     }
 
     /// Whether any trial is observed.
     pub fn is_observed(&self) -> bool {
-        self.probes.iter().any(|p| *p != Probes::None) || self.observed_after_rounds().next().is_some()
+        self.probes.iter().any(|p| *p != Probes::None)
+            || self.observed_after_rounds().next().is_some()
     }
 
     /// The probes under which a slot's workloads run, in order.
     pub fn probes_in(&self, slot: Slot) -> &[Probes] {
         match slot.round.checked_sub(self.rounds) {
-            Some(after) => {
-                self.probes_after_rounds().get(after as usize..).and_then(|rest| rest.get(..1)).unwrap_or(&[])
-            }
+            Some(after) => self
+                .probes_after_rounds()
+                .get(after as usize..)
+                .and_then(|rest| rest.get(..1))
+                .unwrap_or(&[]),
             None => self.probes_on(slot.machine),
         }
     }
@@ -218,7 +286,11 @@ impl Plan {
     /// Those of guests that are traced after the rounds, a round each: their disk's requests, and their network card's packets.
     fn probes_after_rounds(&self) -> &'static [Probes] {
         let has_card = self.command().is_some_and(|command| command.net.is_some());
-        if has_card { &[Probes::Layers, Probes::Network] } else { &[Probes::Layers] }
+        if has_card {
+            &[Probes::Layers, Probes::Network]
+        } else {
+            &[Probes::Layers]
+        }
     }
 
     /// Number of trials in all.
@@ -232,7 +304,10 @@ impl Plan {
 
     /// Number of trials of one round.
     pub fn trials_per_round(&self) -> u64 {
-        let trials = |&m: &Machine| self.variants_on(m).count() * self.probes_on(m).len() * self.workloads.len();
-        (self.machines.iter().map(trials).sum::<usize>() * self.steps() * self.turns_per_round()) as u64
+        let trials = |&m: &Machine| {
+            self.variants_on(m).count() * self.probes_on(m).len() * self.workloads.len()
+        };
+        (self.machines.iter().map(trials).sum::<usize>() * self.steps() * self.turns_per_round())
+            as u64
     }
 }

@@ -87,7 +87,13 @@ impl SizeRange {
 
     /// Those sizes, without a budget.
     pub fn of(option: &str, steps: Vec<u64>) -> SizeRange {
-        SizeRange { option: option.to_owned(), steps, budget_s: None, one_boot: false, left_out: Vec::new() }
+        SizeRange {
+            option: option.to_owned(),
+            steps,
+            budget_s: None,
+            one_boot: false,
+            left_out: Vec::new(),
+        }
     }
 
     /// Leaves out all but the first `count` sizes.
@@ -101,16 +107,24 @@ impl SizeRange {
     /// # Errors
     /// [`PlanError::Invalid`] for what is neither an option of a workload's form nor one of the guest's sizes.
     pub fn grows(&self) -> Result<Grows<'_>, PlanError> {
-        if let Some((_, size)) = GuestSize::NAMES.iter().find(|(name, _)| *name == self.option) {
+        if let Some((_, size)) = GuestSize::NAMES
+            .iter()
+            .find(|(name, _)| *name == self.option)
+        {
             return Ok(Grows::Guest(*size));
         }
-        let known = self.option.split_once('.').and_then(|(w, option)| Some((w.parse().ok()?, option)));
-        known.map(|(workload, option)| Grows::Workload(workload, option)).ok_or_else(|| {
-            PlanError::Invalid(format!(
-                "range.option '{}' cannot be varied: give WORKLOAD.OPTION, {}",
-                self.option.escape_default(),
-                GuestSize::NAMES.map(|(name, _)| name).join(", ")
-            ))
-        })
+        let known = self
+            .option
+            .split_once('.')
+            .and_then(|(w, option)| Some((w.parse().ok()?, option)));
+        known
+            .map(|(workload, option)| Grows::Workload(workload, option))
+            .ok_or_else(|| {
+                PlanError::Invalid(format!(
+                    "range.option '{}' cannot be varied: give WORKLOAD.OPTION, {}",
+                    self.option.escape_default(),
+                    GuestSize::NAMES.map(|(name, _)| name).join(", ")
+                ))
+            })
     }
 }

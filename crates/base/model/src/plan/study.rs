@@ -58,7 +58,13 @@ impl Study {
 
     /// The study of that name, if it needs no table of its own in a plan; `tax` is the former name of `overhead`.
     pub(super) fn without_table(name: &str) -> Option<Study> {
-        let studies = [Study::Overhead, Study::Layers, Study::Share, Study::Exits, Study::GuestAntipatterns];
+        let studies = [
+            Study::Overhead,
+            Study::Layers,
+            Study::Share,
+            Study::Exits,
+            Study::GuestAntipatterns,
+        ];
         let name = if name == "tax" { "overhead" } else { name };
         studies.into_iter().find(|study| study.name() == name)
     }

@@ -30,8 +30,15 @@ impl Variant {
     /// The image of the measured disk, as its setting `format`; the first without it.
     pub const FORMATS: [&str; 2] = ["raw", "qcow2"];
     /// What of an image's making may be set, as `image.OPTION`: no option that names another file (`data_file`, `backing_file`).
-    pub const IMAGE_OPTIONS: [&str; 7] =
-        ["cluster_size", "compat", "compression_type", "extended_l2", "lazy_refcounts", "refcount_bits", "size"];
+    pub const IMAGE_OPTIONS: [&str; 7] = [
+        "cluster_size",
+        "compat",
+        "compression_type",
+        "extended_l2",
+        "lazy_refcounts",
+        "refcount_bits",
+        "size",
+    ];
     /// Prefix of host settings.
     pub const OF_HOST: &str = "host.";
 
@@ -63,7 +70,10 @@ impl Variant {
 
     /// Settings of the host while such a guest runs, without their prefix.
     pub fn host(&self) -> BTreeMap<&str, &str> {
-        self.set.iter().filter_map(|(key, value)| Some((key.strip_prefix(Self::OF_HOST)?, value.as_str()))).collect()
+        self.set
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix(Self::OF_HOST)?, value.as_str())))
+            .collect()
     }
 
     /// The workload and the option that a setting is of; `None` for a setting of the guest or the host.
@@ -76,8 +86,13 @@ impl Variant {
     pub(super) fn workloads(&self, usual: &[WorkloadSpec]) -> Vec<WorkloadSpec> {
         let mut workloads = usual.to_vec();
         for (key, value) in &self.set {
-            let Some((name, option)) = Variant::workload_option(key) else { continue };
-            for workload in workloads.iter_mut().filter(|workload| workload.name == name) {
+            let Some((name, option)) = Variant::workload_option(key) else {
+                continue;
+            };
+            for workload in workloads
+                .iter_mut()
+                .filter(|workload| workload.name == name)
+            {
                 workload.options.insert(option.to_owned(), value.clone());
             }
         }
@@ -86,7 +101,11 @@ impl Variant {
 
     /// The settings of the measured disk or network card.
     pub fn disk(&self) -> BTreeMap<String, String> {
-        self.set.iter().filter(|(key, _)| Variant::is_of_disk(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+        self.set
+            .iter()
+            .filter(|(key, _)| Variant::is_of_disk(key))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
     }
 
     /// Whether a setting is of the measured disk or network card.
@@ -109,7 +128,8 @@ impl Variant {
 
     /// Whether it is built on this machine.
     pub fn is_on(&self, machine: Machine) -> bool {
-        self.get("machine").is_none_or(|name| name == machine.as_str())
+        self.get("machine")
+            .is_none_or(|name| name == machine.as_str())
     }
 
     /// An error that names the variant.

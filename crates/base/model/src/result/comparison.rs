@@ -4,7 +4,17 @@ use crate::Estimate;
 use serde::{Deserialize, Serialize};
 
 /// What may be said of a figure beside its baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
@@ -68,11 +78,36 @@ mod tests {
     #[test]
     fn the_interval_decides_and_its_end_is_not_outside() {
         let of = |low, high| {
-            let interval = Some(Interval { low, high, coverage: 0.95 });
-            Verdict::of(&Estimate { median: 1.0, interval }, 1.0)
+            let interval = Some(Interval {
+                low,
+                high,
+                coverage: 0.95,
+            });
+            Verdict::of(
+                &Estimate {
+                    median: 1.0,
+                    interval,
+                },
+                1.0,
+            )
         };
-        assert_eq!((of(1.01, 1.2), of(0.8, 0.99)), (Verdict::Slower, Verdict::Faster));
-        assert_eq!((of(1.0, 1.2), of(0.8, 1.0)), (Verdict::Inconclusive, Verdict::Inconclusive));
-        assert_eq!(Verdict::of(&Estimate { median: 9.0, interval: None }, 1.0), Verdict::TooFewRounds);
+        assert_eq!(
+            (of(1.01, 1.2), of(0.8, 0.99)),
+            (Verdict::Slower, Verdict::Faster)
+        );
+        assert_eq!(
+            (of(1.0, 1.2), of(0.8, 1.0)),
+            (Verdict::Inconclusive, Verdict::Inconclusive)
+        );
+        assert_eq!(
+            Verdict::of(
+                &Estimate {
+                    median: 9.0,
+                    interval: None
+                },
+                1.0
+            ),
+            Verdict::TooFewRounds
+        );
     }
 }

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// How a cost grows with a size n, up to a constant part and a factor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Law {
     /// No growth is shown.
@@ -20,7 +22,12 @@ pub enum Law {
 
 impl Law {
     /// The growth laws by which a cost grows, the slowest first.
-    pub const GROWING: [Law; 4] = [Law::Logarithmic, Law::Linear, Law::Linearithmic, Law::Quadratic];
+    pub const GROWING: [Law; 4] = [
+        Law::Logarithmic,
+        Law::Linear,
+        Law::Linearithmic,
+        Law::Quadratic,
+    ];
 
     /// The largest size over the smallest from which on growth laws are distinguished.
     pub const MIN_SPAN: f64 = 10.0;

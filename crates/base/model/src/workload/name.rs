@@ -110,12 +110,18 @@ impl WorkloadName {
 
     /// Those that `run` makes when none is named: what a system alone suffices for.
     pub fn usual() -> impl Iterator<Item = WorkloadName> {
-        Self::ALL.iter().copied().filter(|w| matches!(w.needs(), Needs::System | Needs::Disk))
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|w| matches!(w.needs(), Needs::System | Needs::Disk))
     }
 
     /// Its metrics, in the order in which reports list them.
     pub fn metrics(self) -> impl Iterator<Item = Metric> + Clone {
-        Metric::ALL.iter().copied().filter(move |m| m.workload() == self)
+        Metric::ALL
+            .iter()
+            .copied()
+            .filter(move |m| m.workload() == self)
     }
 }
 
@@ -134,7 +140,11 @@ impl FromStr for WorkloadName {
     type Err = UnknownWorkload;
     fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
         let named = |w: &WorkloadName| w.as_str() == s || w.former_name() == Some(s);
-        WorkloadName::ALL.iter().copied().find(named).ok_or_else(|| UnknownWorkload(s.to_owned()))
+        WorkloadName::ALL
+            .iter()
+            .copied()
+            .find(named)
+            .ok_or_else(|| UnknownWorkload(s.to_owned()))
     }
 }
 
@@ -148,7 +158,11 @@ pub struct UnknownMetric(pub String);
 impl Metric {
     /// The identifier that recordings of earlier versions give it.
     pub fn former_id(self) -> Option<String> {
-        Some(format!("{}.{}", self.workload().former_name()?, self.former_suffix()))
+        Some(format!(
+            "{}.{}",
+            self.workload().former_name()?,
+            self.former_suffix()
+        ))
     }
 }
 
@@ -162,7 +176,11 @@ impl FromStr for Metric {
     type Err = UnknownMetric;
     fn from_str(id: &str) -> Result<Self, UnknownMetric> {
         let named = |m: &Metric| m.id() == id || m.former_id().as_deref() == Some(id);
-        Metric::ALL.iter().copied().find(named).ok_or_else(|| UnknownMetric(id.to_owned()))
+        Metric::ALL
+            .iter()
+            .copied()
+            .find(named)
+            .ok_or_else(|| UnknownMetric(id.to_owned()))
     }
 }
 
@@ -185,9 +203,12 @@ mod tests {
 
     #[test]
     fn former_names_are_read() {
-        for (former, name) in
-            [("fids", "open-fids"), ("meaning", "fs-semantics"), ("habits", "guest-antipatterns"), ("seqread", "disk")]
-        {
+        for (former, name) in [
+            ("fids", "open-fids"),
+            ("meaning", "fs-semantics"),
+            ("habits", "guest-antipatterns"),
+            ("seqread", "disk"),
+        ] {
             let workload: WorkloadName = former.parse().unwrap();
             assert_eq!((workload.as_str(), name.parse()), (name, Ok(workload)));
             let spec = toml::from_str(&format!("name = \"{former}\"")).unwrap();
@@ -195,24 +216,42 @@ mod tests {
         }
         assert_eq!("fids.stat".parse(), Ok(Metric::OpenFidsStat));
         assert_eq!("seqread.reads".parse(), Ok(Metric::DiskRate));
-        assert_eq!(serde_json::from_str::<Metric>("\"fids.open_close\"").unwrap().id(), "open-fids.open_close");
+        assert_eq!(
+            serde_json::from_str::<Metric>("\"fids.open_close\"")
+                .unwrap()
+                .id(),
+            "open-fids.open_close"
+        );
     }
 
     #[test]
     fn identifiers_are_unique_and_read_back() {
         for m in Metric::ALL {
             assert_eq!(m.id().parse::<Metric>().as_ref(), Ok(m));
-            assert_eq!(Metric::ALL.iter().filter(|o| o.id() == m.id()).count(), 1, "{m}");
+            assert_eq!(
+                Metric::ALL.iter().filter(|o| o.id() == m.id()).count(),
+                1,
+                "{m}"
+            );
         }
     }
 
     #[test]
     fn metrics_know_their_workload_and_operation() {
         assert_eq!(
-            WorkloadName::Memory.metrics().map(Metric::id).collect::<Vec<_>>(),
+            WorkloadName::Memory
+                .metrics()
+                .map(Metric::id)
+                .collect::<Vec<_>>(),
             ["memory.bandwidth", "memory.operations"]
         );
-        assert_eq!((Metric::FileioPrepare.operation(), Metric::ExecWall.operation()), (None, None));
+        assert_eq!(
+            (
+                Metric::FileioPrepare.operation(),
+                Metric::ExecWall.operation()
+            ),
+            (None, None)
+        );
         assert_eq!(Metric::SyscallOpenClose.operation(), Some("open_close"));
         assert_eq!(Metric::FileioFsyncs.operation(), Some("fsync"));
         assert_eq!(Metric::CpuEvents.operation(), Some("event"));

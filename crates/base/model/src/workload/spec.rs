@@ -61,14 +61,21 @@ pub struct WorkloadSpec {
     /// Which one.
     pub name: WorkloadName,
     /// Option name to value, as text (`max-prime` → `2000`). A TOML plan may give numbers and booleans unquoted.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "scalars_as_text")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "scalars_as_text"
+    )]
     pub options: BTreeMap<String, String>,
 }
 
 impl WorkloadSpec {
     /// The workload with its defaults.
     pub fn new(name: WorkloadName) -> Self {
-        WorkloadSpec { name, options: BTreeMap::new() }
+        WorkloadSpec {
+            name,
+            options: BTreeMap::new(),
+        }
     }
 
     /// The same with one option set.
@@ -82,7 +89,10 @@ impl WorkloadSpec {
 
     /// Bytes of one of its requests, where the spec says so; a result's spec does.
     pub fn block_size(&self) -> Option<u64> {
-        self.options.get(Self::BLOCK_SIZE).and_then(|text| parse_size(text)).filter(|bytes| *bytes > 0)
+        self.options
+            .get(Self::BLOCK_SIZE)
+            .and_then(|text| parse_size(text))
+            .filter(|bytes| *bytes > 0)
     }
 }
 

@@ -23,7 +23,9 @@ pub fn plan() -> Plan {
         reproduces: None,
         guest: Guest::default(),
         workloads: vec![
-            WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000).with("time", 1),
+            WorkloadSpec::new(WorkloadName::Cpu)
+                .with("max-prime", 2000)
+                .with("time", 1),
             WorkloadSpec::new(WorkloadName::Syscalls).with("time", 0.1),
         ],
     }
@@ -51,7 +53,10 @@ pub fn host() -> HostFacts {
         transparent_hugepage: None,
         halt_poll_ns: None,
         settings: Default::default(),
-        kvm: KvmFacts { class: KvmClass::Absent, evidence: "made up".into() },
+        kvm: KvmFacts {
+            class: KvmClass::Absent,
+            evidence: "made up".into(),
+        },
         qemu: vec![],
         kernels: vec![],
         checks: vec![Check {
@@ -78,9 +83,16 @@ pub fn latency(typical: f64, seed: u64) -> Latency {
 }
 
 fn result(plan: &Plan, machine: Machine, workload: usize, round: u32) -> TrialResult {
-    let slow = if machine == Machine::NATIVE { 1.0 } else { 20.0 };
+    let slow = if machine == Machine::NATIVE {
+        1.0
+    } else {
+        20.0
+    };
     let noise = 1.0 + 0.01 * f64::from((round * 5 + 3) % 7);
-    let operation = |name: &str, ns: f64| Operation { name: name.into(), latency: latency(ns, round.into()) };
+    let operation = |name: &str, ns: f64| Operation {
+        name: name.into(),
+        latency: latency(ns, round.into()),
+    };
     let measure = |metric, value| Measure { metric, value };
     let spec = plan.workloads[workload].clone();
     let is_cpu = spec.name == WorkloadName::Cpu;
@@ -89,20 +101,29 @@ fn result(plan: &Plan, machine: Machine, workload: usize, round: u32) -> TrialRe
         measures: if is_cpu {
             vec![measure(Metric::CpuEvents, 13_000.0 / slow / noise)]
         } else {
-            vec![measure(Metric::SyscallGetpid, 60.0 * slow * noise), measure(Metric::SyscallFork, 9e4 * slow * noise)]
+            vec![
+                measure(Metric::SyscallGetpid, 60.0 * slow * noise),
+                measure(Metric::SyscallFork, 9e4 * slow * noise),
+            ]
         },
         exits: Vec::new(),
         operations: if is_cpu {
             vec![operation("event", 77_000.0 * slow)]
         } else {
-            vec![operation("getpid", 60.0 * slow), operation("fork", 9e4 * slow)]
+            vec![
+                operation("getpid", 60.0 * slow),
+                operation("fork", 9e4 * slow),
+            ]
         },
         kept: vec![],
         notes: vec![],
         unsupported: if is_cpu {
             vec![]
         } else {
-            vec![Unsupported { metric: Metric::SyscallFutex, reason: "ENOSYS: futex (made up)".into() }]
+            vec![Unsupported {
+                metric: Metric::SyscallFutex,
+                reason: "ENOSYS: futex (made up)".into(),
+            }]
         },
         unanswered: None,
         fairness: is_cpu.then_some(Fairness {
@@ -113,7 +134,13 @@ fn result(plan: &Plan, machine: Machine, workload: usize, round: u32) -> TrialRe
             time_stddev_s: 0.0,
         }),
         total_s: 1.0,
-        timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 1e-6, pair_ns: 20.0, reason: None },
+        timer: Timer {
+            source: TimerSource::Tsc,
+            mhz: 2596.1,
+            error: 1e-6,
+            pair_ns: 20.0,
+            reason: None,
+        },
         kernel: KernelIdentity {
             system: "Linux".into(),
             release: "6.1.0-made-up".into(),
@@ -142,16 +169,24 @@ pub fn trials() -> Vec<TrialRecord> {
                 started: format!("2026-11-20T12:00:{number:02}Z"),
                 wall_s: 1.25,
                 outcome: if last {
-                    Outcome::Failed { error: "the guest went silent (made up): see console.log".into() }
+                    Outcome::Failed {
+                        error: "the guest went silent (made up): see console.log".into(),
+                    }
                 } else {
-                    Outcome::Done { result: Box::new(result(&plan, slot.machine, i, slot.round)) }
+                    Outcome::Done {
+                        result: Box::new(result(&plan, slot.machine, i, slot.round)),
+                    }
                 },
                 share: None,
                 cpu_seconds: None,
                 control_s: None,
                 pinned: None,
                 execution: None,
-                warnings: if last { vec![Warning::StolenTime { percent: 3 }] } else { vec![] },
+                warnings: if last {
+                    vec![Warning::StolenTime { percent: 3 }]
+                } else {
+                    vec![]
+                },
             });
         }
     }
@@ -161,7 +196,9 @@ pub fn trials() -> Vec<TrialRecord> {
 /// Writes the made-up run whole and gives its folder.
 pub fn write_run(runs: &Path) -> PathBuf {
     let command = ["vmtax", "run", "golden.toml"].map(str::to_owned);
-    let writer = vmtax_recording::Writer::create(&folder_of(runs), &plan(), &host(), &command, "0.1.0").unwrap();
+    let writer =
+        vmtax_recording::Writer::create(&folder_of(runs), &plan(), &host(), &command, "0.1.0")
+            .unwrap();
     for record in trials() {
         writer.write(&record).unwrap();
     }

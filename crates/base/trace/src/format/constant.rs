@@ -10,8 +10,16 @@ struct Operator {
     result: fn(u64, u64) -> Option<u64>,
 }
 
-const fn operator(sign: &'static str, precedence: u32, result: fn(u64, u64) -> Option<u64>) -> Operator {
-    Operator { sign, precedence, result }
+const fn operator(
+    sign: &'static str,
+    precedence: u32,
+    result: fn(u64, u64) -> Option<u64>,
+) -> Operator {
+    Operator {
+        sign,
+        precedence,
+        result,
+    }
 }
 
 const OPERATORS: [Operator; 8] = [
@@ -27,7 +35,10 @@ const OPERATORS: [Operator; 8] = [
 
 /// The value of a constant expression, as the kernel's `unsigned long` has it; `None` where it has a name, or is cut off.
 pub(super) fn constant(text: &str) -> Option<u64> {
-    let mut reader = Reader { rest: text, depth: 0 };
+    let mut reader = Reader {
+        rest: text,
+        depth: 0,
+    };
     let value = reader.binary(0)?;
     reader.rest.trim().is_empty().then_some(value)
 }
@@ -43,9 +54,14 @@ impl Reader<'_> {
         let mut value = self.unary()?;
         loop {
             let rest = self.rest.trim_start();
-            let operators = OPERATORS.iter().filter(|operator| operator.precedence >= precedence);
-            let mut operators = operators.filter_map(|operator| Some((operator, rest.strip_prefix(operator.sign)?)));
-            let Some((operator, left)) = operators.next() else { return Some(value) };
+            let operators = OPERATORS
+                .iter()
+                .filter(|operator| operator.precedence >= precedence);
+            let mut operators = operators
+                .filter_map(|operator| Some((operator, rest.strip_prefix(operator.sign)?)));
+            let Some((operator, left)) = operators.next() else {
+                return Some(value);
+            };
             self.rest = left;
             value = (operator.result)(value, self.binary(operator.precedence + 1)?)?;
         }
@@ -53,7 +69,11 @@ impl Reader<'_> {
 
     fn unary(&mut self) -> Option<u64> {
         self.depth += 1;
-        let value = if self.depth > MAX_DEPTH { None } else { self.signed() };
+        let value = if self.depth > MAX_DEPTH {
+            None
+        } else {
+            self.signed()
+        };
         self.depth -= 1;
         value
     }
@@ -72,7 +92,10 @@ impl Reader<'_> {
                     _ => value,
                 })
             }
-            '(' => match after.split_once(')').and_then(|(name, left)| Some((integer_type(name)?, left))) {
+            '(' => match after
+                .split_once(')')
+                .and_then(|(name, left)| Some((integer_type(name)?, left)))
+            {
                 Some((to, left)) => {
                     self.rest = left;
                     self.unary().map(|value| to.cast(value))
@@ -85,7 +108,10 @@ impl Reader<'_> {
                 }
             },
             _ => {
-                let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+                let end = self
+                    .rest
+                    .find(|c: char| !c.is_ascii_alphanumeric())
+                    .unwrap_or(self.rest.len());
                 let (number, left) = self.rest.split_at(end);
                 self.rest = left;
                 literal(number)
@@ -97,10 +123,17 @@ impl Reader<'_> {
 /// A number without a sign.
 fn literal(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
-    if let Some(digits) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+    if let Some(digits) = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"))
+    {
         return u64::from_str_radix(digits, 16).ok();
     }
-    let radix = if digits.len() > 1 && digits.starts_with('0') { 8 } else { 10 };
+    let radix = if digits.len() > 1 && digits.starts_with('0') {
+        8
+    } else {
+        10
+    };
     u64::from_str_radix(digits, radix).ok()
 }
 
@@ -115,7 +148,11 @@ impl IntegerType {
     fn cast(self, value: u64) -> u64 {
         let unused = 64 - self.bits;
         let high = value << unused;
-        if self.is_signed { (high as i64 >> unused) as u64 } else { high >> unused }
+        if self.is_signed {
+            (high as i64 >> unused) as u64
+        } else {
+            high >> unused
+        }
     }
 }
 
@@ -128,7 +165,9 @@ fn integer_type(name: &str) -> Option<IntegerType> {
         ["s16" | "int16_t" | "short"] => (true, 16),
         ["u32" | "uint32_t" | "unsigned"] | ["unsigned", "int"] => (false, 32),
         ["s32" | "int32_t" | "int"] => (true, 32),
-        ["u64" | "uint64_t" | "size_t"] | ["unsigned", "long"] | ["unsigned", "long", "long"] => (false, 64),
+        ["u64" | "uint64_t" | "size_t"] | ["unsigned", "long"] | ["unsigned", "long", "long"] => {
+            (false, 64)
+        }
         ["s64" | "int64_t" | "long"] | ["long", "long"] => (true, 64),
         _ => return None,
     };
@@ -161,7 +200,20 @@ mod tests {
         for (text, value) in cases {
             assert_eq!(constant(text), Some(value), "{text}");
         }
-        for text in ["", "RPC_TASK", "0x", "1 +", "(1", "1)", "1 || 2", "1 << 64", "08", "sizeof(int)", "é", "(é)1"] {
+        for text in [
+            "",
+            "RPC_TASK",
+            "0x",
+            "1 +",
+            "(1",
+            "1)",
+            "1 || 2",
+            "1 << 64",
+            "08",
+            "sizeof(int)",
+            "é",
+            "(é)1",
+        ] {
             assert_eq!(constant(text), None, "{text}");
         }
         assert_eq!(constant(&"(".repeat(100_000)), None);

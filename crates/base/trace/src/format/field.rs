@@ -29,7 +29,11 @@ impl Field {
     /// The number without its sign: -1 of an `int` is `u32::MAX`.
     #[inline]
     pub fn unsigned(&self, data: &[u8]) -> Option<u64> {
-        if self.kind == Kind::Number { self.number(data) } else { None }
+        if self.kind == Kind::Number {
+            self.number(data)
+        } else {
+            None
+        }
     }
 
     /// The number, signed if the kernel's type is: `u32::MAX` of an `unsigned int` stays it.
@@ -37,7 +41,11 @@ impl Field {
     pub fn signed(&self, data: &[u8]) -> Option<i64> {
         let number = self.unsigned(data)?;
         let spare = 64 - 8 * self.size;
-        Some(if self.signed { ((number << spare) as i64) >> spare } else { number as i64 })
+        Some(if self.signed {
+            ((number << spare) as i64) >> spare
+        } else {
+            number as i64
+        })
     }
 
     /// The text up to its NUL, of a `char` array or a string outside the fixed part. What is no UTF-8 is replaced.
@@ -56,8 +64,15 @@ impl Field {
             Kind::Array { .. } => (self.offset as usize, self.size as usize),
             Kind::Data | Kind::Relative => {
                 let place = self.number(data)?;
-                let base = if self.kind == Kind::Relative { (self.offset + self.size) as usize } else { 0 };
-                (base + (place & 0xffff) as usize, (place >> 16) as usize & 0xffff)
+                let base = if self.kind == Kind::Relative {
+                    (self.offset + self.size) as usize
+                } else {
+                    0
+                };
+                (
+                    base + (place & 0xffff) as usize,
+                    (place >> 16) as usize & 0xffff,
+                )
             }
         };
         data.get(start..start + size)
@@ -66,17 +81,29 @@ impl Field {
     /// Element `index` of an array of numbers inside the fixed part, as a field of its own: `args[1]` of a system call.
     /// `None` for another kind of field and beyond a fixed length.
     pub fn element(&self, index: u32) -> Option<Field> {
-        let Kind::Array { element } = self.kind else { return None };
+        let Kind::Array { element } = self.kind else {
+            return None;
+        };
         let at = index.checked_mul(element)?;
         let end = at.checked_add(element)?;
         let known = matches!(element, 1 | 2 | 4 | 8) && (self.size == 0 || end <= self.size);
         known.then_some(())?;
-        Some(Field { offset: self.offset.checked_add(at)?, size: element, kind: Kind::Number, ..*self })
+        Some(Field {
+            offset: self.offset.checked_add(at)?,
+            size: element,
+            kind: Kind::Number,
+            ..*self
+        })
     }
 
     /// Its line in a `format` file.
     pub(super) fn text_line(&self, name: &str) -> String {
-        let Field { offset, size, signed, kind } = *self;
+        let Field {
+            offset,
+            size,
+            signed,
+            kind,
+        } = *self;
         let declaration = match kind {
             Kind::Number => format!("u{} {name}", 8 * size),
             Kind::Data => format!("__data_loc char[] {name}"),
@@ -85,7 +112,10 @@ impl Field {
             Kind::Array { element } if size == 0 => format!("u{} {name}[]", 8 * element),
             Kind::Array { element } => format!("u{} {name}[{}]", 8 * element, size / element),
         };
-        format!("field:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};", u8::from(signed))
+        format!(
+            "field:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};",
+            u8::from(signed)
+        )
     }
 
     #[inline]

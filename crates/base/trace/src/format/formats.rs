@@ -35,7 +35,10 @@ const HEADER: [(&str, u32, u32); 2] = [("common_type", 0, 2), ("common_pid", 4, 
 /// The thread that a record is of.
 #[inline]
 pub(crate) fn pid(record: &[u8]) -> i32 {
-    record.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |pid| i32::from_le_bytes(*pid))
+    record
+        .get(4..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |pid| i32::from_le_bytes(*pid))
 }
 
 impl Formats {
@@ -46,18 +49,34 @@ impl Formats {
     pub fn add(&mut self, system: &str, format: &str) -> Result<(), String> {
         let Parsed { name, id, fields } = text::parse(format)?;
         for (common, offset, size) in HEADER {
-            let found = fields.iter().find(|(name, _)| name == common).map(|(_, f)| (f.offset, f.size));
+            let found = fields
+                .iter()
+                .find(|(name, _)| name == common)
+                .map(|(_, f)| (f.offset, f.size));
             if found != Some((offset, size)) {
-                return Err(format!("{common} is not {size} bytes at {offset}: unknown kernel"));
+                return Err(format!(
+                    "{common} is not {size} bytes at {offset}: unknown kernel"
+                ));
             }
         }
-        self.insert(id, Format { system: system.to_owned(), name, fields, names: symbols(format) })
+        self.insert(
+            id,
+            Format {
+                system: system.to_owned(),
+                name,
+                fields,
+                names: symbols(format),
+            },
+        )
     }
 
     pub(crate) fn insert(&mut self, id: EventId, format: Format) -> Result<(), String> {
         let least = format.least();
         if let Some(other) = self.formats.insert(id, format) {
-            return Err(format!("duplicate ID {}, also of {}.{}", id.0, other.system, other.name));
+            return Err(format!(
+                "duplicate ID {}, also of {}.{}",
+                id.0, other.system, other.name
+            ));
         }
         let at = usize::from(id.0);
         if self.least.len() <= at {
@@ -70,10 +89,20 @@ impl Formats {
     /// A record's kind; `None` where no format fits it, which is counted.
     #[inline]
     pub(crate) fn kind(&self, record: &[u8], counts: &mut Counts) -> Option<EventId> {
-        let id = record.first_chunk().map_or(EventId(0), |id| EventId(u16::from_le_bytes(*id)));
-        let least = self.least.get(usize::from(id.0)).copied().unwrap_or(UNKNOWN);
+        let id = record
+            .first_chunk()
+            .map_or(EventId(0), |id| EventId(u16::from_le_bytes(*id)));
+        let least = self
+            .least
+            .get(usize::from(id.0))
+            .copied()
+            .unwrap_or(UNKNOWN);
         if record.len() < least as usize {
-            *(if least == UNKNOWN { &mut counts.unknown } else { &mut counts.short }) += 1;
+            *(if least == UNKNOWN {
+                &mut counts.unknown
+            } else {
+                &mut counts.short
+            }) += 1;
             return None;
         }
         Some(id)
@@ -81,12 +110,18 @@ impl Formats {
 
     /// The ID of an event; `None` when the trace has no such kind.
     pub fn event(&self, system: &str, name: &str) -> Option<EventId> {
-        self.iter().find(|(_, format)| format.system == system && format.name == name).map(|(id, _)| id)
+        self.iter()
+            .find(|(_, format)| format.system == system && format.name == name)
+            .map(|(id, _)| id)
     }
 
     /// A field of a kind of event.
     pub fn field(&self, id: EventId, name: &str) -> Option<Field> {
-        self.get(id)?.fields.iter().find(|(field, _)| field == name).map(|(_, field)| *field)
+        self.get(id)?
+            .fields
+            .iter()
+            .find(|(field, _)| field == name)
+            .map(|(_, field)| *field)
     }
 
     /// The kind of event behind an ID.
@@ -103,8 +138,16 @@ impl Formats {
 impl Format {
     /// The text of a `format` file that gives this again, without its print format.
     pub(crate) fn text(&self, id: EventId) -> String {
-        let fields = self.fields.iter().map(|(name, field)| format!("\t{}\n", field.text_line(name)));
-        format!("name: {}\nID: {}\nformat:\n{}\n", self.name, id.0, fields.collect::<String>())
+        let fields = self
+            .fields
+            .iter()
+            .map(|(name, field)| format!("\t{}\n", field.text_line(name)));
+        format!(
+            "name: {}\nID: {}\nformat:\n{}\n",
+            self.name,
+            id.0,
+            fields.collect::<String>()
+        )
     }
 
     /// The least length of a record, bytes.
@@ -113,6 +156,8 @@ impl Format {
             // The function tracer's own entries cut their last array (`caller[8]` of kernel_stack).
             !(self.system == "ftrace" && matches!(field.kind, Kind::Array { .. }))
         });
-        ends.map(|(_, field)| field.offset + field.size).max().unwrap_or(0)
+        ends.map(|(_, field)| field.offset + field.size)
+            .max()
+            .unwrap_or(0)
     }
 }

@@ -32,7 +32,9 @@ pub enum SymbolsCondition {
 /// The tables of names in a `format` file's print format, in their order. What is invalid ends a table; a pair whose
 /// number has a name of its own (an `enum`) is left out.
 pub fn symbols(format: &str) -> Vec<Symbols> {
-    let Some((_, mut rest)) = format.split_once("print fmt:") else { return Vec::new() };
+    let Some((_, mut rest)) = format.split_once("print fmt:") else {
+        return Vec::new();
+    };
     let mut tables: Vec<Symbols> = Vec::new();
     while let Some((before, after)) = rest.split_once(BEGIN) {
         let when = condition(before, tables.last().map(|table| &table.when));
@@ -47,7 +49,11 @@ pub fn symbols(format: &str) -> Vec<Symbols> {
 fn condition(before: &str, last: Option<&SymbolsCondition>) -> SymbolsCondition {
     let before = before.trim();
     // `? __print_symbolic(…) : __print_symbolic(…)`
-    if let Some(last) = last.filter(|_| before.strip_prefix(')').is_some_and(|rest| rest.trim() == ":")) {
+    if let Some(last) = last.filter(|_| {
+        before
+            .strip_prefix(')')
+            .is_some_and(|rest| rest.trim() == ":")
+    }) {
         return match last.clone() {
             SymbolsCondition::Equal(field, value) => SymbolsCondition::NotEqual(field, value),
             SymbolsCondition::NotEqual(field, value) => SymbolsCondition::Equal(field, value),
@@ -58,13 +64,19 @@ fn condition(before: &str, last: Option<&SymbolsCondition>) -> SymbolsCondition 
     if argument.is_empty() {
         return SymbolsCondition::Always;
     }
-    argument.strip_suffix('?').and_then(comparison).unwrap_or(SymbolsCondition::Unknown)
+    argument
+        .strip_suffix('?')
+        .and_then(comparison)
+        .unwrap_or(SymbolsCondition::Unknown)
 }
 
 /// `(REC->isa == 1)`, or the other way round.
 fn comparison(text: &str) -> Option<SymbolsCondition> {
-    let condition: fn(String, u64) -> SymbolsCondition =
-        if text.contains("==") { SymbolsCondition::Equal } else { SymbolsCondition::NotEqual };
+    let condition: fn(String, u64) -> SymbolsCondition = if text.contains("==") {
+        SymbolsCondition::Equal
+    } else {
+        SymbolsCondition::NotEqual
+    };
     let (left, right) = text.split_once("==").or_else(|| text.split_once("!="))?;
     let [left, right] = [left, right].map(|side| side.trim().trim_matches(['(', ')']).trim());
     let (field, value) = match (field(left), field(right)) {
@@ -77,7 +89,8 @@ fn comparison(text: &str) -> Option<SymbolsCondition> {
 
 fn field(text: &str) -> Option<&str> {
     let name = text.strip_prefix("REC->")?;
-    (!name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')).then_some(name)
+    (!name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+        .then_some(name)
 }
 
 /// The pairs `{ 12, "HLT" }` up to the invalid first thing, and what follows.
@@ -94,7 +107,9 @@ fn table(text: &str) -> (BTreeMap<u64, String>, &str) {
             table.entry(number).or_insert(name);
         }
         rest = left.trim_start();
-        let Some(next) = rest.strip_prefix(',') else { break };
+        let Some(next) = rest.strip_prefix(',') else {
+            break;
+        };
         rest = next.trim_start();
     }
     (table, rest)
@@ -157,9 +172,18 @@ mod tests {
             { 0x80000000, \"FAILED\" }) : \"\"\n";
         let found = symbols(text);
         assert_eq!(found.len(), 2);
-        assert_eq!((found[0].names.len(), found[0].names[&12].as_str()), (2, "HLT"));
-        assert_eq!((found[1].names.len(), found[1].names[&0x78].as_str()), (1, "KVM_EXIT_hlt"));
-        assert_eq!((&found[0].when, &found[1].when), (&equal("isa", 1), &not_equal("isa", 1)));
+        assert_eq!(
+            (found[0].names.len(), found[0].names[&12].as_str()),
+            (2, "HLT")
+        );
+        assert_eq!(
+            (found[1].names.len(), found[1].names[&0x78].as_str()),
+            (1, "KVM_EXIT_hlt")
+        );
+        assert_eq!(
+            (&found[0].when, &found[1].when),
+            (&equal("isa", 1), &not_equal("isa", 1))
+        );
         assert!(symbols("name: x").is_empty());
     }
 
@@ -171,18 +195,27 @@ mod tests {
         };
         assert_eq!(condition_of(""), SymbolsCondition::Always);
         assert_eq!(
-            (condition_of("(2 == REC->isa) ? "), condition_of("REC->isa != (1) ?")),
+            (
+                condition_of("(2 == REC->isa) ? "),
+                condition_of("REC->isa != (1) ?")
+            ),
             (equal("isa", 2), not_equal("isa", 1))
         );
-        for odd in
-            ["REC->isa ? ", "REC->isa == 1 && REC->x ? ", "REC->errno < 0 ? \"error\" : ", "(REC->a == REC->b) ?"]
-        {
+        for odd in [
+            "REC->isa ? ",
+            "REC->isa == 1 && REC->x ? ",
+            "REC->errno < 0 ? \"error\" : ",
+            "(REC->a == REC->b) ?",
+        ] {
             assert_eq!(condition_of(odd), SymbolsCondition::Unknown, "{odd}");
         }
         let swapped = symbols(
             "print fmt: \"\", (REC->isa != 1) ? __print_symbolic(REC->r, { 1, \"a\" }) : __print_symbolic(REC->r, { 1, \"b\" })",
         );
-        assert_eq!((&swapped[0].when, &swapped[1].when), (&not_equal("isa", 1), &equal("isa", 1)));
+        assert_eq!(
+            (&swapped[0].when, &swapped[1].when),
+            (&not_equal("isa", 1), &equal("isa", 1))
+        );
     }
 
     #[test]
@@ -191,13 +224,24 @@ mod tests {
             { (1 << 3), \"eight\" }, { -1, \"none\" }, { 8, \"later\" })";
         let names = symbols(text).remove(0).names;
         let expected = [(8, "eight"), (0x41, "DB excp"), (u64::MAX, "none")];
-        assert_eq!(names, expected.map(|(number, name)| (number, name.to_owned())).into());
+        assert_eq!(
+            names,
+            expected
+                .map(|(number, name)| (number, name.to_owned()))
+                .into()
+        );
     }
 
     #[test]
     fn a_table_without_pairs_takes_none_of_what_follows() {
         let text = "print fmt: \"%s\", __print_symbolic(REC->r), __print_flags(REC->f, \"\", { 1, \"flag\" })";
-        assert_eq!(symbols(text), [Symbols { when: SymbolsCondition::Always, names: BTreeMap::new() }]);
+        assert_eq!(
+            symbols(text),
+            [Symbols {
+                when: SymbolsCondition::Always,
+                names: BTreeMap::new()
+            }]
+        );
     }
 
     proptest! {

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 /// A field declared so, at `offset` with `size`.
 fn field(declaration: &str, offset: u32, size: u32, signed: bool) -> Field {
-    let line = format!("field:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};", u8::from(signed));
+    let line = format!(
+        "field:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};",
+        u8::from(signed)
+    );
     let mut formats = Formats::default();
     formats.add("test", &format("event", 1, &[&line])).unwrap();
     formats.field(EventId(1), "x").expect("declared as x")
@@ -15,12 +18,36 @@ fn field(declaration: &str, offset: u32, size: u32, signed: bool) -> Field {
 #[test]
 fn a_kernels_own_text_is_understood() {
     let mut formats = Formats::default();
-    formats.add("sched", include_str!("../../tests/data/host/formats/sched.sched_switch")).unwrap();
+    formats
+        .add(
+            "sched",
+            include_str!("../../tests/data/host/formats/sched.sched_switch"),
+        )
+        .unwrap();
     let id = formats.event("sched", "sched_switch").unwrap();
     assert_eq!(formats.get(id).unwrap().name, "sched_switch");
-    let names: Vec<&str> = formats.get(id).unwrap().fields.iter().map(|(name, _)| name.as_str()).collect();
-    let common = ["common_type", "common_flags", "common_preempt_count", "common_pid"];
-    let own = ["prev_comm", "prev_pid", "prev_prio", "prev_state", "next_comm", "next_pid", "next_prio"];
+    let names: Vec<&str> = formats
+        .get(id)
+        .unwrap()
+        .fields
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let common = [
+        "common_type",
+        "common_flags",
+        "common_preempt_count",
+        "common_pid",
+    ];
+    let own = [
+        "prev_comm",
+        "prev_pid",
+        "prev_prio",
+        "prev_state",
+        "next_comm",
+        "next_pid",
+        "next_prio",
+    ];
     assert_eq!(names, [common.as_slice(), &own].concat());
     assert_eq!(formats.event("sched", "sched_wakeup"), None);
     assert_eq!(formats.event("raw", "sched_switch"), None);
@@ -33,15 +60,27 @@ fn numbers_of_each_size() {
     let data = [0xff; 16];
     for (size, unsigned) in [(1, 0xff), (2, 0xffff), (4, 0xffff_ffff), (8, u64::MAX)] {
         let x = field("int x", 8, size, true);
-        assert_eq!((x.unsigned(&data), x.signed(&data)), (Some(unsigned), Some(-1)));
+        assert_eq!(
+            (x.unsigned(&data), x.signed(&data)),
+            (Some(unsigned), Some(-1))
+        );
         let x = field("unsigned x", 8, size, false);
-        assert_eq!((x.unsigned(&data), x.signed(&data)), (Some(unsigned), Some(unsigned as i64)));
+        assert_eq!(
+            (x.unsigned(&data), x.signed(&data)),
+            (Some(unsigned), Some(unsigned as i64))
+        );
         assert_eq!(x.unsigned(&data[..7 + size as usize]), None);
         assert_eq!(x.text(&data), None);
     }
     assert_eq!(field("struct s x", 8, 3, false).unsigned(&data), None);
-    assert_eq!(field("const char * x", 8, 8, false).unsigned(&data), Some(u64::MAX));
-    assert_eq!(field("unsigned long *x", 8, 8, false).unsigned(&data), Some(u64::MAX));
+    assert_eq!(
+        field("const char * x", 8, 8, false).unsigned(&data),
+        Some(u64::MAX)
+    );
+    assert_eq!(
+        field("unsigned long *x", 8, 8, false).unsigned(&data),
+        Some(u64::MAX)
+    );
 }
 
 #[test]
@@ -50,8 +89,13 @@ fn arrays_and_their_elements() {
     let mut data = vec![0; 8];
     (1..=8_u64).for_each(|n| data.extend_from_slice(&n.to_le_bytes()));
     assert_eq!(args.unsigned(&data), None);
-    let elements: Vec<_> = (0..7).map(|i| args.element(i).and_then(|f| f.unsigned(&data))).collect();
-    assert_eq!(elements, [Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None]);
+    let elements: Vec<_> = (0..7)
+        .map(|i| args.element(i).and_then(|f| f.unsigned(&data)))
+        .collect();
+    assert_eq!(
+        elements,
+        [Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None]
+    );
     assert_eq!(args.element(u32::MAX), None);
     // Without a length: what the record has.
     data.truncate(56);
@@ -69,18 +113,37 @@ fn text_inside_and_outside_the_fixed_part() {
     data.extend_from_slice(b"kworker/0:1\0left");
     assert_eq!(comm.text(&data).as_deref(), Some("kworker/0:1"));
     assert_eq!(comm.text(&data[..23]), None);
-    assert_eq!(field("char x[TASK_COMM_LEN]", 8, 16, false).text(&data).as_deref(), Some("kworker/0:1"));
-    assert_eq!(field("char x[]", 8, 0, false).text(&data).as_deref(), Some("kworker/0:1"));
+    assert_eq!(
+        field("char x[TASK_COMM_LEN]", 8, 16, false)
+            .text(&data)
+            .as_deref(),
+        Some("kworker/0:1")
+    );
+    assert_eq!(
+        field("char x[]", 8, 0, false).text(&data).as_deref(),
+        Some("kworker/0:1")
+    );
 
     let located = |place: u32| [&[0; 8], place.to_le_bytes().as_slice(), b"vda\0\xffz"].concat();
     let data_loc = field("__data_loc char[] x", 8, 4, false);
-    assert_eq!(data_loc.text(&located(4 << 16 | 12)).as_deref(), Some("vda"));
-    assert_eq!(data_loc.text(&located(2 << 16 | 16)).as_deref(), Some("\u{fffd}z"));
+    assert_eq!(
+        data_loc.text(&located(4 << 16 | 12)).as_deref(),
+        Some("vda")
+    );
+    assert_eq!(
+        data_loc.text(&located(2 << 16 | 16)).as_deref(),
+        Some("\u{fffd}z")
+    );
     assert_eq!(data_loc.text(&located(0)).as_deref(), Some(""));
     assert_eq!(data_loc.text(&located(7 << 16 | 12)), None);
     assert_eq!(data_loc.text(&located(u32::MAX)), None);
     assert_eq!(data_loc.unsigned(&located(0)), None);
-    assert_eq!(field("__rel_loc char[] x", 8, 4, false).text(&located(4 << 16)).as_deref(), Some("vda"));
+    assert_eq!(
+        field("__rel_loc char[] x", 8, 4, false)
+            .text(&located(4 << 16))
+            .as_deref(),
+        Some("vda")
+    );
 }
 
 #[test]
@@ -100,11 +163,17 @@ fn what_is_no_format_is_told() {
         ("common_pid;\toffset:4", "common_pid;\toffset:8"),
     ] {
         let text = good.replace(from, to);
-        assert!(text != good && Formats::default().add("s", &text).is_err(), "{from} {to}");
+        assert!(
+            text != good && Formats::default().add("s", &text).is_err(),
+            "{from} {to}"
+        );
     }
     let mut formats = Formats::default();
     formats.add("s", &good).unwrap();
-    assert_eq!(formats.add("t", &good.replace("event", "b")), Err("duplicate ID 1, also of s.event".to_owned()));
+    assert_eq!(
+        formats.add("t", &good.replace("event", "b")),
+        Err("duplicate ID 1, also of s.event".to_owned())
+    );
 }
 
 proptest! {

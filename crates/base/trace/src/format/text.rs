@@ -29,7 +29,10 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
         if let Some(value) = line.strip_prefix("name:") {
             name = Some(value.trim());
         } else if let Some(value) = line.strip_prefix("ID:") {
-            let number = value.trim().parse().map_err(|_| format!("invalid event ID {:?}", value.trim()))?;
+            let number = value
+                .trim()
+                .parse()
+                .map_err(|_| format!("invalid event ID {:?}", value.trim()))?;
             id = Some(EventId(number));
         } else if line.starts_with("print fmt:") {
             break;
@@ -37,8 +40,15 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
             fields.push(field(line)?);
         }
     }
-    let name = name.filter(|name| !name.is_empty()).ok_or("no name: line")?.to_owned();
-    Ok(Parsed { name, id: id.ok_or("no ID: line")?, fields })
+    let name = name
+        .filter(|name| !name.is_empty())
+        .ok_or("no name: line")?
+        .to_owned();
+    Ok(Parsed {
+        name,
+        id: id.ok_or("no ID: line")?,
+        fields,
+    })
 }
 
 /// Reads a line such as `field:char comm[16]; offset:8; size:16; signed:0;`.
@@ -46,7 +56,9 @@ pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
     let wrong = || format!("invalid field line {line:?}");
     let (mut offset, mut size, mut signed, mut declaration) = (None, None, false, None);
     for part in line.split(';') {
-        let Some((key, value)) = part.trim().split_once(':') else { continue };
+        let Some((key, value)) = part.trim().split_once(':') else {
+            continue;
+        };
         let value = value.trim();
         match key.trim() {
             // "field special:" is the first spelling of 2.6.31.
@@ -57,18 +69,31 @@ pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
             _ => {}
         }
     }
-    let (Some(declaration), Some(offset), Some(size)) = (declaration, offset, size) else { return Err(wrong()) };
+    let (Some(declaration), Some(offset), Some(size)) = (declaration, offset, size) else {
+        return Err(wrong());
+    };
     if offset > MAX_FIELD || size > MAX_FIELD {
         return Err(wrong());
     }
     let (name, kind) = declared(declaration, size).ok_or_else(wrong)?;
-    Ok((name.to_owned(), Field { offset, size, signed, kind }))
+    Ok((
+        name.to_owned(),
+        Field {
+            offset,
+            size,
+            signed,
+            kind,
+        },
+    ))
 }
 
 /// The name and kind that a C declaration gives.
 fn declared(declaration: &str, size: u32) -> Option<(&str, Kind)> {
     // The brackets of an array come behind the name, those of `__data_loc char[] name` before it.
-    let (head, length) = match declaration.strip_suffix(']').and_then(|d| d.rsplit_once('[')) {
+    let (head, length) = match declaration
+        .strip_suffix(']')
+        .and_then(|d| d.rsplit_once('['))
+    {
         Some((head, length)) => (head.trim_end(), Some(length.trim())),
         None => (declaration, None),
     };
@@ -82,7 +107,9 @@ fn declared(declaration: &str, size: u32) -> Option<(&str, Kind)> {
     } else if kind_of_value.starts_with("__rel_loc") {
         Kind::Relative
     } else if let Some(length) = length {
-        Kind::Array { element: element(kind_of_value, length, size) }
+        Kind::Array {
+            element: element(kind_of_value, length, size),
+        }
     } else {
         Kind::Number
     };

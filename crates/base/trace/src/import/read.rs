@@ -48,7 +48,11 @@ pub(crate) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Resul
     }
     let mut data = Vec::new();
     from.take(length).read_to_end(&mut data)?;
-    if (data.len() as u64) < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(data) }
+    if (data.len() as u64) < length {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(data)
+    }
 }
 
 /// A text behind its length in 64 bits.
@@ -60,5 +64,9 @@ pub(crate) fn sized(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
 /// Skips bytes.
 pub(crate) fn skip(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<()> {
     let skipped = io::copy(&mut from.take(length), &mut io::sink())?;
-    if skipped < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    if skipped < length {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(())
+    }
 }

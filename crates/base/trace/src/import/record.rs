@@ -20,31 +20,59 @@ pub(crate) enum Kind {
 }
 
 /// The format of records with these fields after the common ones.
-pub(crate) fn format(system: &str, name: &str, fields: impl Iterator<Item = (String, Field)>) -> Format {
+pub(crate) fn format(
+    system: &str,
+    name: &str,
+    fields: impl Iterator<Item = (String, Field)>,
+) -> Format {
     let fields = common().chain(fields).collect();
-    Format { system: system.to_owned(), name: name.to_owned(), fields, names: Vec::new() }
+    Format {
+        system: system.to_owned(),
+        name: name.to_owned(),
+        fields,
+        names: Vec::new(),
+    }
 }
 
 /// The fields that every record begins with.
 fn common() -> impl Iterator<Item = (String, Field)> {
-    let field = |offset, size, signed| Field { offset, size, signed, kind: FieldKind::Number };
-    [("common_type".to_owned(), field(0, 2, false)), ("common_pid".to_owned(), field(4, 4, true))].into_iter()
+    let field = |offset, size, signed| Field {
+        offset,
+        size,
+        signed,
+        kind: FieldKind::Number,
+    };
+    [
+        ("common_type".to_owned(), field(0, 2, false)),
+        ("common_pid".to_owned(), field(4, 4, true)),
+    ]
+    .into_iter()
 }
 
 /// The field of argument `n`.
 pub(crate) fn field(n: usize, kind: Kind) -> Field {
     let offset = (HEADER + SLOT * n) as u32;
     match kind {
-        Kind::Text => Field { offset, size: 4, signed: false, kind: FieldKind::Data },
+        Kind::Text => Field {
+            offset,
+            size: 4,
+            signed: false,
+            kind: FieldKind::Data,
+        },
         Kind::Arguments => Field {
             offset,
             size: (SLOT * ARGUMENTS) as u32,
             signed: false,
-            kind: FieldKind::Array { element: SLOT as u32 },
+            kind: FieldKind::Array {
+                element: SLOT as u32,
+            },
         },
-        Kind::Signed | Kind::Unsigned => {
-            Field { offset, size: SLOT as u32, signed: kind == Kind::Signed, kind: FieldKind::Number }
-        }
+        Kind::Signed | Kind::Unsigned => Field {
+            offset,
+            size: SLOT as u32,
+            signed: kind == Kind::Signed,
+            kind: FieldKind::Number,
+        },
     }
 }
 

@@ -33,19 +33,26 @@ impl<C> Default for CallTimes<C> {
 impl<C> CallTimes<C> {
     /// Counts only what begins and ends within a time.
     pub fn new(during: RangeInclusive<u64>) -> Self {
-        CallTimes { times: BTreeMap::new(), present: HashMap::new(), during }
+        CallTimes {
+            times: BTreeMap::new(),
+            present: HashMap::new(),
+            during,
+        }
     }
 }
 
 impl<C: Copy + Ord> CallTimes<C> {
     /// A thread is in a call whose entry was not traced.
     pub fn inside(&mut self, tid: i32, call: C) {
-        self.present.insert(tid, (CallPhase { call, after: false }, None));
+        self.present
+            .insert(tid, (CallPhase { call, after: false }, None));
     }
 
     /// A thread enters a call. After another entry, whose exit was lost or never came (`execve`), nothing is counted.
     pub fn enter(&mut self, tid: i32, at: u64, call: C) {
-        let before = self.present.insert(tid, (CallPhase { call, after: false }, Some(at)));
+        let before = self
+            .present
+            .insert(tid, (CallPhase { call, after: false }, Some(at)));
         if let Some((phase @ CallPhase { after: true, .. }, since)) = before {
             self.count(tid, phase, since, at);
         }
@@ -53,15 +60,24 @@ impl<C: Copy + Ord> CallTimes<C> {
 
     /// A thread leaves its call.
     pub fn exit(&mut self, tid: i32, at: u64) {
-        let Some((phase @ CallPhase { after: false, call }, since)) = self.present.get(&tid).copied() else { return };
-        self.present.insert(tid, (CallPhase { call, after: true }, Some(at)));
+        let Some((phase @ CallPhase { after: false, call }, since)) =
+            self.present.get(&tid).copied()
+        else {
+            return;
+        };
+        self.present
+            .insert(tid, (CallPhase { call, after: true }, Some(at)));
         self.count(tid, phase, since, at);
     }
 
     fn count(&mut self, tid: i32, phase: CallPhase<C>, since: Option<u64>, at: u64) {
-        let counts = |since: &u64| self.during.contains(since) && self.during.contains(&at) && at >= *since;
+        let counts =
+            |since: &u64| self.during.contains(since) && self.during.contains(&at) && at >= *since;
         if let Some(since) = since.filter(counts) {
-            self.times.entry((tid, phase)).or_default().add((at - since) as f64);
+            self.times
+                .entry((tid, phase))
+                .or_default()
+                .add((at - since) as f64);
         }
     }
 }
@@ -72,7 +88,11 @@ pub fn call_rows<'a, C: Copy + 'a>(
     name: impl Fn(C) -> Cow<'static, str>,
 ) -> Vec<CallRow> {
     let row = |(phase, moments): (CallPhase<C>, &Moments)| {
-        moments.row(format!("{}{}", name(phase.call), if phase.after { "_post" } else { "" }))
+        moments.row(format!(
+            "{}{}",
+            name(phase.call),
+            if phase.after { "_post" } else { "" }
+        ))
     };
     let mut rows: Vec<CallRow> = times.map(row).collect();
     rows.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
@@ -91,9 +111,17 @@ mod tests {
         times.enter(7, 35, 1);
         times.exit(7, 36);
         times.enter(7, 99, 271);
-        let of = |call, after| times.times.get(&(7, CallPhase { call, after })).map(|m| m.row(String::new()).total_ns);
+        let of = |call, after| {
+            times
+                .times
+                .get(&(7, CallPhase { call, after }))
+                .map(|m| m.row(String::new()).total_ns)
+        };
         // The wait began before the time that counts, and what follows the write ends after it.
-        assert_eq!((of(271, false), of(271, true), of(1, false), of(1, true)), (None, Some(5.0), Some(1.0), None));
+        assert_eq!(
+            (of(271, false), of(271, true), of(1, false), of(1, true)),
+            (None, Some(5.0), Some(1.0), None)
+        );
     }
 
     #[test]
@@ -104,8 +132,14 @@ mod tests {
         times.exit(1, 20);
         times.enter(1, 30, "execve");
         times.enter(1, 40, "brk");
-        let rows = call_rows(times.times.iter().map(|((_, phase), m)| (*phase, m)), Cow::from);
-        let rows: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.total_ns)).collect();
+        let rows = call_rows(
+            times.times.iter().map(|((_, phase), m)| (*phase, m)),
+            Cow::from,
+        );
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (row.name.as_str(), row.total_ns))
+            .collect();
         assert_eq!(rows, [("poll_post", 20.0)]);
     }
 }

@@ -203,13 +203,25 @@ impl<'a> Record<'_, 'a> {
 
     fn request(&self) -> Option<BlockRequest<'a>> {
         let (device, sector, sectors) = (self.number(0)?, self.number(1)?, self.number(2)?);
-        let rwbs = self.fields[3].and_then(|rwbs| rwbs.bytes(self.data)).unwrap_or_default();
-        Some(BlockRequest { device, sector, sectors, rwbs })
+        let rwbs = self.fields[3]
+            .and_then(|rwbs| rwbs.bytes(self.data))
+            .unwrap_or_default();
+        Some(BlockRequest {
+            device,
+            sector,
+            sectors,
+            rwbs,
+        })
     }
 
     /// An access to the address that is the first field, if it is known what it does.
     fn access(&self, to: KvmSpace, write: bool, unsatisfied: bool) -> Option<KernelEvent<'a>> {
-        Some(KernelEvent::KvmAccess(KvmAccess { to, address: self.number(0)?, write, unsatisfied }))
+        Some(KernelEvent::KvmAccess(KvmAccess {
+            to,
+            address: self.number(0)?,
+            write,
+            unsatisfied,
+        }))
     }
 }
 
@@ -219,55 +231,114 @@ type Read = for<'a> fn(&Record<'_, 'a>) -> Option<KernelEvent<'a>>;
 /// The tracepoints that are known: subsystem, name, the fields that are read, and what they say. A kernel may lack a field
 /// with `?` behind its name; `args[1]` is an element of an array.
 const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
-    ("sched", "sched_switch", &["prev_pid", "prev_state", "next_pid"], |r| {
-        let leaves = match r.number(1)? & REPORTED_STATES {
-            0 => Leaves::Runnable,
-            state if state & EXIT_STATES != 0 => Leaves::Ended,
-            _ => Leaves::Sleeping,
-        };
-        Some(KernelEvent::Sched(Sched::Switch { prev: r.tid(0)?, leaves, next: r.tid(2)? }))
+    (
+        "sched",
+        "sched_switch",
+        &["prev_pid", "prev_state", "next_pid"],
+        |r| {
+            let leaves = match r.number(1)? & REPORTED_STATES {
+                0 => Leaves::Runnable,
+                state if state & EXIT_STATES != 0 => Leaves::Ended,
+                _ => Leaves::Sleeping,
+            };
+            Some(KernelEvent::Sched(Sched::Switch {
+                prev: r.tid(0)?,
+                leaves,
+                next: r.tid(2)?,
+            }))
+        },
+    ),
+    ("sched", "sched_waking", &["pid"], |r| {
+        Some(KernelEvent::Sched(Sched::Waking { tid: r.tid(0)? }))
     }),
-    ("sched", "sched_waking", &["pid"], |r| Some(KernelEvent::Sched(Sched::Waking { tid: r.tid(0)? }))),
-    ("raw_syscalls", "sys_enter", &["id", "args[0]", "args[1]?", "args[2]?", "args[3]?"], sys_enter),
-    ("raw_syscalls", "sys_exit", &[], |_| Some(KernelEvent::SysExit { single: None })),
-    ("block", "block_rq_insert", BLOCK, |r| Some(KernelEvent::BlockInsert(r.request()?))),
-    ("block", "block_rq_issue", BLOCK, |r| Some(KernelEvent::BlockIssue(r.request()?))),
-    ("block", "block_rq_complete", BLOCK, |r| Some(KernelEvent::BlockComplete(r.request()?))),
-    ("block", "block_bio_queue", BLOCK, |r| Some(KernelEvent::BioQueue(r.request()?))),
-    ("block", "block_bio_complete", BLOCK, |r| Some(KernelEvent::BioComplete(r.request()?))),
+    (
+        "raw_syscalls",
+        "sys_enter",
+        &["id", "args[0]", "args[1]?", "args[2]?", "args[3]?"],
+        sys_enter,
+    ),
+    ("raw_syscalls", "sys_exit", &[], |_| {
+        Some(KernelEvent::SysExit { single: None })
+    }),
+    ("block", "block_rq_insert", BLOCK, |r| {
+        Some(KernelEvent::BlockInsert(r.request()?))
+    }),
+    ("block", "block_rq_issue", BLOCK, |r| {
+        Some(KernelEvent::BlockIssue(r.request()?))
+    }),
+    ("block", "block_rq_complete", BLOCK, |r| {
+        Some(KernelEvent::BlockComplete(r.request()?))
+    }),
+    ("block", "block_bio_queue", BLOCK, |r| {
+        Some(KernelEvent::BioQueue(r.request()?))
+    }),
+    ("block", "block_bio_complete", BLOCK, |r| {
+        Some(KernelEvent::BioComplete(r.request()?))
+    }),
     ("net", "net_dev_queue", PACKET, packet),
     ("net", "net_dev_start_xmit", PACKET, packet),
     ("net", "napi_gro_receive_entry", PACKET, packet),
     ("net", "netif_receive_skb", PACKET, packet),
     ("skb", "skb_copy_datagram_iovec", PACKET, packet),
     ("skb", "consume_skb", &["skbaddr"], |r| {
-        Some(KernelEvent::Packet(Packet { skb: r.number(0)?, len: 0, segments: 1 }))
+        Some(KernelEvent::Packet(Packet {
+            skb: r.number(0)?,
+            len: 0,
+            segments: 1,
+        }))
     }),
-    ("irq", "irq_handler_entry", &["irq"], |r| Some(KernelEvent::Irq { irq: r.number(0)? })),
+    ("irq", "irq_handler_entry", &["irq"], |r| {
+        Some(KernelEvent::Irq { irq: r.number(0)? })
+    }),
     ("ftrace", "function", &[], |_| Some(KernelEvent::Function)),
     ("kvm", "kvm_exit", &["exit_reason", "isa?"], |r| {
-        let isa = r.number(1).and_then(|isa| u32::try_from(isa).ok()).unwrap_or(0);
-        Some(KernelEvent::KvmExit { isa, reason: r.number(0)? })
+        let isa = r
+            .number(1)
+            .and_then(|isa| u32::try_from(isa).ok())
+            .unwrap_or(0);
+        Some(KernelEvent::KvmExit {
+            isa,
+            reason: r.number(0)?,
+        })
     }),
     ("kvm", "kvm_entry", &[], |_| Some(KernelEvent::KvmEntry)),
-    ("kvm", "kvm_pio", &["port", "rw"], |r| r.access(KvmSpace::Port, r.number(1) == Some(1), false)),
-    ("kvm", "kvm_mmio", &["gpa", "type"], |r| {
-        r.access(KvmSpace::Memory, r.number(1) == Some(MMIO_WRITE), r.number(1) == Some(MMIO_UNSATISFIED))
+    ("kvm", "kvm_pio", &["port", "rw"], |r| {
+        r.access(KvmSpace::Port, r.number(1) == Some(1), false)
     }),
-    ("kvm", "kvm_fast_mmio", &["gpa"], |r| r.access(KvmSpace::Memory, true, false)),
-    ("kvm", "kvm_msr", &["ecx", "write"], |r| r.access(KvmSpace::Msr, r.number(1) == Some(1), false)),
+    ("kvm", "kvm_mmio", &["gpa", "type"], |r| {
+        r.access(
+            KvmSpace::Memory,
+            r.number(1) == Some(MMIO_WRITE),
+            r.number(1) == Some(MMIO_UNSATISFIED),
+        )
+    }),
+    ("kvm", "kvm_fast_mmio", &["gpa"], |r| {
+        r.access(KvmSpace::Memory, true, false)
+    }),
+    ("kvm", "kvm_msr", &["ecx", "write"], |r| {
+        r.access(KvmSpace::Msr, r.number(1) == Some(1), false)
+    }),
     ("kvm", "kvm_eoi", &[], |_| Some(KernelEvent::KvmEoi)),
     ("kvm", "kvm_userspace_exit", &["reason", "errno"], |r| {
         let reason = if r.signed(1)? >= 0 { r.number(0) } else { None };
         Some(KernelEvent::KvmUserspaceExit { reason })
     }),
-    ("kvm", "kvm_apic_accept_irq", &["vec"], |r| Some(KernelEvent::KvmAcceptIrq { vector: r.number(0)? })),
+    ("kvm", "kvm_apic_accept_irq", &["vec"], |r| {
+        Some(KernelEvent::KvmAcceptIrq {
+            vector: r.number(0)?,
+        })
+    }),
     ("kvm", "kvm_set_irq", &["gsi", "level"], |r| {
-        Some(KernelEvent::KvmSetIrq { gsi: r.number(0)?, level: r.number(1)? })
+        Some(KernelEvent::KvmSetIrq {
+            gsi: r.number(0)?,
+            level: r.number(1)?,
+        })
     }),
     ("kvm", "kvm_msi_set_irq", &["data?"], |r| {
         // The lowest byte of a message's data (Intel SDM, volume 3, "Message Data Register Format").
-        Some(KernelEvent::KvmMsi { vector: r.number(0).map(|data| data as u8) })
+        Some(KernelEvent::KvmMsi {
+            vector: r.number(0).map(|data| data as u8),
+        })
     }),
 ];
 
@@ -277,17 +348,26 @@ const PACKET: &[&str] = &["skbaddr", "len", "gso_segs?"];
 
 fn packet<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
     let segments = record.number(2).unwrap_or(1).max(1);
-    Some(KernelEvent::Packet(Packet { skb: record.number(0)?, len: record.number(1)?, segments }))
+    Some(KernelEvent::Packet(Packet {
+        skb: record.number(0)?,
+        len: record.number(1)?,
+        segments,
+    }))
 }
 
 /// The number, then arguments.
 fn sys_enter<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
     let args = [1, 2, 3, 4].map(|arg| record.number(arg).unwrap_or(0));
-    Some(KernelEvent::SysEnter { nr: record.signed(0)?, args })
+    Some(KernelEvent::SysEnter {
+        nr: record.signed(0)?,
+        args,
+    })
 }
 
 fn single_sys_exit<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
-    Some(KernelEvent::SysExit { single: Some(record.signed(0)?) })
+    Some(KernelEvent::SysExit {
+        single: Some(record.signed(0)?),
+    })
 }
 
 impl KernelDecoder {
@@ -298,11 +378,15 @@ impl KernelDecoder {
             match reader(format) {
                 Some(Ok(reader)) => {
                     let at = usize::from(id.0);
-                    decoder.readers.resize(decoder.readers.len().max(at + 1), None);
+                    decoder
+                        .readers
+                        .resize(decoder.readers.len().max(at + 1), None);
                     decoder.readers[at] = Some(reader);
                     decoder.has_block_requests |= format.name == "block_rq_issue";
                 }
-                Some(Err(NoField)) => decoder.unreadable.push(format!("{}:{}", format.system, format.name)),
+                Some(Err(NoField)) => decoder
+                    .unreadable
+                    .push(format!("{}:{}", format.system, format.name)),
                 None => {}
             }
         }
@@ -323,7 +407,10 @@ impl KernelDecoder {
     #[inline]
     pub fn decode<'a>(&self, event: &Event<'a>) -> Option<KernelEvent<'a>> {
         let Reader { fields, read } = self.readers.get(usize::from(event.id.0))?.as_ref()?;
-        read(&Record { fields, data: event.data })
+        read(&Record {
+            fields,
+            data: event.data,
+        })
     }
 }
 
@@ -332,7 +419,13 @@ struct NoField;
 
 /// How a tracepoint is read; `None` for one that is not known.
 fn reader(format: &Format) -> Option<Result<Reader, NoField>> {
-    let named = |name: &str| format.fields.iter().find(|(field, _)| field == name).map(|(_, field)| *field);
+    let named = |name: &str| {
+        format
+            .fields
+            .iter()
+            .find(|(field, _)| field == name)
+            .map(|(_, field)| *field)
+    };
     let mut fields = [None; MAX_FIELDS];
     if format.system == "syscalls" {
         let read = match format.name.as_str() {
@@ -341,22 +434,40 @@ fn reader(format: &Format) -> Option<Result<Reader, NoField>> {
             _ => return None,
         };
         // A single call's tracepoint has its number, then its arguments by their names. `nr` is the number's first name.
-        let Some(nr) = named("__syscall_nr").or(named("nr")) else { return Some(Err(NoField)) };
-        let all = format.fields.iter().map(|(_, field)| *field).skip_while(|field| *field != nr);
-        fields.iter_mut().zip(all).for_each(|(place, field)| *place = Some(field));
+        let Some(nr) = named("__syscall_nr").or(named("nr")) else {
+            return Some(Err(NoField));
+        };
+        let all = format
+            .fields
+            .iter()
+            .map(|(_, field)| *field)
+            .skip_while(|field| *field != nr);
+        fields
+            .iter_mut()
+            .zip(all)
+            .for_each(|(place, field)| *place = Some(field));
         return Some(Ok(Reader { fields, read }));
     }
-    let known = TRACEPOINTS.iter().find(|(system, name, ..)| (*system, *name) == (&format.system, &format.name));
+    let known = TRACEPOINTS
+        .iter()
+        .find(|(system, name, ..)| (*system, *name) == (&format.system, &format.name));
     let (_, _, names, read) = known?;
     for (place, name) in fields.iter_mut().zip(*names) {
-        let (name, optional) = name.strip_suffix('?').map_or((*name, false), |name| (name, true));
+        let (name, optional) = name
+            .strip_suffix('?')
+            .map_or((*name, false), |name| (name, true));
         *place = match name.strip_suffix(']').and_then(|name| name.split_once('[')) {
-            Some((array, index)) => named(array).and_then(|array| array.element(index.parse().ok()?)),
+            Some((array, index)) => {
+                named(array).and_then(|array| array.element(index.parse().ok()?))
+            }
             None => named(name),
         };
         if place.is_none() && !optional {
             return Some(Err(NoField));
         }
     }
-    Some(Ok(Reader { fields, read: *read }))
+    Some(Ok(Reader {
+        fields,
+        read: *read,
+    }))
 }

@@ -40,7 +40,11 @@ impl ExitReasons {
             let found = tables.iter().find(|symbols| is_of(&symbols.when));
             found.map_or_else(BTreeMap::new, |symbols| symbols.names.clone())
         };
-        ExitReasons { vmx: table(VMX), svm: table(SVM), in_text: table(NAMED_IN_TEXT) }
+        ExitReasons {
+            vmx: table(VMX),
+            svm: table(SVM),
+            in_text: table(NAMED_IN_TEXT),
+        }
     }
 
     /// The name of an exit reason: the format's, else that of the tables here, else `unknown (0x78)`. A damaged format
@@ -55,10 +59,21 @@ impl ExitReasons {
             _ => return unknown(),
         };
         let sign_extended = number as u32 as i32 as u64;
-        let name = names.get(&number).or_else(|| names.get(&sign_extended).filter(|_| isa == SVM));
-        let is_of_another = |name: &&String| exit_reason_named(name).is_some_and(|known| known != (isa, number));
-        let own = || known(isa).iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned());
-        name.filter(|name| !is_of_another(name)).cloned().or_else(own).unwrap_or_else(unknown)
+        let name = names
+            .get(&number)
+            .or_else(|| names.get(&sign_extended).filter(|_| isa == SVM));
+        let is_of_another =
+            |name: &&String| exit_reason_named(name).is_some_and(|known| known != (isa, number));
+        let own = || {
+            known(isa)
+                .iter()
+                .find(|(known, _)| *known == number)
+                .map(|(_, name)| (*name).to_owned())
+        };
+        name.filter(|name| !is_of_another(name))
+            .cloned()
+            .or_else(own)
+            .unwrap_or_else(unknown)
     }
 }
 
@@ -295,7 +310,11 @@ mod tests {
                     None if text.starts_with("-1") => 0xffff_ffff,
                     None => text.parse().unwrap(),
                 };
-                (isa, number.split(" + ").map(parse).sum(), name.split_once('"').unwrap().0.to_owned())
+                (
+                    isa,
+                    number.split(" + ").map(parse).sum(),
+                    name.split_once('"').unwrap().0.to_owned(),
+                )
             };
             text.split("{ ").skip(1).map(pair).collect()
         };
@@ -306,18 +325,42 @@ mod tests {
     fn each_reason_of_a_real_kernel_has_its_name_by_the_records_instruction_set() {
         for (format, vmx, svm) in FORMATS {
             let real = real(format);
-            assert_eq!((real.iter().filter(|(isa, ..)| *isa == VMX).count(), real.len()), (vmx, vmx + svm));
+            assert_eq!(
+                (
+                    real.iter().filter(|(isa, ..)| *isa == VMX).count(),
+                    real.len()
+                ),
+                (vmx, vmx + svm)
+            );
             let (reasons, own) = (parsed(format), ExitReasons::default());
-            assert_eq!((reasons.vmx.len(), reasons.svm.len()), (vmx, svm), "all pairs are read");
+            assert_eq!(
+                (reasons.vmx.len(), reasons.svm.len()),
+                (vmx, svm),
+                "all pairs are read"
+            );
             for (isa, number, name) in &real {
-                assert_eq!((&reasons.name(*isa, *number), &own.name(*isa, *number)), (name, name), "{isa} {number:#x}");
+                assert_eq!(
+                    (&reasons.name(*isa, *number), &own.name(*isa, *number)),
+                    (name, name),
+                    "{isa} {number:#x}"
+                );
             }
         }
         let reasons = parsed(FORMAT);
-        assert_eq!((reasons.name(SVM, 0x78), reasons.name(VMX, 0x78)), ("hlt".to_owned(), "unknown (0x78)".to_owned()));
-        assert_eq!((reasons.name(VMX, 12), reasons.name(SVM, 12)), ("HLT".to_owned(), "unknown (0xc)".to_owned()));
+        assert_eq!(
+            (reasons.name(SVM, 0x78), reasons.name(VMX, 0x78)),
+            ("hlt".to_owned(), "unknown (0x78)".to_owned())
+        );
+        assert_eq!(
+            (reasons.name(VMX, 12), reasons.name(SVM, 12)),
+            ("HLT".to_owned(), "unknown (0xc)".to_owned())
+        );
         assert_eq!(reasons.name(SVM, 0x50), "MF excp", "a sum");
-        assert_eq!(reasons.name(VMX, 0x8000_0021), "INVALID_STATE", "with the flag of a failed entry");
+        assert_eq!(
+            reasons.name(VMX, 0x8000_0021),
+            "INVALID_STATE",
+            "with the flag of a failed entry"
+        );
         assert_eq!(reasons.name(SVM, 0x8000_0001), "vmgexit_mmio_read");
         // A newer CPU's, which that kernel does not name.
         assert_eq!(reasons.name(SVM, 0xa6), "idle-halt");
@@ -328,7 +371,11 @@ mod tests {
         let reasons = parsed(FORMAT);
         for (isa, number, _) in real(FORMAT) {
             for other in [0, 3, 7, NAMED_IN_TEXT] {
-                assert_eq!(reasons.name(other, number), format!("unknown ({number:#x})"), "{isa}");
+                assert_eq!(
+                    reasons.name(other, number),
+                    format!("unknown ({number:#x})"),
+                    "{isa}"
+                );
             }
         }
     }
@@ -338,7 +385,10 @@ mod tests {
         let text = "print fmt: \"%s\", (REC->isa == 2) ? __print_symbolic(REC->exit_reason, { 0x999, \"new\" }, \
             { 0x78, \"halt\" }) : __print_symbolic(REC->exit_reason & 0xffff, { 99, \"NEW\" })";
         let reasons = parsed(text);
-        assert_eq!((reasons.name(SVM, 0x999), reasons.name(VMX, 99)), ("new".to_owned(), "NEW".to_owned()));
+        assert_eq!(
+            (reasons.name(SVM, 0x999), reasons.name(VMX, 99)),
+            ("new".to_owned(), "NEW".to_owned())
+        );
         assert_eq!(
             (reasons.name(SVM, 0x78), reasons.name(VMX, 0x999)),
             ("halt".to_owned(), "unknown (0x999)".to_owned())
@@ -351,7 +401,11 @@ mod tests {
             let numbers: BTreeSet<u64> = known(isa).iter().map(|(number, _)| *number).collect();
             assert_eq!(numbers.len(), known(isa).len());
         }
-        let names: BTreeSet<&str> = [VMX, SVM].iter().flat_map(|isa| known(*isa)).map(|(_, name)| *name).collect();
+        let names: BTreeSet<&str> = [VMX, SVM]
+            .iter()
+            .flat_map(|isa| known(*isa))
+            .map(|(_, name)| *name)
+            .collect();
         assert_eq!(names.len(), VMX_REASONS.len() + SVM_CODES.len());
     }
 
@@ -361,7 +415,13 @@ mod tests {
         let names: BTreeSet<&str> = real.iter().map(|(_, _, name)| name.as_str()).collect();
         for (isa, number, name) in &real {
             let found = reasons.name(*isa, *number);
-            prop_assert!(found == *name || !names.contains(found.as_str()), "{} of {} {:#x}", found, isa, number);
+            prop_assert!(
+                found == *name || !names.contains(found.as_str()),
+                "{} of {} {:#x}",
+                found,
+                isa,
+                number
+            );
             prop_assert_eq!(reasons.name(0, *number), format!("unknown ({number:#x})"));
         }
         Ok(())

@@ -28,6 +28,16 @@ mod tests {
     #[test]
     fn a_number_without_a_name_is_named_by_itself() {
         let names = [0, 202, 271, 426, 9999, -1].map(system_call_name);
-        assert_eq!(names, ["read", "futex", "ppoll", "io_uring_enter", "syscall 9999", "syscall -1"]);
+        assert_eq!(
+            names,
+            [
+                "read",
+                "futex",
+                "ppoll",
+                "io_uring_enter",
+                "syscall 9999",
+                "syscall -1"
+            ]
+        );
     }
 }

@@ -60,10 +60,22 @@ impl<S> History<S> {
         let early = self.early.take();
         match self.states.last_mut() {
             Some((_, (state @ ThreadState::Sleeping(_), _))) if early.is_some() => {
-                *state = ThreadState::Runnable { waker: early, idle: from_idle };
+                *state = ThreadState::Runnable {
+                    waker: early,
+                    idle: from_idle,
+                };
                 true
             }
-            Some((_, (ThreadState::Runnable { idle, waker: Some(_) }, _))) => {
+            Some((
+                _,
+                (
+                    ThreadState::Runnable {
+                        idle,
+                        waker: Some(_),
+                    },
+                    _,
+                ),
+            )) => {
                 *idle = from_idle;
                 true
             }
@@ -82,7 +94,10 @@ impl<S> History<S> {
 
 impl<S> Default for History<S> {
     fn default() -> Self {
-        History { states: EventWindow::default(), early: None }
+        History {
+            states: EventWindow::default(),
+            early: None,
+        }
     }
 }
 
@@ -112,8 +127,13 @@ impl<S: Copy> SchedTimeline<S> {
                     let thread = self.0.entry(prev).or_default();
                     thread.on_cpu(at, cpu);
                     let state = match leaves {
-                        Leaves::Runnable => ThreadState::Runnable { waker: None, idle: false },
-                        Leaves::Sleeping | Leaves::Ended => ThreadState::Sleeping(sleeps(prev, leaves)),
+                        Leaves::Runnable => ThreadState::Runnable {
+                            waker: None,
+                            idle: false,
+                        },
+                        Leaves::Sleeping | Leaves::Ended => {
+                            ThreadState::Sleeping(sleeps(prev, leaves))
+                        }
                     };
                     thread.states.push(at, (state, cpu));
                 }
@@ -124,14 +144,26 @@ impl<S: Copy> SchedTimeline<S> {
                 }
             }
             Sched::Waking { tid } if followed(tid) => {
-                let waker = Waker { tid: (!moment.interrupt).then_some(moment.tid), cpu };
+                let waker = Waker {
+                    tid: (!moment.interrupt).then_some(moment.tid),
+                    cpu,
+                };
                 let thread = self.0.entry(tid).or_default();
                 match thread.states.last_mut() {
                     Some((_, (ThreadState::Running, _))) => thread.early = Some(waker),
                     Some((_, (ThreadState::Runnable { .. }, _))) => {}
                     Some((_, (ThreadState::Sleeping(_), _))) | None => {
                         thread.early = None;
-                        thread.states.push(at, (ThreadState::Runnable { waker: Some(waker), idle: false }, cpu));
+                        thread.states.push(
+                            at,
+                            (
+                                ThreadState::Runnable {
+                                    waker: Some(waker),
+                                    idle: false,
+                                },
+                                cpu,
+                            ),
+                        );
                     }
                 }
             }
@@ -147,7 +179,9 @@ impl<S: Copy> SchedTimeline<S> {
     /// A thread that was woken is seen at work, and no event said that it was switched to: some kernels do not say that
     /// where the CPU was idle (6.18 is one).
     pub fn at_work(&mut self, tid: i32, at: u64, cpu: u32) {
-        let Some(thread) = self.0.get_mut(&tid) else { return };
+        let Some(thread) = self.0.get_mut(&tid) else {
+            return;
+        };
         thread.on_cpu(at, cpu);
         // Whoever works after an early waking did not leave its CPU at all.
         thread.early = None;
@@ -166,7 +200,11 @@ impl<S: Copy> SchedTimeline<S> {
 
     /// What a thread does now.
     pub fn now(&self, tid: i32) -> Option<ThreadState<S>> {
-        self.0.get(&tid)?.states.last().map(|(_, (state, _))| *state)
+        self.0
+            .get(&tid)?
+            .states
+            .last()
+            .map(|(_, (state, _))| *state)
     }
 
     /// Takes out the oldest state of a thread that is over: from when, until when.
@@ -177,7 +215,9 @@ impl<S: Copy> SchedTimeline<S> {
 
     /// Forgets what was over before `at`.
     pub fn forget(&mut self, at: u64) {
-        self.0.values_mut().for_each(|thread| thread.states.forget_but_one(at));
+        self.0
+            .values_mut()
+            .for_each(|thread| thread.states.forget_but_one(at));
     }
 
     /// How many states it remembers.
@@ -191,25 +231,43 @@ mod tests {
     use super::*;
 
     const THREAD: i32 = 7;
-    const SLEEPS: Sched = Sched::Switch { prev: THREAD, leaves: Leaves::Sleeping, next: IDLE };
+    const SLEEPS: Sched = Sched::Switch {
+        prev: THREAD,
+        leaves: Leaves::Sleeping,
+        next: IDLE,
+    };
 
     fn comes(prev: i32) -> Sched {
-        Sched::Switch { prev, leaves: Leaves::Runnable, next: THREAD }
+        Sched::Switch {
+            prev,
+            leaves: Leaves::Runnable,
+            next: THREAD,
+        }
     }
 
     fn take(timeline: &mut SchedTimeline<()>, at: u64, tid: i32, what: Sched) {
-        let moment = Moment { at, cpu: 1, tid, interrupt: tid == IDLE };
+        let moment = Moment {
+            at,
+            cpu: 1,
+            tid,
+            interrupt: tid == IDLE,
+        };
         timeline.take(moment, what, |tid| tid == THREAD, |_, _| ());
     }
 
     /// The states of the thread, each with its length.
     fn states(timeline: &mut SchedTimeline<()>, end: u64) -> Vec<(ThreadState<()>, u64)> {
         timeline.set(THREAD, end, 0, ThreadState::Running);
-        std::iter::from_fn(|| timeline.over(THREAD)).map(|(state, from, to)| (state, to - from)).collect()
+        std::iter::from_fn(|| timeline.over(THREAD))
+            .map(|(state, from, to)| (state, to - from))
+            .collect()
     }
 
     fn woken_by(tid: Option<i32>, idle: bool) -> ThreadState<()> {
-        ThreadState::Runnable { waker: Some(Waker { tid, cpu: 1 }), idle }
+        ThreadState::Runnable {
+            waker: Some(Waker { tid, cpu: 1 }),
+            idle,
+        }
     }
 
     #[test]
@@ -238,7 +296,10 @@ mod tests {
         take(&mut timeline, 10, THREAD, SLEEPS);
         take(&mut timeline, 30, 5, comes(5));
         let running = ThreadState::Running;
-        assert_eq!(states(&mut timeline, 31), [(running, 10), (woken_by(Some(5), false), 20), (running, 1)]);
+        assert_eq!(
+            states(&mut timeline, 31),
+            [(running, 10), (woken_by(Some(5), false), 20), (running, 1)]
+        );
     }
 
     #[test]
@@ -256,14 +317,22 @@ mod tests {
             take(t, 10, THREAD, SLEEPS);
             t.at_work(THREAD, 30, 1);
         });
-        assert_eq!(left, [(Running, 10), (woken_by(Some(5), true), 20), (Running, 20)]);
+        assert_eq!(
+            left,
+            [(Running, 10), (woken_by(Some(5), true), 20), (Running, 20)]
+        );
         // Nothing was seen of it until it left again.
         let again = woken(&|t| {
             take(t, 10, THREAD, SLEEPS);
             take(t, 30, THREAD, SLEEPS);
             t.at_work(THREAD, 40, 1);
         });
-        let was_back = [(Running, 10), (woken_by(Some(5), true), 20), (Running, 0), (Sleeping(()), 20)];
+        let was_back = [
+            (Running, 10),
+            (woken_by(Some(5), true), 20),
+            (Running, 0),
+            (Sleeping(()), 20),
+        ];
         assert_eq!(again, was_back);
         // It went on, and left its CPU later for another reason.
         let stayed = woken(&|t| {

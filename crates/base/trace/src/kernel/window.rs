@@ -51,12 +51,19 @@ impl<T> EventWindow<T> {
     /// may have it that agrees within `bound`.
     pub fn caused(&self, at: u64, until: u64, bound: u64) -> Option<(u64, &T)> {
         let earliest = at.saturating_sub(bound);
-        self.within(at, until).next().or_else(|| self.before(at).next().filter(|(t, _)| *t >= earliest && *t <= until))
+        self.within(at, until).next().or_else(|| {
+            self.before(at)
+                .next()
+                .filter(|(t, _)| *t >= earliest && *t <= until)
+        })
     }
 
     /// Latest first, before `at`.
     pub fn before(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
-        self.0.range(..self.index(at)).rev().map(|(t, what)| (*t, what))
+        self.0
+            .range(..self.index(at))
+            .rev()
+            .map(|(t, what)| (*t, what))
     }
 
     /// Latest first, up to and with `at`.

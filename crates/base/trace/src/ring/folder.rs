@@ -49,20 +49,32 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Folder, TraceError> {
         let mut inputs = raw_files(path)?;
         if inputs.is_empty() {
-            return Err(TraceError::NoPages { path: path.to_owned() });
+            return Err(TraceError::NoPages {
+                path: path.to_owned(),
+            });
         }
         inputs.sort();
 
         let header = path.join("header_page");
-        let layout =
-            PageLayout::parse(&text(&header)?).map_err(|reason| TraceError::Damaged { path: header, reason })?;
+        let layout = PageLayout::parse(&text(&header)?).map_err(|reason| TraceError::Damaged {
+            path: header,
+            reason,
+        })?;
         let stats = match text(&path.join("stats")) {
             Ok(text) => stats::parse(&text),
-            Err(TraceError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(TraceError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Vec::new()
+            }
             Err(e) => return Err(e),
         };
         let clock = text(&path.join("clock"))?.trim().to_owned();
-        Ok(Folder { clock, layout, formats: formats(&path.join(FORMATS))?, inputs, stats })
+        Ok(Folder {
+            clock,
+            layout,
+            formats: formats(&path.join(FORMATS))?,
+            inputs,
+            stats,
+        })
     }
 
     /// The name of the clock that [`crate::Event::ticks`] is read from.
@@ -92,7 +104,12 @@ impl Folder {
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
         let opened = self.inputs.iter().map(|raw| {
             let file = File::open(&raw.path).map_err(|source| unreadable(&raw.path, source))?;
-            Ok(Input { path: raw.path.clone(), cpu: raw.cpu, layout: self.layout, pages: Box::new(file) })
+            Ok(Input {
+                path: raw.path.clone(),
+                cpu: raw.cpu,
+                layout: self.layout,
+                pages: Box::new(file),
+            })
         });
         Events::pages(&self.formats, opened.collect::<Result<_, _>>()?)
     }
@@ -101,8 +118,15 @@ impl Folder {
 fn raw_files(folder: &Path) -> Result<Vec<RawFile>, TraceError> {
     let mut files = Vec::new();
     for (name, path) in listed(folder)? {
-        let Some((instance, cpu)) = name.strip_suffix(".raw").and_then(stats::instance_and_cpu) else { continue };
-        files.push(RawFile { instance: instance.to_owned(), cpu, path });
+        let Some((instance, cpu)) = name.strip_suffix(".raw").and_then(stats::instance_and_cpu)
+        else {
+            continue;
+        };
+        files.push(RawFile {
+            instance: instance.to_owned(),
+            cpu,
+            path,
+        });
     }
     Ok(files)
 }
@@ -110,8 +134,12 @@ fn raw_files(folder: &Path) -> Result<Vec<RawFile>, TraceError> {
 fn formats(folder: &Path) -> Result<Formats, TraceError> {
     let mut formats = Formats::default();
     for (name, path) in listed(folder)? {
-        let Some((system, _)) = name.split_once('.') else { continue };
-        formats.add(system, &text(&path)?).map_err(|reason| TraceError::Damaged { path, reason })?;
+        let Some((system, _)) = name.split_once('.') else {
+            continue;
+        };
+        formats
+            .add(system, &text(&path)?)
+            .map_err(|reason| TraceError::Damaged { path, reason })?;
     }
     Ok(formats)
 }
@@ -120,8 +148,10 @@ fn formats(folder: &Path) -> Result<Formats, TraceError> {
 fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>, TraceError> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|source| unreadable(folder, source))?;
-    let mut named: Vec<_> =
-        entries.iter().filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).collect();
+    let mut named: Vec<_> = entries
+        .iter()
+        .filter_map(|e| Some((e.file_name().into_string().ok()?, e.path())))
+        .collect();
     named.sort();
     Ok(named)
 }

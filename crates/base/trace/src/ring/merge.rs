@@ -18,9 +18,18 @@ pub(crate) struct Merge<'f> {
 
 impl<'f> Merge<'f> {
     pub fn new(formats: &'f Formats, inputs: Vec<Input<'f>>) -> Result<Merge<'f>, TraceError> {
-        let streams: Vec<_> = (0..).zip(inputs).map(|(n, input)| Stream::new(input, n)).collect();
+        let streams: Vec<_> = (0..)
+            .zip(inputs)
+            .map(|(n, input)| Stream::new(input, n))
+            .collect();
         let waiting = BinaryHeap::with_capacity(streams.len());
-        let mut events = Merge { formats, streams, waiting, current: None, counts: Counts::default() };
+        let mut events = Merge {
+            formats,
+            streams,
+            waiting,
+            current: None,
+            counts: Counts::default(),
+        };
         for (n, stream) in events.streams.iter_mut().enumerate() {
             if stream.advance(formats, &mut events.counts)? {
                 events.waiting.push(Reverse((stream.ticks(), n)));
@@ -38,7 +47,9 @@ impl<'f> Merge<'f> {
                 let mine = (stream.ticks(), n);
                 // Events come in bursts: mostly the same stream goes on, and the heap stays as it is.
                 match self.waiting.peek_mut() {
-                    Some(mut first) if first.0 < mine => next = Some(std::mem::replace(&mut first.0, mine).1),
+                    Some(mut first) if first.0 < mine => {
+                        next = Some(std::mem::replace(&mut first.0, mine).1)
+                    }
                     _ => next = Some(n),
                 }
             }

@@ -8,12 +8,23 @@ use std::io::{self, Read};
 
 #[test]
 fn inputs_are_merged_by_time() {
-    let a = Page::new(10).number(0, 1).number(10, 2).number(10, 3).bytes();
+    let a = Page::new(10)
+        .number(0, 1)
+        .number(10, 2)
+        .number(10, 3)
+        .bytes();
     let b = Page::new(15).number(0, 4).number(10, 5).bytes();
     let c = Page::new(20).number(0, 6).missed(Some(3)).bytes();
     let (got, counts) = read(&[&a, &b, &[], &c]);
-    let expected =
-        [Number(10, 1), Number(15, 4), Number(20, 2), Lost(20, Some(3)), Number(20, 6), Number(25, 5), Number(30, 3)];
+    let expected = [
+        Number(10, 1),
+        Number(15, 4),
+        Number(20, 2),
+        Lost(20, Some(3)),
+        Number(20, 6),
+        Number(25, 5),
+        Number(30, 3),
+    ];
     assert_eq!(got, expected);
     assert_eq!((counts.events, counts.lost), (6, 3));
 }
@@ -22,7 +33,12 @@ fn inputs_are_merged_by_time() {
 fn an_event_tells_its_cpu_thread_and_input() {
     let formats = crate::testing::formats();
     let page = Page::new(5).number(0, 1).bytes();
-    let input = |cpu| Input { path: "test".into(), cpu, layout: layout(), pages: Box::new(page.as_slice()) };
+    let input = |cpu| Input {
+        path: "test".into(),
+        cpu,
+        layout: layout(),
+        pages: Box::new(page.as_slice()),
+    };
     let mut events = Events::pages(&formats, vec![input(3), input(9)]).unwrap();
     let mut seen = Vec::new();
     while let Some(Entry::Event(event)) = events.next().unwrap() {
@@ -37,10 +53,23 @@ fn unknown_and_short_events_are_left_out_and_counted() {
     unknown[0] = 8;
     let mut far = record(1);
     far[1] = 0xff;
-    let page = Page::new(0).event(0, &unknown).event(1, &far).event(1, &record(1)[..12]).event(1, &[]).number(1, 5);
+    let page = Page::new(0)
+        .event(0, &unknown)
+        .event(1, &far)
+        .event(1, &record(1)[..12])
+        .event(1, &[])
+        .number(1, 5);
     let (got, counts) = read(&[&page.bytes()]);
     assert_eq!(got, [Number(4, 5)]);
-    assert_eq!(counts, Counts { events: 1, unknown: 3, short: 1, ..Counts::default() });
+    assert_eq!(
+        counts,
+        Counts {
+            events: 1,
+            unknown: 3,
+            short: 1,
+            ..Counts::default()
+        }
+    );
 }
 
 #[test]
@@ -63,14 +92,23 @@ fn the_last_array_of_ftraces_own_events_may_be_cut() {
         "field:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;",
     ];
     let mut formats = Formats::default();
-    formats.add("ftrace", &format("kernel_stack", 4, &stack)).unwrap();
-    formats.add("other", &format("kernel_stack", 5, &stack)).unwrap();
+    formats
+        .add("ftrace", &format("kernel_stack", 4, &stack))
+        .unwrap();
+    formats
+        .add("other", &format("kernel_stack", 5, &stack))
+        .unwrap();
     let mut event = record(0);
     event[0] = 4;
     let mut other = event.clone();
     other[0] = 5;
     let page = Page::new(0).event(0, &event).event(0, &other).bytes();
-    let input = Input { path: "test".into(), cpu: 0, layout: layout(), pages: Box::new(page.as_slice()) };
+    let input = Input {
+        path: "test".into(),
+        cpu: 0,
+        layout: layout(),
+        pages: Box::new(page.as_slice()),
+    };
     let mut events = Events::pages(&formats, vec![input]).unwrap();
     while events.next().unwrap().is_some() {}
     assert_eq!((events.counts().events, events.counts().short), (1, 1));
@@ -98,16 +136,28 @@ impl Read for Awkward {
 #[test]
 fn a_reader_that_fails_is_an_error_that_names_the_file() {
     let formats = crate::testing::formats();
-    let pages: Vec<u8> = (0..17).flat_map(|n| Page::new(n).number(0, n).bytes()).collect();
-    let input = Input { path: "x.cpu0.raw".into(), cpu: 0, layout: layout(), pages: Box::new(Awkward(pages, 0)) };
+    let pages: Vec<u8> = (0..17)
+        .flat_map(|n| Page::new(n).number(0, n).bytes())
+        .collect();
+    let input = Input {
+        path: "x.cpu0.raw".into(),
+        cpu: 0,
+        layout: layout(),
+        pages: Box::new(Awkward(pages, 0)),
+    };
     let mut events = Events::pages(&formats, vec![input]).unwrap();
     for n in 0..17 {
-        let Some(Entry::Event(event)) = events.next().unwrap() else { panic!("no event") };
+        let Some(Entry::Event(event)) = events.next().unwrap() else {
+            panic!("no event")
+        };
         assert_eq!(event.ticks, n);
     }
     let error = events.next().unwrap_err();
     assert!(
-        matches!(error, TraceError::Read { .. }) && error.to_string().starts_with("failed to read x.cpu0.raw: gone"),
+        matches!(error, TraceError::Read { .. })
+            && error
+                .to_string()
+                .starts_with("failed to read x.cpu0.raw: gone"),
         "{error}"
     );
 }

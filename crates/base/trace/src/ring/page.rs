@@ -34,16 +34,31 @@ impl PageLayout {
             .map(format::field)
             .collect::<Result<_, _>>()?;
         let field = |name: &str| {
-            let found = fields.iter().find(|(field, _)| field == name).map(|(_, field)| *field);
+            let found = fields
+                .iter()
+                .find(|(field, _)| field == name)
+                .map(|(_, field)| *field);
             found.ok_or_else(|| format!("header_page without {name}"))
         };
         let (stamp, commit, data) = (field("timestamp")?, field("commit")?, field("data")?);
         let size = (data.offset + data.size) as usize;
-        let inside = [stamp, commit].iter().all(|f| f.offset + f.size <= data.offset);
-        if stamp.size != 8 || !matches!(commit.size, 4 | 8) || !inside || size > MAX_PAGE || data.size == 0 {
+        let inside = [stamp, commit]
+            .iter()
+            .all(|f| f.offset + f.size <= data.offset);
+        if stamp.size != 8
+            || !matches!(commit.size, 4 | 8)
+            || !inside
+            || size > MAX_PAGE
+            || data.size == 0
+        {
             return Err("unknown layout of header_page".to_owned());
         }
-        Ok(PageLayout { stamp, commit, data: data.offset as usize, size })
+        Ok(PageLayout {
+            stamp,
+            commit,
+            data: data.offset as usize,
+            size,
+        })
     }
 
     /// The same with pages of another length, as `buffer_subbuf_size_kb` of an instance makes them; `None` for a length
@@ -70,11 +85,26 @@ impl PageLayout {
             return None;
         }
         let missed = (commit & MISSED != 0).then(|| {
-            let stored = Field { offset: end as u32, signed: true, ..self.commit };
+            let stored = Field {
+                offset: end as u32,
+                signed: true,
+                ..self.commit
+            };
             // Without room for it the number is not there; -1 is a kernel that does not know it.
-            if commit & MISSED_STORED == 0 { None } else { stored.signed(page).and_then(|n| u64::try_from(n).ok()) }
+            if commit & MISSED_STORED == 0 {
+                None
+            } else {
+                stored.signed(page).and_then(|n| u64::try_from(n).ok())
+            }
         });
-        Some(OpenedPage { cursor: Cursor { at: self.data, end, ticks }, missed })
+        Some(OpenedPage {
+            cursor: Cursor {
+                at: self.data,
+                end,
+                ticks,
+            },
+            missed,
+        })
     }
 }
 
@@ -115,18 +145,24 @@ impl Cursor {
     /// Advances to the next event. Each step consumes at least four bytes, so a page always ends.
     #[inline]
     pub fn step(&mut self, page: &[u8]) -> PageStep {
-        let Some(page) = page.get(..self.end) else { return PageStep::Damaged };
+        let Some(page) = page.get(..self.end) else {
+            return PageStep::Damaged;
+        };
         loop {
             if self.at >= page.len() {
                 return PageStep::End;
             }
-            let Some(header) = word(page, self.at) else { return PageStep::Damaged };
+            let Some(header) = word(page, self.at) else {
+                return PageStep::Damaged;
+            };
             let delta = u64::from(header >> 5);
             let body = self.at + 4;
             match header & 31 {
                 0 => {
                     // The length stands before the record and counts itself.
-                    let Some(length) = word(page, body).filter(|&length| length >= 4) else { return PageStep::Damaged };
+                    let Some(length) = word(page, body).filter(|&length| length >= 4) else {
+                        return PageStep::Damaged;
+                    };
                     self.ticks = self.ticks.wrapping_add(delta);
                     return self.record(page, body + 4, length as usize - 4);
                 }
@@ -135,7 +171,9 @@ impl Cursor {
                     return PageStep::End;
                 }
                 PADDING => {
-                    let Some(length) = word(page, body) else { return PageStep::Damaged };
+                    let Some(length) = word(page, body) else {
+                        return PageStep::Damaged;
+                    };
                     // An event that was thrown away still moved the time, unless its delta stands for none.
                     self.ticks = self.ticks.wrapping_add(if delta == 1 { 0 } else { delta });
                     self.at = body + length as usize;
@@ -144,12 +182,18 @@ impl Cursor {
                     }
                 }
                 TIME_EXTEND => {
-                    let Some(high) = word(page, body) else { return PageStep::Damaged };
-                    self.ticks = self.ticks.wrapping_add(u64::from(high) << DELTA_BITS | delta);
+                    let Some(high) = word(page, body) else {
+                        return PageStep::Damaged;
+                    };
+                    self.ticks = self
+                        .ticks
+                        .wrapping_add(u64::from(high) << DELTA_BITS | delta);
                     self.at = body + 4;
                 }
                 TIME_STAMP => {
-                    let Some(high) = word(page, body) else { return PageStep::Damaged };
+                    let Some(high) = word(page, body) else {
+                        return PageStep::Damaged;
+                    };
                     self.ticks = absolute(u64::from(high) << DELTA_BITS | delta, self.ticks);
                     self.at = body + 4;
                 }
@@ -164,7 +208,11 @@ impl Cursor {
     #[inline]
     fn record(&mut self, page: &[u8], start: usize, length: usize) -> PageStep {
         self.at = (start + length).next_multiple_of(4);
-        if start + length > page.len() { PageStep::Damaged } else { PageStep::Record(start, start + length) }
+        if start + length > page.len() {
+            PageStep::Damaged
+        } else {
+            PageStep::Record(start, start + length)
+        }
     }
 }
 
@@ -177,10 +225,16 @@ fn absolute(stamp: u64, before: u64) -> u64 {
         return stamp;
     }
     let full = stamp | high;
-    if full < before { full.wrapping_add(1 << STAMP_BITS) } else { full }
+    if full < before {
+        full.wrapping_add(1 << STAMP_BITS)
+    } else {
+        full
+    }
 }
 
 #[inline]
 fn word(page: &[u8], at: usize) -> Option<u32> {
-    page.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
+    page.get(at..)?
+        .first_chunk()
+        .map(|word| u32::from_le_bytes(*word))
 }

@@ -12,32 +12,71 @@ fn one(page: Page) -> (Vec<Collected>, Counts) {
 #[test]
 fn deltas_add_up_from_the_pages_stamp() {
     let longest = (1 << 27) - 1;
-    let (got, counts) = one(Page::new(1000).number(0, 1).number(5, 2).number(0, 3).number(longest, 4));
+    let (got, counts) = one(Page::new(1000)
+        .number(0, 1)
+        .number(5, 2)
+        .number(0, 3)
+        .number(longest, 4));
     let last = 1005 + u64::from(longest);
-    assert_eq!(got, [Number(1000, 1), Number(1005, 2), Number(1005, 3), Number(last, 4)]);
-    assert_eq!(counts, Counts { events: 4, ..Counts::default() });
+    assert_eq!(
+        got,
+        [
+            Number(1000, 1),
+            Number(1005, 2),
+            Number(1005, 3),
+            Number(last, 4)
+        ]
+    );
+    assert_eq!(
+        counts,
+        Counts {
+            events: 4,
+            ..Counts::default()
+        }
+    );
 }
 
 #[test]
 fn a_time_extend_adds_to_the_event_behind_it() {
-    let (got, _) = one(Page::new(1000).number(0, 1).extend(1 << 30 | 3).number(0, 2).extend(1 << 27).number(4, 3));
+    let (got, _) = one(Page::new(1000)
+        .number(0, 1)
+        .extend(1 << 30 | 3)
+        .number(0, 2)
+        .extend(1 << 27)
+        .number(4, 3));
     let second = 1003 + (1 << 30);
-    assert_eq!(got, [Number(1000, 1), Number(second, 2), Number(second + (1 << 27) + 4, 3)]);
+    assert_eq!(
+        got,
+        [
+            Number(1000, 1),
+            Number(second, 2),
+            Number(second + (1 << 27) + 4, 3)
+        ]
+    );
 }
 
 #[test]
 fn an_absolute_stamp_replaces_the_time_but_its_highest_bits() {
-    let (got, _) = one(Page::new(1000).absolute(77_777_777_777).number(0, 1).number(2, 2));
+    let (got, _) = one(Page::new(1000)
+        .absolute(77_777_777_777)
+        .number(0, 1)
+        .number(2, 2));
     assert_eq!(got, [Number(77_777_777_777, 1), Number(77_777_777_779, 2)]);
 
     let high = 0b10110 << 59;
-    let (got, counts) =
-        one(Page::new(high | 1000).absolute(high | 5000).number(0, 1).absolute(high | 6000).number(1, 2));
+    let (got, counts) = one(Page::new(high | 1000)
+        .absolute(high | 5000)
+        .number(0, 1)
+        .absolute(high | 6000)
+        .number(1, 2));
     assert_eq!(got, [Number(high | 5000, 1), Number(high | 6001, 2)]);
     assert_eq!(counts.backwards + counts.leaps, 0);
     // A clock without high bits that was set back is no overflow.
     let (got, counts) = one(Page::new(5000).number(0, 1).absolute(4000).number(0, 2));
-    assert_eq!((got, counts.backwards), (vec![Number(5000, 1), Number(4000, 2)], 1));
+    assert_eq!(
+        (got, counts.backwards),
+        (vec![Number(5000, 1), Number(4000, 2)], 1)
+    );
     // The 59 bits overflowed since the time before.
     let before = high | ((1 << 59) - 10);
     let (got, _) = one(Page::new(before).number(0, 1).absolute(3).number(0, 2));
@@ -88,7 +127,15 @@ fn missed_events_are_told_before_the_page_that_follows_them() {
         Number(40, 4),
     ];
     assert_eq!(got, expected);
-    assert_eq!(counts, Counts { events: 4, losses: 3, lost: 204, ..Counts::default() });
+    assert_eq!(
+        counts,
+        Counts {
+            events: 4,
+            losses: 3,
+            lost: 204,
+            ..Counts::default()
+        }
+    );
 }
 
 #[test]
@@ -99,7 +146,7 @@ fn a_page_that_makes_no_sense_is_a_loss_and_the_next_is_read() {
         good(2).commit(1 << 40).bytes(),
         good(2).commit(3 << 30 | 4081).bytes(),
         Page::new(200).header(28, 0).number(0, 2).commit(8).bytes(), // a record over the end
-        Page::new(200).header(0, 0).word(3).bytes(),                 // a length without its own four bytes
+        Page::new(200).header(0, 0).word(3).bytes(), // a length without its own four bytes
         Page::new(200).header(0, 0).word(u32::MAX).bytes(),
         Page::new(200).header(29, 5).word(u32::MAX).bytes(),
         Page::new(200).header(29, 5).bytes(),
@@ -111,8 +158,21 @@ fn a_page_that_makes_no_sense_is_a_loss_and_the_next_is_read() {
     for (n, middle) in damaged.iter().enumerate() {
         let pages = [good(1).bytes(), middle.clone(), good(3).bytes()].concat();
         let (got, counts) = read(&[&pages]);
-        assert_eq!(got, [Number(100, 1), Lost(100, None), Number(300, 3)], "damage {n}");
-        assert_eq!(counts, Counts { events: 2, losses: 1, damaged_pages: 1, ..Counts::default() }, "damage {n}");
+        assert_eq!(
+            got,
+            [Number(100, 1), Lost(100, None), Number(300, 3)],
+            "damage {n}"
+        );
+        assert_eq!(
+            counts,
+            Counts {
+                events: 2,
+                losses: 1,
+                damaged_pages: 1,
+                ..Counts::default()
+            },
+            "damage {n}"
+        );
     }
 }
 
@@ -125,7 +185,11 @@ fn what_is_before_a_damage_in_a_page_stays() {
 
 #[test]
 fn a_cut_page_is_a_loss() {
-    let pages = [Page::new(100).number(0, 1).bytes(), Page::new(200).number(0, 2).bytes()].concat();
+    let pages = [
+        Page::new(100).number(0, 1).bytes(),
+        Page::new(200).number(0, 2).bytes(),
+    ]
+    .concat();
     for cut in [4097, 4096 + 15, 4096 + 40, 8191] {
         let (got, counts) = read(&[&pages[..cut]]);
         assert_eq!(got, [Number(100, 1), Lost(100, None)]);
@@ -144,7 +208,12 @@ fn the_layout_says_where_things_are() {
         .replace("commit;\toffset:8;\tsize:8", "commit;\toffset:8;\tsize:4")
         .replace("16;\tsize:4080", "12;\tsize:4084");
     assert_eq!(PageLayout::parse(&narrow).unwrap().size(), 4096);
-    assert_eq!(PageLayout::parse(&text.replace("4080", "16368")).unwrap().size(), 16384);
+    assert_eq!(
+        PageLayout::parse(&text.replace("4080", "16368"))
+            .unwrap()
+            .size(),
+        16384
+    );
     for (from, to) in [
         ("timestamp", "time"),
         ("size:8;\tsigned:0", "size:4;\tsigned:0"),

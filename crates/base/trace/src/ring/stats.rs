@@ -22,11 +22,17 @@ pub fn parse(text: &str) -> Vec<CpuStats> {
         match line.split_once(':') {
             None => {
                 if let Some((instance, cpu)) = instance_and_cpu(line.trim()) {
-                    stats.push(CpuStats { instance: instance.to_owned(), cpu, ..CpuStats::default() });
+                    stats.push(CpuStats {
+                        instance: instance.to_owned(),
+                        cpu,
+                        ..CpuStats::default()
+                    });
                 }
             }
             Some((key, value)) => {
-                let (Some(cpu), Ok(value)) = (stats.last_mut(), value.trim().parse()) else { continue };
+                let (Some(cpu), Ok(value)) = (stats.last_mut(), value.trim().parse()) else {
+                    continue;
+                };
                 match key.trim() {
                     "overrun" => cpu.overrun = value,
                     "dropped events" => cpu.dropped = value,

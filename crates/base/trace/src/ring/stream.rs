@@ -44,7 +44,11 @@ pub(crate) struct Stream<'f> {
 /// The next entry.
 #[derive(Clone, Copy)]
 enum Head {
-    Record { start: usize, end: usize, id: EventId },
+    Record {
+        start: usize,
+        end: usize,
+        id: EventId,
+    },
     Lost(Option<u64>),
 }
 
@@ -77,10 +81,22 @@ impl<'f> Stream<'f> {
     pub fn entry(&self) -> Entry<'_> {
         let (ticks, cpu, input) = (self.last, self.input.cpu, self.number);
         match self.head {
-            Head::Lost(events) => Entry::Lost(Lost { ticks, cpu, input, events }),
+            Head::Lost(events) => Entry::Lost(Lost {
+                ticks,
+                cpu,
+                input,
+                events,
+            }),
             Head::Record { start, end, id } => {
                 let data = self.buffer.get(start..end).unwrap_or_default();
-                Entry::Event(Event { ticks, cpu, input, id, pid: pid(data), data })
+                Entry::Event(Event {
+                    ticks,
+                    cpu,
+                    input,
+                    id,
+                    pid: pid(data),
+                    data,
+                })
             }
         }
     }
@@ -96,7 +112,10 @@ impl<'f> Stream<'f> {
                     Next::Page => {}
                 }
             }
-            let page = self.buffer.get(self.page..self.page + self.layout.size()).unwrap_or_default();
+            let page = self
+                .buffer
+                .get(self.page..self.page + self.layout.size())
+                .unwrap_or_default();
             match self.cursor.step(page) {
                 PageStep::End => self.leave(),
                 PageStep::Damaged => {
@@ -106,10 +125,16 @@ impl<'f> Stream<'f> {
                 }
                 PageStep::Record(start, end) => {
                     let record = page.get(start..end).unwrap_or_default();
-                    let Some(id) = formats.kind(record, counts) else { continue };
+                    let Some(id) = formats.kind(record, counts) else {
+                        continue;
+                    };
                     counts.time(&mut self.last, self.cursor.ticks);
                     counts.events += 1;
-                    self.head = Head::Record { start: self.page + start, end: self.page + end, id };
+                    self.head = Head::Record {
+                        start: self.page + start,
+                        end: self.page + end,
+                        id,
+                    };
                     return Ok(true);
                 }
             }
@@ -136,7 +161,10 @@ impl<'f> Stream<'f> {
             }
         }
         let end = (self.page + self.layout.size()).min(self.filled);
-        let begun = self.buffer.get(self.page..end).and_then(|page| self.layout.begin(page));
+        let begun = self
+            .buffer
+            .get(self.page..end)
+            .and_then(|page| self.layout.begin(page));
         let Some(begun) = begun else {
             // A wrong length, or a file that was cut off.
             self.leave();

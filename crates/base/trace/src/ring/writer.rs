@@ -48,11 +48,20 @@ impl FolderWriter {
     ///
     /// # Errors
     /// Those of `keep`.
-    pub fn head<E>(&self, formats: &Formats, used: &[EventId], clock: &str, keep: &mut Keep<'_, E>) -> Result<(), E> {
+    pub fn head<E>(
+        &self,
+        formats: &Formats,
+        used: &[EventId],
+        clock: &str,
+        keep: &mut Keep<'_, E>,
+    ) -> Result<(), E> {
         keep("header_page", HEADER_PAGE.as_bytes())?;
         keep("clock", clock.as_bytes())?;
         for (id, format) in formats.iter().filter(|(id, _)| used.contains(id)) {
-            keep(&format!("formats/{}.{}", format.system, format.name), format.text(id).as_bytes())?;
+            keep(
+                &format!("formats/{}.{}", format.system, format.name),
+                format.text(id).as_bytes(),
+            )?;
         }
         Ok(())
     }
@@ -69,7 +78,13 @@ impl FolderWriter {
         keep: &mut Keep<'_, E>,
     ) -> Result<(), E> {
         let padded = record.len().next_multiple_of(4);
-        let length = 4 + padded + if padded > 4 * MAX_WORDS || padded == 0 { 4 } else { 0 };
+        let length = 4
+            + padded
+            + if padded > 4 * MAX_WORDS || padded == 0 {
+                4
+            } else {
+                0
+            };
         let is_known = self.pages.contains_key(&(instance, cpu));
         if length > DATA - NUMBER || (!is_known && self.pages.len() >= MAX_CPUS) {
             self.left_out += 1;
@@ -77,7 +92,9 @@ impl FolderWriter {
         }
         let page = self.page(instance, cpu);
         let ticks = ticks.max(page.last);
-        if page.data.len() + length > DATA - NUMBER || (!page.data.is_empty() && ticks - page.last >= MAX_DELTA) {
+        if page.data.len() + length > DATA - NUMBER
+            || (!page.data.is_empty() && ticks - page.last >= MAX_DELTA)
+        {
             page.write(instance, cpu, keep)?;
         }
         if page.data.is_empty() {
@@ -85,10 +102,16 @@ impl FolderWriter {
         }
         let delta = (ticks - page.last) as u32;
         page.last = ticks;
-        let words = if length == 4 + padded { padded as u32 / 4 } else { 0 };
-        page.data.extend_from_slice(&(words | delta << 5).to_le_bytes());
+        let words = if length == 4 + padded {
+            padded as u32 / 4
+        } else {
+            0
+        };
+        page.data
+            .extend_from_slice(&(words | delta << 5).to_le_bytes());
         if words == 0 {
-            page.data.extend_from_slice(&(padded as u32 + 4).to_le_bytes());
+            page.data
+                .extend_from_slice(&(padded as u32 + 4).to_le_bytes());
         }
         page.data.extend_from_slice(record);
         page.data.resize(page.data.len() + padded - record.len(), 0);
@@ -99,7 +122,12 @@ impl FolderWriter {
     ///
     /// # Errors
     /// Those of `keep`.
-    pub fn lost<E>(&mut self, (instance, cpu): (u32, u32), events: u64, keep: &mut Keep<'_, E>) -> Result<(), E> {
+    pub fn lost<E>(
+        &mut self,
+        (instance, cpu): (u32, u32),
+        events: u64,
+        keep: &mut Keep<'_, E>,
+    ) -> Result<(), E> {
         if !self.pages.contains_key(&(instance, cpu)) && self.pages.len() >= MAX_CPUS {
             return Ok(());
         }
@@ -157,7 +185,10 @@ mod tests {
 
     fn kept(files: &mut Files) -> impl FnMut(&str, &[u8]) -> Result<(), Infallible> {
         |name, bytes| {
-            files.entry(name.to_owned()).or_default().extend_from_slice(bytes);
+            files
+                .entry(name.to_owned())
+                .or_default()
+                .extend_from_slice(bytes);
             Ok(())
         }
     }

@@ -31,14 +31,23 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
     // What was examined, whatever is at its path by now.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())?.into())
+    Ok(open(
+        format!("/proc/self/fd/{}", found.as_raw_fd()),
+        flags,
+        Mode::empty(),
+    )?
+    .into())
 }
 
 /// How much of a file may be read, bytes.
 pub(super) fn budget(file: &File) -> io::Result<u64> {
     let facts = file.metadata()?;
     // Some file systems count no blocks.
-    let stored = if facts.blocks() == 0 { facts.size() } else { facts.blocks().saturating_mul(BLOCK) };
+    let stored = if facts.blocks() == 0 {
+        facts.size()
+    } else {
+        facts.blocks().saturating_mul(BLOCK)
+    };
     Ok(stored.saturating_mul(MAX_COMPRESSION).min(MAX_READ))
 }
 
@@ -56,7 +65,12 @@ impl<'a> Bounded<'a> {
     }
 
     fn take(self, size: u64) -> Result<(), ()> {
-        let left = self.left.get().checked_sub(size).filter(|_| size <= MAX_SECTION).ok_or(())?;
+        let left = self
+            .left
+            .get()
+            .checked_sub(size)
+            .filter(|_| size <= MAX_SECTION)
+            .ok_or(())?;
         self.left.set(left);
         Ok(())
     }
@@ -91,11 +105,22 @@ mod tests {
     fn only_regular_files_are_opened_and_nothing_hangs() {
         let place = tempfile::tempdir().unwrap();
         let (pipe, link) = (place.path().join("pipe"), place.path().join("link"));
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
         std::os::unix::fs::symlink(&pipe, &link).unwrap();
         let begin = Instant::now();
         for path in [&pipe, &link, Path::new("/dev/zero"), place.path()] {
-            assert!(read(path).unwrap_err().contains("not a regular file"), "{}", path.display());
+            assert!(
+                read(path).unwrap_err().contains("not a regular file"),
+                "{}",
+                path.display()
+            );
         }
         assert!(begin.elapsed() < Duration::from_secs(5));
         assert!(read(&std::env::current_exe().unwrap()).is_ok_and(|elf| elf.unstripped));
@@ -108,24 +133,37 @@ mod tests {
         // Its strings are said to be 200 MiB, of which none are stored: a string table's size is at 32 of its header.
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
         let u64_at = |at: usize| u64::from_le_bytes(own[at..at + 8].try_into().unwrap());
-        let (headers, size) = (u64_at(40) as usize, usize::from(u16::from_le_bytes([own[58], own[59]])));
+        let (headers, size) = (
+            u64_at(40) as usize,
+            usize::from(u16::from_le_bytes([own[58], own[59]])),
+        );
         let count = usize::from(u16::from_le_bytes([own[60], own[61]]));
         let is = |kind: u32, at: &usize| own[at + 4..at + 8] == kind.to_le_bytes();
-        let symbols = (0..count).map(|n| headers + n * size).find(|at| is(2, at)).unwrap();
-        let linked = u32::from_le_bytes(own[symbols + 40..symbols + 44].try_into().unwrap()) as usize;
+        let symbols = (0..count)
+            .map(|n| headers + n * size)
+            .find(|at| is(2, at))
+            .unwrap();
+        let linked =
+            u32::from_le_bytes(own[symbols + 40..symbols + 44].try_into().unwrap()) as usize;
         let strings = headers + linked * size;
         for (said, compressed) in [(200_u64 << 20, false), (2 << 30, true)] {
             // Only what the headers need is stored; in the second, all is, but no section is that large.
             let file = fs::File::create(&path).unwrap();
             let stored = if compressed { &own[..] } else { &own[..4096] };
             file.write_all_at(stored, 0).unwrap();
-            file.write_all_at(&own[headers..headers + count * size], headers as u64).unwrap();
+            file.write_all_at(&own[headers..headers + count * size], headers as u64)
+                .unwrap();
             let end = own.len() as u64;
-            file.write_all_at(&end.to_le_bytes(), (strings + 24) as u64).unwrap();
-            file.write_all_at(&said.to_le_bytes(), (strings + 32) as u64).unwrap();
+            file.write_all_at(&end.to_le_bytes(), (strings + 24) as u64)
+                .unwrap();
+            file.write_all_at(&said.to_le_bytes(), (strings + 32) as u64)
+                .unwrap();
             file.set_len(end + said).unwrap();
             // It has none of the names that are said to be there.
-            assert!(read(&path).map_or(true, |elf| !elf.unstripped), "{said} bytes were read");
+            assert!(
+                read(&path).map_or(true, |elf| !elf.unstripped),
+                "{said} bytes were read"
+            );
         }
     }
 }

@@ -58,11 +58,20 @@ impl Elf {
     /// Why it is not a valid ELF file.
     pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, String> {
         let file = File::parse(data).map_err(|e| e.to_string())?;
-        let mut elf = Elf { build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(), ..Elf::default() };
+        let mut elf = Elf {
+            build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(),
+            ..Elf::default()
+        };
         let endian = file.endian();
         for header in file.elf_program_headers() {
-            if header.p_type(endian) == object::elf::PT_LOAD && header.p_flags(endian) & object::elf::PF_X != 0 {
-                elf.loads.push((header.p_offset(endian), header.p_filesz(endian), header.p_vaddr(endian)));
+            if header.p_type(endian) == object::elf::PT_LOAD
+                && header.p_flags(endian) & object::elf::PF_X != 0
+            {
+                elf.loads.push((
+                    header.p_offset(endian),
+                    header.p_filesz(endian),
+                    header.p_vaddr(endian),
+                ));
             }
         }
         let range = |name| {
@@ -71,12 +80,16 @@ impl Elf {
         };
         let section = |name| {
             let section = file.section_by_name(name)?;
-            Some(Section { at: range(name)?, bytes: section.data().ok()?.into() })
+            Some(Section {
+                at: range(name)?,
+                bytes: section.data().ok()?.into(),
+            })
         };
         elf.text = range(".text");
         elf.got = range(".got");
         elf.eh_frame = section(".eh_frame").filter(|s| !s.bytes.is_empty());
-        elf.eh_frame_hdr = section(".eh_frame_hdr").filter(|s| ranges::is_table(&s.bytes, s.at.start));
+        elf.eh_frame_hdr =
+            section(".eh_frame_hdr").filter(|s| ranges::is_table(&s.bytes, s.at.start));
         if let Some(header) = &elf.eh_frame_hdr {
             elf.ranges = Ranges::read(&header.bytes, header.at.start);
         }
@@ -87,20 +100,38 @@ impl Elf {
     }
 
     /// Takes in what a table of symbols names.
-    fn take<'data, R: ReadRef<'data>>(&mut self, file: &File<'data, R>, table: &SymbolTable<'data, R>) {
+    fn take<'data, R: ReadRef<'data>>(
+        &mut self,
+        file: &File<'data, R>,
+        table: &SymbolTable<'data, R>,
+    ) {
         let endian = file.endian();
         let strings = file.elf_section_table().section(table.string_section());
-        let Ok(names) = strings.and_then(|section| section.data(endian, file.data())) else { return };
+        let Ok(names) = strings.and_then(|section| section.data(endian, file.data())) else {
+            return;
+        };
         let functions = table.iter().filter_map(|symbol| {
-            let is_code = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC) && symbol.st_shndx(endian) != SHN_UNDEF;
-            is_code.then(|| (symbol.st_value(endian), symbol.st_size(endian), symbol.st_name(endian) as usize))
+            let is_code = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+                && symbol.st_shndx(endian) != SHN_UNDEF;
+            is_code.then(|| {
+                (
+                    symbol.st_value(endian),
+                    symbol.st_size(endian),
+                    symbol.st_name(endian) as usize,
+                )
+            })
         });
         self.symbols.add(names, functions);
-        let is_jit = |name: &[u8]| name.strip_prefix(JIT).is_some_and(|rest| rest.first() == Some(&0));
+        let is_jit = |name: &[u8]| {
+            name.strip_prefix(JIT)
+                .is_some_and(|rest| rest.first() == Some(&0))
+        };
         let jit = table.iter().find(|symbol| {
             symbol.st_value(endian) != 0
                 && symbol.st_type() == STT_OBJECT
-                && names.get(symbol.st_name(endian) as usize..).is_some_and(is_jit)
+                && names
+                    .get(symbol.st_name(endian) as usize..)
+                    .is_some_and(is_jit)
         });
         self.jit = self.jit.or(jit.map(|symbol| symbol.st_value(endian)));
     }
@@ -115,7 +146,10 @@ impl Elf {
 
     /// Whether both have the same functions at the same places: builds of the same, one of them stripped.
     pub fn same_layout(&self, other: &Elf) -> bool {
-        self.text.is_some() && self.text == other.text && !self.ranges.is_empty() && self.ranges == other.ranges
+        self.text.is_some()
+            && self.text == other.text
+            && !self.ranges.is_empty()
+            && self.ranges == other.ranges
     }
 }
 
@@ -144,19 +178,32 @@ mod tests {
         let elf = Elf::read(&own()[..]).unwrap();
         let function = this_program_is_understood as fn() as usize as u64;
         let maps = crate::stacks::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
-        let mapping = maps.iter().find(|m| (m.start..m.end).contains(&function)).unwrap();
+        let mapping = maps
+            .iter()
+            .find(|m| (m.start..m.end).contains(&function))
+            .unwrap();
         let at = function - mapping.start + elf.linked(mapping.offset).unwrap();
         let symbol = elf.symbols.before(at).unwrap();
         assert_eq!((symbol.at, elf.ranges.start_of(at + 1)), (at, Some(at)));
-        assert!(symbol.name.contains("this_program_is_understood"), "{symbol:?}");
+        assert!(
+            symbol.name.contains("this_program_is_understood"),
+            "{symbol:?}"
+        );
     }
 
     #[test]
     fn a_page_that_two_pieces_share_is_code() {
         // As linkers of today lay out: what is no code ends in the page of the file that code begins in.
-        let elf = Elf { loads: vec![(0x5df40, 0x1000, 0x5ef40)], ..Elf::default() };
+        let elf = Elf {
+            loads: vec![(0x5df40, 0x1000, 0x5ef40)],
+            ..Elf::default()
+        };
         assert_eq!(
-            (elf.linked(0x5d000), elf.linked(0x5e000), elf.linked(0x5c000)),
+            (
+                elf.linked(0x5d000),
+                elf.linked(0x5e000),
+                elf.linked(0x5c000)
+            ),
             (Some(0x5e000), Some(0x5f000), None)
         );
     }

@@ -16,8 +16,7 @@ use std::rc::Rc;
 const MAX_VDSO: u64 = 1 << 20;
 const VDSO: &str = "[vdso]";
 /// What is here is not what was recorded.
-const OTHER_BUILD: &str =
-    "the file here is another build than the recorded one: import it on the host it was recorded on";
+const OTHER_BUILD: &str = "the file here is another build than the recorded one: import it on the host it was recorded on";
 
 /// Where the files of an address space are.
 #[derive(Debug)]
@@ -43,7 +42,9 @@ impl Source {
     /// /proc/PID/maps; empty for a recording, whose records have the mappings.
     pub fn maps(&self) -> String {
         match self {
-            Source::Process(pid) => std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
+            Source::Process(pid) => {
+                std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default()
+            }
             Source::LocalFiles(_) | Source::Recorded(_) => String::new(),
         }
     }
@@ -67,11 +68,18 @@ impl Source {
         if elf.unstripped || elf.build_id.is_empty() {
             return None;
         }
-        let part = || Some(Rc::new(read(&stripped_part(&self.root(), &elf.build_id)?).ok()?));
+        let part = || {
+            Some(Rc::new(
+                read(&stripped_part(&self.root(), &elf.build_id)?).ok()?,
+            ))
+        };
         match self {
-            Source::LocalFiles(here) => {
-                here.stripped.borrow_mut().entry(elf.build_id.clone()).or_insert_with(part).clone()
-            }
+            Source::LocalFiles(here) => here
+                .stripped
+                .borrow_mut()
+                .entry(elf.build_id.clone())
+                .or_insert_with(part)
+                .clone(),
             Source::Process(_) | Source::Recorded(_) => part(),
         }
     }
@@ -89,7 +97,10 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
         return from_memory(pid, mapping);
     }
     // By its address the very file can be opened, also a deleted one; only root may.
-    let by_address = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    let by_address = PathBuf::from(format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    ));
     if let Ok(elf) = read(&by_address) {
         return Ok(elf);
     }
@@ -105,7 +116,10 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
     }
     let below_root = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
     let elf = read(&below_root).map_err(|e| format!("{}: {e}", below_root.display()))?;
-    let running = base.and_then(|base| from_memory(pid, base).ok()).map(|elf| elf.build_id).unwrap_or_default();
+    let running = base
+        .and_then(|base| from_memory(pid, base).ok())
+        .map(|elf| elf.build_id)
+        .unwrap_or_default();
     if !running.is_empty() && running != elf.build_id {
         return Err("the file was replaced since the process started: restart the process".into());
     }
@@ -128,8 +142,14 @@ pub struct LocalFiles {
 impl LocalFiles {
     /// Below `/`, and below other roots, the usual last.
     pub fn new(others: &[PathBuf]) -> LocalFiles {
-        let roots = std::iter::once(PathBuf::from("/")).chain(others.iter().cloned()).collect();
-        LocalFiles { roots, read: RefCell::default(), stripped: RefCell::default() }
+        let roots = std::iter::once(PathBuf::from("/"))
+            .chain(others.iter().cloned())
+            .collect();
+        LocalFiles {
+            roots,
+            read: RefCell::default(),
+            stripped: RefCell::default(),
+        }
     }
 
     fn elf(&self, mapping: &Mapping) -> Result<Rc<Elf>, String> {
@@ -137,7 +157,12 @@ impl LocalFiles {
         if let Some(known) = self.read.borrow().get(&key) {
             return known.clone();
         }
-        let elf = if mapping.path == VDSO { own_vdso() } else { self.file(mapping) }.map(Rc::new);
+        let elf = if mapping.path == VDSO {
+            own_vdso()
+        } else {
+            self.file(mapping)
+        }
+        .map(Rc::new);
         self.read.borrow_mut().insert(key, elf.clone());
         elf
     }
@@ -146,7 +171,13 @@ impl LocalFiles {
     fn file(&self, mapping: &Mapping) -> Result<Elf, String> {
         let below = |root: &PathBuf| root.join(mapping.path.trim_start_matches('/'));
         let same = |path: &PathBuf| path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
-        let other = || self.roots.iter().skip(1).map(below).find(|path| path.is_file());
+        let other = || {
+            self.roots
+                .iter()
+                .skip(1)
+                .map(below)
+                .find(|path| path.is_file())
+        };
         let path = self.roots.iter().map(below).find(same).or_else(other);
         read(&path.ok_or("the file was deleted or replaced since it was mapped")?)
     }
@@ -156,7 +187,10 @@ impl LocalFiles {
 fn own_vdso() -> Result<Elf, String> {
     let pid = std::process::id() as i32;
     let maps = maps::parse(&Source::Process(pid).maps());
-    let own = maps.iter().find(|m| m.path == VDSO).ok_or("this process has no vDSO")?;
+    let own = maps
+        .iter()
+        .find(|m| m.path == VDSO)
+        .ok_or("this process has no vDSO")?;
     from_memory(pid, own)
 }
 
@@ -164,24 +198,40 @@ fn own_vdso() -> Result<Elf, String> {
 fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
     if mapping.path == VDSO {
         let elf = own_vdso()?;
-        return if build_id == Some(&elf.build_id) { Ok(elf) } else { Err(OTHER_BUILD.to_owned()) };
+        return if build_id == Some(&elf.build_id) {
+            Ok(elf)
+        } else {
+            Err(OTHER_BUILD.to_owned())
+        };
     }
     let path = Path::new(&mapping.path);
-    let found = if mapping.path.starts_with('/') { read(path) } else { Err("not a file".to_owned()) };
+    let found = if mapping.path.starts_with('/') {
+        read(path)
+    } else {
+        Err("not a file".to_owned())
+    };
     let Some(build_id) = build_id.filter(|id| !id.is_empty()) else {
         // A recording without build-ids (perf record -B): only the very file counts.
         let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
-        return if same { found } else { found.and(Err(OTHER_BUILD.to_owned())) };
+        return if same {
+            found
+        } else {
+            found.and(Err(OTHER_BUILD.to_owned()))
+        };
     };
     if found.as_ref().is_ok_and(|elf| elf.build_id == build_id) {
         return found;
     }
     let hex = hex(build_id);
     let kept = hex.split_at_checked(2).zip(std::env::var_os("HOME"));
-    let kept = kept.map(|((first, rest), home)| Path::new(&home).join(format!(".debug/.build-id/{first}/{rest}/elf")));
+    let kept = kept.map(|((first, rest), home)| {
+        Path::new(&home).join(format!(".debug/.build-id/{first}/{rest}/elf"))
+    });
     let fetched = debuginfod(&hex).map(|folder| folder.join("executable"));
-    let elsewhere =
-        kept.into_iter().chain(fetched).find_map(|path| read(&path).ok().filter(|e| e.build_id == build_id));
+    let elsewhere = kept
+        .into_iter()
+        .chain(fetched)
+        .find_map(|path| read(&path).ok().filter(|e| e.build_id == build_id));
     elsewhere.ok_or_else(|| found.err().unwrap_or_else(|| OTHER_BUILD.to_owned()))
 }
 
@@ -190,7 +240,9 @@ fn from_memory(pid: i32, mapping: &Mapping) -> Result<Elf, String> {
     let size = (mapping.end - mapping.start).min(MAX_VDSO) as usize;
     let mut bytes = vec![0; size];
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(|e| e.to_string())?;
-    memory.read_exact_at(&mut bytes, mapping.start).map_err(|e| e.to_string())?;
+    memory
+        .read_exact_at(&mut bytes, mapping.start)
+        .map_err(|e| e.to_string())?;
     Elf::read(&bytes[..])
 }
 
@@ -200,17 +252,24 @@ fn stripped_part(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = hex.split_at_checked(2)?;
     let packaged = |root: &Path| root.join(format!("usr/lib/debug/.build-id/{first}/{rest}.debug"));
     let fetched = debuginfod(&hex).map(|folder| folder.join("debuginfo"));
-    let places = [Some(packaged(root)), Some(packaged(Path::new("/"))), fetched];
+    let places = [
+        Some(packaged(root)),
+        Some(packaged(Path::new("/"))),
+        fetched,
+    ];
     places.into_iter().flatten().find(|path| path.is_file())
 }
 
 /// What debuginfod's client keeps of a build.
 fn debuginfod(hex: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
-        cache.map(|cache| cache.join("debuginfod_client"))
-    });
+    let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH")
+        .map(PathBuf::from)
+        .or_else(|| {
+            let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+            let cache = cache
+                .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+            cache.map(|cache| cache.join("debuginfod_client"))
+        });
     cache.map(|cache| cache.join(hex))
 }
 

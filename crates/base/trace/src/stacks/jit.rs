@@ -25,7 +25,9 @@ pub struct Jit {
 
 /// The code registered in the descriptor at this address; empty where it is damaged.
 pub fn read(pid: i32, descriptor: u64) -> Vec<Jit> {
-    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
+    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else {
+        return Vec::new();
+    };
     let words = |at: u64| {
         let mut bytes = [0; 32];
         memory.read_exact_at(&mut bytes, at).ok()?;
@@ -37,7 +39,9 @@ pub fn read(pid: i32, descriptor: u64) -> Vec<Jit> {
     let mut entry = words(descriptor).map_or(0, |[_, _, first, _]| first);
     while entry != 0 && found.len() < MAX_OBJECTS {
         // { entry *next; entry *previous; char *file; u64 size }
-        let Some([next, _, file, size]) = words(entry) else { break };
+        let Some([next, _, file, size]) = words(entry) else {
+            break;
+        };
         let mut bytes = vec![0; size.min(MAX_OBJECT) as usize];
         if memory.read_exact_at(&mut bytes, file).is_ok() {
             found.extend(region(&bytes));

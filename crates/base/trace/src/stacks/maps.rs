@@ -66,7 +66,10 @@ mod tests {
              7ffd-7ffe r-xp 00000000 00:00 0          [vdso]\nnonsense\n5-4 r-xp 0 0:0 0\n",
         );
         assert_eq!(all.len(), 3);
-        assert_eq!((all[0].path.as_str(), all[0].deleted, all[0].offset), ("/usr/bin/a b", true, 0x1000));
+        assert_eq!(
+            (all[0].path.as_str(), all[0].deleted, all[0].offset),
+            ("/usr/bin/a b", true, 0x1000)
+        );
         assert!(all[1].path.is_empty() && all[1].executable && all[1].writable);
         assert_eq!(all[2].path, "[vdso]");
     }

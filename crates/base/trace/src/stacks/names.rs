@@ -37,8 +37,17 @@ impl<'a> Names<'a> {
             let name = module.path.rsplit('/').next().unwrap_or_default();
             name.starts_with("qemu-system") || module.path == space.exe
         };
-        let program = space.modules.iter().position(is_program).map(|at| at as u32);
-        Names { space, kernel, tables, program }
+        let program = space
+            .modules
+            .iter()
+            .position(is_program)
+            .map(|at| at as u32);
+        Names {
+            space,
+            kernel,
+            tables,
+            program,
+        }
     }
 
     /// Programs and libraries whose functions are not all named, with why: `(file, why)`.
@@ -55,52 +64,100 @@ impl<'a> Names<'a> {
     }
 
     /// The profile of what was sampled.
-    pub fn profile(&self, sampled: &SampledStacks, name: impl Fn(i32) -> Option<String>) -> Profile {
+    pub fn profile(
+        &self,
+        sampled: &SampledStacks,
+        name: impl Fn(i32) -> Option<String>,
+    ) -> Profile {
         let mut functions = Vec::new();
         let mut by_function: HashMap<Function, usize> = HashMap::new();
         let mut by_place: HashMap<CodeLocation, usize> = HashMap::new();
         let mut number = |place: CodeLocation| {
             *by_place.entry(place).or_insert_with(|| {
-                *by_function.entry(self.function(place, sampled)).or_insert_with_key(|function| {
-                    functions.push(function.clone());
-                    functions.len() - 1
-                })
+                *by_function
+                    .entry(self.function(place, sampled))
+                    .or_insert_with_key(|function| {
+                        functions.push(function.clone());
+                        functions.len() - 1
+                    })
             })
         };
-        let stacks =
-            sampled.stacks.iter().map(|stack| stack.iter().rev().map(|&place| number(place)).collect()).collect();
+        let stacks = sampled
+            .stacks
+            .iter()
+            .map(|stack| stack.iter().rev().map(|&place| number(place)).collect())
+            .collect();
         let threads = sampled.threads.iter().map(|(tid, told)| Thread {
             tid: *tid,
-            name: name(*tid).or_else(|| told.clone()).unwrap_or_else(|| "ended".to_owned()),
+            name: name(*tid)
+                .or_else(|| told.clone())
+                .unwrap_or_else(|| "ended".to_owned()),
         });
         let threads = threads.collect();
         let mut samples = sampled.samples.clone();
         samples.sort_by_key(|sample| sample.time);
-        Profile { functions, stacks, threads, samples }
+        Profile {
+            functions,
+            stacks,
+            threads,
+            samples,
+        }
     }
 
     fn function(&self, place: CodeLocation, sampled: &SampledStacks) -> Function {
-        let plain = |name: String, origin, named| Function { name, module: String::new(), origin, named };
+        let plain = |name: String, origin, named| Function {
+            name,
+            module: String::new(),
+            origin,
+            named,
+        };
         match place.owner {
             CodeOwner::Module(number) => self.in_module(number, place.at),
             CodeOwner::Kernel => match self.kernel.name(place.at) {
                 Some(name) => plain(name.to_owned(), CodeOrigin::Kernel, true),
                 None => plain(format!("kernel:{:#x}", place.at), CodeOrigin::Kernel, false),
             },
-            CodeOwner::Call => plain(system_call_name(place.at as i64).into_owned(), CodeOrigin::Kernel, true),
-            CodeOwner::Wait => plain(sampled.waits[place.at as usize].clone(), CodeOrigin::Kernel, true),
+            CodeOwner::Call => plain(
+                system_call_name(place.at as i64).into_owned(),
+                CodeOrigin::Kernel,
+                true,
+            ),
+            CodeOwner::Wait => plain(
+                sampled.waits[place.at as usize].clone(),
+                CodeOrigin::Kernel,
+                true,
+            ),
             CodeOwner::Jit => plain("[translated code]".to_owned(), CodeOrigin::Translated, true),
-            CodeOwner::GuestKernel => plain("[guest kernel]".to_owned(), CodeOrigin::GuestKernel, true),
-            CodeOwner::GuestUser => plain("[guest user code]".to_owned(), CodeOrigin::GuestUser, true),
-            CodeOwner::Nowhere => plain(format!("unknown:{:#x}", place.at), CodeOrigin::Unknown, false),
+            CodeOwner::GuestKernel => {
+                plain("[guest kernel]".to_owned(), CodeOrigin::GuestKernel, true)
+            }
+            CodeOwner::GuestUser => {
+                plain("[guest user code]".to_owned(), CodeOrigin::GuestUser, true)
+            }
+            CodeOwner::Nowhere => plain(
+                format!("unknown:{:#x}", place.at),
+                CodeOrigin::Unknown,
+                false,
+            ),
         }
     }
 
     fn in_module(&self, number: u32, at: u64) -> Function {
         let module = &self.space.modules[number as usize];
-        let origin = if self.program == Some(number) { CodeOrigin::Program } else { CodeOrigin::Library };
-        let function = |name, named| Function { name, module: module.path.clone(), origin, named };
-        let own = self.tables[number as usize].as_ref().and_then(|table| covering(table, &module.elf, at));
+        let origin = if self.program == Some(number) {
+            CodeOrigin::Program
+        } else {
+            CodeOrigin::Library
+        };
+        let function = |name, named| Function {
+            name,
+            module: module.path.clone(),
+            origin,
+            named,
+        };
+        let own = self.tables[number as usize]
+            .as_ref()
+            .and_then(|table| covering(table, &module.elf, at));
         if let Some(symbol) = own.or_else(|| covering(&module.elf, &module.elf, at)) {
             return function(readable(symbol.name), true);
         }
@@ -117,17 +174,23 @@ impl<'a> Names<'a> {
 /// # Errors
 /// [`StackError`] when the file is not an ELF program.
 pub fn build(path: &Path, space: &Space) -> Result<Elf, StackError> {
-    let build = files::read(path).map_err(|why| StackError::NoBuild { file: path.to_owned(), why })?;
+    let build = files::read(path).map_err(|why| StackError::NoBuild {
+        file: path.to_owned(),
+        why,
+    })?;
     match whose(&build, space) {
         Some(_) => Ok(build),
-        None => Err(StackError::ForeignSymbols { file: path.to_owned() }),
+        None => Err(StackError::ForeignSymbols {
+            file: path.to_owned(),
+        }),
     }
 }
 
 /// The module that `build` is a build of.
 fn whose(build: &Elf, space: &Space) -> Option<usize> {
     space.modules.iter().position(|module| {
-        !build.build_id.is_empty() && build.build_id == module.elf.build_id || build.same_layout(&module.elf)
+        !build.build_id.is_empty() && build.build_id == module.elf.build_id
+            || build.same_layout(&module.elf)
     })
 }
 
@@ -148,7 +211,10 @@ fn near(elf: &Elf, at: u64) -> String {
 fn covering<'a>(table: &'a Elf, layout: &Elf, at: u64) -> Option<Symbol<'a>> {
     let symbol = table.symbols.before(at)?;
     let inside = if symbol.size == 0 {
-        layout.ranges.start_of(at).is_none_or(|start| start <= symbol.at)
+        layout
+            .ranges
+            .start_of(at)
+            .is_none_or(|start| start <= symbol.at)
     } else {
         at - symbol.at < symbol.size
     };
@@ -160,7 +226,10 @@ fn readable(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }
-    let cpp = name.starts_with("_Z").then(|| cpp_demangle::Symbol::new(name).ok()?.demangle().ok()).flatten();
+    let cpp = name
+        .starts_with("_Z")
+        .then(|| cpp_demangle::Symbol::new(name).ok()?.demangle().ok())
+        .flatten();
     // Exported in a version: `read@@GLIBC_2.2.5`.
     cpp.unwrap_or_else(|| name.split('@').next().unwrap_or(name).to_owned())
 }

@@ -10,11 +10,16 @@ const FORMS: [u8; 4] = [1, 0x1b, 0x03, TABLE_FORM];
 /// begin. Gimli subtracts one from the other unchecked.
 pub(super) fn is_table(header: &[u8], base: u64) -> bool {
     let word = |at: usize| Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
-    let Some((frames, rows)) = word(4).zip(header.get(12..)).filter(|_| header.starts_with(&FORMS)) else {
+    let Some((frames, rows)) = word(4)
+        .zip(header.get(12..))
+        .filter(|_| header.starts_with(&FORMS))
+    else {
         return false;
     };
     let frames = base.wrapping_add(4).wrapping_add_signed(frames.into());
-    let frame = |row: &[u8]| base.wrapping_add_signed(i32::from_le_bytes([row[4], row[5], row[6], row[7]]).into());
+    let frame = |row: &[u8]| {
+        base.wrapping_add_signed(i32::from_le_bytes([row[4], row[5], row[6], row[7]]).into())
+    };
     rows.chunks_exact(8).all(|row| frame(row) >= frames)
 }
 
@@ -29,13 +34,18 @@ impl Ranges {
     }
 
     fn table(header: &[u8], base: u64) -> Option<Ranges> {
-        let [1, frame_form, count_form, TABLE_FORM, ..] = *header else { return None };
+        let [1, frame_form, count_form, TABLE_FORM, ..] = *header else {
+            return None;
+        };
         // The pointer to .eh_frame is passed over; it and the count are of four bytes.
-        (matches!(frame_form & 0xf, 0x3 | 0xb) && matches!(count_form & 0xf, 0x3 | 0xb)).then_some(())?;
+        (matches!(frame_form & 0xf, 0x3 | 0xb) && matches!(count_form & 0xf, 0x3 | 0xb))
+            .then_some(())?;
         let word = |at: usize| Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
         let count = usize::try_from(word(8)?).ok()?;
         let rows = header.get(12..)?.chunks_exact(8).take(count);
-        let start = |row: &[u8]| base.wrapping_add_signed(i32::from_le_bytes([row[0], row[1], row[2], row[3]]).into());
+        let start = |row: &[u8]| {
+            base.wrapping_add_signed(i32::from_le_bytes([row[0], row[1], row[2], row[3]]).into())
+        };
         let mut starts: Vec<u64> = rows.map(start).collect();
         starts.sort_unstable(); // it is, unless it is damaged
         Some(Ranges(starts))

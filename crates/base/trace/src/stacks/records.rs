@@ -5,7 +5,9 @@ use crate::stacks::maps::Mapping;
 use crate::stacks::sampled::SampledStacks;
 use crate::stacks::space::Space;
 use linux_perf_event_reader::constants::{PERF_REG_X86_BP, PERF_REG_X86_IP, PERF_REG_X86_SP};
-use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, SampleRecord};
+use linux_perf_event_reader::{
+    CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, SampleRecord,
+};
 use vmtax_model::samples::Sample;
 
 /// From here on a callchain's entries mark whose addresses follow (`PERF_CONTEXT_*`).
@@ -47,7 +49,11 @@ fn mapping(map: &Mmap2Record<'_>) -> Mapping {
         },
         deleted: kept.is_some(),
         // The kernel's name for plain memory.
-        path: if path == "//anon" { String::new() } else { kept.unwrap_or(&path).to_owned() },
+        path: if path == "//anon" {
+            String::new()
+        } else {
+            kept.unwrap_or(&path).to_owned()
+        },
     }
 }
 
@@ -70,8 +76,11 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut Sampl
         places = vec![CodeLocation { owner, at: 0 }];
     } else if let (Some(regs), Some((stack, copied))) = (&sample.user_regs, &sample.user_stack) {
         let register = |number| regs.get(number).unwrap_or(0);
-        let registers =
-            Registers { ip: register(PERF_REG_X86_IP), sp: register(PERF_REG_X86_SP), bp: register(PERF_REG_X86_BP) };
+        let registers = Registers {
+            ip: register(PERF_REG_X86_IP),
+            sp: register(PERF_REG_X86_SP),
+            bp: register(PERF_REG_X86_BP),
+        };
         let stack = stack.as_slice();
         let copied = stack.len().min(*copied as usize);
         let end = space.unwind(registers, &stack[..copied], &mut places);
@@ -85,12 +94,24 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut Sampl
     let Some(tid) = sample.tid else { return };
     let time = sample.timestamp.unwrap_or(0);
     let (thread, stack) = (sampled.thread(tid), sampled.stack(&places));
-    sampled.samples.push(Sample { thread, stack, time, weight: 1, cpu: sample.cpu.unwrap_or(0) });
+    sampled.samples.push(Sample {
+        thread,
+        stack,
+        time,
+        weight: 1,
+        cpu: sample.cpu.unwrap_or(0),
+    });
 }
 
 /// The kernel's part of a sample, innermost first.
 fn kernel(sample: &SampleRecord<'_>) -> Vec<CodeLocation> {
-    chain(sample).filter(|&at| at >= KERNEL).map(|at| CodeLocation { owner: CodeOwner::Kernel, at }).collect()
+    chain(sample)
+        .filter(|&at| at >= KERNEL)
+        .map(|at| CodeLocation {
+            owner: CodeOwner::Kernel,
+            at,
+        })
+        .collect()
 }
 
 /// The user frames of a sample whose stack the kernel unwound by frame pointers. It is not known whether that
@@ -98,7 +119,11 @@ fn kernel(sample: &SampleRecord<'_>) -> Vec<CodeLocation> {
 fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>) {
     for (depth, address) in chain(sample).filter(|&at| at < KERNEL).enumerate() {
         // Addresses to return to lie behind the call, which may be the last of its function.
-        let place = space.place(if depth == 0 { address } else { address.wrapping_sub(1) });
+        let place = space.place(if depth == 0 {
+            address
+        } else {
+            address.wrapping_sub(1)
+        });
         if place.owner == CodeOwner::Nowhere && depth > 0 {
             return; // no frame pointer
         }
@@ -112,7 +137,9 @@ fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>
 fn chain<'a>(sample: &'a SampleRecord<'_>) -> impl Iterator<Item = u64> + 'a {
     let chain = sample.callchain.as_ref();
     let own = sample.ip.filter(|_| chain.is_none());
-    let followed = chain.into_iter().flat_map(|chain| (0..chain.len()).filter_map(|at| chain.get(at)));
+    let followed = chain
+        .into_iter()
+        .flat_map(|chain| (0..chain.len()).filter_map(|at| chain.get(at)));
     followed.filter(|&address| address < MARKS).chain(own)
 }
 
@@ -125,7 +152,10 @@ mod tests {
     /// Whatever the address: on the host nothing is there.
     #[test]
     fn samples_of_a_guests_code_are_one_place_for_its_kernel_and_one_for_its_programs() {
-        let (mut space, mut sampled) = (Space::empty(Source::Recorded(HashMap::new())), SampledStacks::default());
+        let (mut space, mut sampled) = (
+            Space::empty(Source::Recorded(HashMap::new())),
+            SampledStacks::default(),
+        );
         let sample = |ip: u64, cpu_mode| SampleRecord {
             id: None,
             addr: None,
@@ -148,10 +178,24 @@ mod tests {
         };
         for ip in [0xffff_ffff_8d89_92f8, 0xffff_ffff_8d12_0000] {
             take_sample(&sample(ip, CpuMode::GuestKernel), &mut space, &mut sampled);
-            take_sample(&sample(ip >> 20, CpuMode::GuestUser), &mut space, &mut sampled);
+            take_sample(
+                &sample(ip >> 20, CpuMode::GuestUser),
+                &mut space,
+                &mut sampled,
+            );
         }
         let place = |owner| vec![CodeLocation { owner, at: 0 }];
-        assert_eq!(sampled.stacks, [place(CodeOwner::GuestKernel), place(CodeOwner::GuestUser)]);
-        assert_eq!(sampled.samples.iter().map(|sample| sample.stack).collect::<Vec<_>>(), [0, 1, 0, 1]);
+        assert_eq!(
+            sampled.stacks,
+            [place(CodeOwner::GuestKernel), place(CodeOwner::GuestUser)]
+        );
+        assert_eq!(
+            sampled
+                .samples
+                .iter()
+                .map(|sample| sample.stack)
+                .collect::<Vec<_>>(),
+            [0, 1, 0, 1]
+        );
     }
 }

@@ -49,7 +49,10 @@ impl SampledStacks {
             self.waits.push(name.to_owned());
             self.waits.len() - 1
         });
-        CodeLocation { owner: CodeOwner::Wait, at: at as u64 }
+        CodeLocation {
+            owner: CodeOwner::Wait,
+            at: at as u64,
+        }
     }
 
     /// Counts how the user's part of a sample ended.

@@ -77,7 +77,9 @@ impl Space {
     pub fn reload(&mut self) {
         let maps = maps::parse(&self.source.maps());
         for mapping in maps.iter().filter(|m| m.executable) {
-            let base = maps.iter().find(|m| m.inode == mapping.inode && m.path == mapping.path && m.offset == 0);
+            let base = maps
+                .iter()
+                .find(|m| m.inode == mapping.inode && m.path == mapping.path && m.offset == 0);
             self.map(mapping, base);
         }
     }
@@ -94,28 +96,56 @@ impl Space {
         let range = mapping.start..mapping.end;
         if mapping.path.is_empty() || mapping.inode == 0 && !mapping.path.starts_with("[vdso]") {
             // Plain memory with code in it: translated code, unless it tells more of itself.
-            let owner = if mapping.path.starts_with('[') { CodeOwner::Nowhere } else { CodeOwner::Jit };
-            return self.insert(Region { range, owner, bias: 0 });
+            let owner = if mapping.path.starts_with('[') {
+                CodeOwner::Nowhere
+            } else {
+                CodeOwner::Jit
+            };
+            return self.insert(Region {
+                range,
+                owner,
+                bias: 0,
+            });
         }
         if mapping.path.starts_with("/memfd:") {
-            return self.insert(Region { range, owner: CodeOwner::Jit, bias: 0 });
+            return self.insert(Region {
+                range,
+                owner: CodeOwner::Jit,
+                bias: 0,
+            });
         }
-        let known = self.modules.iter().position(|m| m.path == mapping.path && m.inode == mapping.inode);
+        let known = self
+            .modules
+            .iter()
+            .position(|m| m.path == mapping.path && m.inode == mapping.inode);
         let number = known.unwrap_or_else(|| {
             let (elf, why) = match self.source.elf(mapping, base) {
                 Ok(elf) => (elf, None),
                 Err(why) => (Rc::default(), Some(why)),
             };
-            self.modules.push(LoadedModule { path: mapping.path.clone(), elf, why, inode: mapping.inode });
+            self.modules.push(LoadedModule {
+                path: mapping.path.clone(),
+                elf,
+                why,
+                inode: mapping.inode,
+            });
             self.modules.len() - 1
         });
         let elf = &self.modules[number].elf;
         // Of one that could not be read, the offset in its file stands for the linked address.
         let linked = elf.linked(mapping.offset).unwrap_or(mapping.offset);
         let bias = mapping.start.wrapping_sub(linked);
-        self.unwinder.add_module(unwinding(&mapping.path, range.clone(), bias, elf));
-        let descriptor = known.is_none().then(|| jit::descriptor(elf, bias)).flatten();
-        self.insert(Region { range, owner: CodeOwner::Module(number as u32), bias });
+        self.unwinder
+            .add_module(unwinding(&mapping.path, range.clone(), bias, elf));
+        let descriptor = known
+            .is_none()
+            .then(|| jit::descriptor(elf, bias))
+            .flatten();
+        self.insert(Region {
+            range,
+            owner: CodeOwner::Module(number as u32),
+            bias,
+        });
         if self.exe.is_empty() {
             self.exe.clone_from(&mapping.path); // what is mapped first
         }
@@ -133,17 +163,25 @@ impl Space {
             debug_frame: Some(Bytes::from(jit.debug_frame)),
             ..ExplicitModuleSectionInfo::default()
         };
-        self.unwinder.add_module(Module::new("translated code".to_owned(), range.clone(), range.start, sections));
+        self.unwinder.add_module(Module::new(
+            "translated code".to_owned(),
+            range.clone(),
+            range.start,
+            sections,
+        ));
         self.jits.push(range);
     }
 
     fn insert(&mut self, region: Region) {
-        let at = self.regions.partition_point(|other| other.range.start < region.range.start);
+        let at = self
+            .regions
+            .partition_point(|other| other.range.start < region.range.start);
         self.regions.insert(at, region);
     }
 
     fn unmap(&mut self, range: Range<u64>) {
-        let gone = |region: &Region| region.range.start < range.end && range.start < region.range.end;
+        let gone =
+            |region: &Region| region.range.start < range.end && range.start < region.range.end;
         for region in self.regions.iter().filter(|region| gone(region)) {
             self.unwinder.remove_module(region.range.start);
         }
@@ -152,43 +190,83 @@ impl Space {
 
     /// Whose code is at an address.
     pub fn place(&self, address: u64) -> CodeLocation {
-        let after = self.regions.partition_point(|region| region.range.start <= address);
-        let region = after.checked_sub(1).map(|at| &self.regions[at]).filter(|region| region.range.contains(&address));
+        let after = self
+            .regions
+            .partition_point(|region| region.range.start <= address);
+        let region = after
+            .checked_sub(1)
+            .map(|at| &self.regions[at])
+            .filter(|region| region.range.contains(&address));
         match region {
-            Some(Region { owner: owner @ CodeOwner::Module(_), bias, .. }) => {
-                CodeLocation { owner: *owner, at: address.wrapping_sub(*bias) }
-            }
+            Some(Region {
+                owner: owner @ CodeOwner::Module(_),
+                bias,
+                ..
+            }) => CodeLocation {
+                owner: *owner,
+                at: address.wrapping_sub(*bias),
+            },
             // One location: translated code has no functions to distinguish.
-            Some(Region { owner: CodeOwner::Jit, .. }) => CodeLocation { owner: CodeOwner::Jit, at: 0 },
-            _ => CodeLocation { owner: CodeOwner::Nowhere, at: address },
+            Some(Region {
+                owner: CodeOwner::Jit,
+                ..
+            }) => CodeLocation {
+                owner: CodeOwner::Jit,
+                at: 0,
+            },
+            _ => CodeLocation {
+                owner: CodeOwner::Nowhere,
+                at: address,
+            },
         }
     }
 
     /// Unwinds a copy of a stack that begins at the stack pointer, innermost frame first, onto `frames`.
-    pub fn unwind(&mut self, registers: Registers, stack: &[u8], frames: &mut Vec<CodeLocation>) -> UnwindEnd {
+    pub fn unwind(
+        &mut self,
+        registers: Registers,
+        stack: &[u8],
+        frames: &mut Vec<CodeLocation>,
+    ) -> UnwindEnd {
         let mut read = |address: u64| {
-            let at = address.checked_sub(registers.sp).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
-            let bytes = stack.get(at..).and_then(|rest| rest.first_chunk()).ok_or(())?;
+            let at = address
+                .checked_sub(registers.sp)
+                .and_then(|at| usize::try_from(at).ok())
+                .ok_or(())?;
+            let bytes = stack
+                .get(at..)
+                .and_then(|rest| rest.first_chunk())
+                .ok_or(())?;
             Ok(u64::from_le_bytes(*bytes))
         };
         let regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let begin = frames.len();
         let mut unwound = Vec::with_capacity(64);
         let end = {
-            let mut iterator = self.unwinder.iter_frames(registers.ip, regs, &mut self.cache, &mut read);
+            let mut iterator =
+                self.unwinder
+                    .iter_frames(registers.ip, regs, &mut self.cache, &mut read);
             loop {
                 match iterator.next() {
-                    Ok(Some(frame)) if unwound.len() < MAX_DEPTH => unwound.push(frame.address_for_lookup()),
+                    Ok(Some(frame)) if unwound.len() < MAX_DEPTH => {
+                        unwound.push(frame.address_for_lookup())
+                    }
                     Ok(Some(_)) => break UnwindEnd::Lost,
                     Ok(None) | Err(framehop::Error::ReturnAddressIsNull) => break UnwindEnd::Root,
-                    Err(framehop::Error::CouldNotReadStack(at)) if at >= registers.sp + stack.len() as u64 => {
+                    Err(framehop::Error::CouldNotReadStack(at))
+                        if at >= registers.sp + stack.len() as u64 =>
+                    {
                         break UnwindEnd::Cut;
                     }
                     Err(_) => break UnwindEnd::Lost,
                 }
             }
         };
-        let end = if end == UnwindEnd::Root { end } else { self.made_context(&mut unwound).unwrap_or(end) };
+        let end = if end == UnwindEnd::Root {
+            end
+        } else {
+            self.made_context(&mut unwound).unwrap_or(end)
+        };
         for address in unwound {
             let place = self.place(address);
             if place.owner == CodeOwner::Nowhere && frames.len() > begin {
@@ -208,7 +286,13 @@ impl Space {
     /// was never called: the address to return to is where it begins, and what lies before that is another function.
     fn made_context(&self, addresses: &mut Vec<u64>) -> Option<UnwindEnd> {
         let begins = |address: u64| {
-            let CodeLocation { owner: CodeOwner::Module(number), at } = self.place(address) else { return false };
+            let CodeLocation {
+                owner: CodeOwner::Module(number),
+                at,
+            } = self.place(address)
+            else {
+                return false;
+            };
             self.modules[number as usize].elf.ranges.start_of(at) == Some(at)
         };
         let at = (1..addresses.len()).find(|&at| begins(addresses[at].wrapping_add(1)))?;

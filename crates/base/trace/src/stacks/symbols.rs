@@ -36,13 +36,24 @@ impl Symbols {
         let base = self.text.len();
         self.text.extend_from_slice(text);
         self.all.extend(functions.filter_map(|(at, size, begin)| {
-            let name = CStr::from_bytes_until_nul(text.get(begin..)?).ok()?.to_str().ok()?;
-            (!name.is_empty()).then_some(Entry { at, size, name: base + begin..base + begin + name.len() })
+            let name = CStr::from_bytes_until_nul(text.get(begin..)?)
+                .ok()?
+                .to_str()
+                .ok()?;
+            (!name.is_empty()).then_some(Entry {
+                at,
+                size,
+                name: base + begin..base + begin + name.len(),
+            })
         }));
         let text = &self.text;
         // Of several names for one address, the longest function's first, then as the alphabet has them.
         let key = |entry: &Entry| (entry.at, Reverse(entry.size));
-        self.all.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| text[a.name.clone()].cmp(&text[b.name.clone()])));
+        self.all.sort_by(|a, b| {
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| text[a.name.clone()].cmp(&text[b.name.clone()]))
+        });
         self.all.dedup_by_key(|entry| entry.at);
     }
 
@@ -67,7 +78,11 @@ impl Symbols {
 
     fn get(&self, number: usize) -> Option<Symbol<'_>> {
         let Entry { at, size, name } = self.all.get(number)?;
-        Some(Symbol { at: *at, size: *size, name: std::str::from_utf8(&self.text[name.clone()]).ok()? })
+        Some(Symbol {
+            at: *at,
+            size: *size,
+            name: std::str::from_utf8(&self.text[name.clone()]).ok()?,
+        })
     }
 }
 
@@ -89,6 +104,9 @@ mod tests {
             [15, 16, 63, 64].map(|at| names(symbols.before(at))),
             [None, Some("longer"), Some("longer"), Some("exported")]
         );
-        assert_eq!([15, 16, 64].map(|at| names(symbols.after(at))), [Some("longer"), Some("exported"), None]);
+        assert_eq!(
+            [15, 16, 64].map(|at| names(symbols.after(at))),
+            [Some("longer"), Some("exported"), None]
+        );
     }
 }

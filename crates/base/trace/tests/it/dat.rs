@@ -10,8 +10,16 @@ type Whole = (u64, u32, i32, u16, Vec<u8>);
 fn all(mut events: Events<'_>) -> (Vec<Whole>, Counts) {
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
-        let Entry::Event(event) = entry else { panic!("{entry:?}") };
-        got.push((event.ticks, event.cpu, event.pid, event.id.0, event.data.to_vec()));
+        let Entry::Event(event) = entry else {
+            panic!("{entry:?}")
+        };
+        got.push((
+            event.ticks,
+            event.cpu,
+            event.pid,
+            event.id.0,
+            event.data.to_vec(),
+        ));
     }
     (got, *events.counts())
 }
@@ -26,8 +34,14 @@ fn trace_cmds_files_hold_the_same_events() {
         // trace-cmd restore, by which they were made, does not know the clock.
         assert_eq!(dat.clock(), "local");
         let switch = dat.formats().event("sched", "sched_switch").unwrap();
-        assert_eq!(Some(switch), folder.formats().event("sched", "sched_switch"));
-        assert_eq!(dat.formats().field(switch, "prev_state"), folder.formats().field(switch, "prev_state"));
+        assert_eq!(
+            Some(switch),
+            folder.formats().event("sched", "sched_switch")
+        );
+        assert_eq!(
+            dat.formats().field(switch, "prev_state"),
+            folder.formats().field(switch, "prev_state")
+        );
         assert!(dat.formats().event("ftrace", "function").is_some());
     }
 }
@@ -45,6 +59,12 @@ fn zstd_without_its_magic_number() {
     changed.copy_within(at + 4..at + length, at);
     let stored = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(stored.path(), &changed).unwrap();
-    let expected = all(Dat::open(&data("dat/v7zstd.dat")).unwrap().events().unwrap());
-    assert_eq!(all(Dat::open(stored.path()).unwrap().events().unwrap()), expected);
+    let expected = all(Dat::open(&data("dat/v7zstd.dat"))
+        .unwrap()
+        .events()
+        .unwrap());
+    assert_eq!(
+        all(Dat::open(stored.path()).unwrap().events().unwrap()),
+        expected
+    );
 }

@@ -6,11 +6,22 @@ use vmtax_trace::{Entry, Folder};
 /// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, CPU, time and the rest.
 fn printed(line: &str) -> (i32, u32, u64, String) {
     let (before, after) = line.split_once(" [").expect("a CPU");
-    let pid = before.trim_end().rsplit_once('-').expect("a thread").1.parse().expect("a number");
+    let pid = before
+        .trim_end()
+        .rsplit_once('-')
+        .expect("a thread")
+        .1
+        .parse()
+        .expect("a number");
     let (cpu, after) = after.split_once("] ").expect("a CPU");
     let (_flags, after) = after.split_once(' ').expect("flags");
     let (ticks, event) = after.trim_start().split_once(": ").expect("a time");
-    (pid, cpu.parse().expect("a number"), ticks.parse().expect("a number"), event.to_owned())
+    (
+        pid,
+        cpu.parse().expect("a number"),
+        ticks.parse().expect("a number"),
+        event.to_owned(),
+    )
 }
 
 #[test]
@@ -18,24 +29,51 @@ fn the_decoder_agrees_with_the_kernel() {
     let folder = Folder::open(&data("host")).unwrap();
     assert_eq!(folder.clock(), "x86-tsc");
     let text = std::fs::read_to_string(data("host/text")).unwrap();
-    let expected: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(printed).collect();
-    assert!(expected.len() > 700, "the recording has {} events", expected.len());
+    let expected: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(printed)
+        .collect();
+    assert!(
+        expected.len() > 700,
+        "the recording has {} events",
+        expected.len()
+    );
 
-    let printer = Printer { formats: folder.formats() };
+    let printer = Printer {
+        formats: folder.formats(),
+    };
     let mut events = folder.events().unwrap();
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
-        let Entry::Event(event) = entry else { panic!("{entry:?}") };
+        let Entry::Event(event) = entry else {
+            panic!("{entry:?}")
+        };
         let name = &folder.formats().get(event.id).unwrap().name;
-        got.push((event.pid, event.cpu, event.ticks, format!("{name}: {}", printer.arguments(event.id, event.data))));
+        got.push((
+            event.pid,
+            event.cpu,
+            event.ticks,
+            format!("{name}: {}", printer.arguments(event.id, event.data)),
+        ));
     }
     for (n, (ours, kernels)) in got.iter().zip(&expected).enumerate() {
         assert_eq!(ours, kernels, "event {n}");
     }
     assert_eq!(got.len(), expected.len());
     let counts = events.counts();
-    assert_eq!((counts.events, counts.losses + counts.damaged_pages + counts.unknown), (expected.len() as u64, 0));
-    let kept: u64 = folder.stats().iter().map(|cpu| cpu.overrun + cpu.dropped).sum();
+    assert_eq!(
+        (
+            counts.events,
+            counts.losses + counts.damaged_pages + counts.unknown
+        ),
+        (expected.len() as u64, 0)
+    );
+    let kept: u64 = folder
+        .stats()
+        .iter()
+        .map(|cpu| cpu.overrun + cpu.dropped)
+        .sum();
     assert_eq!((folder.stats().len(), kept), (2, 0));
 }
 
@@ -70,7 +108,11 @@ fn formats_of_another_kernel_are_counted() {
         put(name, &std::fs::read(data("host").join(name)).unwrap());
     }
     let text = std::fs::read_to_string(data("host/formats/raw_syscalls.sys_enter")).unwrap();
-    put("formats/raw_syscalls.sys_enter", text.replace("args[6];\toffset:16;", "args[6];\toffset:32;").as_bytes());
+    put(
+        "formats/raw_syscalls.sys_enter",
+        text.replace("args[6];\toffset:16;", "args[6];\toffset:32;")
+            .as_bytes(),
+    );
 
     let folder = Folder::open(copy.path()).unwrap();
     assert!(folder.stats().is_empty());
@@ -88,11 +130,22 @@ fn inputs_are_in_the_order_of_cpus() {
     for name in ["header_page", "clock"] {
         put(name, &std::fs::read(data("host").join(name)).unwrap());
     }
-    for name in ["free.cpu0.raw", "bound.cpu10.raw", "bound.cpu2.raw", "bound.cpux.raw", ".cpu1.raw", "other.raw"] {
+    for name in [
+        "free.cpu0.raw",
+        "bound.cpu10.raw",
+        "bound.cpu2.raw",
+        "bound.cpux.raw",
+        ".cpu1.raw",
+        "other.raw",
+    ] {
         put(name, b"");
     }
     let folder = Folder::open(copy.path()).unwrap();
-    let inputs: Vec<_> = folder.inputs().iter().map(|raw| (raw.instance.as_str(), raw.cpu)).collect();
+    let inputs: Vec<_> = folder
+        .inputs()
+        .iter()
+        .map(|raw| (raw.instance.as_str(), raw.cpu))
+        .collect();
     assert_eq!(inputs, [("bound", 2), ("bound", 10), ("free", 0)]);
     assert_eq!(folder.events().unwrap().next().unwrap(), None);
 }
@@ -105,13 +158,21 @@ fn a_folder_without_a_trace_is_an_error() {
         let error = Folder::open(empty.path()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    assert!(Folder::open(&empty.path().join("absent")).unwrap_err().to_string().contains("failed to read"));
+    assert!(
+        Folder::open(&empty.path().join("absent"))
+            .unwrap_err()
+            .to_string()
+            .contains("failed to read")
+    );
     says("give the folder of a trace");
     put("a.cpu0.raw", "");
     says("header_page");
     put("header_page", "nothing");
     says("invalid field line");
-    put("header_page", &std::fs::read_to_string(data("host/header_page")).unwrap());
+    put(
+        "header_page",
+        &std::fs::read_to_string(data("host/header_page")).unwrap(),
+    );
     says("clock");
     put("clock", "x86-tsc\n");
     says("formats");

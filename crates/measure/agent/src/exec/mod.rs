@@ -17,7 +17,10 @@ pub(crate) use root::{ROOT, prepare};
 use rustix::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{Execution, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName, WorkloadSpec};
+use vmtax_model::{
+    Execution, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName,
+    WorkloadSpec,
+};
 use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply, SHARE_MAC};
 
@@ -67,7 +70,11 @@ pub(crate) fn run(
     let (wall, after) = (began.elapsed(), usage::Counters::now(guest));
     let switched_off = trace.as_ref().map_or(Ok(()), GuestTrace::off);
     pump.send_reply(&Reply::Ended)?;
-    let left = if launch.stays { 0 } else { end::kill_all_but(&stay) };
+    let left = if launch.stays {
+        0
+    } else {
+        end::kill_all_but(&stay)
+    };
     let rest = pump.drain();
     let End { status, usage } = ended?;
     rest?;
@@ -75,23 +82,51 @@ pub(crate) fn run(
     // From here on the channel waits for the controller again.
     drop(pump);
     if timed_out {
-        let error = format!("the command was killed after {} s: use a longer --timeout", launch.timeout_s);
-        return Ok(Reply::NotRun { status: TIMED_OUT, error });
+        let error = format!(
+            "the command was killed after {} s: use a longer --timeout",
+            launch.timeout_s
+        );
+        return Ok(Reply::NotRun {
+            status: TIMED_OUT,
+            error,
+        });
     }
     let counted = after.since(&before);
-    let execution =
-        Execution { status, left, busy_s: counted.busy_s, stolen_s: counted.stolen_s, ..Execution::default() };
+    let execution = Execution {
+        status,
+        left,
+        busy_s: counted.busy_s,
+        stolen_s: counted.stolen_s,
+        ..Execution::default()
+    };
     let (measures, unsupported) = usage::measures(wall, &usage, &counted);
-    let notes = if guest { root::notes(places) } else { Vec::new() };
-    let result = TrialResult { measures, unsupported, notes, ..result(wall) };
-    let shipped = switched_off.map_err(Failure::Trial).and_then(|()| match &mut trace {
-        Some(trace) => ship(&mut |frame| send_frame(channel, frame), |ship| trace.save(ship)),
-        None => Ok(()),
-    });
+    let notes = if guest {
+        root::notes(places)
+    } else {
+        Vec::new()
+    };
+    let result = TrialResult {
+        measures,
+        unsupported,
+        notes,
+        ..result(wall)
+    };
+    let shipped = switched_off
+        .map_err(Failure::Trial)
+        .and_then(|()| match &mut trace {
+            Some(trace) => ship(&mut |frame| send_frame(channel, frame), |ship| {
+                trace.save(ship)
+            }),
+            None => Ok(()),
+        });
     match shipped {
         Ok(()) => {
             let observed = trace.map(|trace| trace.observed);
-            Ok(Reply::Ran { execution, result: Box::new(result), observed })
+            Ok(Reply::Ran {
+                execution,
+                result: Box::new(result),
+                observed,
+            })
         }
         Err(failure) => failure.reply(),
     }
@@ -106,5 +141,8 @@ fn result(wall: Duration) -> TrialResult {
         reason: Some("a command is timed as a whole".to_owned()),
     };
     let new = TrialResult::new(WorkloadSpec::new(WorkloadName::Exec), timer, kernel());
-    TrialResult { total_s: wall.as_secs_f64(), ..new }
+    TrialResult {
+        total_s: wall.as_secs_f64(),
+        ..new
+    }
 }

@@ -60,7 +60,11 @@ impl<'a> Pump<'a> {
         let flags = fcntl_getfl(channel).map_err(failed)?;
         let pid = Pid::from_raw(started.pid).ok_or_else(|| failed(Errno::SRCH))?;
         let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-        let ours = [Some(&started.stdout), started.stderr.as_ref(), started.stdin.as_ref()];
+        let ours = [
+            Some(&started.stdout),
+            started.stderr.as_ref(),
+            started.stdin.as_ref(),
+        ];
         for pipe in ours.into_iter().flatten() {
             fcntl_setfl(pipe, OFlags::NONBLOCK).map_err(failed)?;
         }
@@ -72,7 +76,10 @@ impl<'a> Pump<'a> {
             flags,
             pid: started.pid,
             exited,
-            outputs: [(Stream::Stdout, Some(started.stdout)), (Stream::Stderr, started.stderr)],
+            outputs: [
+                (Stream::Stdout, Some(started.stdout)),
+                (Stream::Stderr, started.stderr),
+            ],
             stdin: started.stdin,
             terminal: started.terminal,
             typed: Vec::new(),
@@ -114,15 +121,25 @@ impl<'a> Pump<'a> {
 
     /// Waits once and handles the events; returns whether the command ended.
     fn poll_once(&mut self, until_end: bool) -> Result<bool, AgentError> {
-        if self.stdin.is_some() && self.typed.is_empty() && !self.asked && self.outgoing.is_empty() {
+        if self.stdin.is_some() && self.typed.is_empty() && !self.asked && self.outgoing.is_empty()
+        {
             self.asked = true;
             self.outgoing = encode(&Reply::Input)?;
         }
         let idle = self.outgoing.is_empty();
-        let to_channel = if idle { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let to_channel = if idle {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
         let (channel, from_pipes, stdin, exited) = {
             let mut fds = vec![PollFd::from_borrowed_fd(self.channel, to_channel)];
-            let outputs: Vec<&OwnedFd> = self.outputs.iter().filter_map(|(_, p)| p.as_ref()).filter(|_| idle).collect();
+            let outputs: Vec<&OwnedFd> = self
+                .outputs
+                .iter()
+                .filter_map(|(_, p)| p.as_ref())
+                .filter(|_| idle)
+                .collect();
             fds.extend(outputs.iter().map(|pipe| PollFd::new(*pipe, PollFlags::IN)));
             let typed = self.stdin.as_ref().filter(|_| !self.typed.is_empty());
             fds.extend(typed.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
@@ -132,9 +149,18 @@ impl<'a> Pump<'a> {
                 .map_err(|e| AgentError::system("waiting for the command", e))?;
             let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
             let channel = ready.next().unwrap_or(false);
-            let from_pipes = outputs.iter().filter(|_| ready.next().unwrap_or(false)).count() > 0;
+            let from_pipes = outputs
+                .iter()
+                .filter(|_| ready.next().unwrap_or(false))
+                .count()
+                > 0;
             let stdin = typed.is_some() && ready.next().unwrap_or(false);
-            (channel, from_pipes, stdin, until_end && ready.next().unwrap_or(false))
+            (
+                channel,
+                from_pipes,
+                stdin,
+                until_end && ready.next().unwrap_or(false),
+            )
         };
         if !until_end && idle && !channel && !from_pipes {
             // A process that cannot be killed holds a pipe.
@@ -158,14 +184,25 @@ impl<'a> Pump<'a> {
 
     /// `None` while output waits for the controller.
     fn poll_timeout(&self, until_end: bool) -> Option<Timespec> {
-        let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { self.pipe_timeout };
+        let left = if until_end {
+            self.deadline.saturating_duration_since(Instant::now())
+        } else {
+            self.pipe_timeout
+        };
         let waits = until_end || self.outgoing.is_empty();
-        waits.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
+        waits.then(|| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        })
     }
 
     /// SIGTERM first, then SIGKILL.
     fn on_timeout(&mut self) {
-        self.signal(if self.timed_out { libc::SIGKILL } else { libc::SIGTERM });
+        self.signal(if self.timed_out {
+            libc::SIGKILL
+        } else {
+            libc::SIGTERM
+        });
         self.timed_out = true;
         self.deadline = Instant::now() + KILL_TIMEOUT;
     }
@@ -224,11 +261,16 @@ impl<'a> Pump<'a> {
                 }
                 Frame::Message(Request::Signal { signal }) => self.signal(signal),
                 Frame::Message(Request::Resize { size }) => {
-                    self.terminal.iter().for_each(|terminal| terminal::resize(terminal, size));
+                    self.terminal
+                        .iter()
+                        .for_each(|terminal| terminal::resize(terminal, size));
                 }
                 Frame::Message(Request::Close { stream }) => {
                     // A write to it then ends the command, as it would without a machine between.
-                    self.outputs.iter_mut().filter(|(name, _)| *name == stream).for_each(|(_, pipe)| *pipe = None);
+                    self.outputs
+                        .iter_mut()
+                        .filter(|(name, _)| *name == stream)
+                        .for_each(|(_, pipe)| *pipe = None);
                 }
                 // Nothing else is asked while a command runs.
                 Frame::Message(_) | Frame::Piece { .. } => {}
@@ -269,6 +311,10 @@ fn wait_for(pid: i32) -> io::Result<End> {
             return Err(error);
         }
     }
-    let status = if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
+    let status = if libc::WIFSIGNALED(status) {
+        128 + libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    };
     Ok(End { status, usage })
 }

@@ -30,10 +30,11 @@ pub(crate) fn prepare(
     }
     let root = Path::new(ROOT);
     let made = make(root, places).and_then(|()| folders(root, writable));
-    made.and_then(|()| if with_network { connect(root) } else { Ok(()) }).map_err(|error| {
-        complaints.insert(0, error);
-        complaints.join("; ")
-    })?;
+    made.and_then(|()| if with_network { connect(root) } else { Ok(()) })
+        .map_err(|error| {
+            complaints.insert(0, error);
+            complaints.join("; ")
+        })?;
     let _ = rustix::system::sethostname(host_name.0.as_encoded_bytes());
     let _ = network::loopback();
     Ok(())
@@ -46,7 +47,13 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
     folder(Path::new(LAYER))?;
     match &places.disk {
         Some(disk) => mount_at("ext4", disk, Path::new(LAYER), MountFlags::NOATIME, "")?,
-        None => mount_at("tmpfs", "tmpfs", Path::new(LAYER), MountFlags::empty(), "mode=0755")?,
+        None => mount_at(
+            "tmpfs",
+            "tmpfs",
+            Path::new(LAYER),
+            MountFlags::empty(),
+            "mode=0755",
+        )?,
     }
     for name in ["upper", "work"] {
         folder(&Path::new(LAYER).join(name))?;
@@ -59,7 +66,12 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
         ("proc", "proc", plain | MountFlags::NOEXEC, ""),
         ("sysfs", "sys", plain | MountFlags::NOEXEC, ""),
         ("devtmpfs", "dev", MountFlags::NOSUID, ""),
-        ("devpts", "dev/pts", MountFlags::NOSUID | MountFlags::NOEXEC, "ptmxmode=0666,mode=0620,gid=5"),
+        (
+            "devpts",
+            "dev/pts",
+            MountFlags::NOSUID | MountFlags::NOEXEC,
+            "ptmxmode=0666,mode=0620,gid=5",
+        ),
         ("tmpfs", "dev/shm", plain, "mode=1777"),
         ("tmpfs", "run", plain, "mode=0755"),
     ];
@@ -68,7 +80,12 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
         folder(&at)?;
         mount_at(kind, kind, &at, flags, options)?;
     }
-    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+    for (name, target) in [
+        ("fd", "fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+    ] {
         // A kernel that made it already is no fault.
         let _ = symlink(format!("/proc/self/{target}"), root.join("dev").join(name));
     }
@@ -82,26 +99,43 @@ fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
         let at = root.join(host.strip_prefix("/").unwrap_or(host));
         folder(&at)?;
         let options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap";
-        mount_at("9p", writable_tag(number), &at, MountFlags::NOSUID | MountFlags::NODEV, options)?;
+        mount_at(
+            "9p",
+            writable_tag(number),
+            &at,
+            MountFlags::NOSUID | MountFlags::NODEV,
+            options,
+        )?;
     }
     Ok(())
 }
 
 /// QEMU's user network as it always is: the address that it would give by DHCP, its gateway, its name server.
 fn connect(root: &Path) -> Result<(), String> {
-    network::configure(SHARE_MAC, Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(255, 255, 255, 0))?;
+    network::configure(
+        SHARE_MAC,
+        Ipv4Addr::new(10, 0, 2, 15),
+        Ipv4Addr::new(255, 255, 255, 0),
+    )?;
     network::route_all(Ipv4Addr::new(10, 0, 2, 2))?;
     let names = root.join("etc/resolv.conf");
     // It may point to where the host's own resolver writes.
     let _ = fs::remove_file(&names);
-    fs::write(&names, "nameserver 10.0.2.3\n").map_err(|e| format!("writing the guest's /etc/resolv.conf: {e}"))
+    fs::write(&names, "nameserver 10.0.2.3\n")
+        .map_err(|e| format!("writing the guest's /etc/resolv.conf: {e}"))
 }
 
 fn folder(at: &Path) -> Result<(), String> {
     fs::create_dir_all(at).map_err(|e| format!("making {}: {e}", at.display()))
 }
 
-fn mount_at(kind: &str, source: impl AsRef<Path>, at: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
+fn mount_at(
+    kind: &str,
+    source: impl AsRef<Path>,
+    at: &Path,
+    flags: MountFlags,
+    options: &str,
+) -> Result<(), String> {
     let words = CString::new(options).map_err(|e| e.to_string())?;
     mount(source.as_ref(), at, kind, flags, words.as_c_str())
         .map_err(|e| format!("mounting {kind} on {} with '{options}': {e}", at.display()))
@@ -111,14 +145,19 @@ fn mount_at(kind: &str, source: impl AsRef<Path>, at: &Path, flags: MountFlags, 
 pub(super) fn notes(places: &Places) -> Vec<String> {
     let mut notes = Vec::new();
     if let Ok(room) = statvfs(LAYER) {
-        let (size, free) = (room.f_blocks.saturating_mul(room.f_frsize), room.f_bavail.saturating_mul(room.f_frsize));
+        let (size, free) = (
+            room.f_blocks.saturating_mul(room.f_frsize),
+            room.f_bavail.saturating_mul(room.f_frsize),
+        );
         if free < MIN_FREE {
             let mib = size >> 20;
             let (of, option) = match places.disk {
                 Some(_) => ("its disk", "--scratch"),
                 None => ("half of its memory", "--memory, or a disk with --scratch"),
             };
-            notes.push(format!("the guest's writable layer is full ({mib} MiB, {of}): use a larger {option}"));
+            notes.push(format!(
+                "the guest's writable layer is full ({mib} MiB, {of}): use a larger {option}"
+            ));
         }
     }
     let killed = crate::share::kernel_log();
@@ -127,7 +166,11 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
             .lines()
             .rev()
             .find(|line| line.contains("Out of memory: Killed process"))
-            .map(|line| format!("the guest ran out of memory: its kernel says '{line}'. Use a larger --memory")),
+            .map(|line| {
+                format!(
+                    "the guest ran out of memory: its kernel says '{line}'. Use a larger --memory"
+                )
+            }),
     );
     notes
 }

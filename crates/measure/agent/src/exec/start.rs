@@ -31,11 +31,19 @@ pub(super) struct NotStarted {
 /// Starts it, in `root` where there is one.
 pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, NotStarted> {
     let Some((program, arguments)) = launch.words.split_first() else {
-        return Err(NotStarted { status: NOT_EXECUTABLE, error: "no command was given".to_owned() });
+        return Err(NotStarted {
+            status: NOT_EXECUTABLE,
+            error: "no command was given".to_owned(),
+        });
     };
     let mut command = Command::new(&program.0);
     command.args(arguments.iter().map(|word| &word.0));
-    command.env_clear().envs(launch.environment.iter().map(|(name, value)| (&name.0, &value.0)));
+    command.env_clear().envs(
+        launch
+            .environment
+            .iter()
+            .map(|(name, value)| (&name.0, &value.0)),
+    );
     let terminal = give_streams(&mut command, launch, root)?;
     let in_terminal = terminal.is_some();
     let (surroundings, directory) = (launch.clone(), launch.directory.0.clone());
@@ -63,14 +71,26 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Not
             Ok(())
         });
     }
-    let mut child = command.spawn().map_err(|e| NotStarted { status: status_of(&e), error: describe(launch, &e) })?;
+    let mut child = command.spawn().map_err(|e| NotStarted {
+        status: status_of(&e),
+        error: describe(launch, &e),
+    })?;
     // The other ends of the streams: else they would not end with the command.
     drop(command);
-    let broken = || NotStarted { status: NOT_EXECUTABLE, error: "the command's pipes could not be created".to_owned() };
+    let broken = || NotStarted {
+        status: NOT_EXECUTABLE,
+        error: "the command's pipes could not be created".to_owned(),
+    };
     let pid = child.id() as i32;
     if let Some(terminal) = terminal {
         let copy = || terminal.try_clone().map_err(|_| broken());
-        return Ok(Started { pid, stdin: Some(copy()?), stdout: copy()?, stderr: None, terminal: Some(terminal) });
+        return Ok(Started {
+            pid,
+            stdin: Some(copy()?),
+            stdout: copy()?,
+            stderr: None,
+            terminal: Some(terminal),
+        });
     }
     Ok(Started {
         pid,
@@ -82,14 +102,24 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Not
 }
 
 /// Pipes, or a terminal, of which this side's end is given.
-fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> Result<Option<OwnedFd>, NotStarted> {
+fn give_streams(
+    command: &mut Command,
+    launch: &Launch,
+    root: Option<&Path>,
+) -> Result<Option<OwnedFd>, NotStarted> {
     let Some(size) = launch.terminal else {
-        command.stdin(if launch.stdin { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if launch.stdin {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         return Ok(None);
     };
-    let failed =
-        |e: io::Error| NotStarted { status: NOT_EXECUTABLE, error: format!("no terminal for the command: {e}") };
+    let failed = |e: io::Error| NotStarted {
+        status: NOT_EXECUTABLE,
+        error: format!("no terminal for the command: {e}"),
+    };
     let Terminal { ours, theirs } =
         terminal::make(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
     let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);
@@ -100,12 +130,21 @@ fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> 
 /// Limits before the user: raising them is root's right. Natively the process has all of this from its parents.
 fn switch_user(launch: &Launch) -> io::Result<()> {
     for &(resource, soft, hard) in &launch.limits {
-        let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+        let limit = libc::rlimit {
+            rlim_cur: soft,
+            rlim_max: hard,
+        };
         // SAFETY: the kernel reads one `rlimit`, which this is. A limit that this kernel does not know is none.
         unsafe { libc::setrlimit(resource as _, &raw const limit) };
     }
     rustix::process::umask(Mode::from_raw_mode(launch.umask));
-    let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let done = |result: libc::c_int| {
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
     // SAFETY: the groups are read as many as there are; the other two take numbers.
     unsafe {
         done(libc::setgroups(launch.groups.len(), launch.groups.as_ptr()))?;
@@ -117,13 +156,25 @@ fn switch_user(launch: &Launch) -> io::Result<()> {
 /// Whether the program is one for another CPU: the C library would give it to a shell, as it does with scripts
 /// without a first line that names who reads them. Who has registered such programs with the kernel may run them.
 fn is_foreign_elf(launch: &Launch) -> bool {
-    let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else { return false };
-    let path = launch.environment.iter().find(|(name, _)| name.0 == "PATH").map(|(_, value)| value.0.clone());
-    let folders =
-        std::env::split_paths(&path.unwrap_or_default()).map(|folder| folder.join(program)).collect::<Vec<_>>();
-    let places =
-        if program.components().count() > 1 || program.is_absolute() { vec![program.to_path_buf()] } else { folders };
-    let Some(mut file) = places.iter().find_map(|place| File::open(place).ok()) else { return false };
+    let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else {
+        return false;
+    };
+    let path = launch
+        .environment
+        .iter()
+        .find(|(name, _)| name.0 == "PATH")
+        .map(|(_, value)| value.0.clone());
+    let folders = std::env::split_paths(&path.unwrap_or_default())
+        .map(|folder| folder.join(program))
+        .collect::<Vec<_>>();
+    let places = if program.components().count() > 1 || program.is_absolute() {
+        vec![program.to_path_buf()]
+    } else {
+        folders
+    };
+    let Some(mut file) = places.iter().find_map(|place| File::open(place).ok()) else {
+        return false;
+    };
     let mut head = [0; 20];
     let registered = std::fs::read_dir("/proc/sys/fs/binfmt_misc").map_or(0, Iterator::count) > 2;
     file.read_exact(&mut head).is_ok()
@@ -136,11 +187,17 @@ fn is_foreign_elf(launch: &Launch) -> bool {
 const SUPPORTED_ELF: [u8; 2] = [62, 3];
 
 fn describe(launch: &Launch, error: &io::Error) -> String {
-    let program = launch.words.first().map(|word| word.0.to_string_lossy().into_owned()).unwrap_or_default();
+    let program = launch
+        .words
+        .first()
+        .map(|word| word.0.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let directory = launch.directory.0.to_string_lossy();
     match error.raw_os_error() {
         Some(libc::ENOENT) => {
-            format!("'{program}' cannot be started in {directory}: no such file, interpreter or folder")
+            format!(
+                "'{program}' cannot be started in {directory}: no such file, interpreter or folder"
+            )
         }
         Some(libc::ENOEXEC) => {
             format!(

@@ -22,7 +22,10 @@ pub(super) fn make(root: &Path, size: Size, user: u32) -> io::Result<Terminal> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let ours = open(root.join("dev/pts/ptmx"), flags, Mode::empty())?;
     unlockpt(&ours)?;
-    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let theirs = ioctl_tiocgptpeer(
+        &ours,
+        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+    )?;
     fchown(&theirs, Some(Uid::from_raw(user)), Some(Gid::from_raw(TTY)))?;
     resize(&ours, size);
     Ok(Terminal { ours, theirs })
@@ -30,6 +33,11 @@ pub(super) fn make(root: &Path, size: Size, user: u32) -> io::Result<Terminal> {
 
 /// Tells the programs in it.
 pub(super) fn resize(terminal: &OwnedFd, size: Size) {
-    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     let _ = tcsetwinsize(terminal, size);
 }

@@ -38,7 +38,10 @@ impl Apt {
             place.hand_over(&work.join(DOWNLOADS))?;
         }
         config::write(work, Lists::System)?;
-        Ok(Apt { work: work.into(), _place: place })
+        Ok(Apt {
+            work: work.into(),
+            _place: place,
+        })
     }
 
     /// Fetches the package lists of the system's sources into the work folder and uses them from now on; apt checks
@@ -66,7 +69,13 @@ impl Apt {
     /// [`AptError::NoArchive`] when its sources name none, [`AptError::NoApt`].
     pub fn archive(&self) -> Result<Archive, AptError> {
         // Without release information, sources count whose lists were never fetched.
-        let options = ["indextargets", "--no-release-info", "--format", archive::FORMAT, "Created-By: Packages"];
+        let options = [
+            "indextargets",
+            "--no-release-info",
+            "--format",
+            archive::FORMAT,
+            "Created-By: Packages",
+        ];
         Archive::among(&self.run("apt-get", &options)?)
     }
 
@@ -75,9 +84,15 @@ impl Apt {
     ///
     /// # Errors
     /// [`AptError::NoApt`], or when the work folder cannot be written.
-    pub fn look_in(&self, archive: &Archive, suites: &[&str]) -> Result<Option<AptError>, AptError> {
+    pub fn look_in(
+        &self,
+        archive: &Archive,
+        suites: &[&str],
+    ) -> Result<Option<AptError>, AptError> {
         config::write(&self.work, Lists::Sources(&archive.sources(suites)))?;
-        Ok(self.refresh()?.map(|failed| archive.explain(suites, failed)))
+        Ok(self
+            .refresh()?
+            .map(|failed| archive.explain(suites, failed)))
     }
 
     /// The versions of a package, each with its suite.
@@ -85,7 +100,9 @@ impl Apt {
     /// # Errors
     /// [`AptError::Failed`].
     pub fn versions(&self, package: &str) -> Result<Vec<(String, String)>, AptError> {
-        Ok(package::by_suite(&self.run("apt-cache", &["madison", package])?))
+        Ok(package::by_suite(
+            &self.run("apt-cache", &["madison", package])?,
+        ))
     }
 
     /// A package of `suite` and all that would be installed with it where nothing is: what it depends on, and what that
@@ -94,10 +111,25 @@ impl Apt {
     /// # Errors
     /// [`AptError::Failed`] when the suite lacks something of it.
     pub fn with_dependencies(&self, package: &str, suite: &str) -> Result<Vec<Package>, AptError> {
-        let said = self.run("apt-get", &["-q", "install", "--simulate", "--target-release", suite, package])?;
-        let exact = package::installed(&said).into_iter().map(|(name, version)| format!("{name}={version}"));
+        let said = self.run(
+            "apt-get",
+            &[
+                "-q",
+                "install",
+                "--simulate",
+                "--target-release",
+                suite,
+                package,
+            ],
+        )?;
+        let exact = package::installed(&said)
+            .into_iter()
+            .map(|(name, version)| format!("{name}={version}"));
         let exact: Vec<String> = exact.collect();
-        let arguments: Vec<&str> = ["show"].into_iter().chain(exact.iter().map(String::as_str)).collect();
+        let arguments: Vec<&str> = ["show"]
+            .into_iter()
+            .chain(exact.iter().map(String::as_str))
+            .collect();
         let mut packages = package::shown(&self.run("apt-cache", &arguments)?);
         packages.dedup_by(|a, b| a.name == b.name);
         Ok(packages)
@@ -108,7 +140,11 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn names(&self, beginning: &str) -> Result<Vec<String>, AptError> {
-        Ok(self.run("apt-cache", &["pkgnames", beginning])?.lines().map(Into::into).collect())
+        Ok(self
+            .run("apt-cache", &["pkgnames", beginning])?
+            .lines()
+            .map(Into::into)
+            .collect())
     }
 
     /// What a package depends on; nothing when there is no such package.
@@ -120,7 +156,9 @@ impl Apt {
             Ok(said) => {
                 let names = said.lines().filter_map(|line| line.split_once("Depends: "));
                 // One that no list has stands in angle brackets.
-                Ok(names.map(|(_, name)| name.trim_matches(['<', '>']).into()).collect())
+                Ok(names
+                    .map(|(_, name)| name.trim_matches(['<', '>']).into())
+                    .collect())
             }
             Err(AptError::Failed { .. }) => Ok(Vec::new()),
             Err(other) => Err(other),
@@ -132,8 +170,12 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] when there is no such version.
     pub fn depends_of(&self, package: &str, version: &str) -> Result<Vec<String>, AptError> {
-        let shown = package::shown(&self.run("apt-cache", &["show", &format!("{package}={version}")])?);
-        Ok(shown.into_iter().flat_map(|package| package.depends).collect())
+        let shown =
+            package::shown(&self.run("apt-cache", &["show", &format!("{package}={version}")])?);
+        Ok(shown
+            .into_iter()
+            .flat_map(|package| package.depends)
+            .collect())
     }
 
     /// Length of a package's file, bytes; `None` when there is none to download.
@@ -146,7 +188,9 @@ impl Apt {
             return Ok(None);
         }
         let said = self.run("apt-cache", &["show", "--no-all-versions", package])?;
-        Ok(said.lines().find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
+        Ok(said
+            .lines()
+            .find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
     }
 
     /// Downloads packages, each `NAME` or `NAME=VERSION`, and checks them against the lists; gives their files.
@@ -154,7 +198,10 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
-        let arguments: Vec<&str> = ["-q", "download"].into_iter().chain(packages.iter().map(String::as_str)).collect();
+        let arguments: Vec<&str> = ["-q", "download"]
+            .into_iter()
+            .chain(packages.iter().map(String::as_str))
+            .collect();
         self.run("apt-get", &arguments)?;
         self.downloaded("deb")
     }
@@ -164,7 +211,9 @@ impl Apt {
         let folder = self.work.join(DOWNLOADS);
         let entries = fs::read_dir(&folder).reading(&folder)?;
         let files = entries.flatten().map(|entry| entry.path());
-        Ok(files.filter(|path| path.extension().is_some_and(|found| found == end)).collect())
+        Ok(files
+            .filter(|path| path.extension().is_some_and(|found| found == end))
+            .collect())
     }
 
     /// Downloads a package's source from a suite, whose signature apt checks, and unpacks it as the folder `into`; gives its
@@ -172,16 +221,36 @@ impl Apt {
     ///
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
-    pub fn source(&self, archive: &Archive, suite: &str, package: &str, into: &Path) -> Result<String, AptError> {
+    pub fn source(
+        &self,
+        archive: &Archive,
+        suite: &str,
+        package: &str,
+        into: &Path,
+    ) -> Result<String, AptError> {
         config::write(&self.work, Lists::Sources(&archive.source_of(suite)))?;
         if let Some(failed) = self.refresh()? {
             return Err(archive.explain(&[suite], failed));
         }
-        self.run("apt-get", &["-q", "source", "--download-only", "--only-source", package])?;
+        self.run(
+            "apt-get",
+            &["-q", "source", "--download-only", "--only-source", package],
+        )?;
         let control = self.downloaded("dsc")?.pop().unwrap_or_default();
         let text = fs::read_to_string(&control).reading(&control)?;
-        self.run("dpkg-source", &["--extract", &control.to_string_lossy(), &into.to_string_lossy()])?;
-        Ok(text.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default().to_owned())
+        self.run(
+            "dpkg-source",
+            &[
+                "--extract",
+                &control.to_string_lossy(),
+                &into.to_string_lossy(),
+            ],
+        )?;
+        Ok(text
+            .lines()
+            .find_map(|line| line.strip_prefix("Version: "))
+            .unwrap_or_default()
+            .to_owned())
     }
 
     /// Unpacks a package's files into a folder; runs none of its scripts.
@@ -189,7 +258,15 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn unpack(&self, package: &Path, into: &Path) -> Result<(), AptError> {
-        self.run("dpkg-deb", &["--extract", &package.to_string_lossy(), &into.to_string_lossy()]).map(drop)
+        self.run(
+            "dpkg-deb",
+            &[
+                "--extract",
+                &package.to_string_lossy(),
+                &into.to_string_lossy(),
+            ],
+        )
+        .map(drop)
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, AptError> {
@@ -203,7 +280,9 @@ impl Apt {
         let output = match output {
             Ok(output) => output,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(AptError::NoApt { program: program.into() });
+                return Err(AptError::NoApt {
+                    program: program.into(),
+                });
             }
             Err(e) => Err(e).reading(program)?,
         };
@@ -212,7 +291,9 @@ impl Apt {
         }
         Err(AptError::Failed {
             command: format!("{program} {}", arguments.join(" ")),
-            said: end_of(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat())),
+            said: end_of(&String::from_utf8_lossy(
+                &[output.stdout, output.stderr].concat(),
+            )),
         })
     }
 }
@@ -220,7 +301,11 @@ impl Apt {
 /// The last lines, which hold the reason; above them stand progress and sources that worked.
 fn end_of(said: &str) -> String {
     const LINES: usize = 12;
-    let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> = said
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
@@ -240,7 +325,9 @@ mod tests {
     fn user_of(port: u16) -> Option<u32> {
         let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
         let local = format!("0100007F:{port:04X}");
-        let line = sockets.lines().find(|line| line.split_whitespace().nth(1) == Some(&local))?;
+        let line = sockets
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some(&local))?;
         line.split_whitespace().nth(7)?.parse().ok()
     }
 
@@ -248,8 +335,8 @@ mod tests {
     /// hostile mirror.
     #[test]
     fn what_downloads_is_not_root() {
-        let Ok(Some(expected)) =
-            crate::apt::sandbox::user().map(|user| user.or((!geteuid().is_root()).then(|| geteuid().as_raw())))
+        let Ok(Some(expected)) = crate::apt::sandbox::user()
+            .map(|user| user.or((!geteuid().is_root()).then(|| geteuid().as_raw())))
         else {
             return;
         };
@@ -269,16 +356,27 @@ mod tests {
                 // One request after another, until the client closes.
                 while let Ok(read @ 1..) = connection.read(&mut request) {
                     let request = String::from_utf8_lossy(&request[..read]).into_owned();
-                    let path = request.split_whitespace().nth(1).unwrap_or_default().to_owned();
+                    let path = request
+                        .split_whitespace()
+                        .nth(1)
+                        .unwrap_or_default()
+                        .to_owned();
                     users.push((path.clone(), user));
                     let body = match path.as_str() {
                         "/./Packages" => Some(index.as_str()),
                         "/./package.deb" => Some(CONTENT),
                         _ => None,
                     };
-                    let status = if body.is_some() { "200 OK" } else { "404 Not Found" };
+                    let status = if body.is_some() {
+                        "200 OK"
+                    } else {
+                        "404 Not Found"
+                    };
                     let body = body.unwrap_or_default();
-                    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    let answer = format!(
+                        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
                     if connection.write_all(answer.as_bytes()).is_err() || path == "/end" {
                         break;
                     }
@@ -291,17 +389,36 @@ mod tests {
         });
         let work = tempfile::tempdir().unwrap();
         let apt = Apt::new(work.path()).unwrap();
-        config::write(&apt.work, Lists::Sources(&format!("deb [trusted=yes] http://127.0.0.1:{port}/ ./\n"))).unwrap();
+        config::write(
+            &apt.work,
+            Lists::Sources(&format!("deb [trusted=yes] http://127.0.0.1:{port}/ ./\n")),
+        )
+        .unwrap();
         let refreshed = apt.refresh();
         let downloaded = apt.download(&["vmtax-test".to_owned()]);
         let mut end = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         end.write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
         let mut users = server.join().unwrap();
         users.pop();
-        assert!(refreshed.as_ref().is_ok_and(Option::is_none), "{refreshed:?} {users:?}");
+        assert!(
+            refreshed.as_ref().is_ok_and(Option::is_none),
+            "{refreshed:?} {users:?}"
+        );
         let files = downloaded.unwrap();
-        assert_eq!(files.iter().map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>(), [CONTENT]);
-        assert!(users.iter().any(|(path, _)| path.ends_with("package.deb")), "{users:?}");
-        assert!(users.iter().all(|(_, user)| *user == Some(expected)), "{expected}: {users:?}");
+        assert_eq!(
+            files
+                .iter()
+                .map(|file| fs::read_to_string(file).unwrap())
+                .collect::<Vec<_>>(),
+            [CONTENT]
+        );
+        assert!(
+            users.iter().any(|(path, _)| path.ends_with("package.deb")),
+            "{users:?}"
+        );
+        assert!(
+            users.iter().all(|(_, user)| *user == Some(expected)),
+            "{expected}: {users:?}"
+        );
     }
 }

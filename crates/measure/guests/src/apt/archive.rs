@@ -31,7 +31,9 @@ impl Distribution {
                 "testing",
                 "unstable",
             ],
-            Distribution::Ubuntu => &["focal", "jammy", "noble", "plucky", "questing", "resolute", "devel"],
+            Distribution::Ubuntu => &[
+                "focal", "jammy", "noble", "plucky", "questing", "resolute", "devel",
+            ],
         }
     }
 
@@ -49,7 +51,10 @@ impl Distribution {
             Distribution::Debian => &["debian-archive-keyring.gpg", "debian-archive-keyring.pgp"],
             Distribution::Ubuntu => &["ubuntu-archive-keyring.gpg"],
         };
-        names.iter().map(|name| Path::new("/usr/share/keyrings").join(name)).find(|path| path.is_file())
+        names
+            .iter()
+            .map(|name| Path::new("/usr/share/keyrings").join(name))
+            .find(|path| path.is_file())
     }
 }
 
@@ -72,55 +77,97 @@ impl Archive {
     pub(crate) fn among(targets: &str) -> Result<Archive, AptError> {
         let sources: Vec<(&str, &str)> = targets.lines().filter_map(main_source).collect();
         let suites_of = |uri: &str, release: &str| {
-            let mut suites: Vec<&str> =
-                sources.iter().filter(|(u, suite)| *u == uri && base(suite) == release).map(|(_, s)| *s).collect();
+            let mut suites: Vec<&str> = sources
+                .iter()
+                .filter(|(u, suite)| *u == uri && base(suite) == release)
+                .map(|(_, s)| *s)
+                .collect();
             suites.sort_unstable();
             suites.dedup();
             suites.len()
         };
         let candidates = sources.iter().filter_map(|&(uri, release)| {
-            let whose = Distribution::ALL.into_iter().find(|whose| whose.releases().contains(&release))?;
+            let whose = Distribution::ALL
+                .into_iter()
+                .find(|whose| whose.releases().contains(&release))?;
             Some((suites_of(uri, release), uri, whose))
         });
         // The last of equals is what max_by_key takes.
         let best = candidates.rev().max_by_key(|(suites, ..)| *suites);
         let (_, uri, distribution) = best.ok_or(AptError::NoArchive)?;
-        Ok(Archive { uri: uri.into(), distribution, keyring: distribution.keyring() })
+        Ok(Archive {
+            uri: uri.into(),
+            distribution,
+            keyring: distribution.keyring(),
+        })
     }
 
     /// Lines for apt's sources: these suites, and those they build upon.
     pub(crate) fn sources(&self, suites: &[&str]) -> String {
-        let mut all: Vec<&str> = suites.iter().flat_map(|suite| [*suite, base(suite)]).collect();
+        let mut all: Vec<&str> = suites
+            .iter()
+            .flat_map(|suite| [*suite, base(suite)])
+            .collect();
         all.sort_unstable();
         all.dedup();
-        let line = |suite: &&str| format!("deb [arch=amd64{}] {} {suite} main\n", self.signed_by(), self.uri);
+        let line = |suite: &&str| {
+            format!(
+                "deb [arch=amd64{}] {} {suite} main\n",
+                self.signed_by(),
+                self.uri
+            )
+        };
         all.iter().map(line).collect()
     }
 
     /// The line for the source packages of a suite.
     pub(crate) fn source_of(&self, suite: &str) -> String {
         // An option has to stand in the brackets: amd64 is all that is asked for anyway.
-        format!("deb-src [arch=amd64{}] {} {suite} main\n", self.signed_by(), self.uri)
+        format!(
+            "deb-src [arch=amd64{}] {} {suite} main\n",
+            self.signed_by(),
+            self.uri
+        )
     }
 
     fn signed_by(&self) -> String {
-        self.keyring.as_ref().map(|path| format!(" signed-by={}", path.display())).unwrap_or_default()
+        self.keyring
+            .as_ref()
+            .map(|path| format!(" signed-by={}", path.display()))
+            .unwrap_or_default()
     }
 
     /// What `apt-get update` said, told as what it means where that is known.
     pub(crate) fn explain(&self, suites: &[&str], failed: AptError) -> AptError {
-        let AptError::Failed { said, .. } = &failed else { return failed };
+        let AptError::Failed { said, .. } = &failed else {
+            return failed;
+        };
         let about = |words: &str| {
             let lines = said.lines().filter(|line| line.contains(words));
             let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-            suites.iter().find(|suite| words.contains(*suite)).map(|suite| (*suite).to_owned())
+            suites
+                .iter()
+                .find(|suite| words.contains(*suite))
+                .map(|suite| (*suite).to_owned())
         };
         if let Some(suite) = about("does not have a Release file") {
-            return AptError::NoSuite { archive: self.uri.clone(), suite };
+            return AptError::NoSuite {
+                archive: self.uri.clone(),
+                suite,
+            };
         }
         if let Some(suite) = about("NO_PUBKEY") {
-            let keyring = self.keyring.as_ref().map_or("apt's trusted keys".into(), |path| path.display().to_string());
-            return AptError::NoKey { suite, keyring, package: self.distribution.keyring_package() };
+            let keyring = self
+                .keyring
+                .as_ref()
+                .map_or("apt's trusted keys".into(), |path| {
+                    path.display().to_string()
+                });
+            return AptError::NoKey {
+                suite,
+                keyring,
+                package: self.distribution.keyring_package(),
+            };
         }
         failed
     }

@@ -20,7 +20,12 @@ use vmtax_trust::{Owner, untrusted};
 pub fn cache_dir() -> Result<PathBuf, AptError> {
     let cache = cache_from(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))?;
     for folder in [cache.join("kernels"), cache.join("qemus")] {
-        let Some(part) = folder.ancestors().find(|part| part.symlink_metadata().is_ok()) else { continue };
+        let Some(part) = folder
+            .ancestors()
+            .find(|part| part.symlink_metadata().is_ok())
+        else {
+            continue;
+        };
         if let Some(found) = untrusted(part, Owner::Root).reading(part)? {
             return Err(AptError::UntrustedCache { cache, found });
         }
@@ -67,7 +72,10 @@ impl Fetch {
                 fs::remove_dir_all(entry.path()).writing(entry.path())?;
             }
         }
-        let work = tempfile::Builder::new().prefix(WORK).tempdir_in(shelf).writing(shelf)?;
+        let work = tempfile::Builder::new()
+            .prefix(WORK)
+            .tempdir_in(shelf)
+            .writing(shelf)?;
         Ok(Fetch { work, _lock: lock })
     }
 
@@ -82,9 +90,18 @@ impl Fetch {
     /// [`AptError::NoRoom`].
     pub fn need(&self, bytes: u64) -> Result<(), AptError> {
         // A file system that does not tell is tried.
-        let have = statvfs(self.work()).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+        let have =
+            statvfs(self.work()).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
         let folder = self.work().parent().unwrap_or(self.work()).into();
-        if have < bytes { Err(AptError::NoRoom { folder, have, need: bytes }) } else { Ok(()) }
+        if have < bytes {
+            Err(AptError::NoRoom {
+                folder,
+                have,
+                need: bytes,
+            })
+        } else {
+            Ok(())
+        }
     }
 
     /// Moves a file or folder that was unpacked in [`Fetch::work`] to where it is kept. A link out of there would move the
@@ -96,9 +113,16 @@ impl Fetch {
         let folder = to.parent().unwrap_or(to);
         fs::create_dir_all(folder).writing(folder)?;
         let work = fs::canonicalize(self.work()).reading(self.work())?;
-        let outside = || io::Error::other("it is a link to a file that the package does not contain");
+        let outside =
+            || io::Error::other("it is a link to a file that the package does not contain");
         let real = fs::canonicalize(from)
-            .and_then(|real| if real.starts_with(&work) { Ok(real) } else { Err(outside()) })
+            .and_then(|real| {
+                if real.starts_with(&work) {
+                    Ok(real)
+                } else {
+                    Err(outside())
+                }
+            })
             .reading(from)?;
         Ok(fs::rename(&real, to).writing(to)?)
     }
@@ -120,13 +144,30 @@ mod tests {
 
     #[test]
     fn the_cache_follows_xdg_then_home() {
-        let from = |xdg: Option<&str>, home: Option<&str>| cache_from(xdg.map(Into::into), home.map(Into::into));
-        assert_eq!(from(Some("/x"), Some("/home/u")).unwrap(), PathBuf::from("/x/vmtax"));
-        assert_eq!(from(None, Some("/home/u")).unwrap(), PathBuf::from("/home/u/.cache/vmtax"));
-        assert_eq!(from(Some("relative"), Some("/home/u")).unwrap(), PathBuf::from("/home/u/.cache/vmtax"));
-        assert_eq!(from(Some(""), Some("/home/u")).unwrap(), PathBuf::from("/home/u/.cache/vmtax"));
+        let from = |xdg: Option<&str>, home: Option<&str>| {
+            cache_from(xdg.map(Into::into), home.map(Into::into))
+        };
+        assert_eq!(
+            from(Some("/x"), Some("/home/u")).unwrap(),
+            PathBuf::from("/x/vmtax")
+        );
+        assert_eq!(
+            from(None, Some("/home/u")).unwrap(),
+            PathBuf::from("/home/u/.cache/vmtax")
+        );
+        assert_eq!(
+            from(Some("relative"), Some("/home/u")).unwrap(),
+            PathBuf::from("/home/u/.cache/vmtax")
+        );
+        assert_eq!(
+            from(Some(""), Some("/home/u")).unwrap(),
+            PathBuf::from("/home/u/.cache/vmtax")
+        );
         assert!(matches!(from(None, None), Err(AptError::NoCacheDir)));
-        assert!(matches!(from(Some(""), Some("")), Err(AptError::NoCacheDir)));
+        assert!(matches!(
+            from(Some(""), Some("")),
+            Err(AptError::NoCacheDir)
+        ));
     }
 
     #[test]
@@ -135,6 +176,9 @@ mod tests {
         let fetch = Fetch::begin(&shelf.path().join("kernels"), "a kernel", &mut |_| {}).unwrap();
         fetch.need(1).unwrap();
         let error = fetch.need(1 << 60).unwrap_err().to_string();
-        assert!(error.contains("XDG_CACHE_HOME") && error.contains("kernels"), "{error}");
+        assert!(
+            error.contains("XDG_CACHE_HOME") && error.contains("kernels"),
+            "{error}"
+        );
     }
 }

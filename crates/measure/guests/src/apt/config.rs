@@ -48,8 +48,11 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
             )
         }
     };
-    let system =
-        if Path::new(SYSTEM_MAIN).is_file() { format!("#include \"{SYSTEM_MAIN}\";\n") } else { String::new() };
+    let system = if Path::new(SYSTEM_MAIN).is_file() {
+        format!("#include \"{SYSTEM_MAIN}\";\n")
+    } else {
+        String::new()
+    };
     let main = format!(
         "{system}\
          #clear APT::Update::Pre-Invoke;\n\
@@ -71,7 +74,9 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
          Acquire::https::Timeout \"30\";\n\
          Dir::Cache \"{folder}/cache\";\n{lists}"
     );
-    let before = env::var("APT_CONFIG").map(|path| format!("#include \"{path}\";\n")).unwrap_or_default();
+    let before = env::var("APT_CONFIG")
+        .map(|path| format!("#include \"{path}\";\n"))
+        .unwrap_or_default();
     let first = format!("{before}Dir::Etc::main \"{folder}/apt.main\";\n");
     for (name, text) in [("apt.main", main), ("apt.env", first)] {
         let path = work.join(name);

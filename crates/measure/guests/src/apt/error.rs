@@ -8,7 +8,9 @@ use vmtax_trust::Untrusted;
 #[derive(Debug, thiserror::Error)]
 pub enum AptError {
     /// No place for the cache is known.
-    #[error("neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`")]
+    #[error(
+        "neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`"
+    )]
     NoCacheDir,
     /// This is root, and another user could replace what root would execute.
     #[error(
@@ -51,7 +53,9 @@ pub enum AptError {
     )]
     NoArchive,
     /// The archive does not have a suite.
-    #[error("the archive {archive} has no suite {suite}: check its name; old suites move to another archive")]
+    #[error(
+        "the archive {archive} has no suite {suite}: check its name; old suites move to another archive"
+    )]
     NoSuite {
         /// The archive's address.
         archive: String,

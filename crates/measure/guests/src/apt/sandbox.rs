@@ -29,11 +29,18 @@ impl SandboxFolder {
     pub fn create() -> Result<Option<SandboxFolder>, AptError> {
         let Some(user) = user()? else { return Ok(None) };
         sweep();
-        let folder = tempfile::Builder::new().prefix(NAME).tempdir_in(PARENT).writing(PARENT)?;
+        let folder = tempfile::Builder::new()
+            .prefix(NAME)
+            .tempdir_in(PARENT)
+            .writing(PARENT)?;
         let lock = File::open(folder.path()).reading(folder.path())?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).writing(folder.path())?;
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).writing(folder.path())?;
-        Ok(Some(SandboxFolder { folder, user, _lock: lock }))
+        Ok(Some(SandboxFolder {
+            folder,
+            user,
+            _lock: lock,
+        }))
     }
 
     pub fn path(&self) -> &Path {
@@ -61,9 +68,14 @@ fn sweep() {
     let folders = fs::read_dir(PARENT).into_iter().flatten().flatten();
     for entry in folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME)) {
         let path = entry.path();
-        let is_own = path.symlink_metadata().is_ok_and(|about| about.is_dir() && about.uid() == 0);
-        let is_free =
-            || File::open(&path).is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok());
+        let is_own = path
+            .symlink_metadata()
+            .is_ok_and(|about| about.is_dir() && about.uid() == 0);
+        let is_free = || {
+            File::open(&path).is_ok_and(|folder| {
+                flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()
+            })
+        };
         if is_own && is_free() {
             let _ = fs::remove_dir_all(&path);
         }
@@ -77,8 +89,14 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn what_a_killed_fetch_left_goes_and_what_is_in_use_stays() {
-        let Some(used) = SandboxFolder::create().unwrap() else { return };
-        let left = tempfile::Builder::new().prefix(NAME).tempdir_in(PARENT).unwrap().keep();
+        let Some(used) = SandboxFolder::create().unwrap() else {
+            return;
+        };
+        let left = tempfile::Builder::new()
+            .prefix(NAME)
+            .tempdir_in(PARENT)
+            .unwrap()
+            .keep();
         fs::write(left.join("package"), "").unwrap();
         let other = SandboxFolder::create().unwrap().unwrap();
         assert!(!left.exists() && used.path().exists() && other.path().exists());

@@ -12,11 +12,19 @@ pub(crate) struct Suite {
 }
 
 const fn released(name: &'static str, qemu: &'static str, kernel: &'static str) -> Suite {
-    Suite { name, qemu: Some(qemu), kernel: Some(kernel) }
+    Suite {
+        name,
+        qemu: Some(qemu),
+        kernel: Some(kernel),
+    }
 }
 
 const fn moving(name: &'static str) -> Suite {
-    Suite { name, qemu: None, kernel: None }
+    Suite {
+        name,
+        qemu: None,
+        kernel: None,
+    }
 }
 
 /// Oldest first, what moves on last.
@@ -60,7 +68,11 @@ pub(crate) fn with_version(
     let fits = |has: &str| version::matches(has, wanted) || version::matches(wanted, has);
     match known.iter().find(|suite| released(suite).is_some_and(fits)) {
         Some(suite) => vec![suite.name],
-        None => known.iter().filter(|suite| released(suite).is_none()).map(|suite| suite.name).collect(),
+        None => known
+            .iter()
+            .filter(|suite| released(suite).is_none())
+            .map(|suite| suite.name)
+            .collect(),
     }
 }
 
@@ -69,7 +81,9 @@ pub(crate) fn with_version(
 pub(crate) fn is_suite(wanted: &str) -> bool {
     wanted.len() <= 64
         && wanted.starts_with(|c: char| c.is_ascii_lowercase())
-        && wanted.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && wanted
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 #[cfg(test)]
@@ -83,7 +97,10 @@ mod tests {
         assert_eq!(qemu("5.2.0"), ["bullseye"]);
         assert_eq!(qemu("10.0"), ["trixie"]);
         assert_eq!(qemu("10"), ["trixie"]);
-        assert_eq!(qemu("11.1"), ["bookworm-backports", "trixie-backports", "forky", "sid"]);
+        assert_eq!(
+            qemu("11.1"),
+            ["bookworm-backports", "trixie-backports", "forky", "sid"]
+        );
         assert_eq!(qemu("5.20"), qemu("11.1"));
         let kernel = |wanted| with_version(&DEBIAN, |suite| suite.kernel, wanted);
         assert_eq!(kernel("5.10"), ["bullseye"]);

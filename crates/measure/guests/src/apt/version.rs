@@ -8,7 +8,9 @@ pub fn compare(a: &str, b: &str) -> Ordering {
     loop {
         let (text_a, number_a, rest_a) = head(a);
         let (text_b, number_b, rest_b) = head(b);
-        let order = text_a.cmp(text_b).then_with(|| by_value(number_a, number_b));
+        let order = text_a
+            .cmp(text_b)
+            .then_with(|| by_value(number_a, number_b));
         if order != Ordering::Equal || (rest_a.is_empty() && rest_b.is_empty()) {
             return order.then_with(|| rest_a.cmp(rest_b));
         }
@@ -18,8 +20,11 @@ pub fn compare(a: &str, b: &str) -> Ordering {
 
 /// Whether `release` is `asked` or a release that begins with it: 6.1 means 6.1.0-35-amd64, not 6.12.
 pub fn matches(release: &str, asked: &str) -> bool {
-    let Some(rest) = release.strip_prefix(asked) else { return false };
-    let inside_number = asked.ends_with(|c: char| c.is_ascii_digit()) && rest.starts_with(|c: char| c.is_ascii_digit());
+    let Some(rest) = release.strip_prefix(asked) else {
+        return false;
+    };
+    let inside_number = asked.ends_with(|c: char| c.is_ascii_digit())
+        && rest.starts_with(|c: char| c.is_ascii_digit());
     !inside_number
 }
 
@@ -28,14 +33,18 @@ pub fn matches(release: &str, asked: &str) -> bool {
 pub fn is_plausible(version: &str) -> bool {
     version.len() <= 64
         && version.starts_with(|c: char| c.is_ascii_digit())
-        && version.chars().all(|c| c.is_ascii_alphanumeric() || ".+~_-".contains(c))
+        && version
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || ".+~_-".contains(c))
 }
 
 /// Splits off the leading text and the number that follows it.
 fn head(s: &str) -> (&str, &str, &str) {
     let digits = s.find(|c: char| c.is_ascii_digit()).unwrap_or(s.len());
     let (text, rest) = s.split_at(digits);
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (number, rest) = rest.split_at(end);
     (text, number, rest)
 }
@@ -77,7 +86,13 @@ mod tests {
 
     #[test]
     fn only_versions_are_plausible() {
-        for good in ["6", "6.12", "6.1.0-35", "6.12.107+deb13-amd64", "6.8.0-45-generic"] {
+        for good in [
+            "6",
+            "6.12",
+            "6.1.0-35",
+            "6.12.107+deb13-amd64",
+            "6.8.0-45-generic",
+        ] {
             assert!(is_plausible(good), "{good}");
         }
         for bad in ["", "-o=x", "../..", "6.1/..", "6.*", "v6.1", "6 1"] {

@@ -30,7 +30,9 @@ pub enum NotBzImage {
     #[error("the file is empty: copy the kernel again, or fetch one with `vmtax get kernel`")]
     Empty,
     /// It breaks off.
-    #[error("the kernel is truncated, {have} of {need} bytes: copy it again, or fetch one with `vmtax get kernel`")]
+    #[error(
+        "the kernel is truncated, {have} of {need} bytes: copy it again, or fetch one with `vmtax get kernel`"
+    )]
     Truncated {
         /// Length of the file, bytes.
         have: u64,
@@ -38,7 +40,9 @@ pub enum NotBzImage {
         need: u64,
     },
     /// A 32-bit kernel.
-    #[error("a 32-bit x86 kernel, but guests are x86-64: use an amd64 kernel, for example from `vmtax get kernel`")]
+    #[error(
+        "a 32-bit x86 kernel, but guests are x86-64: use an amd64 kernel, for example from `vmtax get kernel`"
+    )]
     ThirtyTwoBit,
     /// Older than anything that guests can use.
     #[error("a kernel of boot protocol {}.{:02}, older than Linux 3.8: use a newer one", protocol >> 8, protocol & 0xff)]
@@ -47,7 +51,9 @@ pub enum NotBzImage {
         protocol: u16,
     },
     /// It does not say which kernel it is.
-    #[error("a kernel without a release in its header: build it as bzImage, or fetch one with `vmtax get kernel`")]
+    #[error(
+        "a kernel without a release in its header: build it as bzImage, or fetch one with `vmtax get kernel`"
+    )]
     NoRelease,
     /// Something else.
     #[error("{what}, not an x86-64 kernel: {fix}")]
@@ -72,10 +78,17 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
         return Err(foreign(bytes));
     }
     // Everything below lies inside the boot sector and the sector after it.
-    let truncated = NotBzImage::Truncated { have: bytes.len() as u64, need: 0x400 };
-    let (Some(protocol), Some(flags), Some(version_at), Some(paragraphs), Some(&sectors)) =
-        (u16_at(bytes, 0x206), u16_at(bytes, 0x236), u16_at(bytes, 0x20e), u32_at(bytes, 0x1f4), bytes.get(0x1f1))
-    else {
+    let truncated = NotBzImage::Truncated {
+        have: bytes.len() as u64,
+        need: 0x400,
+    };
+    let (Some(protocol), Some(flags), Some(version_at), Some(paragraphs), Some(&sectors)) = (
+        u16_at(bytes, 0x206),
+        u16_at(bytes, 0x236),
+        u16_at(bytes, 0x20e),
+        u32_at(bytes, 0x1f4),
+        bytes.get(0x1f1),
+    ) else {
         return Err(truncated);
     };
     if protocol < FIRST_WITH_XLOADFLAGS {
@@ -91,20 +104,34 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
         return Err(NotBzImage::NoRelease);
     }
     let Some(version) = bytes.get(0x200 + usize::from(version_at)..) else {
-        return Err(NotBzImage::Truncated { have: bytes.len() as u64, need: size });
+        return Err(NotBzImage::Truncated {
+            have: bytes.len() as u64,
+            need: size,
+        });
     };
-    let end = version.iter().position(|b| matches!(b, 0 | b' ')).ok_or(NotBzImage::NoRelease)?;
+    let end = version
+        .iter()
+        .position(|b| matches!(b, 0 | b' '))
+        .ok_or(NotBzImage::NoRelease)?;
     let release = std::str::from_utf8(&version[..end]).unwrap_or_default();
     if !release::is_plausible(release) {
         return Err(NotBzImage::NoRelease);
     }
-    Ok(Header { release: release.into(), size })
+    Ok(Header {
+        release: release.into(),
+        size,
+    })
 }
 
 /// Where the compressed kernel lies in an image that [`parse`] accepts.
 pub(crate) fn payload(image: &[u8]) -> Option<std::ops::Range<usize>> {
     let sectors = *image.get(0x1f1)?;
-    let code = (if sectors == 0 { 4 } else { usize::from(sectors) } + 1) * 512;
+    let code = (if sectors == 0 {
+        4
+    } else {
+        usize::from(sectors)
+    } + 1)
+        * 512;
     let begin = code.checked_add(u32_at(image, 0x248)? as usize)?;
     Some(begin..begin.checked_add(u32_at(image, 0x24c)? as usize)?)
 }
@@ -114,7 +141,11 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
     const AMD64: &str = "use an amd64 kernel, for example from `vmtax get kernel`";
     const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
     const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
-    let at = |offset: usize, mark: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(mark));
+    let at = |offset: usize, mark: &[u8]| {
+        bytes
+            .get(offset..)
+            .is_some_and(|rest| rest.starts_with(mark))
+    };
     let (what, fix) = if at(0, b"\x7fELF") {
         match elf_machine(bytes) {
             Some("x86-64") => (
@@ -133,17 +164,26 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
     } else if at(0, b"\x27\x05\x19\x56") {
         ("a U-Boot image (uImage)".into(), AMD64)
     } else if at(0, b"MZ") && at(4, b"zimg") {
-        ("an EFI zboot kernel, as arm64, RISC-V and LoongArch have them".into(), AMD64)
+        (
+            "an EFI zboot kernel, as arm64, RISC-V and LoongArch have them".into(),
+            AMD64,
+        )
     } else if at(0, b"MZ") {
         ("an EFI program (a unified kernel image?)".into(), BZIMAGE)
     } else if at(0, b"\x1f\x8b") {
-        ("gzip-compressed data (as arm64 kernels come, Image.gz)".into(), PACKED)
+        (
+            "gzip-compressed data (as arm64 kernels come, Image.gz)".into(),
+            PACKED,
+        )
     } else if at(0, b"\xfd7zXZ\0") {
         ("xz-compressed data".into(), PACKED)
     } else if at(0, b"\x28\xb5\x2f\xfd") {
         ("zstd-compressed data".into(), PACKED)
     } else if at(0, b"!<arch>\ndebian-binary") {
-        ("a Debian package".into(), "unpack it with `dpkg-deb -x` and give its boot/vmlinuz-…")
+        (
+            "a Debian package".into(),
+            "unpack it with `dpkg-deb -x` and give its boot/vmlinuz-…",
+        )
     } else if at(0, b"07070") {
         ("a cpio archive (an initramfs?)".into(), BZIMAGE)
     } else {
@@ -155,7 +195,11 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
 pub(crate) fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
     let field: [u8; 2] = bytes.get(18..20)?.try_into().ok()?;
     let big_endian = bytes.get(5) == Some(&2);
-    let machine = if big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) };
+    let machine = if big_endian {
+        u16::from_be_bytes(field)
+    } else {
+        u16::from_le_bytes(field)
+    };
     Some(match machine {
         3 => "32-bit x86",
         8 => "MIPS",
@@ -171,11 +215,19 @@ pub(crate) fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_le_bytes)
+    bytes
+        .get(at..at + 2)?
+        .try_into()
+        .ok()
+        .map(u16::from_le_bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+    bytes
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_le_bytes)
 }
 
 #[cfg(test)]
@@ -221,7 +273,11 @@ mod tests {
     #[test]
     fn a_release_must_be_one() {
         for release in ["", "../../etc", "-o"] {
-            assert_eq!(parse(&bzimage(release)), Err(NotBzImage::NoRelease), "{release:?}");
+            assert_eq!(
+                parse(&bzimage(release)),
+                Err(NotBzImage::NoRelease),
+                "{release:?}"
+            );
         }
         let mut image = bzimage("6.1.0");
         image[0x20e..0x210].copy_from_slice(&0_u16.to_le_bytes());
@@ -231,8 +287,14 @@ mod tests {
     #[test]
     fn a_header_that_breaks_off_is_truncated() {
         let image = bzimage("6.1.0");
-        assert!(matches!(parse(&image[..0x210]), Err(NotBzImage::Truncated { .. })));
-        assert!(matches!(parse(&image[..0x240]), Err(NotBzImage::Truncated { .. })));
+        assert!(matches!(
+            parse(&image[..0x210]),
+            Err(NotBzImage::Truncated { .. })
+        ));
+        assert!(matches!(
+            parse(&image[..0x240]),
+            Err(NotBzImage::Truncated { .. })
+        ));
     }
 
     #[test]
@@ -242,7 +304,12 @@ mod tests {
         assert!(message(&arm64).contains("arm64 kernel"));
         let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
         elf.resize(64, 0);
-        for (machine, name) in [(62_u8, "x86-64 ELF"), (183, "arm64"), (243, "RISC-V"), (77, "unknown architecture")] {
+        for (machine, name) in [
+            (62_u8, "x86-64 ELF"),
+            (183, "arm64"),
+            (243, "RISC-V"),
+            (77, "unknown architecture"),
+        ] {
             elf[18] = machine;
             assert!(message(&elf).contains(name), "{}", message(&elf));
         }

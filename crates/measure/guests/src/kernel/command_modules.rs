@@ -21,5 +21,8 @@ pub(crate) fn find(
 ) -> Result<Vec<Module>, KernelError> {
     let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
     let order = tree.load_order(kernel, if network { &[LAYER, CARD] } else { &[LAYER] })?;
-    Ok(order.into_iter().filter(|m| !loaded.contains(m.name.as_str())).collect())
+    Ok(order
+        .into_iter()
+        .filter(|m| !loaded.contains(m.name.as_str()))
+        .collect())
 }

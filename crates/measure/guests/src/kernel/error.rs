@@ -28,7 +28,9 @@ pub enum KernelError {
         name: String,
     },
     /// The suite has no generic kernel for x86-64.
-    #[error("{suite} has no package with a generic kernel for amd64: use another suite (`vmtax get` lists them)")]
+    #[error(
+        "{suite} has no package with a generic kernel for amd64: use another suite (`vmtax get` lists them)"
+    )]
     NoKernel {
         /// The suite.
         suite: String,
@@ -98,10 +100,16 @@ pub enum KernelError {
         module: String,
     },
     /// The distribution's kernel cannot be fetched.
-    #[error("{0}. Or use your own kernel with --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE")]
+    #[error(
+        "{0}. Or use your own kernel with --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE"
+    )]
     Apt(#[from] AptError),
     /// apt offers no such kernel.
-    #[error("apt offers no kernel {version}{}: {}", cut_list(offered), fix_offer(offered))]
+    #[error(
+        "apt offers no kernel {version}{}: {}",
+        cut_list(offered),
+        fix_offer(offered)
+    )]
     NotOffered {
         /// What was asked for.
         version: String,
@@ -111,7 +119,11 @@ pub enum KernelError {
 }
 
 fn or_fetch(error: &FileError) -> &'static str {
-    if error.read { ", or take a kernel with `vmtax get kernel`" } else { "" }
+    if error.read {
+        ", or take a kernel with `vmtax get kernel`"
+    } else {
+        ""
+    }
 }
 
 fn cut_list(offered: &[String]) -> String {
@@ -119,7 +131,11 @@ fn cut_list(offered: &[String]) -> String {
     match offered.len() {
         0 => String::new(),
         n if n <= SHOWN => format!(" but {}", offered.join(", ")),
-        n => format!(" but {} and {} more", offered[..SHOWN].join(", "), n - SHOWN),
+        n => format!(
+            " but {} and {} more",
+            offered[..SHOWN].join(", "),
+            n - SHOWN
+        ),
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::apt::{Apt, AptError, Fetch, is_known, is_suite, known, version, with_version};
 use crate::file_error::ResultExt;
 use crate::kernel::error::KernelError;
-use crate::kernel::find::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};
+use crate::kernel::find::{
+    cached, home, in_layout, keep_default, of_suite, set_default, set_suite,
+};
 use crate::kernel::packages::{choose, current, current_of, of_release, offered};
 use std::path::{Path, PathBuf};
 use vmtax_model::{KernelFacts, SourceOfKernel};
@@ -24,7 +26,11 @@ const UNPACKED: u64 = 7;
 ///
 /// # Errors
 /// When there is no apt, no such version or suite, no network, no room, or what was fetched is no usable kernel.
-pub fn fetch(wanted: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
+pub fn fetch(
+    wanted: Option<&str>,
+    cache: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<KernelFacts, KernelError> {
     let kernel = get(wanted, cache, say)?;
     match wanted {
         None => set_default(cache, &kernel.release)?,
@@ -41,10 +47,16 @@ pub fn is_name(word: &str, cache: &Path) -> bool {
     version::is_plausible(word) || is_known(word) || in_cache(cache, word).is_some()
 }
 
-fn get(wanted: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
+fn get(
+    wanted: Option<&str>,
+    cache: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<KernelFacts, KernelError> {
     if let Some(wanted) = wanted {
         if !version::is_plausible(wanted) && !is_suite(wanted) {
-            return Err(KernelError::BadName { name: wanted.into() });
+            return Err(KernelError::BadName {
+                name: wanted.into(),
+            });
         }
         if let Some(kernel) = in_cache(cache, wanted) {
             return Ok(kernel);
@@ -52,7 +64,11 @@ fn get(wanted: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<
     }
     let fetch = Fetch::begin(&cache.join("kernels"), "a kernel", say)?;
     let apt = Apt::new(fetch.work())?;
-    let source = Source { apt: &apt, fetch: &fetch, cache };
+    let source = Source {
+        apt: &apt,
+        fetch: &fetch,
+        cache,
+    };
     let (release, files) = match wanted {
         Some(suite) if is_suite(suite) => source.of_suite(suite, say)?,
         version => source.of_version(version, say)?,
@@ -83,7 +99,10 @@ pub fn list_fetchable() -> Result<Vec<String>, KernelError> {
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, KernelError> {
     let work = tempfile::tempdir().writing(std::env::temp_dir())?;
     let archive = Apt::new(work.path())?.archive()?;
-    Ok(known(archive.distribution).iter().map(|suite| (suite.name, suite.kernel)).collect())
+    Ok(known(archive.distribution)
+        .iter()
+        .map(|suite| (suite.name, suite.kernel))
+        .collect())
 }
 
 /// The newest cached kernel that a version means, or that a suite's name does.
@@ -91,7 +110,10 @@ fn in_cache(cache: &Path, wanted: &str) -> Option<KernelFacts> {
     if is_suite(wanted) {
         return of_suite(cache, wanted);
     }
-    cached(cache).0.into_iter().find(|kernel| version::matches(&kernel.release, wanted))
+    cached(cache)
+        .0
+        .into_iter()
+        .find(|kernel| version::matches(&kernel.release, wanted))
 }
 
 /// A release, and the files of its packages; none when the cache has it already.
@@ -107,13 +129,19 @@ struct Source<'a> {
 impl Source<'_> {
     /// A version's newest release, without a version the distribution's current one: from the system's sources, else from
     /// the suites that may have that version.
-    fn of_version(&self, version: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+    fn of_version(
+        &self,
+        version: Option<&str>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Downloaded, KernelError> {
         say("asking apt for a kernel");
         match self.listed(version, say) {
             Err(KernelError::Apt(AptError::Failed { .. }) | KernelError::NotOffered { .. }) => {}
             other => return other,
         }
-        say("apt's package lists are empty, out of date or without it: fetching current ones for this use only");
+        say(
+            "apt's package lists are empty, out of date or without it: fetching current ones for this use only",
+        );
         let failed = self.apt.update()?;
         let lacking = match self.listed(version, say) {
             Err(lacking @ KernelError::NotOffered { .. }) => lacking,
@@ -141,11 +169,17 @@ impl Source<'_> {
         match (current_of(self.apt, suite)?, failed) {
             (Some(release), _) => self.download(release, say),
             (None, Some(failed)) => Err(failed.into()),
-            (None, None) => Err(KernelError::NoKernel { suite: suite.into() }),
+            (None, None) => Err(KernelError::NoKernel {
+                suite: suite.into(),
+            }),
         }
     }
 
-    fn listed(&self, version: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+    fn listed(
+        &self,
+        version: Option<&str>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Downloaded, KernelError> {
         let release = match version {
             Some(version) => choose(self.apt, version)?,
             None => current(self.apt)?,
@@ -153,15 +187,26 @@ impl Source<'_> {
         self.download(release, say)
     }
 
-    fn download(&self, release: String, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+    fn download(
+        &self,
+        release: String,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Downloaded, KernelError> {
         if in_layout(&home(self.cache, &release), &release, SourceOfKernel::Cache).is_ok() {
             return Ok((release, None));
         }
         let Some((packages, bytes)) = of_release(self.apt, &release)? else {
-            return Err(KernelError::NotOffered { version: release, offered: offered(self.apt)? });
+            return Err(KernelError::NotOffered {
+                version: release,
+                offered: offered(self.apt)?,
+            });
         };
         self.fetch.need(bytes * UNPACKED)?;
-        say(&format!("downloading {} ({:.0} MB)", packages.join(", "), bytes as f64 / 1e6));
+        say(&format!(
+            "downloading {} ({:.0} MB)",
+            packages.join(", "),
+            bytes as f64 / 1e6
+        ));
         let files = self.apt.download(&packages)?;
         Ok((release, Some(files)))
     }
@@ -181,11 +226,22 @@ fn unpack(
     }
     let image = format!("boot/vmlinuz-{release}");
     let usr = root.join("usr/lib/modules").join(release);
-    let modules = if usr.is_dir() { usr } else { root.join("lib/modules").join(release) };
+    let modules = if usr.is_dir() {
+        usr
+    } else {
+        root.join("lib/modules").join(release)
+    };
     // Debian since Linux 6.19 has the image among the modules.
     let among = modules.join("vmlinuz");
-    let from = if among.is_file() { among } else { root.join(&image) };
-    for (from, to) in [(from, ready.join(&image)), (modules, ready.join("lib/modules").join(release))] {
+    let from = if among.is_file() {
+        among
+    } else {
+        root.join(&image)
+    };
+    for (from, to) in [
+        (from, ready.join(&image)),
+        (modules, ready.join("lib/modules").join(release)),
+    ] {
         fetch.keep(&from, &to)?;
     }
     in_layout(&ready, release, SourceOfKernel::Cache)?;

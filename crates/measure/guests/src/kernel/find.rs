@@ -27,7 +27,10 @@ pub struct Found {
 /// A kernel that may not be read (Ubuntu's `/boot` for an ordinary user) or that cannot serve a guest is told among the
 /// unusable ones.
 pub fn find(cache: Option<&Path>) -> Found {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
     in_order(running(Path::new("/"), &release), cache)
 }
 
@@ -52,7 +55,13 @@ const OF_SUITE: &str = "kernel-of-";
 
 /// The release that a link in the cache names.
 fn linked(cache: &Path, link: &str) -> Option<String> {
-    Some(fs::read_link(cache.join(link)).ok()?.file_name()?.to_str()?.to_owned())
+    Some(
+        fs::read_link(cache.join(link))
+            .ok()?
+            .file_name()?
+            .to_str()?
+            .to_owned(),
+    )
 }
 
 /// Has a link in the cache name this release.
@@ -61,14 +70,19 @@ fn link(cache: &Path, link: &str, release: &str) -> Result<(), KernelError> {
     let link = cache.join(link);
     // In one step: another process may be looking.
     let linked = std::os::unix::fs::symlink(Path::new("kernels").join(release), &new);
-    linked.and_then(|()| fs::rename(&new, &link)).writing(&link)?;
+    linked
+        .and_then(|()| fs::rename(&new, &link))
+        .writing(&link)?;
     Ok(())
 }
 
 /// The cached kernel that was fetched from this suite last.
 pub(crate) fn of_suite(cache: &Path, suite: &str) -> Option<KernelFacts> {
     let release = linked(cache, &format!("{OF_SUITE}{suite}"))?;
-    cached(cache).0.into_iter().find(|kernel| kernel.release == release)
+    cached(cache)
+        .0
+        .into_iter()
+        .find(|kernel| kernel.release == release)
 }
 
 /// Remembers what a suite's kernel is.
@@ -81,7 +95,9 @@ pub fn suites(cache: &Path, release: &str) -> Vec<String> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let names = names.filter(|name| linked(cache, name).as_deref() == Some(release));
-    let mut suites: Vec<String> = names.filter_map(|name| Some(name.strip_prefix(OF_SUITE)?.to_owned())).collect();
+    let mut suites: Vec<String> = names
+        .filter_map(|name| Some(name.strip_prefix(OF_SUITE)?.to_owned()))
+        .collect();
     suites.sort();
     suites
 }
@@ -89,11 +105,18 @@ pub fn suites(cache: &Path, release: &str) -> Vec<String> {
 /// The release that guests boot where none is named: the one that was set, else of those in the cache the one that was
 /// fetched first, so that a further one changes nothing.
 fn default_release(cache: &Path, cached: &[KernelFacts]) -> Option<String> {
-    let fetched = |kernel: &&KernelFacts| fs::metadata(home(cache, &kernel.release)).and_then(|m| m.modified()).ok();
+    let fetched = |kernel: &&KernelFacts| {
+        fs::metadata(home(cache, &kernel.release))
+            .and_then(|m| m.modified())
+            .ok()
+    };
     let is_there = |release: &String| cached.iter().any(|kernel| kernel.release == *release);
-    linked(cache, DEFAULT)
-        .filter(is_there)
-        .or_else(|| cached.iter().min_by_key(fetched).map(|kernel| kernel.release.clone()))
+    linked(cache, DEFAULT).filter(is_there).or_else(|| {
+        cached
+            .iter()
+            .min_by_key(fetched)
+            .map(|kernel| kernel.release.clone())
+    })
 }
 
 /// Has guests boot this cached release where no kernel is named.
@@ -125,7 +148,12 @@ pub fn given(image: &Path, modules: Option<&Path>) -> Result<KernelFacts, Kernel
         Some(dir) => Some(named_modules(image, &release, dir)?),
         None => modules_beside(image, &release),
     };
-    let kernel = KernelFacts { image: image.into(), modules, release, source: SourceOfKernel::Given };
+    let kernel = KernelFacts {
+        image: image.into(),
+        modules,
+        release,
+        source: SourceOfKernel::Given,
+    };
     check(&kernel)?;
     Ok(kernel)
 }
@@ -139,7 +167,10 @@ pub(crate) fn home(cache: &Path, release: &str) -> PathBuf {
 pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>) {
     let (mut kernels, mut unusable) = (Vec::new(), Vec::new());
     // No folder means that nothing was fetched yet.
-    let entries = fs::read_dir(cache.join("kernels")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(cache.join("kernels"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut releases: Vec<String> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !name.starts_with('.'))
@@ -149,7 +180,10 @@ pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>)
         let home = home(cache, &release);
         match in_layout(&home, &release, SourceOfKernel::Cache) {
             Ok(kernel) => kernels.push(kernel),
-            Err(why) => unusable.push((home.clone(), format!("{why}. To fetch it again: rm -r {}", home.display()))),
+            Err(why) => unusable.push((
+                home.clone(),
+                format!("{why}. To fetch it again: rm -r {}", home.display()),
+            )),
         }
     }
     (kernels, unusable)
@@ -168,7 +202,11 @@ fn running(root: &Path, release: &str) -> Result<KernelFacts, (PathBuf, String)>
 }
 
 /// A kernel where packages put it below `root`.
-pub(crate) fn in_layout(root: &Path, release: &str, source: SourceOfKernel) -> Result<KernelFacts, KernelError> {
+pub(crate) fn in_layout(
+    root: &Path,
+    release: &str,
+    source: SourceOfKernel,
+) -> Result<KernelFacts, KernelError> {
     let image = image_in(root, release);
     let found = read_image(&image)?;
     if found != release {
@@ -181,7 +219,12 @@ pub(crate) fn in_layout(root: &Path, release: &str, source: SourceOfKernel) -> R
     }
     let modules = root.join("lib/modules").join(release);
     fs::metadata(&modules).reading(&modules)?;
-    let kernel = KernelFacts { image, modules: Some(modules), release: release.into(), source };
+    let kernel = KernelFacts {
+        image,
+        modules: Some(modules),
+        release: release.into(),
+        source,
+    };
     check(&kernel)?;
     Ok(kernel)
 }
@@ -190,7 +233,11 @@ pub(crate) fn in_layout(root: &Path, release: &str, source: SourceOfKernel) -> R
 fn image_in(root: &Path, release: &str) -> PathBuf {
     let boot = root.join(format!("boot/vmlinuz-{release}"));
     let beside = root.join("lib/modules").join(release).join("vmlinuz");
-    if File::open(&boot).is_err() && beside.is_file() { beside } else { boot }
+    if File::open(&boot).is_err() && beside.is_file() {
+        beside
+    } else {
+        boot
+    }
 }
 
 fn read_image(path: &Path) -> Result<String, KernelError> {
@@ -201,14 +248,22 @@ fn read_image(path: &Path) -> Result<String, KernelError> {
     }
     let mut head = Vec::new();
     let file = File::open(path).reading(path)?;
-    file.take(bzimage::HEAD).read_to_end(&mut head).reading(path)?;
-    let not = |why| KernelError::NotAKernel { path: path.into(), why };
+    file.take(bzimage::HEAD)
+        .read_to_end(&mut head)
+        .reading(path)?;
+    let not = |why| KernelError::NotAKernel {
+        path: path.into(),
+        why,
+    };
     if vmlinux::is_elf(&head) && metadata.len() <= vmlinux::MAX_BYTES {
         return vmlinux::release(&fs::read(path).reading(path)?).map_err(not);
     }
     let header = bzimage::parse(&head).map_err(not)?;
     if metadata.len() < header.size {
-        return Err(not(NotBzImage::Truncated { have: metadata.len(), need: header.size }));
+        return Err(not(NotBzImage::Truncated {
+            have: metadata.len(),
+            need: header.size,
+        }));
     }
     Ok(header.release)
 }
@@ -225,16 +280,26 @@ fn named_modules(image: &Path, release: &str, dir: &Path) -> Result<PathBuf, Ker
         dir: dir.into(),
         found,
     };
-    let inner = BELOW.iter().map(|below| dir.join(below).join(release)).find(|path| is_tree(path));
+    let inner = BELOW
+        .iter()
+        .map(|below| dir.join(below).join(release))
+        .find(|path| is_tree(path));
     if let Some(tree) = inner.or_else(|| is_tree(dir).then(|| dir.to_path_buf())) {
         return match Tree::open(&tree)?.release(&WANTED)? {
             Some(found) if found != release => Err(other(&tree, found)),
             _ => Ok(tree),
         };
     }
-    let others = BELOW.iter().flat_map(|below| trees_in(&dir.join(below))).collect::<Vec<_>>().join(", ");
+    let others = BELOW
+        .iter()
+        .flat_map(|below| trees_in(&dir.join(below)))
+        .collect::<Vec<_>>()
+        .join(", ");
     if others.is_empty() {
-        Err(KernelError::NoModules { dir: dir.into(), release: release.into() })
+        Err(KernelError::NoModules {
+            dir: dir.into(),
+            release: release.into(),
+        })
     } else {
         Err(other(dir, others))
     }
@@ -246,14 +311,19 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
     let folder = image.parent()?;
     let own = folder.ends_with(release).then(|| folder.to_path_buf());
     let around = [Some(folder), folder.parent(), Some(Path::new("/"))];
-    let around = around.into_iter().flatten().flat_map(|root| BELOW.iter().map(|below| root.join(below).join(release)));
+    let around = around
+        .into_iter()
+        .flatten()
+        .flat_map(|root| BELOW.iter().map(|below| root.join(below).join(release)));
     own.into_iter().chain(around).find(|path| is_tree(path))
 }
 
 fn trees_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let trees = entries.filter(|entry| is_tree(&entry.path()));
-    trees.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    trees
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 /// Whether this is the folder of one kernel's modules, not one above it.

@@ -85,7 +85,13 @@ pub fn initramfs(
             let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
             let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
             let card = (purpose == Purpose::Network).then_some(command_modules::CARD);
-            let wanted: Vec<&str> = base.iter().chain(drivers).copied().chain(card).chain(port).collect();
+            let wanted: Vec<&str> = base
+                .iter()
+                .chain(drivers)
+                .copied()
+                .chain(card)
+                .chain(port)
+                .collect();
             let modules = tree.load_order(kernel, &wanted)?;
             for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
                 match found {
@@ -105,22 +111,40 @@ pub fn initramfs(
     if !init.symbols {
         leave_out_symbols(&mut program);
     }
-    let mut archive = Archive { out: BufWriter::new(File::create(out).writing(out)?), entries: 0 };
+    let mut archive = Archive {
+        out: BufWriter::new(File::create(out).writing(out)?),
+        entries: 0,
+    };
     let names = modules.iter().map(|module| module.name.clone()).collect();
     lists.insert(0, ("vmtax/modules.list".to_owned(), modules));
     write(&mut archive, &program, &lists).writing(out)?;
-    Ok(Packed { modules: names, refused })
+    Ok(Packed {
+        modules: names,
+        refused,
+    })
 }
 
 /// Whether everything in [`WANTED`] is available, without reading the modules.
 pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
-    let Some(root) = &kernel.modules else { return Ok(()) };
+    let Some(root) = &kernel.modules else {
+        return Ok(());
+    };
     // The usual places are asked first: the whole tree has hundreds of folders, and each command checks each kernel that is here.
     let is_there = |place| {
         let file = format!("kernel/{place}.ko");
-        COMPRESSED.iter().chain(&[""]).any(|end| root.join(format!("{file}{end}")).is_file())
+        COMPRESSED
+            .iter()
+            .chain(&[""])
+            .any(|end| root.join(format!("{file}{end}")).is_file())
     };
-    if ["drivers/virtio/virtio_pci", "drivers/block/virtio_blk", "fs/ext4/ext4"].into_iter().all(is_there) {
+    if [
+        "drivers/virtio/virtio_pci",
+        "drivers/block/virtio_blk",
+        "fs/ext4/ext4",
+    ]
+    .into_iter()
+    .all(is_there)
+    {
         return Ok(());
     }
     let tree = Tree::open(root)?;
@@ -136,12 +160,25 @@ fn leave_out_symbols(elf: &mut Vec<u8>) {
         let header = FileHeader64::<Endianness>::parse(elf.as_slice()).ok()?;
         let endian = header.endian().ok()?;
         let segments = header.program_headers(endian, elf.as_slice()).ok()?;
-        segments.iter().map(|segment| segment.p_offset(endian).saturating_add(segment.p_filesz(endian))).max()
+        segments
+            .iter()
+            .map(|segment| {
+                segment
+                    .p_offset(endian)
+                    .saturating_add(segment.p_filesz(endian))
+            })
+            .max()
     };
-    let Some(end) = end().and_then(|end| usize::try_from(end).ok()).filter(|end| *end < elf.len()) else { return };
+    let Some(end) = end()
+        .and_then(|end| usize::try_from(end).ok())
+        .filter(|end| *end < elf.len())
+    else {
+        return;
+    };
     elf.truncate(end);
     let sections = [
-        offset_of!(FileHeader64<Endianness>, e_shoff)..offset_of!(FileHeader64<Endianness>, e_flags),
+        offset_of!(FileHeader64<Endianness>, e_shoff)
+            ..offset_of!(FileHeader64<Endianness>, e_flags),
         offset_of!(FileHeader64<Endianness>, e_shnum)..size_of::<FileHeader64<Endianness>>(),
     ];
     for field in sections {
@@ -182,22 +219,38 @@ struct Archive {
 impl Archive {
     fn entry(&mut self, name: &str, kind: ModeFileType, mode: u32) -> newc::Builder {
         self.entries += 1;
-        newc::Builder::new(name).ino(self.entries).mode(mode).set_mode_file_type(kind)
+        newc::Builder::new(name)
+            .ino(self.entries)
+            .mode(mode)
+            .set_mode_file_type(kind)
     }
 
     fn folder(&mut self, name: &str) -> io::Result<()> {
-        self.entry(name, ModeFileType::Directory, 0o755).write(&mut self.out, 0).finish().map(drop)
+        self.entry(name, ModeFileType::Directory, 0o755)
+            .write(&mut self.out, 0)
+            .finish()
+            .map(drop)
     }
 
     fn device(&mut self, name: &str, major: u32, minor: u32) -> io::Result<()> {
-        let entry = self.entry(name, ModeFileType::Char, 0o600).rdev_major(major).rdev_minor(minor);
+        let entry = self
+            .entry(name, ModeFileType::Char, 0o600)
+            .rdev_major(major)
+            .rdev_minor(minor);
         entry.write(&mut self.out, 0).finish().map(drop)
     }
 
     fn file(&mut self, name: &str, mode: u32, data: &[u8]) -> io::Result<()> {
-        let too_large = |_| io::Error::new(io::ErrorKind::FileTooLarge, "a cpio archive takes files of up to 4 GiB");
+        let too_large = |_| {
+            io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "a cpio archive takes files of up to 4 GiB",
+            )
+        };
         let length = u32::try_from(data.len()).map_err(too_large)?;
-        let mut entry = self.entry(name, ModeFileType::Regular, mode).write(&mut self.out, length);
+        let mut entry = self
+            .entry(name, ModeFileType::Regular, mode)
+            .write(&mut self.out, length);
         entry.write_all(data)?;
         entry.finish().map(drop)
     }
@@ -214,12 +267,27 @@ mod tests {
 
     fn kernel(modules: Option<&Path>) -> KernelFacts {
         let (image, modules) = ("/k/vmlinuz".into(), modules.map(Into::into));
-        KernelFacts { image, modules, release: "6.1.0".into(), source: SourceOfKernel::Given }
+        KernelFacts {
+            image,
+            modules,
+            release: "6.1.0".into(),
+            source: SourceOfKernel::Given,
+        }
     }
 
     /// An initramfs for workloads, without symbols.
     fn pack(modules: Option<&Path>, program: &Path, out: &Path) -> Result<Packed, KernelError> {
-        initramfs(&kernel(modules), Init { program, symbols: false }, &[], Purpose::Workloads, &[], out)
+        initramfs(
+            &kernel(modules),
+            Init {
+                program,
+                symbols: false,
+            },
+            &[],
+            Purpose::Workloads,
+            &[],
+            out,
+        )
     }
 
     /// Mode, device numbers, contents.
@@ -264,7 +332,10 @@ mod tests {
         assert_eq!(packed.modules, expected);
 
         let entries = unpack(&out);
-        assert_eq!(entries["init"], (0o100_755, (0, 0), std::fs::read(&init).unwrap()));
+        assert_eq!(
+            entries["init"],
+            (0o100_755, (0, 0), std::fs::read(&init).unwrap())
+        );
         assert_eq!(entries["dev"].0, 0o040_755);
         assert_eq!(entries["dev/console"], (0o020_600, (5, 1), vec![]));
         assert_eq!(entries["dev/null"].1, (1, 3));
@@ -281,7 +352,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
-        assert_eq!(pack(None, &init, &out).unwrap().modules, Vec::<String>::new());
+        assert_eq!(
+            pack(None, &init, &out).unwrap().modules,
+            Vec::<String>::new()
+        );
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
     }
 
@@ -293,10 +367,18 @@ mod tests {
         let init = dir.path().join("agent");
         put(&init, b"agent");
         let error = pack(Some(dir.path()), &init, &dir.path().join("out")).unwrap_err();
-        assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
+        assert!(
+            matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"),
+            "{error}"
+        );
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
-        assert!(text.contains("6.1.0") && text.contains("/k/vmlinuz") && text.contains("vmtax get kernel"), "{text}");
+        assert!(
+            text.contains("6.1.0")
+                && text.contains("/k/vmlinuz")
+                && text.contains("vmtax get kernel"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -308,7 +390,10 @@ mod tests {
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
         let packed = pack(Some(dir.path()), &init, &dir.path().join("out")).unwrap();
-        assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
+        assert!(
+            !packed.modules.iter().any(|name| name == "virtio_console"),
+            "{packed:?}"
+        );
     }
 
     #[test]
@@ -323,18 +408,43 @@ mod tests {
 
     #[test]
     fn a_program_without_symbols_is_shorter_and_starts() {
-        let (dir, own) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
+        let (dir, own) = (
+            tempfile::tempdir().unwrap(),
+            std::env::current_exe().unwrap(),
+        );
         let size = |symbols| {
             let (out, copy) = (dir.path().join("out"), dir.path().join("init"));
-            initramfs(&kernel(None), Init { program: &own, symbols }, &[], Purpose::Workloads, &[], &out).unwrap();
+            initramfs(
+                &kernel(None),
+                Init {
+                    program: &own,
+                    symbols,
+                },
+                &[],
+                Purpose::Workloads,
+                &[],
+                &out,
+            )
+            .unwrap();
             let init = unpack(&out).remove("init").unwrap().2;
             put(&copy, &init);
             fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-            assert!(Command::new(&copy).arg("--list").output().unwrap().status.success(), "symbols: {symbols}");
+            assert!(
+                Command::new(&copy)
+                    .arg("--list")
+                    .output()
+                    .unwrap()
+                    .status
+                    .success(),
+                "symbols: {symbols}"
+            );
             init.len()
         };
         let (with, without) = (size(true), size(false));
         assert_eq!(with as u64, fs::metadata(&own).unwrap().len());
-        assert!(without * 20 < with * 19, "{without} of {with} bytes are left");
+        assert!(
+            without * 20 < with * 19,
+            "{without} of {with} bytes are left"
+        );
     }
 }

@@ -34,7 +34,9 @@ pub enum NotAModule {
 /// [`NotAModule`] when they are no ELF file, or one without that section.
 pub fn parse(elf: &[u8]) -> Result<Modinfo, NotAModule> {
     let file = object::File::parse(elf).map_err(|e| NotAModule::Elf(e.to_string()))?;
-    let section = file.section_by_name(".modinfo").ok_or(NotAModule::NoModinfo)?;
+    let section = file
+        .section_by_name(".modinfo")
+        .ok_or(NotAModule::NoModinfo)?;
     let data = section.data().map_err(|e| NotAModule::Elf(e.to_string()))?;
     Ok(entries(data))
 }
@@ -48,9 +50,16 @@ fn entries(section: &[u8]) -> Modinfo {
     let mut info = Modinfo::default();
     for entry in section.split(|&b| b == 0) {
         let entry = String::from_utf8_lossy(entry);
-        let Some((key, value)) = entry.split_once('=') else { continue };
+        let Some((key, value)) = entry.split_once('=') else {
+            continue;
+        };
         match key {
-            "depends" => info.depends.extend(value.split(',').filter(|name| !name.is_empty()).map(canonical)),
+            "depends" => info.depends.extend(
+                value
+                    .split(',')
+                    .filter(|name| !name.is_empty())
+                    .map(canonical),
+            ),
             "softdep" => info.wishes.extend(before(value)),
             "alias" => info.aliases.push(value.into()),
             "vermagic" => info.release = value.split_whitespace().next().map(Into::into),
@@ -63,13 +72,15 @@ fn entries(section: &[u8]) -> Modinfo {
 /// The names between `pre:` and `post:`.
 fn before(softdep: &str) -> impl Iterator<Item = String> + '_ {
     let mut pre = false;
-    softdep.split_whitespace().filter_map(move |word| match word {
-        "pre:" | "post:" => {
-            pre = word == "pre:";
-            None
-        }
-        name => pre.then(|| canonical(name)),
-    })
+    softdep
+        .split_whitespace()
+        .filter_map(move |word| match word {
+            "pre:" | "post:" => {
+                pre = word == "pre:";
+                None
+            }
+            name => pre.then(|| canonical(name)),
+        })
 }
 
 #[cfg(test)]
@@ -97,12 +108,18 @@ mod tests {
 
     #[test]
     fn no_dependency_is_no_empty_name() {
-        assert_eq!(parse(&module(&["depends=", "vermagic="])).unwrap(), Modinfo::default());
+        assert_eq!(
+            parse(&module(&["depends=", "vermagic="])).unwrap(),
+            Modinfo::default()
+        );
     }
 
     #[test]
     fn what_is_no_module_is_told() {
-        assert!(matches!(parse(b"no ELF at all, and longer than a header would be"), Err(NotAModule::Elf(_))));
+        assert!(matches!(
+            parse(b"no ELF at all, and longer than a header would be"),
+            Err(NotAModule::Elf(_))
+        ));
         assert_eq!(parse(&module(&[])), Err(NotAModule::NoModinfo));
     }
 

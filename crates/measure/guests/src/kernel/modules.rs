@@ -53,17 +53,24 @@ impl Tree {
                 }
             }
         }
-        Ok(Tree { files, builtin: builtin(root)? })
+        Ok(Tree {
+            files,
+            builtin: builtin(root)?,
+        })
     }
 
     /// Whether the kernel can have this: as a module, built in, or nobody knows what is built in.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.files.contains_key(name) || self.builtin.as_ref().is_none_or(|list| list.contains(name))
+        self.files.contains_key(name)
+            || self.builtin.as_ref().is_none_or(|list| list.contains(name))
     }
 
     /// The release that the modules were built for, from one of them; the first of `names` that is there, else any.
     pub(crate) fn release(&self, names: &[&str]) -> Result<Option<String>, KernelError> {
-        let path = names.iter().find_map(|name| self.files.get(*name)).or_else(|| self.files.values().next());
+        let path = names
+            .iter()
+            .find_map(|name| self.files.get(*name))
+            .or_else(|| self.files.values().next());
         match path {
             Some(path) => Ok(info(path, &read(path)?)?.release),
             None => Ok(None),
@@ -71,8 +78,17 @@ impl Tree {
     }
 
     /// Gives `wanted` and all that they pull in, dependencies first.
-    pub(crate) fn load_order(&self, kernel: &KernelFacts, wanted: &[&str]) -> Result<Vec<Module>, KernelError> {
-        let mut order = Order { tree: self, kernel, seen: HashSet::new(), modules: Vec::new() };
+    pub(crate) fn load_order(
+        &self,
+        kernel: &KernelFacts,
+        wanted: &[&str],
+    ) -> Result<Vec<Module>, KernelError> {
+        let mut order = Order {
+            tree: self,
+            kernel,
+            seen: HashSet::new(),
+            modules: Vec::new(),
+        };
         for name in wanted {
             order.add(name)?;
         }
@@ -87,9 +103,16 @@ impl Tree {
         }
         let beginning = wish.strip_prefix("crypto_").unwrap_or(wish);
         let mut found = Vec::new();
-        for (name, path) in self.files.range(beginning.to_owned()..).take_while(|(name, _)| name.starts_with(beginning))
+        for (name, path) in self
+            .files
+            .range(beginning.to_owned()..)
+            .take_while(|(name, _)| name.starts_with(beginning))
         {
-            if info(path, &read(path)?)?.aliases.iter().any(|alias| canonical(alias) == wish) {
+            if info(path, &read(path)?)?
+                .aliases
+                .iter()
+                .any(|alias| canonical(alias) == wish)
+            {
                 found.push(name.clone());
             }
         }
@@ -112,7 +135,11 @@ impl Order<'_> {
             return Ok(());
         }
         let Some(path) = self.tree.files.get(name) else {
-            return if self.tree.has(name) { Ok(()) } else { Err(missing(self.kernel, name)) };
+            return if self.tree.has(name) {
+                Ok(())
+            } else {
+                Err(missing(self.kernel, name))
+            };
         };
         let elf = read(path)?;
         let info = info(path, &elf)?;
@@ -124,56 +151,94 @@ impl Order<'_> {
         for name in &info.depends {
             self.add(name)?;
         }
-        self.modules.push(Module { name: name.to_owned(), elf });
+        self.modules.push(Module {
+            name: name.to_owned(),
+            elf,
+        });
         Ok(())
     }
 }
 
 /// The error for something that this kernel does not have.
 pub(crate) fn missing(kernel: &KernelFacts, module: &str) -> KernelError {
-    let (image, release, module) = (kernel.image.clone(), kernel.release.clone(), module.to_owned());
+    let (image, release, module) = (
+        kernel.image.clone(),
+        kernel.release.clone(),
+        module.to_owned(),
+    );
     if module.starts_with("virtio") {
-        KernelError::NoVirtio { image, release, module }
+        KernelError::NoVirtio {
+            image,
+            release,
+            module,
+        }
     } else {
-        KernelError::NoModule { image, release, module }
+        KernelError::NoModule {
+            image,
+            release,
+            module,
+        }
     }
 }
 
 /// `virtio-rng.ko.xz` is `virtio_rng`; `None` for what is no module.
 pub(crate) fn module_name(file: &str) -> Option<String> {
-    let plain = COMPRESSED.iter().find_map(|end| file.strip_suffix(end)).unwrap_or(file);
-    plain.strip_suffix(".ko").filter(|stem| !stem.is_empty()).map(canonical)
+    let plain = COMPRESSED
+        .iter()
+        .find_map(|end| file.strip_suffix(end))
+        .unwrap_or(file);
+    plain
+        .strip_suffix(".ko")
+        .filter(|stem| !stem.is_empty())
+        .map(canonical)
 }
 
 fn builtin(root: &Path) -> Result<Option<HashSet<String>>, KernelError> {
     let path = root.join("modules.builtin");
     match fs::read_to_string(&path) {
-        Ok(list) => Ok(Some(list.lines().filter_map(|line| module_name(line.rsplit('/').next()?)).collect())),
+        Ok(list) => Ok(Some(
+            list.lines()
+                .filter_map(|line| module_name(line.rsplit('/').next()?))
+                .collect(),
+        )),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e).reading(path)?,
     }
 }
 
 fn info(path: &Path, elf: &[u8]) -> Result<Modinfo, KernelError> {
-    modinfo::parse(elf).map_err(|e| KernelError::BadModule { path: path.into(), why: e.to_string() })
+    modinfo::parse(elf).map_err(|e| KernelError::BadModule {
+        path: path.into(),
+        why: e.to_string(),
+    })
 }
 
 /// Reads a module, decompressed: guests get them plain, so their kernel need not know the compression.
 fn read(path: &Path) -> Result<Vec<u8>, KernelError> {
     let file = io::BufReader::new(File::open(path).reading(path)?);
-    let bad = |why: String| KernelError::BadModule { path: path.into(), why };
+    let bad = |why: String| KernelError::BadModule {
+        path: path.into(),
+        why,
+    };
     let mut reader: Box<dyn Read> = match path.extension().and_then(|end| end.to_str()) {
         Some("xz") => Box::new(lzma_rust2::XzReader::new(file, true)),
         Some("zst") => Box::new(
-            ruzstd::decoding::StreamingDecoder::new(file).map_err(|e| bad(format!("damaged zstd data ({e})")))?,
+            ruzstd::decoding::StreamingDecoder::new(file)
+                .map_err(|e| bad(format!("damaged zstd data ({e})")))?,
         ),
         Some("gz") => Box::new(flate2::bufread::GzDecoder::new(file)),
         _ => Box::new(file),
     };
     let mut elf = Vec::new();
-    match reader.by_ref().take(LARGEST_MODULE + 1).read_to_end(&mut elf) {
+    match reader
+        .by_ref()
+        .take(LARGEST_MODULE + 1)
+        .read_to_end(&mut elf)
+    {
         Err(e) => Err(bad(format!("cannot be read whole ({e})"))),
-        Ok(_) if elf.len() as u64 > LARGEST_MODULE => Err(bad(format!("more than {} MiB", LARGEST_MODULE >> 20))),
+        Ok(_) if elf.len() as u64 > LARGEST_MODULE => {
+            Err(bad(format!("more than {} MiB", LARGEST_MODULE >> 20)))
+        }
         Ok(_) => Ok(elf),
     }
 }

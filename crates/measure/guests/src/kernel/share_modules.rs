@@ -34,7 +34,14 @@ pub(crate) fn find(
     let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
     let of = |&method: &ShareMethod| {
         let order = tree.load_order(kernel, wanted(method));
-        (method, order.map(|all| all.into_iter().filter(|m| !loaded.contains(m.name.as_str())).collect()))
+        (
+            method,
+            order.map(|all| {
+                all.into_iter()
+                    .filter(|m| !loaded.contains(m.name.as_str()))
+                    .collect()
+            }),
+        )
     };
     methods.iter().map(of).collect()
 }

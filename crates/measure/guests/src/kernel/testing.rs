@@ -25,7 +25,10 @@ pub(crate) fn module(entries: &[&str]) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.shstrtab\0.modinfo\0";
     const PROGBITS: u32 = 1;
     const STRTAB: u32 = 3;
-    let info: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes().chain([0])).collect();
+    let info: Vec<u8> = entries
+        .iter()
+        .flat_map(|entry| entry.bytes().chain([0]))
+        .collect();
     let mut content = [NAMES, &info].concat();
     content.resize(content.len().next_multiple_of(8), 0);
     // Section 0 is none, section 1 has the names.
@@ -71,13 +74,31 @@ pub(crate) fn tree(root: &Path, release: &str) {
     for (path, entries) in [
         ("drivers/virtio/virtio.ko", &["depends="][..]),
         ("drivers/virtio/virtio_ring.ko", &["depends=virtio"]),
-        ("drivers/virtio/virtio_pci.ko", &["depends=virtio_ring,virtio"]),
-        ("drivers/block/virtio_blk.ko", &["depends=virtio,virtio_ring"]),
-        ("drivers/char/virtio-console.ko", &["depends=virtio,virtio-ring"]),
+        (
+            "drivers/virtio/virtio_pci.ko",
+            &["depends=virtio_ring,virtio"],
+        ),
+        (
+            "drivers/block/virtio_blk.ko",
+            &["depends=virtio,virtio_ring"],
+        ),
+        (
+            "drivers/char/virtio-console.ko",
+            &["depends=virtio,virtio-ring"],
+        ),
         ("fs/jbd2/jbd2.ko", &["depends="]),
-        ("fs/ext4/ext4.ko", &["softdep=pre: crypto-crc32c", "depends=jbd2"]),
-        ("crypto/crc32c_generic.ko", &["alias=crypto-crc32c", "depends="]),
-        ("arch/x86/crypto/crc32c-intel.ko", &["alias=crypto-crc32c", "depends="]),
+        (
+            "fs/ext4/ext4.ko",
+            &["softdep=pre: crypto-crc32c", "depends=jbd2"],
+        ),
+        (
+            "crypto/crc32c_generic.ko",
+            &["alias=crypto-crc32c", "depends="],
+        ),
+        (
+            "arch/x86/crypto/crc32c-intel.ko",
+            &["alias=crypto-crc32c", "depends="],
+        ),
         ("lib/crc32c_other.ko", &["alias=crypto-other", "depends="]),
     ] {
         let entries: Vec<&str> = entries.iter().copied().chain([vermagic.as_str()]).collect();

@@ -40,27 +40,41 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
     }
     let need = end(elf).unwrap_or(u64::MAX);
     if need > elf.len() as u64 {
-        return Err(NotBzImage::Truncated { have: elf.len() as u64, need });
+        return Err(NotBzImage::Truncated {
+            have: elf.len() as u64,
+            need,
+        });
     }
     let banners = memchr::memmem::find_iter(elf, BANNER).map(|at| &elf[at + BANNER.len()..]);
-    let releases =
-        banners.filter_map(|rest| std::str::from_utf8(rest.get(..rest.iter().position(|b| *b == b' ')?)?).ok());
-    releases.filter(|text| version::is_plausible(text)).map(str::to_owned).next().ok_or(NotBzImage::NoRelease)
+    let releases = banners.filter_map(|rest| {
+        std::str::from_utf8(rest.get(..rest.iter().position(|b| *b == b' ')?)?).ok()
+    });
+    releases
+        .filter(|text| version::is_plausible(text))
+        .map(str::to_owned)
+        .next()
+        .ok_or(NotBzImage::NoRelease)
 }
 
 /// Writes the uncompressed kernel to `out`. `false` when it is not available or has no PVH entry; the bzImage itself
 /// boots all the same, only later. Of a kernel in the cache the cache keeps it, beside the image.
 pub fn unpack_vmlinux(kernel: &KernelFacts, out: &Path) -> bool {
     let kept = (kernel.source == SourceOfKernel::Cache).then(|| kernel.image.with_file_name(KEPT));
-    let is_whole = |elf: &Vec<u8>| has_pvh_entry(elf) && end(elf).is_ok_and(|end| end <= elf.len() as u64);
-    let known = kept.as_ref().and_then(|kept| fs::read(kept).ok()).filter(is_whole);
+    let is_whole =
+        |elf: &Vec<u8>| has_pvh_entry(elf) && end(elf).is_ok_and(|end| end <= elf.len() as u64);
+    let known = kept
+        .as_ref()
+        .and_then(|kept| fs::read(kept).ok())
+        .filter(is_whole);
     let unpacked = || {
         let elf = payload(&fs::read(&kernel.image).ok()?).filter(is_whole)?;
         // Without it the next run unpacks again.
         let _ = kept.as_ref().map(|kept| keep(&elf, kept));
         Some(elf)
     };
-    known.or_else(unpacked).is_some_and(|elf| fs::write(out, &elf).is_ok())
+    known
+        .or_else(unpacked)
+        .is_some_and(|elf| fs::write(out, &elf).is_ok())
 }
 
 /// The uncompressed kernel's name in the cache.
@@ -82,7 +96,9 @@ fn payload(image: &[u8]) -> Option<Vec<u8>> {
     let packed = image.get(begin)?;
     let reader: Box<dyn Read + '_> = match packed {
         [0xfd, b'7', b'z', b'X', b'Z', ..] => Box::new(lzma_rust2::XzReader::new(packed, false)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(ruzstd::decoding::StreamingDecoder::new(packed).ok()?),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            Box::new(ruzstd::decoding::StreamingDecoder::new(packed).ok()?)
+        }
         [0x1f, 0x8b, ..] => Box::new(flate2::read::GzDecoder::new(packed)),
         _ => return None,
     };
@@ -107,7 +123,9 @@ fn has_pvh_entry(elf: &[u8]) -> bool {
         let header = FileHeader64::<Endianness>::parse(elf)?;
         let endian = header.endian()?;
         for segment in header.program_headers(endian, elf)? {
-            let Some(mut notes) = segment.notes(endian, elf)? else { continue };
+            let Some(mut notes) = segment.notes(endian, elf)? else {
+                continue;
+            };
             while let Some(note) = notes.next()? {
                 if note.name() == b"Xen" && note.n_type(endian) == PHYS32_ENTRY {
                     return Ok(true);
@@ -168,15 +186,22 @@ mod tests {
     #[test]
     fn only_a_kernel_with_a_pvh_entry_is_started_directly() {
         let pvh = elf_with_note(b"Xen\0", PHYS32_ENTRY);
-        assert_eq!(payload(&bzimage_around(&gzip(&pvh))).as_deref(), Some(&pvh[..]));
+        assert_eq!(
+            payload(&bzimage_around(&gzip(&pvh))).as_deref(),
+            Some(&pvh[..])
+        );
         assert!(has_pvh_entry(&pvh));
-        assert!(!has_pvh_entry(&elf_with_note(b"Xen\0", 5)) && !has_pvh_entry(&elf_with_note(b"GNU\0", PHYS32_ENTRY)));
+        assert!(
+            !has_pvh_entry(&elf_with_note(b"Xen\0", 5))
+                && !has_pvh_entry(&elf_with_note(b"GNU\0", PHYS32_ENTRY))
+        );
     }
 
     #[test]
     fn a_kernel_of_the_cache_is_unpacked_once() {
         let folder = tempfile::tempdir().unwrap();
-        let [image, kept, out] = ["vmlinuz-6.1.0-1-amd64", "vmlinux", "out"].map(|name| folder.path().join(name));
+        let [image, kept, out] =
+            ["vmlinuz-6.1.0-1-amd64", "vmlinux", "out"].map(|name| folder.path().join(name));
         let pvh = elf_with_note(b"Xen\0", PHYS32_ENTRY);
         let mut kernel = KernelFacts {
             image: image.clone(),
@@ -185,12 +210,18 @@ mod tests {
             source: SourceOfKernel::Given,
         };
         fs::write(&image, bzimage_around(&gzip(&pvh))).unwrap();
-        assert!(unpack_vmlinux(&kernel, &out) && !kept.exists(), "beside a kernel of somebody's nothing is written");
+        assert!(
+            unpack_vmlinux(&kernel, &out) && !kept.exists(),
+            "beside a kernel of somebody's nothing is written"
+        );
         kernel.source = SourceOfKernel::Cache;
         for damaged in [b"".as_slice(), &pvh[..130]] {
             fs::write(&kept, damaged).unwrap();
             assert!(unpack_vmlinux(&kernel, &out));
-            assert_eq!((fs::read(&out).unwrap(), fs::read(&kept).unwrap()), (pvh.clone(), pvh.clone()));
+            assert_eq!(
+                (fs::read(&out).unwrap(), fs::read(&kept).unwrap()),
+                (pvh.clone(), pvh.clone())
+            );
         }
         fs::write(&image, b"").unwrap();
         fs::remove_file(&out).unwrap();
@@ -198,7 +229,11 @@ mod tests {
         assert_eq!(fs::read(&out).unwrap(), pvh);
         fs::remove_file(&kept).unwrap();
         assert!(!unpack_vmlinux(&kernel, &out));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "image and out");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            2,
+            "image and out"
+        );
     }
 
     #[test]
@@ -206,7 +241,10 @@ mod tests {
         let pvh = elf_with_note(b"Xen\0", PHYS32_ENTRY);
         assert!(is_elf(&pvh) && !is_elf(&testing::bzimage("6.1.0")));
         let banner = b"Linux version %s\0Linux version 6.12.1-guest (someone@host) #1";
-        assert_eq!(release(&[&pvh[..], banner].concat()).as_deref(), Ok("6.12.1-guest"));
+        assert_eq!(
+            release(&[&pvh[..], banner].concat()).as_deref(),
+            Ok("6.12.1-guest")
+        );
         assert_eq!(release(&pvh), Err(NotBzImage::NoRelease));
         let other = release(&elf_with_note(b"GNU\0", PHYS32_ENTRY)).unwrap_err();
         assert!(other.to_string().contains("CONFIG_PVH"), "{other}");
@@ -215,7 +253,13 @@ mod tests {
         (load[0], load[33]) = (1, 4);
         let mut cut = [&pvh[..], &[0; 4], &pvh[64..120], &load].concat();
         (cut[32], cut[56]) = (144, 2);
-        assert_eq!(release(&cut), Err(NotBzImage::Truncated { have: 256, need: 120 + 4 * 256 + 20 }));
+        assert_eq!(
+            release(&cut),
+            Err(NotBzImage::Truncated {
+                have: 256,
+                need: 120 + 4 * 256 + 20
+            })
+        );
     }
 
     #[test]

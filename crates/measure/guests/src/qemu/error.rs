@@ -9,7 +9,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum QemuError {
     /// Neither a version nor a suite.
-    #[error("{name:?} is neither a QEMU version, such as 5.2, nor a suite of the distribution, such as trixie")]
+    #[error(
+        "{name:?} is neither a QEMU version, such as 5.2, nor a suite of the distribution, such as trixie"
+    )]
     BadName {
         /// What was given.
         name: String,
@@ -27,13 +29,17 @@ pub enum QemuError {
         offered: Vec<String>,
     },
     /// The suite has no QEMU for x86.
-    #[error("{suite} has no package qemu-system-x86 for amd64: use another suite (`vmtax get` lists them)")]
+    #[error(
+        "{suite} has no package qemu-system-x86 for amd64: use another suite (`vmtax get` lists them)"
+    )]
     NoQemu {
         /// The suite.
         suite: String,
     },
     /// It came, but does not run.
-    #[error("QEMU of {suite} does not start on this host ({said}): use another suite (`vmtax get` lists them)")]
+    #[error(
+        "QEMU of {suite} does not start on this host ({said}): use another suite (`vmtax get` lists them)"
+    )]
     DoesNotStart {
         /// The suite.
         suite: String,
@@ -41,7 +47,9 @@ pub enum QemuError {
         said: String,
     },
     /// The packages are not as expected.
-    #[error("QEMU's packages of {suite} have no {missing}: use another suite (`vmtax get` lists them)")]
+    #[error(
+        "QEMU's packages of {suite} have no {missing}: use another suite (`vmtax get` lists them)"
+    )]
     Lacks {
         /// The suite.
         suite: String,
@@ -115,6 +123,9 @@ pub enum QemuError {
 fn install(missing: &[&str]) -> String {
     match missing {
         [] => String::new(),
-        some => format!(". These packages are not here, which it may lack: `sudo apt-get install {}`", some.join(" ")),
+        some => format!(
+            ". These packages are not here, which it may lack: `sudo apt-get install {}`",
+            some.join(" ")
+        ),
     }
 }

@@ -24,7 +24,9 @@ const UNPACKED: u64 = 6;
 /// When there is no apt, no such version or suite, no network, no room, or what was fetched does not run.
 pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fetched, QemuError> {
     if !is_version(wanted) && !is_suite(wanted) {
-        return Err(QemuError::BadName { name: wanted.into() });
+        return Err(QemuError::BadName {
+            name: wanted.into(),
+        });
     }
     if let Some(qemu) = named(cache, wanted) {
         return Ok(qemu);
@@ -40,13 +42,23 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
     let packages = needed(&apt, &suite)?;
     let bytes: u64 = packages.iter().map(|package| package.size).sum();
     fetch.need(bytes * UNPACKED)?;
-    say(&format!("downloading QEMU of {suite} with its libraries, {} packages ({:.0} MB)", packages.len(), mb(bytes)));
-    let exact: Vec<String> = packages.iter().map(|p| format!("{}={}", p.name, p.version)).collect();
+    say(&format!(
+        "downloading QEMU of {suite} with its libraries, {} packages ({:.0} MB)",
+        packages.len(),
+        mb(bytes)
+    ));
+    let exact: Vec<String> = packages
+        .iter()
+        .map(|p| format!("{}={}", p.name, p.version))
+        .collect();
     let files = apt.download(&exact)?;
     say("unpacking it");
     let qemu = unpack(&apt, &files, &fetch, &suite, cache)?;
     if is_version(wanted) && !version::matches(&qemu.version, wanted) {
-        return Err(QemuError::NotOffered { version: wanted.into(), offered: vec![offer(&qemu.version, &suite)] });
+        return Err(QemuError::NotOffered {
+            version: wanted.into(),
+            offered: vec![offer(&qemu.version, &suite)],
+        });
     }
     Ok(qemu)
 }
@@ -58,7 +70,10 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, QemuError> {
     let work = tempfile::tempdir().writing(std::env::temp_dir())?;
     let archive = Apt::new(work.path())?.archive()?;
-    Ok(known(archive.distribution).iter().map(|suite| (suite.name, suite.qemu)).collect())
+    Ok(known(archive.distribution)
+        .iter()
+        .map(|suite| (suite.name, suite.qemu))
+        .collect())
 }
 
 /// The suite to fetch from; afterwards apt looks there.
@@ -69,7 +84,11 @@ pub(crate) fn choose(
     say: &mut dyn FnMut(&str),
 ) -> Result<String, QemuError> {
     let known = known(archive.distribution);
-    let ask = if is_version(wanted) { with_version(known, |suite| suite.qemu, wanted) } else { vec![wanted] };
+    let ask = if is_version(wanted) {
+        with_version(known, |suite| suite.qemu, wanted)
+    } else {
+        vec![wanted]
+    };
     say(&format!("asking {} for its QEMU", ask.join(", ")));
     let failed = apt.look_in(archive, &ask)?;
     let offers: Vec<(String, String)> = apt
@@ -79,8 +98,13 @@ pub(crate) fn choose(
         .filter(|(suite, _)| ask.contains(&suite.as_str()))
         .collect();
     // A package's version may be shorter than QEMU's own, and longer than what is wanted.
-    let fits = |has: &str| !is_version(wanted) || version::matches(has, wanted) || version::matches(wanted, has);
-    let best = offers.iter().filter(|(_, has)| fits(has)).max_by(|(_, a), (_, b)| version::compare(a, b));
+    let fits = |has: &str| {
+        !is_version(wanted) || version::matches(has, wanted) || version::matches(wanted, has)
+    };
+    let best = offers
+        .iter()
+        .filter(|(_, has)| fits(has))
+        .max_by(|(_, a), (_, b)| version::compare(a, b));
     match (best, failed) {
         (Some((suite, _)), _) => {
             if ask.len() > 1 {
@@ -91,11 +115,18 @@ pub(crate) fn choose(
         }
         // One suite of several may be on no mirror; when nothing was offered, that is the reason to tell.
         (None, Some(failed)) if offers.is_empty() => Err(failed.into()),
-        (None, _) if !is_version(wanted) => Err(QemuError::NoQemu { suite: wanted.into() }),
+        (None, _) if !is_version(wanted) => Err(QemuError::NoQemu {
+            suite: wanted.into(),
+        }),
         (None, _) => {
-            let released = known.iter().filter_map(|suite| Some(offer(suite.qemu?, suite.name)));
+            let released = known
+                .iter()
+                .filter_map(|suite| Some(offer(suite.qemu?, suite.name)));
             let asked = offers.iter().map(|(suite, has)| offer(has, suite));
-            Err(QemuError::NotOffered { version: wanted.into(), offered: released.chain(asked).collect() })
+            Err(QemuError::NotOffered {
+                version: wanted.into(),
+                offered: released.chain(asked).collect(),
+            })
         }
     }
 }
@@ -105,9 +136,14 @@ pub(crate) fn choose(
 fn needed(apt: &Apt, suite: &str) -> Result<Vec<Package>, QemuError> {
     let all = apt.with_dependencies(PACKAGE, suite)?;
     let Some(qemu) = all.iter().find(|package| package.name == PACKAGE).cloned() else {
-        return Err(AptError::Failed { command: "apt-cache show".into(), said: format!("nothing of {PACKAGE}") }.into());
+        return Err(AptError::Failed {
+            command: "apt-cache show".into(),
+            said: format!("nothing of {PACKAGE}"),
+        }
+        .into());
     };
-    let is_needed = |p: &Package| p.is_library || p.name == PACKAGE || qemu.depends.contains(&p.name);
+    let is_needed =
+        |p: &Package| p.is_library || p.name == PACKAGE || qemu.depends.contains(&p.name);
     Ok(all.into_iter().filter(is_needed).collect())
 }
 

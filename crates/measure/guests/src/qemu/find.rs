@@ -32,7 +32,9 @@ impl Fetched {
     /// Whether `wanted` names it: a version or its beginning, a suite, or both. A built one is never found by its version
     /// alone: it may be patched.
     fn is(&self, wanted: &str) -> bool {
-        let by_version = || !is_built(&self.suite) && is_version(wanted) && version::matches(&self.version, wanted);
+        let by_version = || {
+            !is_built(&self.suite) && is_version(wanted) && version::matches(&self.version, wanted)
+        };
         self.suite == wanted || self.name() == wanted || by_version()
     }
 }
@@ -80,12 +82,17 @@ pub(crate) fn fetched(home: &Path) -> Option<Fetched> {
     let (version, suite) = parts(home.file_name()?.to_str()?)?;
     let path = home.join(PROGRAM);
     binary(&path).filter(|_| path.is_file())?;
-    Some(Fetched { version: version.into(), suite: suite.into(), path })
+    Some(Fetched {
+        version: version.into(),
+        suite: suite.into(),
+        path,
+    })
 }
 
 /// Version and suite in a folder's name.
 fn parts(name: &str) -> Option<(&str, &str)> {
-    name.split_once('-').filter(|(version, suite)| is_version(version) && is_suite(suite))
+    name.split_once('-')
+        .filter(|(version, suite)| is_version(version) && is_suite(suite))
 }
 
 /// A folder's blocks, bytes.
@@ -116,9 +123,23 @@ mod tests {
 
     #[test]
     fn versions_suites_and_folders_name_one() {
-        let cache = cache(&["5.2.0-bullseye", "10.0.2-bookworm-backports", "10.0.13-trixie", ".fetch-x", "5.2", "x-y"]);
+        let cache = cache(&[
+            "5.2.0-bullseye",
+            "10.0.2-bookworm-backports",
+            "10.0.13-trixie",
+            ".fetch-x",
+            "5.2",
+            "x-y",
+        ]);
         let names: Vec<String> = find(cache.path()).iter().map(Fetched::name).collect();
-        assert_eq!(names, ["10.0.13-trixie", "10.0.2-bookworm-backports", "5.2.0-bullseye"]);
+        assert_eq!(
+            names,
+            [
+                "10.0.13-trixie",
+                "10.0.2-bookworm-backports",
+                "5.2.0-bullseye"
+            ]
+        );
         for (wanted, name) in [
             ("5.2", "5.2.0-bullseye"),
             ("5", "5.2.0-bullseye"),
@@ -128,7 +149,11 @@ mod tests {
             ("bookworm-backports", "10.0.2-bookworm-backports"),
             ("10.0.2-bookworm-backports", "10.0.2-bookworm-backports"),
         ] {
-            assert_eq!(named(cache.path(), wanted).unwrap().name(), name, "{wanted}");
+            assert_eq!(
+                named(cache.path(), wanted).unwrap().name(),
+                name,
+                "{wanted}"
+            );
         }
         for wanted in ["7.2", "1", "10.0.1", "bookworm", "", ".", ".fetch-x"] {
             assert_eq!(named(cache.path(), wanted), None, "{wanted}");
@@ -147,10 +172,33 @@ mod tests {
 
     #[test]
     fn only_words_that_can_be_fetched_are_names() {
-        assert!(["5.2", "10", "trixie", "noble", "5.2.0-bullseye", "built-9p-list"].into_iter().all(is_name));
-        assert!(["built", "7.2.22-built-9p-list"].into_iter().all(is_name_of_built));
-        assert!(!["7.2", "7.2-bookworm", "builtin", ""].into_iter().any(is_name_of_built));
-        assert!(!["qemu-system-x86_64", "./5.2", "/usr/bin/qemu", "qemu", ""].into_iter().any(is_name));
+        assert!(
+            [
+                "5.2",
+                "10",
+                "trixie",
+                "noble",
+                "5.2.0-bullseye",
+                "built-9p-list"
+            ]
+            .into_iter()
+            .all(is_name)
+        );
+        assert!(
+            ["built", "7.2.22-built-9p-list"]
+                .into_iter()
+                .all(is_name_of_built)
+        );
+        assert!(
+            !["7.2", "7.2-bookworm", "builtin", ""]
+                .into_iter()
+                .any(is_name_of_built)
+        );
+        assert!(
+            !["qemu-system-x86_64", "./5.2", "/usr/bin/qemu", "qemu", ""]
+                .into_iter()
+                .any(is_name)
+        );
     }
 
     #[test]

@@ -7,7 +7,9 @@ pub(crate) const BUILT: &str = "built";
 
 /// Whether a suite's name is a build's label.
 pub(crate) fn is_built(suite: &str) -> bool {
-    suite.strip_prefix(BUILT).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    suite
+        .strip_prefix(BUILT)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// A version or its beginning, as against a suite's name.
@@ -18,7 +20,9 @@ pub(crate) fn is_version(wanted: &str) -> bool {
 /// QEMU's own version in a package's: 5.2 in `1:5.2+dfsg-11+deb11u3`.
 pub(crate) fn upstream(package: &str) -> &str {
     let version = package.split_once(':').map_or(package, |(_, rest)| rest);
-    let end = version.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(version.len());
+    let end = version
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(version.len());
     &version[..end]
 }
 

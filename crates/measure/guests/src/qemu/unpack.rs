@@ -16,8 +16,11 @@ use std::process::{Command, Stdio};
 /// Where the archive's packages have the program.
 const INSTALLED: &str = "usr/bin/qemu-system-x86_64";
 /// Firmware and option ROMs: where packages have them, and where they are kept, below `root`.
-const FIRMWARE: [(&str, &str); 3] =
-    [("usr/share/qemu", "share/qemu"), ("usr/share/seabios", "share/seabios"), ("usr/lib/ipxe/qemu", "share/ipxe")];
+const FIRMWARE: [(&str, &str); 3] = [
+    ("usr/share/qemu", "share/qemu"),
+    ("usr/share/seabios", "share/seabios"),
+    ("usr/lib/ipxe/qemu", "share/ipxe"),
+];
 /// Where packages have libraries, and the loader too.
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 /// Where packages have QEMU's modules.
@@ -40,11 +43,18 @@ pub(crate) fn unpack(
     let work = fs::canonicalize(fetch.work()).reading(fetch.work())?;
     let (all, libc, ready) = (work.join("all"), work.join("libc"), work.join("ready"));
     for package in packages {
-        let is_libc = package.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc6_"));
+        let is_libc = package
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("libc6_"));
         apt.unpack(package, if is_libc { &libc } else { &all })?;
     }
-    let lacks = |missing: &str| QemuError::Lacks { suite: suite.into(), missing: missing.into() };
-    let loader = folders(&libc).map(|folder| folder.join(LOADER)).find(|path| path.is_file());
+    let lacks = |missing: &str| QemuError::Lacks {
+        suite: suite.into(),
+        missing: missing.into(),
+    };
+    let loader = folders(&libc)
+        .map(|folder| folder.join(LOADER))
+        .find(|path| path.is_file());
     let loader = loader.ok_or_else(|| lacks(LOADER))?;
     let program = all.join(INSTALLED);
     let linked = linked(&loader, &[&libc, &all], &program).ok_or_else(|| lacks(INSTALLED))?;
@@ -84,7 +94,9 @@ pub(crate) fn unpack(
 fn accelerators(modules: &Path) -> Vec<(OsString, PathBuf)> {
     let entries = fs::read_dir(modules).into_iter().flatten().flatten();
     let found = entries.map(|entry| (entry.file_name(), entry.path()));
-    found.filter(|(name, _)| name.as_encoded_bytes().starts_with(b"accel-")).collect()
+    found
+        .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"accel-"))
+        .collect()
 }
 
 fn folders(root: &Path) -> impl Iterator<Item = PathBuf> {
@@ -94,8 +106,11 @@ fn folders(root: &Path) -> impl Iterator<Item = PathBuf> {
 /// The libraries that a program is linked with, by name; `None` when the loader does not find all of them. The suite's own
 /// loader is asked, which is sure to understand them.
 fn linked(loader: &Path, roots: &[&Path], program: &Path) -> Option<BTreeMap<String, PathBuf>> {
-    let search: Vec<String> =
-        roots.iter().flat_map(|root| folders(root)).map(|folder| folder.display().to_string()).collect();
+    let search: Vec<String> = roots
+        .iter()
+        .flat_map(|root| folders(root))
+        .map(|folder| folder.display().to_string())
+        .collect();
     let output = Command::new(loader)
         .args(["--library-path", &search.join(":"), "--list"])
         .arg(program)
@@ -124,16 +139,27 @@ pub(crate) fn start(home: &Path, suite: &str, script: &str) -> Result<String, Qe
     let path = home.join(PROGRAM);
     fs::write(&path, script).writing(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).writing(&path)?;
-    let output = Command::new(&path).arg("--version").env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let output = Command::new(&path)
+        .arg("--version")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output();
     let output = output.writing(&path)?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     // The package's own version may follow, in brackets.
     let word = |rest: &str| upstream(rest.split_whitespace().next().unwrap_or_default()).to_owned();
-    let version = said.lines().find_map(|line| line.strip_prefix("QEMU emulator version ").map(word));
-    version.filter(|version| !version.is_empty() && output.status.success()).ok_or_else(|| {
-        let last = said.lines().next_back().unwrap_or("it says nothing");
-        QemuError::DoesNotStart { suite: suite.into(), said: last.chars().take(200).collect() }
-    })
+    let version = said
+        .lines()
+        .find_map(|line| line.strip_prefix("QEMU emulator version ").map(word));
+    version
+        .filter(|version| !version.is_empty() && output.status.success())
+        .ok_or_else(|| {
+            let last = said.lines().next_back().unwrap_or("it says nothing");
+            QemuError::DoesNotStart {
+                suite: suite.into(),
+                said: last.chars().take(200).collect(),
+            }
+        })
 }
 
 /// The script that starts a fetched QEMU from wherever its folder is. The environment variable would be passed on to what
@@ -144,7 +170,10 @@ fn launcher(suite: &str, own_libc: bool) -> String {
     } else {
         "LD_LIBRARY_PATH=\"$root/lib\" exec".to_owned()
     };
-    let firmware: String = FIRMWARE.iter().map(|(_, folder)| format!(" \\\n    -L \"$root/{folder}\"")).collect();
+    let firmware: String = FIRMWARE
+        .iter()
+        .map(|(_, folder)| format!(" \\\n    -L \"$root/{folder}\""))
+        .collect();
     format!(
         "#!/bin/sh\n\
          # QEMU of {suite}, with its own libraries and firmware; made by `vmtax get qemu`.\n\
@@ -165,25 +194,42 @@ mod tests {
         let home = dir.path().join("a folder with 'blanks'");
         let program = home.join(BINARY);
         fs::create_dir_all(program.parent().unwrap()).unwrap();
-        let says =
-            "#!/bin/sh\necho \"QEMU emulator version 5.2.0 (Debian 1:5.2+dfsg-11)\"\necho \"$LD_LIBRARY_PATH|$*\"\n";
+        let says = "#!/bin/sh\necho \"QEMU emulator version 5.2.0 (Debian 1:5.2+dfsg-11)\"\necho \"$LD_LIBRARY_PATH|$*\"\n";
         fs::write(&program, says).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(start(&home, "bullseye", &launcher("bullseye", false)).unwrap(), "5.2.0");
+        assert_eq!(
+            start(&home, "bullseye", &launcher("bullseye", false)).unwrap(),
+            "5.2.0"
+        );
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(home.join(PROGRAM), &link).unwrap();
-        let said = Command::new(&link).args(["-m", "a b"]).output().unwrap().stdout;
+        let said = Command::new(&link)
+            .args(["-m", "a b"])
+            .output()
+            .unwrap()
+            .stdout;
         let root = home.join("root").display().to_string();
-        let expected = format!("{root}/lib|-L {root}/share/qemu -L {root}/share/seabios -L {root}/share/ipxe -m a b\n");
-        assert_eq!(String::from_utf8(said).unwrap().split_once('\n').unwrap().1, expected);
+        let expected = format!(
+            "{root}/lib|-L {root}/share/qemu -L {root}/share/seabios -L {root}/share/ipxe -m a b\n"
+        );
+        assert_eq!(
+            String::from_utf8(said).unwrap().split_once('\n').unwrap().1,
+            expected
+        );
     }
 
     #[test]
     fn a_program_that_fails_is_told_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let error = start(dir.path(), "sid", &launcher("sid", true)).unwrap_err().to_string();
-        assert!(error.contains("QEMU of sid does not start on this host (") && error.contains("not found"), "{error}");
+        let error = start(dir.path(), "sid", &launcher("sid", true))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("QEMU of sid does not start on this host (")
+                && error.contains("not found"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -192,7 +238,10 @@ mod tests {
                     \tlibx.so => not found\n\t/lib64/ld-linux-x86-64.so.2 => /r/ld.so (0x00007f885e7a3000)\n";
         assert_eq!(
             listed(said),
-            [("libm.so.6".into(), "/r/lib/libm.so.6".into()), ("libx.so".into(), PathBuf::from("not found"))]
+            [
+                ("libm.so.6".into(), "/r/lib/libm.so.6".into()),
+                ("libx.so".into(), PathBuf::from("not found"))
+            ]
         );
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use vmtax_import::AddedGuest;
 use vmtax_model::testing::{host, vm_trace};
 use vmtax_model::{
-    DeviceClass, GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan, SCHEMA, Study, VmFacts,
-    files,
+    DeviceClass, GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan,
+    SCHEMA, Study, VmFacts, files,
 };
 use vmtax_recording::{Recording, Writer};
 use vmtax_wire::{encode, piece};
@@ -18,9 +18,16 @@ fn facts() -> ObservedGuest {
         serial: String::new(),
         address: "0000:00:04.0".to_owned(),
         regions: vec![(0xfebd_1000, 4096)],
-        disk: GuestDisk { device: 254 << 20, interrupts: vec![28] },
+        disk: GuestDisk {
+            device: 254 << 20,
+            interrupts: vec![28],
+        },
     };
-    let missing = vec![Missing { what: "w".to_owned(), why: "y".to_owned(), fix: String::new() }];
+    let missing = vec![Missing {
+        what: "w".to_owned(),
+        why: "y".to_owned(),
+        fix: String::new(),
+    }];
     ObservedGuest {
         schema: SCHEMA,
         kernel: "6.1".to_owned(),
@@ -34,13 +41,23 @@ fn facts() -> ObservedGuest {
 }
 
 fn file(pieces: &[(&str, &[u8])], facts: &ObservedGuest) -> Vec<u8> {
-    let mut bytes: Vec<u8> = pieces.iter().flat_map(|(name, bytes)| piece(name, bytes).unwrap()).collect();
+    let mut bytes: Vec<u8> = pieces
+        .iter()
+        .flat_map(|(name, bytes)| piece(name, bytes).unwrap())
+        .collect();
     bytes.extend(encode(facts).unwrap());
     bytes
 }
 
 fn sound() -> Vec<u8> {
-    file(&[("header_page", b"page"), ("free.cpu0.raw", b"abc"), ("free.cpu0.raw", b"def")], &facts())
+    file(
+        &[
+            ("header_page", b"page"),
+            ("free.cpu0.raw", b"abc"),
+            ("free.cpu0.raw", b"def"),
+        ],
+        &facts(),
+    )
 }
 
 struct Run(tempfile::TempDir);
@@ -49,11 +66,23 @@ impl Run {
     /// A recording of this study.
     fn of(study: Study) -> Run {
         let folder = tempfile::tempdir().unwrap();
-        let plan = Plan { study, ..Plan::new("vm-layers-1", 1, Vec::new(), Vec::new()) };
-        let writer = Writer::create_at(&folder.path().join("run"), &plan, &host(KvmClass::Absent), &[], "1").unwrap();
+        let plan = Plan {
+            study,
+            ..Plan::new("vm-layers-1", 1, Vec::new(), Vec::new())
+        };
+        let writer = Writer::create_at(
+            &folder.path().join("run"),
+            &plan,
+            &host(KvmClass::Absent),
+            &[],
+            "1",
+        )
+        .unwrap();
         let trace = vm_trace(VmFacts::unknown(1), 9);
         let mut trial = writer.trial_files(0).unwrap();
-        trial.append(files::VM_TRACE, &serde_json::to_vec(&trace).unwrap()).unwrap();
+        trial
+            .append(files::VM_TRACE, &serde_json::to_vec(&trace).unwrap())
+            .unwrap();
         writer.finish().unwrap();
         Run(folder)
     }
@@ -102,9 +131,21 @@ fn a_guests_trace_is_added_once_and_only_if_it_is_kept() {
     let trial = run.recording().trial_folder(0);
     assert!(!trial.join(files::GUEST).exists() && !trial.join(files::GUEST_FACTS).exists());
     run.add(&sound()).unwrap().keep();
-    assert_eq!(fs::read(trial.join("guest-trace/free.cpu0.raw")).unwrap(), b"abcdef");
-    assert_eq!(run.recording().artifact::<ObservedGuest>(0, files::GUEST_FACTS).unwrap(), facts());
-    assert!(run.add(&sound()).unwrap_err().contains("has a guest's trace"));
+    assert_eq!(
+        fs::read(trial.join("guest-trace/free.cpu0.raw")).unwrap(),
+        b"abcdef"
+    );
+    assert_eq!(
+        run.recording()
+            .artifact::<ObservedGuest>(0, files::GUEST_FACTS)
+            .unwrap(),
+        facts()
+    );
+    assert!(
+        run.add(&sound())
+            .unwrap_err()
+            .contains("has a guest's trace")
+    );
     assert!(trial.join(files::GUEST_FACTS).exists());
 }
 
@@ -126,11 +167,25 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
     other[4] = 9;
     assert!(of(&other).contains("copy this vmtax"));
     for name in ["../vm-trace.json", "a/b/c", "a b"] {
-        assert!(of(&file(&[(name, b"x")], &facts())).contains("plain"), "{name}");
+        assert!(
+            of(&file(&[(name, b"x")], &facts())).contains("plain"),
+            "{name}"
+        );
     }
-    let packets =
-        ObservedVm { pid: 1, started: None, name: None, time_ms: 1, guest_vmtax: None, device: DeviceClass::Net };
-    assert!(Run::of(Study::VmLayers(packets)).add(&sound()).unwrap_err().contains("leave --device net out"));
+    let packets = ObservedVm {
+        pid: 1,
+        started: None,
+        name: None,
+        time_ms: 1,
+        guest_vmtax: None,
+        device: DeviceClass::Net,
+    };
+    assert!(
+        Run::of(Study::VmLayers(packets))
+            .add(&sound())
+            .unwrap_err()
+            .contains("leave --device net out")
+    );
     assert!(
         Run::of(Study::VmExits(ObservedVm {
             pid: 1,

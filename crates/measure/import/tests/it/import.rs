@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use vmtax_import::{Import, ImportSettings};
 use vmtax_model::testing::host;
 use vmtax_model::{
-    AddressSpace, Checkpoint, ExitTimes, HostFacts, ImportFacts, ImportedFiles, KvmClass, Plan, RequestKind, Study,
-    TraceSide, VmExits, VmLayers, files,
+    AddressSpace, Checkpoint, ExitTimes, HostFacts, ImportFacts, ImportedFiles, KvmClass, Plan,
+    RequestKind, Study, TraceSide, VmExits, VmLayers, files,
 };
 use vmtax_recording::Writer;
 
@@ -19,7 +19,9 @@ struct Imported {
 }
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
 }
 
 fn host_facts() -> HostFacts {
@@ -27,20 +29,33 @@ fn host_facts() -> HostFacts {
 }
 
 fn settings(files: &[PathBuf]) -> ImportSettings {
-    ImportSettings { files: files.to_vec(), ..ImportSettings::default() }
+    ImportSettings {
+        files: files.to_vec(),
+        ..ImportSettings::default()
+    }
 }
 
 fn import(settings: ImportSettings) -> Result<Imported, String> {
     let import = Import::open(settings).map_err(|e| e.to_string())?;
     let runs = tempfile::tempdir().unwrap();
-    let study = Study::Import(ImportedFiles { files: vec!["trace".into()] });
-    let plan = Plan { study, ..Plan::new("import", 1, Vec::new(), Vec::new()) };
-    let writer = Writer::create_at(&runs.path().join("run"), &plan, &host_facts(), &[], "1").unwrap();
+    let study = Study::Import(ImportedFiles {
+        files: vec!["trace".into()],
+    });
+    let plan = Plan {
+        study,
+        ..Plan::new("import", 1, Vec::new(), Vec::new())
+    };
+    let writer =
+        Writer::create_at(&runs.path().join("run"), &plan, &host_facts(), &[], "1").unwrap();
     let mut trial = writer.trial_files(0).unwrap();
     import.store(&mut trial).map_err(|e| e.to_string())?;
     let trial = trial.folder().to_owned();
     let facts = serde_json::from_slice(&fs::read(trial.join(files::IMPORT)).unwrap()).unwrap();
-    Ok(Imported { _runs: runs, trial, facts })
+    Ok(Imported {
+        _runs: runs,
+        trial,
+        facts,
+    })
 }
 
 impl Imported {
@@ -61,7 +76,11 @@ fn text(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
 }
 
 fn lines(name: &str, holds: &str) -> u64 {
-    fs::read_to_string(data(name)).unwrap().lines().filter(|line| line.contains(holds)).count() as u64
+    fs::read_to_string(data(name))
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains(holds))
+        .count() as u64
 }
 
 #[test]
@@ -69,19 +88,39 @@ fn exits_are_those_of_the_lines() {
     let imported = import(settings(&[data("host.txt")])).unwrap();
     let found = imported.exits();
     let count = |space, address, write| {
-        let of = found.exits.addresses.iter().filter(|a| (a.space, a.address, a.write) == (space, address, write));
+        let of = found
+            .exits
+            .addresses
+            .iter()
+            .filter(|a| (a.space, a.address, a.write) == (space, address, write));
         of.map(|a| a.exits.count).sum::<u64>()
     };
     assert!(lines("host.txt", "kvm_pio") > 100);
     for port in [0xcf8_u64, 0xcfc, 0x3f8] {
         for (write, name) in [(true, "pio_write"), (false, "pio_read")] {
             let expected = lines("host.txt", &format!("{name} at {port:#x} "));
-            assert_eq!(count(AddressSpace::Port, port, write), expected, "{name} {port:#x}");
+            assert_eq!(
+                count(AddressSpace::Port, port, write),
+                expected,
+                "{name} {port:#x}"
+            );
         }
     }
     assert_eq!(found.vm.name.as_deref(), Some("VM with vCPU thread 15532"));
-    assert!(found.missing.iter().any(|m| m.what == "times of exits"), "{:?}", found.missing);
-    assert!(imported.facts.missing.iter().any(|m| m.what == "block requests by layer"), "{:?}", imported.facts.missing);
+    assert!(
+        found.missing.iter().any(|m| m.what == "times of exits"),
+        "{:?}",
+        found.missing
+    );
+    assert!(
+        imported
+            .facts
+            .missing
+            .iter()
+            .any(|m| m.what == "block requests by layer"),
+        "{:?}",
+        imported.facts.missing
+    );
     assert!(!imported.trial.join(files::VM_TRACE).exists());
 }
 
@@ -106,10 +145,17 @@ fn halts(tid: i32, vcpu: u32, count: u64, us: u64, tgid: Option<i32>) -> String 
 /// `trace-cmd report`.
 #[test]
 fn every_exit_of_intels_vmx_has_its_name_count_and_time() {
-    let import = import(ImportSettings { tsc_mhz: Some(1000.0), ..settings(&[data("vmx.dat")]) }).unwrap();
+    let import = import(ImportSettings {
+        tsc_mhz: Some(1000.0),
+        ..settings(&[data("vmx.dat")])
+    })
+    .unwrap();
     let found = import.exits().exits;
-    let mut counts: Vec<(&str, u64, u64)> =
-        found.reasons.iter().map(|r| (r.reason.as_str(), r.exits.count, r.exits.total_ns as u64)).collect();
+    let mut counts: Vec<(&str, u64, u64)> = found
+        .reasons
+        .iter()
+        .map(|r| (r.reason.as_str(), r.exits.count, r.exits.total_ns as u64))
+        .collect();
     counts.sort_unstable();
     let expected = [
         ("APIC_ACCESS", 12, 52_956),
@@ -134,37 +180,95 @@ fn every_exit_of_intels_vmx_has_its_name_count_and_time() {
     ];
     assert_eq!(counts, expected);
     let times = found.times();
-    assert_eq!((times.halted_ns, times.spinning_ns), (145_043_288.0, 70_466.0), "KVM executes MWAIT as a NOP");
+    assert_eq!(
+        (times.halted_ns, times.spinning_ns),
+        (145_043_288.0, 70_466.0),
+        "KVM executes MWAIT as a NOP"
+    );
 }
 
 #[test]
 fn each_vms_exits_are_its_own_and_have_their_time() {
     let folder = tempfile::tempdir().unwrap();
-    let all = [halts(20, 0, 50, 20, None), halts(21, 1, 30, 20, None), halts(30, 0, 70, 40, None)].concat();
+    let all = [
+        halts(20, 0, 50, 20, None),
+        halts(21, 1, 30, 20, None),
+        halts(30, 0, 70, 40, None),
+    ]
+    .concat();
     let trace = text(&folder, "trace", &all);
-    let of = |pid| import(ImportSettings { pid, ..settings(std::slice::from_ref(&trace)) });
+    let of = |pid| {
+        import(ImportSettings {
+            pid,
+            ..settings(std::slice::from_ref(&trace))
+        })
+    };
     let found = of(None).unwrap().exits();
-    let counts: Vec<(u32, u64)> = found.exits.vcpus.iter().map(|vcpu| (vcpu.vcpu, vcpu.count)).collect();
+    let counts: Vec<(u32, u64)> = found
+        .exits
+        .vcpus
+        .iter()
+        .map(|vcpu| (vcpu.vcpu, vcpu.count))
+        .collect();
     assert_eq!(counts, [(0, 50), (1, 30)], "the VM with most exits");
     let halt = &found.exits.reasons[0];
-    assert_eq!((halt.reason.as_str(), halt.exits.timed, halt.exits.mean_ns), ("HLT", 80, Some(20_000.0)));
-    assert!(found.missing.iter().any(|m| m.what.starts_with("other VMs") && m.why.ends_with(": 30")));
+    assert_eq!(
+        (halt.reason.as_str(), halt.exits.timed, halt.exits.mean_ns),
+        ("HLT", 80, Some(20_000.0))
+    );
+    assert!(
+        found
+            .missing
+            .iter()
+            .any(|m| m.what.starts_with("other VMs") && m.why.ends_with(": 30"))
+    );
     let other = of(Some(30)).unwrap().exits();
-    assert_eq!((other.exits.reasons[0].exits.count, other.exits.reasons[0].exits.mean_ns), (70, Some(40_000.0)));
+    assert_eq!(
+        (
+            other.exits.reasons[0].exits.count,
+            other.exits.reasons[0].exits.mean_ns
+        ),
+        (70, Some(40_000.0))
+    );
     let error = of(Some(99)).err().unwrap();
-    assert!(error.contains("no vCPU of process 99") && error.contains("20, 21, 30"), "{error}");
+    assert!(
+        error.contains("no vCPU of process 99") && error.contains("20, 21, 30"),
+        "{error}"
+    );
 
     // On a host of AMD's: one vCPU halts, the other writes MSRs.
-    let all = [halts(20, 0, 50, 600, None).replace("HLT", "hlt"), halts(21, 1, 50, 20, None).replace("HLT", "msr")];
-    let found = import(settings(&[text(&folder, "amd", &all.concat())])).unwrap().exits().exits;
-    let mut reasons: Vec<(&str, u64)> = found.reasons.iter().map(|r| (r.reason.as_str(), r.exits.timed)).collect();
+    let all = [
+        halts(20, 0, 50, 600, None).replace("HLT", "hlt"),
+        halts(21, 1, 50, 20, None).replace("HLT", "msr"),
+    ];
+    let found = import(settings(&[text(&folder, "amd", &all.concat())]))
+        .unwrap()
+        .exits()
+        .exits;
+    let mut reasons: Vec<(&str, u64)> = found
+        .reasons
+        .iter()
+        .map(|r| (r.reason.as_str(), r.exits.timed))
+        .collect();
     reasons.sort_unstable();
     assert_eq!(reasons, [("hlt", 50), ("msr", 50)]);
-    assert_eq!(found.times(), ExitTimes { halted_ns: 30e6, spinning_ns: 0.0, handled_ns: 1e6 });
+    assert_eq!(
+        found.times(),
+        ExitTimes {
+            halted_ns: 30e6,
+            spinning_ns: 0.0,
+            handled_ns: 1e6
+        }
+    );
 
     // With processes, threads of one need no order.
     let all = [halts(20, 1, 50, 20, Some(7)), halts(21, 0, 30, 20, Some(7))].concat();
-    let found = import(ImportSettings { pid: Some(7), ..settings(&[text(&folder, "tgid", &all)]) }).unwrap().exits();
+    let found = import(ImportSettings {
+        pid: Some(7),
+        ..settings(&[text(&folder, "tgid", &all)])
+    })
+    .unwrap()
+    .exits();
     assert_eq!((found.vm.pid, found.exits.vcpus.len()), (7, 2));
 }
 
@@ -174,27 +278,62 @@ fn requests_of_guest_and_qemu_are_joined_by_cause_and_effect() {
     let sides: Vec<TraceSide> = imported.facts.files.iter().map(|file| file.side).collect();
     assert_eq!(sides, [TraceSide::Guest, TraceSide::Qemu]);
     let found = imported.layers();
-    let [reads] = found.requests.as_slice() else { panic!("{:?}", found.requests) };
+    let [reads] = found.requests.as_slice() else {
+        panic!("{:?}", found.requests)
+    };
     let completed = lines("guest.txt", "block_rq_complete");
-    assert_eq!((reads.kind, reads.requests, reads.disk.as_str()), (RequestKind::Read, completed, "guest disk 254:0"));
+    assert_eq!(
+        (reads.kind, reads.requests, reads.disk.as_str()),
+        (RequestKind::Read, completed, "guest disk 254:0")
+    );
     // The kernel had read the first sectors before it was traced, so one pop too many has that offset.
-    assert!(reads.followed + 1 >= completed, "{} of {completed}", reads.followed);
+    assert!(
+        reads.followed + 1 >= completed,
+        "{} of {completed}",
+        reads.followed
+    );
     let column = &found.layers.columns[0];
-    assert!((1.0..200_000.0).contains(&column.clock.bound_ns), "{:?}", column.clock);
+    assert!(
+        (1.0..200_000.0).contains(&column.clock.bound_ns),
+        "{:?}",
+        column.clock
+    );
     let labels: Vec<&str> = column.rows.iter().map(|row| row.label.as_str()).collect();
-    for checkpoint in [Checkpoint::QemuPop, Checkpoint::QemuPush, Checkpoint::GuestInterrupt] {
-        assert!(labels.iter().any(|label| label.ends_with(checkpoint.label())), "{labels:?}");
+    for checkpoint in [
+        Checkpoint::QemuPop,
+        Checkpoint::QemuPush,
+        Checkpoint::GuestInterrupt,
+    ] {
+        assert!(
+            labels
+                .iter()
+                .any(|label| label.ends_with(checkpoint.label())),
+            "{labels:?}"
+        );
     }
 }
 
 /// A file of QEMU's simple backend with one request.
 fn simple_trace(folder: &tempfile::TempDir) -> PathBuf {
     let name = b"virtio_blk_handle_read";
-    let words = |all: &[u64]| all.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let halves = |all: &[u32]| all.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>();
+    let words = |all: &[u64]| {
+        all.iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let halves = |all: &[u32]| {
+        all.iter()
+            .flat_map(|half| half.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
     let header = words(&[u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4]);
     let mapping = [words(&[0, 7]), halves(&[name.len() as u32]), name.to_vec()].concat();
-    let event = [words(&[1, 7, 5_000_000_000]), halves(&[24 + 32, 4711]), words(&[1, 2, 0, 8])].concat();
+    let event = [
+        words(&[1, 7, 5_000_000_000]),
+        halves(&[24 + 32, 4711]),
+        words(&[1, 2, 0, 8]),
+    ]
+    .concat();
     let path = folder.path().join("simple");
     fs::write(&path, [header, mapping, event].concat()).unwrap();
     path
@@ -204,40 +343,96 @@ fn simple_trace(folder: &tempfile::TempDir) -> PathBuf {
 fn two_traces_of_qemu_must_have_one_clock() {
     let folder = tempfile::tempdir().unwrap();
     let simple = simple_trace(&folder);
-    assert!(import(settings(std::slice::from_ref(&simple))).is_ok(), "alone");
-    assert!(import(settings(&[data("qemu.log"), data("qemu.log")])).is_ok(), "one clock");
+    assert!(
+        import(settings(std::slice::from_ref(&simple))).is_ok(),
+        "alone"
+    );
+    assert!(
+        import(settings(&[data("qemu.log"), data("qemu.log")])).is_ok(),
+        "one clock"
+    );
     let error = import(settings(&[data("qemu.log"), simple])).err().unwrap();
-    assert!(error.contains("is stamped by realtime, ") && error.contains("by mono: import one of them"), "{error}");
+    assert!(
+        error.contains("is stamped by realtime, ") && error.contains("by mono: import one of them"),
+        "{error}"
+    );
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 
 #[test]
 fn each_side_alone_has_its_own_requests() {
     let found = import(settings(&[data("guest.txt")])).unwrap().layers();
-    assert_eq!(found.requests[0].followed, lines("guest.txt", "block_rq_complete"));
-    let unobserved = |m: &&vmtax_model::Missing| m.what.starts_with("KVM, QEMU and the host's kernel");
-    assert_eq!(found.layers.columns[0].missing.iter().filter(unobserved).count(), 1);
+    assert_eq!(
+        found.requests[0].followed,
+        lines("guest.txt", "block_rq_complete")
+    );
+    let unobserved =
+        |m: &&vmtax_model::Missing| m.what.starts_with("KVM, QEMU and the host's kernel");
+    assert_eq!(
+        found.layers.columns[0]
+            .missing
+            .iter()
+            .filter(unobserved)
+            .count(),
+        1
+    );
 
     let found = import(settings(&[data("qemu.log")])).unwrap().layers();
-    let followed: u64 = found.requests.iter().map(|requests| requests.followed).sum();
+    let followed: u64 = found
+        .requests
+        .iter()
+        .map(|requests| requests.followed)
+        .sum();
     assert_eq!(followed, lines("qemu.log", "virtio_blk_req_complete"));
-    let most = found.requests.iter().max_by_key(|requests| requests.followed).unwrap();
+    let most = found
+        .requests
+        .iter()
+        .max_by_key(|requests| requests.followed)
+        .unwrap();
     assert_eq!(most.thread, "QEMU thread 15531");
 }
 
 #[test]
 fn clocks_that_do_not_join_are_named() {
-    let imported = import(settings(&[data("host.txt"), data("qemu.log"), data("guest.txt")])).unwrap();
-    let why = imported.facts.missing.iter().find(|m| m.what.starts_with("events of")).expect("a reason");
-    assert!(why.why.contains("do not overlap") && why.fix.contains("-C mono"), "{why:?}");
+    let imported = import(settings(&[
+        data("host.txt"),
+        data("qemu.log"),
+        data("guest.txt"),
+    ]))
+    .unwrap();
+    let why = imported
+        .facts
+        .missing
+        .iter()
+        .find(|m| m.what.starts_with("events of"))
+        .expect("a reason");
+    assert!(
+        why.why.contains("do not overlap") && why.fix.contains("-C mono"),
+        "{why:?}"
+    );
     assert_eq!(imported.layers().requests.len(), 1);
-    assert!(imported.exits().exits.reasons.iter().map(|r| r.exits.count).sum::<u64>() > 100);
+    assert!(
+        imported
+            .exits()
+            .exits
+            .reasons
+            .iter()
+            .map(|r| r.exits.count)
+            .sum::<u64>()
+            > 100
+    );
 }
 
 /// A file of QEMU's simple backend: reads of 4 KiB, each of 100 µs, one after the other from this time on, ns.
 fn simple(begin: u64, reads: u64) -> Vec<u8> {
-    let mut file: Vec<u8> = [u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4].into_iter().flat_map(u64::to_le_bytes).collect();
-    for (number, name) in [(0_u64, "virtio_blk_handle_read"), (1, "virtio_blk_req_complete")] {
+    let mut file: Vec<u8> = [u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4]
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    for (number, name) in [
+        (0_u64, "virtio_blk_handle_read"),
+        (1, "virtio_blk_req_complete"),
+    ] {
         file.extend([0, number].into_iter().flat_map(u64::to_le_bytes));
         file.extend((name.len() as u32).to_le_bytes());
         file.extend(name.as_bytes());
@@ -260,26 +455,51 @@ fn simple(begin: u64, reads: u64) -> Vec<u8> {
 fn qemus_simple_trace_is_on_the_clock_of_the_hosts_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let host = fs::read_to_string(data("host.txt")).unwrap();
-    let stamp = host.lines().rfind(|line| line.contains("kvm_pio")).unwrap().split(' ').find_map(|word| {
-        let (seconds, micros) = word.strip_suffix(':')?.split_once('.')?;
-        Some(seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000)
-    });
+    let stamp = host
+        .lines()
+        .rfind(|line| line.contains("kvm_pio"))
+        .unwrap()
+        .split(' ')
+        .find_map(|word| {
+            let (seconds, micros) = word.strip_suffix(':')?.split_once('.')?;
+            Some(seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000)
+        });
     let qemu = folder.path().join("simple");
     let import_at = |begin: u64| {
         fs::write(&qemu, simple(begin, 20)).unwrap();
         import(settings(&[data("host.txt"), qemu.clone()])).unwrap()
     };
     let imported = import_at(stamp.unwrap() - 2_000_000);
-    let [joined] = imported.facts.clocks.as_slice() else { panic!("{:?}", imported.facts.missing) };
-    assert!(joined.method.contains("whose times overlap") && joined.bound_ns.is_none(), "{joined:?}");
+    let [joined] = imported.facts.clocks.as_slice() else {
+        panic!("{:?}", imported.facts.missing)
+    };
+    assert!(
+        joined.method.contains("whose times overlap") && joined.bound_ns.is_none(),
+        "{joined:?}"
+    );
     let found = imported.layers();
-    assert_eq!((found.requests[0].requests, found.requests[0].followed), (20, 20));
-    assert!((found.requests[0].gavg.mean_ns - 100_000.0).abs() < 1.0, "{:?}", found.requests[0].gavg);
+    assert_eq!(
+        (found.requests[0].requests, found.requests[0].followed),
+        (20, 20)
+    );
+    assert!(
+        (found.requests[0].gavg.mean_ns - 100_000.0).abs() < 1.0,
+        "{:?}",
+        found.requests[0].gavg
+    );
     assert_eq!(found.vm.name, imported.exits().vm.name);
     // Of another boot.
     let apart = import_at(5);
     assert!(apart.facts.clocks.is_empty());
-    assert!(apart.facts.missing.iter().any(|m| m.why.contains("do not overlap")), "{:?}", apart.facts.missing);
+    assert!(
+        apart
+            .facts
+            .missing
+            .iter()
+            .any(|m| m.why.contains("do not overlap")),
+        "{:?}",
+        apart.facts.missing
+    );
     assert_eq!(apart.layers().requests[0].followed, 20);
 }
 
@@ -287,15 +507,34 @@ fn qemus_simple_trace_is_on_the_clock_of_the_hosts_kernel() {
 fn a_shared_counter_joins_guest_and_host() {
     let folder = tempfile::tempdir().unwrap();
     // Each microsecond of the guest's trace is a tick.
-    let ticks = fs::read_to_string(data("guest.txt")).unwrap().replace("     1.0", "      10");
+    let ticks = fs::read_to_string(data("guest.txt"))
+        .unwrap()
+        .replace("     1.0", "      10");
     let guest = text(&folder, "guest", &ticks);
     let of = |offset: Option<i64>, begin: u64| {
         let line = |at: u64, event: &str| format!("  CPU 0/KVM-20 [000] d..1. {at}: {event}\n");
-        let offset =
-            offset.map(|offset| line(begin, &format!("kvm_write_tsc_offset: vcpu=0 prev=0 next={}", offset as u64)));
-        let exits = (0..100).map(|n| line(begin + n * 1000, "kvm_pio: pio_write at 0x80 size 1 count 1 val 0x0"));
-        let host = text(&folder, "host", &offset.into_iter().chain(exits).collect::<String>());
-        import(ImportSettings { tsc_mhz: Some(1.0), ..settings(&[host, guest.clone()]) }).unwrap()
+        let offset = offset.map(|offset| {
+            line(
+                begin,
+                &format!("kvm_write_tsc_offset: vcpu=0 prev=0 next={}", offset as u64),
+            )
+        });
+        let exits = (0..100).map(|n| {
+            line(
+                begin + n * 1000,
+                "kvm_pio: pio_write at 0x80 size 1 count 1 val 0x0",
+            )
+        });
+        let host = text(
+            &folder,
+            "host",
+            &offset.into_iter().chain(exits).collect::<String>(),
+        );
+        import(ImportSettings {
+            tsc_mhz: Some(1.0),
+            ..settings(&[host, guest.clone()])
+        })
+        .unwrap()
     };
     for (offset, begin, method) in [
         (Some(-5_000_000), 6_050_000, "KVM's offset"),
@@ -303,8 +542,13 @@ fn a_shared_counter_joins_guest_and_host() {
         (Some(7), 1_050_000, "KVM's"),
     ] {
         let imported = of(offset, begin);
-        let [joined] = imported.facts.clocks.as_slice() else { panic!("{offset:?}: {:?}", imported.facts) };
-        assert!(joined.method.contains(method) && joined.bound_ns == Some(1000.0), "{joined:?}");
+        let [joined] = imported.facts.clocks.as_slice() else {
+            panic!("{offset:?}: {:?}", imported.facts)
+        };
+        assert!(
+            joined.method.contains(method) && joined.bound_ns == Some(1000.0),
+            "{joined:?}"
+        );
         let found = imported.layers();
         assert_eq!(
             found.requests[0].followed,
@@ -322,26 +566,60 @@ fn what_cannot_be_imported_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let says = |files: &[PathBuf], expected: &str| {
         let error = import(settings(files)).err().expect(expected);
-        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+        assert!(
+            error.contains(expected) && error.lines().count() == 1,
+            "{error}"
+        );
     };
     says(&[folder.path().join("absent")], "failed to read");
     says(&[folder.path().to_owned()], "not a regular file");
     says(&[text(&folder, "empty", "")], "not a trace that is known");
-    says(&[text(&folder, "zeros", "\0\0\0")], "not a trace that is known");
-    says(&[text(&folder, "prose", "nothing\nof the kind\n")], "no line of an event");
-    says(&[text(&folder, "other", "a-1 [000] 1.000001: foo: bar\n")], "no event of KVM");
-    says(&[data("guest.txt"), text(&folder, "copy", &fs::read_to_string(data("guest.txt")).unwrap())], "--guest-trace");
+    says(
+        &[text(&folder, "zeros", "\0\0\0")],
+        "not a trace that is known",
+    );
+    says(
+        &[text(&folder, "prose", "nothing\nof the kind\n")],
+        "no line of an event",
+    );
+    says(
+        &[text(&folder, "other", "a-1 [000] 1.000001: foo: bar\n")],
+        "no event of KVM",
+    );
+    says(
+        &[
+            data("guest.txt"),
+            text(
+                &folder,
+                "copy",
+                &fs::read_to_string(data("guest.txt")).unwrap(),
+            ),
+        ],
+        "--guest-trace",
+    );
     let ticks = halts(20, 0, 3, 20, None).replace("1.0", "10");
     let ticks = text(&folder, "ticks", &ticks);
     says(std::slice::from_ref(&ticks), "--tsc-mhz");
-    let scaled = import(ImportSettings { tsc_mhz: Some(2000.0), ..settings(&[ticks]) }).unwrap().exits();
+    let scaled = import(ImportSettings {
+        tsc_mhz: Some(2000.0),
+        ..settings(&[ticks])
+    })
+    .unwrap()
+    .exits();
     assert_eq!(scaled.exits.reasons[0].exits.mean_ns, Some(10.0));
     // Cut anywhere, what is left of it is read.
     let whole = fs::read(data("qemu.log")).unwrap();
     let cut = folder.path().join("cut");
     fs::write(&cut, &whole[..whole.len() / 2 + 3]).unwrap();
     let found = import(settings(&[cut])).unwrap().layers();
-    assert!(found.requests.iter().map(|requests| requests.followed).sum::<u64>() > 5);
+    assert!(
+        found
+            .requests
+            .iter()
+            .map(|requests| requests.followed)
+            .sum::<u64>()
+            > 5
+    );
 }
 
 proptest! {

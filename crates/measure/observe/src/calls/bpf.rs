@@ -69,8 +69,19 @@ struct Open {
 fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: the structure is whole and its size is told; what it points to is borrowed by the callers below, and as
     // large as the map or the count in it says.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<T>(),
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 fn owned(fd: libc::c_long) -> OwnedFd {
@@ -95,10 +106,26 @@ impl Map {
         max_entries: u32,
         cpus: usize,
     ) -> io::Result<Map> {
-        let fd = bpf(MAP_CREATE, &mut Create { kind: kind as u32, key_size, value_size, max_entries })?;
+        let fd = bpf(
+            MAP_CREATE,
+            &mut Create {
+                kind: kind as u32,
+                key_size,
+                value_size,
+                max_entries,
+            },
+        )?;
         let each = (value_size as usize).div_ceil(8);
-        let words = if matches!(kind, MapKind::PerCpuHash) { each * cpus } else { each };
-        Ok(Map { fd: owned(fd), key_size: key_size as usize, words })
+        let words = if matches!(kind, MapKind::PerCpuHash) {
+            each * cpus
+        } else {
+            each
+        };
+        Ok(Map {
+            fd: owned(fd),
+            key_size: key_size as usize,
+            words,
+        })
     }
 
     pub(super) fn fd(&self) -> i32 {
@@ -134,7 +161,13 @@ impl Map {
     }
 
     fn element(&self, key: *const u8, value: *mut u8) -> Element {
-        Element { map: self.fd() as u32, _pad: 0, key: key as u64, value: value as u64, flags: 0 }
+        Element {
+            map: self.fd() as u32,
+            _pad: 0,
+            key: key as u64,
+            value: value as u64,
+            flags: 0,
+        }
     }
 }
 
@@ -156,8 +189,15 @@ impl Attached {
             license: license.as_ptr() as u64,
         };
         let program = owned(bpf(PROG_LOAD, &mut load)?);
-        let mut open = Open { name: tracepoint.as_ptr() as u64, program: program.as_raw_fd() as u32, _pad: 0 };
+        let mut open = Open {
+            name: tracepoint.as_ptr() as u64,
+            program: program.as_raw_fd() as u32,
+            _pad: 0,
+        };
         let link = owned(bpf(RAW_TRACEPOINT_OPEN, &mut open)?);
-        Ok(Attached { _program: program, _link: link })
+        Ok(Attached {
+            _program: program,
+            _link: link,
+        })
     }
 }

@@ -24,7 +24,10 @@ impl CallCounter {
         let in_kernel = InKernel::start(by_process).map(CallMethod::InKernel);
         let method = in_kernel.or_else(|bpf| {
             let traced = Traced::start(by_process).map(CallMethod::Traced);
-            traced.map_err(|trace| ProbeError::NoCalls { source: bpf, trace: Box::new(trace) })
+            traced.map_err(|trace| ProbeError::NoCalls {
+                source: bpf,
+                trace: Box::new(trace),
+            })
         });
         method.map(CallCounter)
     }
@@ -42,7 +45,10 @@ impl CallCounter {
     /// # Errors
     /// What the kernel says of reading.
     pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
-        let failed = |source| ProbeError::System { what: "reading the counts of system calls".to_owned(), source };
+        let failed = |source| ProbeError::System {
+            what: "reading the counts of system calls".to_owned(),
+            source,
+        };
         let mut rows = match &self.0 {
             CallMethod::InKernel(counter) => counter.read().map_err(failed)?,
             CallMethod::Traced(counter) => counter.read(),

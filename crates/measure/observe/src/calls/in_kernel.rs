@@ -25,19 +25,38 @@ pub(super) struct InKernel {
 impl InKernel {
     pub(super) fn start(by_process: bool) -> io::Result<InKernel> {
         // Kernels before 5.11 count maps as locked memory; where that may not be raised, they say so below.
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+        let _ = setrlimit(
+            Resource::Memlock,
+            Rlimit {
+                current: None,
+                maximum: None,
+            },
+        );
         let cpus = cpus()?;
         let entered = Map::create(MapKind::Hash, (8, 16), THREADS, cpus)?;
-        let totals = Map::create(MapKind::PerCpuHash, (8, 8 * TOTALS as u32), ROWS as u32, cpus)?;
+        let totals = Map::create(
+            MapKind::PerCpuHash,
+            (8, 8 * TOTALS as u32),
+            ROWS as u32,
+            cpus,
+        )?;
         let lost = Map::create(MapKind::Array, (4, 8), 1, cpus)?;
         let own = std::process::id();
         // The one that reads what the other left is there first.
         let attached = [
-            Attached::at(c"sys_exit", &program::exit(&entered, &totals, &lost, by_process))?,
+            Attached::at(
+                c"sys_exit",
+                &program::exit(&entered, &totals, &lost, by_process),
+            )?,
             Attached::at(c"sched_process_exit", &program::gone(&entered))?,
             Attached::at(c"sys_enter", &program::enter(&entered, &lost, own))?,
         ];
-        Ok(InKernel { totals, lost, by_process, _attached: attached })
+        Ok(InKernel {
+            totals,
+            lost,
+            by_process,
+            _attached: attached,
+        })
     }
 
     pub(super) fn read(&self) -> io::Result<Vec<CallCount>> {
@@ -58,7 +77,12 @@ impl InKernel {
     }
 
     pub(super) fn lost(&self) -> u64 {
-        self.lost.get(&[0; 4]).ok().flatten().and_then(|lost| lost.first().copied()).unwrap_or(0)
+        self.lost
+            .get(&[0; 4])
+            .ok()
+            .flatten()
+            .and_then(|lost| lost.first().copied())
+            .unwrap_or(0)
     }
 }
 
@@ -90,7 +114,10 @@ mod tests {
     fn cpus_add_up_and_the_idle_one_has_no_shortest() {
         let values = [2, 30, 10, 20, 0, 0, 0, 0, 1, 5, 5, 5];
         let row = row(39, Some(7), &values).unwrap();
-        assert_eq!((row.call, row.pid, row.count, row.total_ns), (39, Some(7), 3, 35));
+        assert_eq!(
+            (row.call, row.pid, row.count, row.total_ns),
+            (39, Some(7), 3, 35)
+        );
         assert_eq!((row.min_ns, row.max_ns), (5, 20));
         assert_eq!(super::row(39, None, &[0; 8]), None);
     }

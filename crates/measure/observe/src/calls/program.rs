@@ -12,7 +12,12 @@ const KTIME_GET_NS: i32 = 5;
 const CURRENT_PID_TGID: i32 = 14;
 
 const fn op(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
-    Instruction { code, registers: to | from << 4, offset, immediate }
+    Instruction {
+        code,
+        registers: to | from << 4,
+        offset,
+        immediate,
+    }
 }
 /// `to = from`
 const fn copy(to: u8, from: u8) -> Instruction {
@@ -90,19 +95,36 @@ fn map(to: u8, map: &Map) -> [Instruction; 2] {
 
 /// Looks up in a map by the key at the stack's `key`: register 0 becomes the value's address, or 0.
 fn look_up(of: &Map, key: i32) -> Vec<Instruction> {
-    [&map(1, of)[..], &[copy(2, 10), add(2, key), call(MAP_LOOKUP)]].concat()
+    [
+        &map(1, of)[..],
+        &[copy(2, 10), add(2, key), call(MAP_LOOKUP)],
+    ]
+    .concat()
 }
 
 /// Puts the value at the stack's `value` under the key at `key`: register 0 becomes 0 where there was room.
 fn put(into: &Map, key: i32, value: i32) -> Vec<Instruction> {
-    let rest = [copy(2, 10), add(2, key), copy(3, 10), add(3, value), set(4, 0), call(MAP_UPDATE)];
+    let rest = [
+        copy(2, 10),
+        add(2, key),
+        copy(3, 10),
+        add(3, value),
+        set(4, 0),
+        call(MAP_UPDATE),
+    ];
     [&map(1, into)[..], &rest].concat()
 }
 
 /// Counts a call that there was no room for, and ends.
 fn lose(lost: &Map) -> Vec<Instruction> {
     let key = [store_word(10, -4, 0)];
-    let rest = [skip_if(0, 0, 2), set(1, 1), add_atomically(0, 0, 1), set(0, 0), EXIT];
+    let rest = [
+        skip_if(0, 0, 2),
+        set(1, 1),
+        add_atomically(0, 0, 1),
+        set(0, 0),
+        EXIT,
+    ];
     [&key[..], &look_up(lost, -4), &rest].concat()
 }
 
@@ -110,7 +132,13 @@ const END: [Instruction; 2] = [set(0, 0), EXIT];
 
 /// At a call's begin: when it began, and which it is, under the thread's number. Processes of number `own` are left out.
 pub(super) fn enter(entered: &Map, lost: &Map, own: u32) -> Vec<Instruction> {
-    let new = [&put(entered, -8, -24)[..], &[skip_unless(0, 0, 2)], &END, &lose(lost)].concat();
+    let new = [
+        &put(entered, -8, -24)[..],
+        &[skip_unless(0, 0, 2)],
+        &END,
+        &lose(lost),
+    ]
+    .concat();
     let begin = [
         copy(6, 1),
         call(CURRENT_PID_TGID),
@@ -123,14 +151,34 @@ pub(super) fn enter(entered: &Map, lost: &Map, own: u32) -> Vec<Instruction> {
         load(7, 6, 8), // the call's number is the second argument
     ];
     // Of a thread that is known, written in place: the time comes last, so that as little of this as can be is in it.
-    let known = [copy(9, 0), store(9, 8, 7), call(KTIME_GET_NS), store(9, 0, 0), set(0, 0), EXIT];
+    let known = [
+        copy(9, 0),
+        store(9, 8, 7),
+        call(KTIME_GET_NS),
+        store(9, 0, 0),
+        set(0, 0),
+        EXIT,
+    ];
     let first = [store(10, -16, 7), call(KTIME_GET_NS), store(10, -24, 0)];
-    [&begin[..], &look_up(entered, -8), &[skip_if(0, 0, known.len() as i16)], &known, &first, &new].concat()
+    [
+        &begin[..],
+        &look_up(entered, -8),
+        &[skip_if(0, 0, known.len() as i16)],
+        &known,
+        &first,
+        &new,
+    ]
+    .concat()
 }
 
 /// At a call's end: its time, added to what its number, and process, have on this CPU.
 pub(super) fn exit(entered: &Map, totals: &Map, lost: &Map, by_process: bool) -> Vec<Instruction> {
-    let begin = [call(KTIME_GET_NS), copy(8, 0), call(CURRENT_PID_TGID), store(10, -8, 0)];
+    let begin = [
+        call(KTIME_GET_NS),
+        copy(8, 0),
+        call(CURRENT_PID_TGID),
+        store(10, -8, 0),
+    ];
     let time = [
         skip_unless(0, 0, 2), // a call that began before this did
         set(0, 0),
@@ -165,8 +213,21 @@ pub(super) fn exit(entered: &Map, totals: &Map, lost: &Map, by_process: bool) ->
         set(0, 0),
         EXIT,
     ];
-    let first = [set(1, 1), store(10, -48, 1), store(10, -40, 8), store(10, -32, 8), store(10, -24, 8)];
-    let new = [&first[..], &put(totals, -16, -48), &[skip_unless(0, 0, 2)], &END, &lose(lost)].concat();
+    let first = [
+        set(1, 1),
+        store(10, -48, 1),
+        store(10, -40, 8),
+        store(10, -32, 8),
+        store(10, -24, 8),
+    ];
+    let new = [
+        &first[..],
+        &put(totals, -16, -48),
+        &[skip_unless(0, 0, 2)],
+        &END,
+        &lose(lost),
+    ]
+    .concat();
     [
         &begin[..],
         &look_up(entered, -8),

@@ -17,12 +17,16 @@ const NANOSLEEP: [u32; 2] = [35, 230];
 
 fn in_kernel(by_process: bool) -> Option<CallCounter> {
     let counter = InKernel::start(by_process).inspect_err(|error| skipped(&error.to_string()));
-    counter.ok().map(|counter| CallCounter(CallMethod::InKernel(counter)))
+    counter
+        .ok()
+        .map(|counter| CallCounter(CallMethod::InKernel(counter)))
 }
 
 fn call_by_call(by_process: bool) -> Option<CallCounter> {
     let counter = Traced::start(by_process).inspect_err(|error| skipped(&error.to_string()));
-    counter.ok().map(|counter| CallCounter(CallMethod::Traced(counter)))
+    counter
+        .ok()
+        .map(|counter| CallCounter(CallMethod::Traced(counter)))
 }
 
 #[test]
@@ -43,13 +47,23 @@ fn processes_go_together_where_nobody_asks() {
 
 fn each_call_is_counted_once(start: impl Fn(bool) -> Option<CallCounter>) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    if status.lines().any(|line| line.starts_with("NSpid:") && line.split_whitespace().count() > 2) {
+    if status
+        .lines()
+        .any(|line| line.starts_with("NSpid:") && line.split_whitespace().count() > 2)
+    {
         return skipped("the kernel knows processes here by other numbers");
     }
     let begun = Instant::now();
     let Some(counter) = start(true) else { return };
     let mut copy = Command::new("dd");
-    copy.args(["if=/dev/zero", "of=/dev/null", "bs=1", "count=5000", "status=none"]).stderr(Stdio::null());
+    copy.args([
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=1",
+        "count=5000",
+        "status=none",
+    ])
+    .stderr(Stdio::null());
     let mut copy = copy.spawn().unwrap();
     let mut sleep = Command::new("sleep").arg("0.2").spawn().unwrap();
     let (copying, sleeping) = (copy.id() as i32, sleep.id() as i32);
@@ -59,24 +73,46 @@ fn each_call_is_counted_once(start: impl Fn(bool) -> Option<CallCounter>) {
     if counter.lost() > 0 {
         return skipped("other processes on this machine make more calls than there is room for");
     }
-    let of = |pid, calls: &[u32]| rows.iter().find(|r| r.pid == Some(pid) && calls.contains(&r.call)).unwrap();
+    let of = |pid, calls: &[u32]| {
+        rows.iter()
+            .find(|r| r.pid == Some(pid) && calls.contains(&r.call))
+            .unwrap()
+    };
 
     let writes = of(copying, &[WRITE]);
     assert_eq!(writes.count, 5000, "{writes:?}");
-    assert!(writes.min_ns > 0 && writes.min_ns <= writes.total_ns / 5000, "{writes:?}");
-    assert!(writes.max_ns >= writes.total_ns / 5000 && writes.total_ns < passed, "{writes:?}");
+    assert!(
+        writes.min_ns > 0 && writes.min_ns <= writes.total_ns / 5000,
+        "{writes:?}"
+    );
+    assert!(
+        writes.max_ns >= writes.total_ns / 5000 && writes.total_ns < passed,
+        "{writes:?}"
+    );
     let slept = of(sleeping, &NANOSLEEP);
     assert_eq!(slept.count, 1);
     assert!((200_000_000..passed).contains(&slept.total_ns), "{slept:?}");
-    assert_eq!((slept.min_ns, slept.max_ns), (slept.total_ns, slept.total_ns));
+    assert_eq!(
+        (slept.min_ns, slept.max_ns),
+        (slept.total_ns, slept.total_ns)
+    );
     // Nobody counts who counts.
-    assert!(rows.iter().all(|r| r.pid != Some(std::process::id() as i32)));
+    assert!(
+        rows.iter()
+            .all(|r| r.pid != Some(std::process::id() as i32))
+    );
 }
 
 fn processes_go_together(start: impl Fn(bool) -> Option<CallCounter>) {
     let Some(counter) = start(false) else { return };
     for _ in 0..2 {
-        let copy = ["if=/dev/zero", "of=/dev/null", "bs=1", "count=3000", "status=none"];
+        let copy = [
+            "if=/dev/zero",
+            "of=/dev/null",
+            "bs=1",
+            "count=3000",
+            "status=none",
+        ];
         assert!(Command::new("dd").args(copy).status().unwrap().success());
     }
     let rows = counter.read().unwrap();

@@ -33,12 +33,17 @@ pub(super) struct Traced {
 
 impl Traced {
     pub(super) fn start(by_process: bool) -> Result<Traced, ProbeError> {
-        let failed =
-            |source| ProbeError::System { what: "tracing system calls with perf_event_open".to_owned(), source };
+        let failed = |source| ProbeError::System {
+            what: "tracing system calls with perf_event_open".to_owned(),
+            source,
+        };
         let [enter, exit] = [Point::of("sys_enter")?, Point::of("sys_exit")?];
         let mut calls = Calls::new(by_process, &enter);
         calls.open(&enter, &exit).map_err(failed)?;
-        let (calls, stop) = (Arc::new(Mutex::new(calls)), Arc::new(AtomicBool::new(false)));
+        let (calls, stop) = (
+            Arc::new(Mutex::new(calls)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (shared, stopped) = (Arc::clone(&calls), Arc::clone(&stop));
         let read = move || {
             while !stopped.load(Ordering::Relaxed) {
@@ -46,8 +51,15 @@ impl Traced {
                 locked(&shared).take(now().saturating_sub(SETTLED.as_nanos() as u64));
             }
         };
-        let reader = thread::Builder::new().name("vmtax-calls".to_owned()).spawn(read).map_err(ProbeError::Thread)?;
-        Ok(Traced { calls, stop, reader: Some(reader) })
+        let reader = thread::Builder::new()
+            .name("vmtax-calls".to_owned())
+            .spawn(read)
+            .map_err(ProbeError::Thread)?;
+        Ok(Traced {
+            calls,
+            stop,
+            reader: Some(reader),
+        })
     }
 
     pub(super) fn read(&self) -> Vec<CallCount> {
@@ -97,10 +109,20 @@ impl Point {
             fs::read_to_string(&path).map_err(|e| ProbeError::file("reading", &path, e))
         };
         let (id, format) = (read("id")?, read("format")?);
-        let offset = format.lines().find_map(|line| line.split_once("long id;\toffset:")?.1.split(';').next());
-        let numbers = id.trim().parse().ok().zip(offset.and_then(|offset| offset.parse().ok()));
+        let offset = format
+            .lines()
+            .find_map(|line| line.split_once("long id;\toffset:")?.1.split(';').next());
+        let numbers = id
+            .trim()
+            .parse()
+            .ok()
+            .zip(offset.and_then(|offset| offset.parse().ok()));
         let (id, call) = numbers.ok_or_else(|| {
-            ProbeError::file("reading", &folder.join("format"), io::Error::from(io::ErrorKind::InvalidData))
+            ProbeError::file(
+                "reading",
+                &folder.join("format"),
+                io::Error::from(io::ErrorKind::InvalidData),
+            )
         })?;
         Ok(Point { id, call })
     }
@@ -176,7 +198,9 @@ impl Calls {
         let mut copied = Vec::new();
         for ring in &mut rings {
             let mut gap = false;
-            records(ring, &mut copied, self.layout, |record| self.keep(&record, &mut gap));
+            records(ring, &mut copied, self.layout, |record| {
+                self.keep(&record, &mut gap)
+            });
         }
         self.rings = rings;
         self.settle(before);
@@ -201,13 +225,26 @@ impl Calls {
                     let kind = u16::from_ne_bytes(*raw.first_chunk()?);
                     // The number lies at the same place in both.
                     let call = i64::from_ne_bytes(*raw.get(self.enter.1..)?.first_chunk()?);
-                    let passed = if kind == self.enter.0 { Passed::Begin } else { Passed::Return };
+                    let passed = if kind == self.enter.0 {
+                        Passed::Begin
+                    } else {
+                        Passed::Return
+                    };
                     let (pid, tid, time) = (sample.pid?, sample.tid?, sample.timestamp?);
-                    Some(Step { time, pid, tid, call, passed })
+                    Some(Step {
+                        time,
+                        pid,
+                        tid,
+                        call,
+                        passed,
+                    })
                 });
                 let Some(step) = step else { return };
                 if std::mem::take(gap) {
-                    self.fresh.push(Step { passed: Passed::Gap, ..step });
+                    self.fresh.push(Step {
+                        passed: Passed::Gap,
+                        ..step
+                    });
                 }
                 if step.pid != self.own {
                     self.fresh.push(step);
@@ -232,8 +269,12 @@ impl Calls {
             Passed::Return => self.inside.remove(&step.tid),
         };
         // Of a call that began before, nobody knows how long it took. A return from a signal has no number.
-        let Some((call, begun)) = begun.filter(|(call, _)| [-1, *call].contains(&step.call)) else { return };
-        let Ok(call) = u32::try_from(call) else { return };
+        let Some((call, begun)) = begun.filter(|(call, _)| [-1, *call].contains(&step.call)) else {
+            return;
+        };
+        let Ok(call) = u32::try_from(call) else {
+            return;
+        };
         let key = (call, self.by_process.then_some(step.pid));
         if self.rows.len() == ROWS && !self.rows.contains_key(&key) {
             self.lost += 1;
@@ -267,23 +308,61 @@ mod tests {
             pid: 7,
             tid,
             call,
-            passed: if begins { Passed::Begin } else { Passed::Return },
+            passed: if begins {
+                Passed::Begin
+            } else {
+                Passed::Return
+            },
         };
         // One CPU's records, then another's: it entered there, and returned here.
-        calls.fresh = vec![step(50, 8, 1, false), step(90, 8, 0, true), step(10, 8, 1, true), step(20, 9, 1, true)];
+        calls.fresh = vec![
+            step(50, 8, 1, false),
+            step(90, 8, 0, true),
+            step(10, 8, 1, true),
+            step(20, 9, 1, true),
+        ];
         calls.settle(60);
-        assert_eq!(calls.rows.values().map(|row| (row.count, row.total_ns)).collect::<Vec<_>>(), [(1, 40)]);
+        assert_eq!(
+            calls
+                .rows
+                .values()
+                .map(|row| (row.count, row.total_ns))
+                .collect::<Vec<_>>(),
+            [(1, 40)]
+        );
         // A return whose begin was lost is of no call that is known.
-        calls.fresh.extend([step(95, 9, 3, false), step(97, 8, 0, false)]);
+        calls
+            .fresh
+            .extend([step(95, 9, 3, false), step(97, 8, 0, false)]);
         calls.settle(100);
-        let of = |call| calls.rows.get(&(call, Some(7))).map(|row| (row.count, row.min_ns, row.max_ns));
-        assert_eq!([of(0), of(1), of(3)], [Some((1, 7, 7)), Some((1, 40, 40)), None]);
+        let of = |call| {
+            calls
+                .rows
+                .get(&(call, Some(7)))
+                .map(|row| (row.count, row.min_ns, row.max_ns))
+        };
+        assert_eq!(
+            [of(0), of(1), of(3)],
+            [Some((1, 7, 7)), Some((1, 40, 40)), None]
+        );
         // Between both, the thread may have returned and begun again. A return from a signal comes without its number.
-        let gap = Step { passed: Passed::Gap, ..step(110, 9, 0, true) };
-        calls.fresh.extend([step(105, 8, 0, true), gap, step(120, 8, 0, false)]);
-        calls.fresh.extend([step(130, 8, 15, true), step(133, 8, -1, false)]);
+        let gap = Step {
+            passed: Passed::Gap,
+            ..step(110, 9, 0, true)
+        };
+        calls
+            .fresh
+            .extend([step(105, 8, 0, true), gap, step(120, 8, 0, false)]);
+        calls
+            .fresh
+            .extend([step(130, 8, 15, true), step(133, 8, -1, false)]);
         calls.settle(200);
-        let of = |call| calls.rows.get(&(call, Some(7))).map(|row| (row.count, row.max_ns));
+        let of = |call| {
+            calls
+                .rows
+                .get(&(call, Some(7)))
+                .map(|row| (row.count, row.max_ns))
+        };
         assert_eq!([of(0), of(15)], [Some((1, 7)), Some((1, 3))]);
     }
 }

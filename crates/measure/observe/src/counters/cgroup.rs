@@ -23,13 +23,23 @@ pub struct Cgroups {
 impl Cgroups {
     /// Those of a process, for the CPU those of these threads, since libvirt has a group for each vCPU.
     pub fn of(pid: i32, tids: &[i32]) -> Cgroups {
-        let Ok(process) = Process::new(pid) else { return Cgroups::default() };
+        let Ok(process) = Process::new(pid) else {
+            return Cgroups::default();
+        };
         let mut cpu = BTreeSet::new();
         for tid in tids {
             let groups = fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).ok();
-            cpu.extend(groups.and_then(|groups| folder(&groups, "cpu")).into_iter().flat_map(|own| with_parents(&own)));
+            cpu.extend(
+                groups
+                    .and_then(|groups| folder(&groups, "cpu"))
+                    .into_iter()
+                    .flat_map(|own| with_parents(&own)),
+            );
         }
-        let memory = process.cgroups().ok().and_then(|groups| memory_folder(&groups));
+        let memory = process
+            .cgroups()
+            .ok()
+            .and_then(|groups| memory_folder(&groups));
         Cgroups { cpu, memory }
     }
 }
@@ -37,7 +47,10 @@ impl Cgroups {
 /// What the groups count.
 pub fn cgroup_counters(groups: &Cgroups) -> CgroupCounters {
     let read = |folder: &Path, file: &str| fs::read_to_string(folder.join(file)).ok();
-    let throttled = groups.cpu.iter().filter_map(|folder| throttled_us(&read(folder, "cpu.stat")?));
+    let throttled = groups
+        .cpu
+        .iter()
+        .filter_map(|folder| throttled_us(&read(folder, "cpu.stat")?));
     let memory = |file: &str| read(groups.memory.as_deref()?, file);
     let (pressure, events) = (memory("memory.pressure"), memory("memory.events"));
     let event = |key: &str| value(events.as_deref()?, key);
@@ -73,12 +86,23 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
 /// The CPU weights of these groups of a process that are below the kernel's default. A group of `cpu.idle` has none.
 pub fn low_cpu_weights(groups: &Cgroups, pid: i32) -> Vec<CpuWeight> {
     let low = |folder: &PathBuf| {
-        [("cpu.weight", 100), ("cpu.shares", 1024)].into_iter().find_map(|(name, default)| {
-            let file = folder.join(name);
-            let weight =
-                fs::read_to_string(&file).ok()?.trim().parse().ok().filter(|weight| (1..default).contains(weight))?;
-            Some(CpuWeight { file, weight, default, is_shared: has_others(folder, pid, 0) })
-        })
+        [("cpu.weight", 100), ("cpu.shares", 1024)]
+            .into_iter()
+            .find_map(|(name, default)| {
+                let file = folder.join(name);
+                let weight = fs::read_to_string(&file)
+                    .ok()?
+                    .trim()
+                    .parse()
+                    .ok()
+                    .filter(|weight| (1..default).contains(weight))?;
+                Some(CpuWeight {
+                    file,
+                    weight,
+                    default,
+                    is_shared: has_others(folder, pid, 0),
+                })
+            })
     };
     groups.cpu.iter().filter_map(low).collect()
 }
@@ -89,7 +113,11 @@ pub fn memory_limit(groups: &Cgroups, pid: i32) -> Option<MemoryLimit> {
     let file = folder.join("memory.high");
     // Without a limit it is "max".
     let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
-    Some(MemoryLimit { file, bytes, is_shared: has_others(folder, pid, 0) })
+    Some(MemoryLimit {
+        file,
+        bytes,
+        is_shared: has_others(folder, pid, 0),
+    })
 }
 
 /// The groups that decide where these threads of a process may run. In a threaded group a thread may have one of its own, as
@@ -101,11 +129,16 @@ pub fn thread_groups(pid: i32, tids: &[i32]) -> Vec<ThreadGroup> {
     };
     let groups: Vec<(i32, PathBuf)> = tids.iter().filter_map(group).collect();
     let folders: BTreeSet<&PathBuf> = groups.iter().map(|(_, folder)| folder).collect();
-    let shared: BTreeSet<&PathBuf> = folders.into_iter().filter(|folder| has_others(folder, pid, 0)).collect();
+    let shared: BTreeSet<&PathBuf> = folders
+        .into_iter()
+        .filter(|folder| has_others(folder, pid, 0))
+        .collect();
     let found = |(tid, folder): &(i32, PathBuf)| ThreadGroup {
         tid: *tid,
         folder: folder.clone(),
-        cpus: fs::read_to_string(folder.join("cpuset.cpus")).ok().map(|cpus| cpus.trim().to_owned()),
+        cpus: fs::read_to_string(folder.join("cpuset.cpus"))
+            .ok()
+            .map(|cpus| cpus.trim().to_owned()),
         is_shared: shared.contains(folder),
     };
     groups.iter().map(found).collect()
@@ -121,7 +154,9 @@ const KTHREADD: i32 = 2;
 fn has_others(folder: &Path, pid: i32, depth: u32) -> bool {
     let list = |file: &str| fs::read_to_string(folder.join(file));
     // A threaded group has no list of processes.
-    let Ok(members) = list("cgroup.procs").or_else(|_| list("cgroup.threads")) else { return true };
+    let Ok(members) = list("cgroup.procs").or_else(|_| list("cgroup.threads")) else {
+        return true;
+    };
     let is_thread = |id: i32| Path::new(&format!("/proc/{pid}/task/{id}")).exists();
     // The kernel puts its threads that work for a VM into the VM's group: `vhost-PID`, `kvm-nx-lpage-re`.
     let is_of_kernel = |id: i32| stat(id).is_some_and(|stat| stat.ppid == KTHREADD);
@@ -129,9 +164,15 @@ fn has_others(folder: &Path, pid: i32, depth: u32) -> bool {
         let id = line.trim().parse();
         !id.is_ok_and(|id| id == pid || is_thread(id) || is_of_kernel(id))
     };
-    let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     members.lines().any(is_other)
-        || below.filter(|path| path.is_dir()).any(|path| depth >= MAX_DEPTH || has_others(&path, pid, depth + 1))
+        || below
+            .filter(|path| path.is_dir())
+            .any(|path| depth >= MAX_DEPTH || has_others(&path, pid, depth + 1))
 }
 
 /// The CPUs on which a process may run by its control group, as a list; `None` where no group says.
@@ -140,9 +181,14 @@ pub fn cpuset(pid: i32) -> Option<String> {
     let own = folder(&groups, "cpuset")?;
     let read = |folder: &Path| {
         let names = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
-        names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())
+        names
+            .iter()
+            .find_map(|name| fs::read_to_string(folder.join(name)).ok())
     };
-    own.ancestors().take_while(|folder| folder.starts_with(ROOTS[0])).find_map(read).map(|list| list.trim().to_owned())
+    own.ancestors()
+        .take_while(|folder| folder.starts_with(ROOTS[0]))
+        .find_map(read)
+        .map(|list| list.trim().to_owned())
 }
 
 /// The folder of a controller, by the text of `/proc/PID/cgroup`: version 1's where the host has it, else version 2's.
@@ -151,11 +197,15 @@ fn folder(groups: &str, controller: &str) -> Option<PathBuf> {
         let (_, rest) = line.split_once(':')?;
         rest.split_once(':')
     });
-    let of_version_1 = lines.clone().find(|(names, _)| names.split(',').any(|name| name == controller));
+    let of_version_1 = lines
+        .clone()
+        .find(|(names, _)| names.split(',').any(|name| name == controller));
     let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
     match of_version_1 {
         Some((_, path)) => Some(below(&format!("/sys/fs/cgroup/{controller}"), path)),
-        None => lines.find(|(names, _)| names.is_empty()).map(|(_, path)| below(ROOTS[0], path)),
+        None => lines
+            .find(|(names, _)| names.is_empty())
+            .map(|(_, path)| below(ROOTS[0], path)),
     }
 }
 
@@ -164,17 +214,29 @@ fn with_parents(own: &Path) -> Vec<PathBuf> {
     let is_group = |folder: &&Path| folder.join("cpu.stat").exists();
     let all: Vec<&Path> = own.ancestors().take_while(is_group).collect();
     let groups = all.len().saturating_sub(1);
-    all.into_iter().take(groups).map(Path::to_path_buf).collect()
+    all.into_iter()
+        .take(groups)
+        .map(Path::to_path_buf)
+        .collect()
 }
 
 /// The nearest group of version 2 that accounts for memory, else its own one, which has the pressure alone.
 fn memory_folder(groups: &ProcessCGroups) -> Option<PathBuf> {
     let group = groups.0.iter().find(|group| group.hierarchy == 0)?;
     let below = group.pathname.trim_start_matches('/');
-    let own = ROOTS.iter().map(|root| Path::new(root).join(below)).find(|own| own.join("cgroup.procs").exists())?;
+    let own = ROOTS
+        .iter()
+        .map(|root| Path::new(root).join(below))
+        .find(|own| own.join("cgroup.procs").exists())?;
     let own = Some(own).filter(|_| !below.is_empty())?;
     let accounts = own.ancestors().take(Path::new(below).components().count());
-    Some(accounts.into_iter().find(|folder| folder.join("memory.events").exists()).unwrap_or(&own).to_path_buf())
+    Some(
+        accounts
+            .into_iter()
+            .find(|folder| folder.join("memory.events").exists())
+            .unwrap_or(&own)
+            .to_path_buf(),
+    )
 }
 
 /// Time throttled, of a `cpu.stat`: `throttled_usec` of version 2, `throttled_time` (ns) of version 1.
@@ -184,12 +246,20 @@ fn throttled_us(text: &str) -> Option<u64> {
 
 /// The value of a line `KEY VALUE`.
 fn value(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines().find_map(|line| {
+        line.strip_prefix(key)?
+            .strip_prefix(' ')?
+            .trim()
+            .parse()
+            .ok()
+    })
 }
 
 /// The total of a line of a pressure file: `some avg10=0.00 avg60=0.00 avg300=0.00 total=12`, µs.
 fn pressure_us(text: &str, kind: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
     line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
@@ -200,14 +270,25 @@ mod tests {
 
     #[test]
     fn both_versions_of_the_files_are_read() {
-        assert_eq!(throttled_us("usage_usec 5\nnr_throttled 3\nthrottled_usec 1200\n"), Some(1200));
-        assert_eq!(throttled_us("nr_throttled 3\nthrottled_time 1200000\n"), Some(1200));
-        assert_eq!(throttled_us("usage_usec 5\n"), None);
-        let pressure =
-            "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
-        assert_eq!((pressure_us(pressure, "some"), pressure_us(pressure, "full")), (Some(12), Some(7)));
         assert_eq!(
-            (value("low 1\nhigh 2\noom_kill 3\n", "oom_kill"), value("oom_kills 3", "oom_kill")),
+            throttled_us("usage_usec 5\nnr_throttled 3\nthrottled_usec 1200\n"),
+            Some(1200)
+        );
+        assert_eq!(
+            throttled_us("nr_throttled 3\nthrottled_time 1200000\n"),
+            Some(1200)
+        );
+        assert_eq!(throttled_us("usage_usec 5\n"), None);
+        let pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(
+            (pressure_us(pressure, "some"), pressure_us(pressure, "full")),
+            (Some(12), Some(7))
+        );
+        assert_eq!(
+            (
+                value("low 1\nhigh 2\noom_kill 3\n", "oom_kill"),
+                value("oom_kills 3", "oom_kill")
+            ),
             (Some(3), None)
         );
     }
@@ -215,8 +296,14 @@ mod tests {
     #[test]
     fn the_group_of_a_controller_is_found_in_both_versions() {
         let hybrid = "2:cpuacct:/\n1:cpu,cpuacct:/a:b/c\n0::/d\n";
-        assert_eq!(folder(hybrid, "cpu"), Some("/sys/fs/cgroup/cpu/a:b/c".into()));
-        assert_eq!(folder("0::/machine.slice/vm\n", "cpu"), Some("/sys/fs/cgroup/machine.slice/vm".into()));
+        assert_eq!(
+            folder(hybrid, "cpu"),
+            Some("/sys/fs/cgroup/cpu/a:b/c".into())
+        );
+        assert_eq!(
+            folder("0::/machine.slice/vm\n", "cpu"),
+            Some("/sys/fs/cgroup/machine.slice/vm".into())
+        );
         assert_eq!(folder("nonsense", "cpu"), None);
     }
 
@@ -234,27 +321,74 @@ mod tests {
         fs::write(root.path().join("a/cpu.cfs_quota_us"), "-1\n").unwrap();
         let vm = std::process::id() as i32;
         fs::write(own.join("cgroup.procs"), format!("{vm}\n")).unwrap();
-        let quotas = |pid| cpu_quotas(&Cgroups { cpu: cpu.clone(), memory: None }, pid);
+        let quotas = |pid| {
+            cpu_quotas(
+                &Cgroups {
+                    cpu: cpu.clone(),
+                    memory: None,
+                },
+                pid,
+            )
+        };
         let quota = |is_shared| {
             let (quota, unlimited) = ("20000 100000".to_owned(), "max 100000".to_owned());
-            [CpuQuota { file: own.join("cpu.max"), quota, unlimited, is_shared }]
+            [CpuQuota {
+                file: own.join("cpu.max"),
+                quota,
+                unlimited,
+                is_shared,
+            }]
         };
-        assert_eq!((quotas(vm), quotas(1)), (quota(false).to_vec(), quota(true).to_vec()));
+        assert_eq!(
+            (quotas(vm), quotas(1)),
+            (quota(false).to_vec(), quota(true).to_vec())
+        );
         fs::write(own.join("cpu.weight"), "100\n").unwrap();
         fs::write(root.path().join("a/cpu.weight"), "10\n").unwrap();
-        let weight = CpuWeight { file: root.path().join("a/cpu.weight"), weight: 10, default: 100, is_shared: true };
-        assert_eq!(low_cpu_weights(&Cgroups { cpu: cpu.clone(), memory: None }, vm), [weight]);
+        let weight = CpuWeight {
+            file: root.path().join("a/cpu.weight"),
+            weight: 10,
+            default: 100,
+            is_shared: true,
+        };
+        assert_eq!(
+            low_cpu_weights(
+                &Cgroups {
+                    cpu: cpu.clone(),
+                    memory: None
+                },
+                vm
+            ),
+            [weight]
+        );
         fs::write(own.join("memory.events"), "high 4\noom_kill 0\n").unwrap();
-        let groups = Cgroups { cpu, memory: Some(own.clone()) };
+        let groups = Cgroups {
+            cpu,
+            memory: Some(own.clone()),
+        };
         assert_eq!(memory_limit(&groups, vm), None, "no file");
         fs::write(own.join("memory.high"), "max\n").unwrap();
         assert_eq!(memory_limit(&groups, vm), None);
         fs::write(own.join("memory.high"), "4096\n").unwrap();
-        let limit = MemoryLimit { file: own.join("memory.high"), bytes: 4096, is_shared: false };
+        let limit = MemoryLimit {
+            file: own.join("memory.high"),
+            bytes: 4096,
+            is_shared: false,
+        };
         assert_eq!(memory_limit(&groups, vm), Some(limit));
         let counters = cgroup_counters(&groups);
-        assert_eq!((counters.throttled_us, counters.memory_high, counters.memory_full_us), (Some(2000), Some(4), None));
-        assert_eq!(cgroup_counters(&Cgroups::default()), CgroupCounters::default());
+        assert_eq!(
+            (
+                counters.throttled_us,
+                counters.memory_high,
+                counters.memory_full_us
+            ),
+            (Some(2000), Some(4), None)
+        );
+        assert_eq!(
+            cgroup_counters(&Cgroups::default()),
+            CgroupCounters::default()
+        );
     }
 
     #[test]
@@ -267,13 +401,26 @@ mod tests {
             fs::write(group.path().join(file), members).unwrap();
             has_others(group.path(), own, 0)
         };
-        assert!(!is_shared(name, &format!("{pid}\n")), "a threaded group, as libvirt's of a vCPU");
-        assert!(is_shared(name, &format!("{pid}\n{shell}\n")), "a session's scope");
-        assert!(is_shared("cgroup.procs", &format!("{pid}\n0\n")), "a process outside of this PID namespace");
+        assert!(
+            !is_shared(name, &format!("{pid}\n")),
+            "a threaded group, as libvirt's of a vCPU"
+        );
+        assert!(
+            is_shared(name, &format!("{pid}\n{shell}\n")),
+            "a session's scope"
+        );
+        assert!(
+            is_shared("cgroup.procs", &format!("{pid}\n0\n")),
+            "a process outside of this PID namespace"
+        );
         assert!(is_shared("other", ""), "no list");
         let thread_of_kernel = crate::processes().find(|stat| stat.ppid == KTHREADD);
         if let Some(thread) = thread_of_kernel {
-            assert!(!is_shared("cgroup.procs", &format!("{pid}\n{}\n", thread.pid)), "{}", thread.comm);
+            assert!(
+                !is_shared("cgroup.procs", &format!("{pid}\n{}\n", thread.pid)),
+                "{}",
+                thread.comm
+            );
         }
     }
 
@@ -281,7 +428,11 @@ mod tests {
     fn each_thread_has_the_group_of_its_own() {
         let pid = std::process::id() as i32;
         let groups = thread_groups(pid, &[pid, i32::MAX]);
-        assert_eq!(groups.iter().map(|group| group.tid).collect::<Vec<_>>(), [pid], "one that has ended has none");
+        assert_eq!(
+            groups.iter().map(|group| group.tid).collect::<Vec<_>>(),
+            [pid],
+            "one that has ended has none"
+        );
         assert!(groups[0].folder.starts_with("/sys/fs/cgroup"), "{groups:?}");
     }
 

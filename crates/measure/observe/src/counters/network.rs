@@ -10,8 +10,13 @@ pub fn interfaces(pid: i32, taps: &[String]) -> Vec<NicCounters> {
     if taps.is_empty() {
         return Vec::new();
     }
-    let Ok(all) = Process::new(pid).and_then(|process| process.dev_status()) else { return Vec::new() };
-    taps.iter().filter_map(|tap| all.get(tap)).map(from_guest).collect()
+    let Ok(all) = Process::new(pid).and_then(|process| process.dev_status()) else {
+        return Vec::new();
+    };
+    taps.iter()
+        .filter_map(|tap| all.get(tap))
+        .map(from_guest)
+        .collect()
 }
 
 fn from_guest(tap: &DeviceStatus) -> NicCounters {
@@ -34,7 +39,10 @@ mod tests {
     fn interfaces_are_those_of_the_process() {
         let own = std::process::id() as i32;
         let found = interfaces(own, &["lo".to_owned(), "no-such-tap".to_owned()]);
-        assert_eq!(found.iter().map(|nic| nic.tap.as_str()).collect::<Vec<_>>(), ["lo"]);
+        assert_eq!(
+            found.iter().map(|nic| nic.tap.as_str()).collect::<Vec<_>>(),
+            ["lo"]
+        );
         assert_eq!(interfaces(i32::MAX, &["lo".to_owned()]), []);
     }
 }

@@ -40,11 +40,20 @@ fn stat(text: &str) -> Option<(u64, u64)> {
 
 /// The times of a process's threads, by number; empty where there is no such process.
 pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let times = |task: fs::DirEntry| {
         let tid = task.file_name().to_str()?.parse().ok()?;
-        let (cpu_ns, wait_ns, turns) = schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
-        Some(ThreadTimes { tid, cpu_ns, wait_ns, turns })
+        let (cpu_ns, wait_ns, turns) =
+            schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
+        Some(ThreadTimes {
+            tid,
+            cpu_ns,
+            wait_ns,
+            turns,
+        })
     };
     let mut all: Vec<ThreadTimes> = tasks.filter_map(times).collect();
     all.sort_unstable_by_key(|thread| thread.tid);
@@ -54,7 +63,11 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
 /// CPU time, run-queue wait and turns.
 fn schedstat(text: &str) -> Option<(u64, u64, u64)> {
     let mut fields = text.split_ascii_whitespace().map(str::parse);
-    Some((fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?))
+    Some((
+        fields.next()?.ok()?,
+        fields.next()?.ok()?,
+        fields.next()?.ok()?,
+    ))
 }
 
 /// The memory of a process; `None` where there is no such process.
@@ -62,7 +75,12 @@ pub fn memory(pid: i32) -> Option<MemoryCounters> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     let (_, major_faults) = stat(&read("stat")?)?;
     let status = read("status")?;
-    let of = |key: &str| status.lines().find_map(|line| kib(line.strip_prefix(key)?)).unwrap_or(0);
+    let of = |key: &str| {
+        status
+            .lines()
+            .find_map(|line| kib(line.strip_prefix(key)?))
+            .unwrap_or(0)
+    };
     Some(MemoryCounters {
         major_faults,
         resident: of("VmRSS:"),
@@ -82,14 +100,26 @@ pub fn transparent_huge(pid: i32) -> Option<u64> {
 
 /// `  12 kB`, in bytes.
 fn kib(text: &str) -> Option<u64> {
-    text.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+    text.trim()
+        .strip_suffix("kB")?
+        .trim_end()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 /// What a process reads and writes; `None` without the permission.
 pub fn process_io(pid: i32) -> Option<ProcessIo> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let of = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
-    Some(ProcessIo { read_bytes: of("read_bytes:")?, written_bytes: of("write_bytes:")?, rchar: of("rchar:")? })
+    let of = |key: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+    };
+    Some(ProcessIo {
+        read_bytes: of("read_bytes:")?,
+        written_bytes: of("write_bytes:")?,
+        rchar: of("rchar:")?,
+    })
 }
 
 /// Whether a signal stopped a process, as SIGSTOP does.
@@ -101,17 +131,25 @@ pub fn is_stopped(pid: i32) -> bool {
 pub fn process_stop(pid: i32) -> Option<ProcessStop> {
     // Most run: one file tells that.
     let first = thread_state(pid, pid).filter(|state| matches!(state, 'T' | 't'))?;
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut states = tids.filter_map(|tid| thread_state(pid, tid));
     if !states.all(|state| matches!(state, 'T' | 't')) {
         return None;
     }
-    let tracer = Process::new(pid).and_then(|process| process.status()).ok().map(|status| status.tracerpid);
-    let tracer = tracer.filter(|tracer| first == 't' && *tracer != 0).map(|tracer| {
-        let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
-        format!("{} (PID {tracer})", name.trim_end())
-    });
+    let tracer = Process::new(pid)
+        .and_then(|process| process.status())
+        .ok()
+        .map(|status| status.tracerpid);
+    let tracer = tracer
+        .filter(|tracer| first == 't' && *tracer != 0)
+        .map(|tracer| {
+            let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+            format!("{} (PID {tracer})", name.trim_end())
+        });
     Some(tracer.map_or(ProcessStop::Signal, ProcessStop::Tracer))
 }
 
@@ -134,7 +172,9 @@ pub fn wait_channel(pid: i32, tid: i32) -> Option<String> {
 pub fn own_cpu() -> Duration {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = Duration::new(own.tv_sec.unsigned_abs(), own.tv_nsec as u32);
-    let children = Process::myself().and_then(|own| own.stat()).map_or(0, |stat| stat.cutime + stat.cstime);
+    let children = Process::myself()
+        .and_then(|own| own.stat())
+        .map_or(0, |stat| stat.cutime + stat.cstime);
     // Children end before they count, so a tick is exact enough.
     own + Duration::from_millis(children.unsigned_abs() * 1000 / procfs::ticks_per_second().max(1))
 }
@@ -147,21 +187,36 @@ mod tests {
     #[test]
     fn times_of_the_own_threads_grow() {
         let own = std::process::id() as i32;
-        let cpu = || thread_times(own).iter().map(|thread| thread.cpu_ns).sum::<u64>();
+        let cpu = || {
+            thread_times(own)
+                .iter()
+                .map(|thread| thread.cpu_ns)
+                .sum::<u64>()
+        };
         let before = cpu();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while cpu() <= before {
             assert!(std::time::Instant::now() < deadline);
         }
-        assert!(started(own).is_some_and(|ticks| ticks > 0) && memory(own).unwrap().resident > 1 << 20);
+        assert!(
+            started(own).is_some_and(|ticks| ticks > 0) && memory(own).unwrap().resident > 1 << 20
+        );
         assert!(process_io(own).is_some() && transparent_huge(own).is_some());
-        assert_eq!((started(i32::MAX), memory(i32::MAX), process_io(i32::MAX)), (None, None, None));
+        assert_eq!(
+            (started(i32::MAX), memory(i32::MAX), process_io(i32::MAX)),
+            (None, None, None)
+        );
         assert_eq!(thread_times(i32::MAX), []);
     }
 
     #[test]
     fn a_process_that_a_signal_stopped_is_known_until_it_is_continued() {
-        let sleeps = vmtax_model::testing::Ends(std::process::Command::new("sleep").arg("60").spawn().unwrap());
+        let sleeps = vmtax_model::testing::Ends(
+            std::process::Command::new("sleep")
+                .arg("60")
+                .spawn()
+                .unwrap(),
+        );
         let pid = sleeps.0.id() as i32;
         let process = rustix::process::Pid::from_raw(pid).unwrap();
         let until = |stop: Option<ProcessStop>| {
@@ -178,7 +233,10 @@ mod tests {
             rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
             until(None);
         }
-        assert_eq!((process_stop(i32::MAX), thread_state(i32::MAX, 1)), (None, None));
+        assert_eq!(
+            (process_stop(i32::MAX), thread_state(i32::MAX, 1)),
+            (None, None)
+        );
     }
 
     #[test]
@@ -186,14 +244,24 @@ mod tests {
         assert_eq!(schedstat("123 45 6\n"), Some((123, 45, 6)));
         assert_eq!(schedstat("123 45"), None);
         assert_eq!(schedstat("-1 2 3"), None);
-        assert_eq!((kib("   12 kB"), kib("12"), kib("99999999999999999999 kB")), (Some(12288), None, None));
+        assert_eq!(
+            (kib("   12 kB"), kib("12"), kib("99999999999999999999 kB")),
+            (Some(12288), None, None)
+        );
     }
 
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
         let text = "7 (a) b) (c) S 1 7 7 0 -1 4194560 100 0 31 0 5 6 0 0 20 0 3 0 98765 1000 10";
         assert_eq!(stat(text), Some((98765, 31)));
-        assert_eq!((stat(&text.replace(") S", ") Z")), stat("7 (a"), stat("7 (a) S 1 2")), (None, None, None));
+        assert_eq!(
+            (
+                stat(&text.replace(") S", ") Z")),
+                stat("7 (a"),
+                stat("7 (a) S 1 2")
+            ),
+            (None, None, None)
+        );
     }
 
     proptest! {

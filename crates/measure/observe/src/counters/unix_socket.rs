@@ -17,21 +17,30 @@ pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
     let trusted = [0, client_process.status().ok()?.euid];
     let sockets = client_process.unix().ok()?;
     // The client's ends have no path of their own.
-    let connected = sockets.into_iter().filter(|socket| socket.state == UnixState::CONNECTED);
-    let ends: BTreeSet<u64> =
-        connected.filter(|socket| socket.path.as_deref() == Some(path)).map(|socket| socket.inode).collect();
+    let connected = sockets
+        .into_iter()
+        .filter(|socket| socket.state == UnixState::CONNECTED);
+    let ends: BTreeSet<u64> = connected
+        .filter(|socket| socket.path.as_deref() == Some(path))
+        .map(|socket| socket.inode)
+        .collect();
     if ends.is_empty() {
         return None;
     }
     let holds = |process: &Process| {
         let files = process.fd().into_iter().flatten().flatten();
-        files.into_iter().any(|file| matches!(file.target, FDTarget::Socket(inode) if ends.contains(&inode)))
+        files
+            .into_iter()
+            .any(|file| matches!(file.target, FDTarget::Socket(inode) if ends.contains(&inode)))
     };
     let all = procfs::process::all_processes().ok()?.flatten();
-    let servers = all.filter(|process| process.pid != client && holds(process) && is_of(process, trusted));
+    let servers =
+        all.filter(|process| process.pid != client && holds(process) && is_of(process, trusted));
     // virtiofsd's first process waits for one in a sandbox, which serves.
     let stats = servers.filter_map(|process| process.stat().ok());
-    stats.max_by_key(|stat| (stat.num_threads, stat.utime + stat.stime)).map(|stat| stat.pid)
+    stats
+        .max_by_key(|stat| (stat.num_threads, stat.utime + stat.stime))
+        .map(|stat| stat.pid)
 }
 
 /// Inodes of the connections that a process has accepted at its socket at this path, as this process sees the path, of clients that
@@ -53,14 +62,26 @@ pub fn clients(server: i32, path: &Path) -> Option<BTreeSet<u64>> {
             && held.contains(&socket.inode)
             && socket.path.as_deref().is_some_and(is_its_path)
     };
-    Some(process.unix().ok()?.iter().filter(|socket| accepted(socket)).map(|socket| socket.inode).collect())
+    Some(
+        process
+            .unix()
+            .ok()?
+            .iter()
+            .filter(|socket| accepted(socket))
+            .map(|socket| socket.inode)
+            .collect(),
+    )
 }
 
 /// Whether a process is of these users alone. The owner of its folder in `/proc` does not say: it is root for one that is not
 /// dumpable, which each may be.
 fn is_of(process: &Process, users: [u32; 2]) -> bool {
-    let Ok(status) = process.status() else { return false };
-    [status.ruid, status.euid, status.suid].iter().all(|user| users.contains(user))
+    let Ok(status) = process.status() else {
+        return false;
+    };
+    [status.ruid, status.euid, status.suid]
+        .iter()
+        .all(|user| users.contains(user))
 }
 
 #[cfg(test)]
@@ -88,7 +109,11 @@ mod tests {
         assert_eq!((count(&path), count(&seen)), (Some(1), Some(1)));
         assert_eq!(count(Path::new("/other")), Some(0));
         assert_eq!(socket_server(parent, &path), Some(own));
-        assert_eq!(socket_server(own, &path), None, "the client itself is no server");
+        assert_eq!(
+            socket_server(own, &path),
+            None,
+            "the client itself is no server"
+        );
         assert_eq!(socket_server(i32::MAX, &path), None);
         drop(client);
         assert_eq!(count(&path), Some(0), "it has gone");
@@ -104,7 +129,14 @@ mod tests {
         let _client = UnixStream::connect(&path).unwrap();
         let held_by = |user| {
             let server: OwnedFd = listens.accept().unwrap().0.into();
-            Ends(Command::new("sleep").arg("60").uid(user).stdin(server).spawn().unwrap())
+            Ends(
+                Command::new("sleep")
+                    .arg("60")
+                    .uid(user)
+                    .stdin(server)
+                    .spawn()
+                    .unwrap(),
+            )
         };
         let parent = std::os::unix::process::parent_id() as i32;
         let other = held_by(65534);

@@ -96,7 +96,9 @@ impl Counts {
         let Event { at, tid, what } = *event;
         match what {
             ExitEvent::Accepted(vector) => return self.interrupted(tid, vector, at),
-            ExitEvent::TimerLine(line) => return self.interrupted(tid, Self::LINES.saturating_add(line), at),
+            ExitEvent::TimerLine(line) => {
+                return self.interrupted(tid, Self::LINES.saturating_add(line), at);
+            }
             ExitEvent::Message(vector) => {
                 self.messages.insert(vector);
                 return;
@@ -104,16 +106,28 @@ impl Counts {
             _ => {}
         }
         let vcpu = self.vcpus.entry(tid).or_default();
-        let begun = Open { begin: at, end: None, reason: None, access: None, user: None };
+        let begun = Open {
+            begin: at,
+            end: None,
+            reason: None,
+            access: None,
+            user: None,
+        };
         match what {
             ExitEvent::Exit { isa, reason } => {
                 vcpu.told = true;
-                let reason = Some(Reason::Hardware { isa, number: reason });
+                let reason = Some(Reason::Hardware {
+                    isa,
+                    number: reason,
+                });
                 let before = vcpu.open.replace(Open { reason, ..begun });
                 self.close(tid, before);
             }
             ExitEvent::Entry => {
-                let open = vcpu.open.take().map(|open| Open { end: Some(at), ..open });
+                let open = vcpu.open.take().map(|open| Open {
+                    end: Some(at),
+                    ..open
+                });
                 self.close(tid, open);
             }
             ExitEvent::Access { access, .. } if vcpu.told => {
@@ -122,9 +136,16 @@ impl Counts {
                 }
             }
             ExitEvent::Eoi if vcpu.told => {
-                let apic = Reason::Hardware { isa: VMX, number: APIC_ACCESS };
+                let apic = Reason::Hardware {
+                    isa: VMX,
+                    number: APIC_ACCESS,
+                };
                 if let Some(open) = vcpu.open.as_mut().filter(|open| open.reason == Some(apic)) {
-                    let eoi = Access { space: AddressSpace::Memory, address: APIC_EOI, write: true };
+                    let eoi = Access {
+                        space: AddressSpace::Memory,
+                        address: APIC_EOI,
+                        write: true,
+                    };
                     open.access.get_or_insert(eoi);
                 }
             }
@@ -133,12 +154,18 @@ impl Counts {
                     open.user = Some(reason);
                 }
             }
-            ExitEvent::Access { access, unanswered } => self.accessed(tid, access, unanswered, begun),
+            ExitEvent::Access { access, unanswered } => {
+                self.accessed(tid, access, unanswered, begun)
+            }
             ExitEvent::User(reason) => {
-                let named =
-                    vcpu.open.filter(|open| open.user.is_none() && open.access.is_some_and(|a| asks(a, reason)));
+                let named = vcpu.open.filter(|open| {
+                    open.user.is_none() && open.access.is_some_and(|a| asks(a, reason))
+                });
                 let before = if named.is_some() { None } else { vcpu.open };
-                vcpu.open = Some(Open { user: Some(reason), ..named.unwrap_or(begun) });
+                vcpu.open = Some(Open {
+                    user: Some(reason),
+                    ..named.unwrap_or(begun)
+                });
                 self.close(tid, before);
             }
             ExitEvent::Run if !vcpu.told => {
@@ -146,7 +173,10 @@ impl Counts {
                 match vcpu.open.as_mut().filter(|open| open.user.is_some()) {
                     Some(open) if open.access.is_none() => open.end = Some(at),
                     Some(_) => {
-                        let open = vcpu.open.take().map(|open| Open { end: Some(at), ..open });
+                        let open = vcpu.open.take().map(|open| Open {
+                            end: Some(at),
+                            ..open
+                        });
                         self.close(tid, open);
                     }
                     None => {}
@@ -167,22 +197,47 @@ impl Counts {
             return; // the value of one that was counted
         }
         vcpu.awaited = unanswered.then_some(access);
-        let late =
-            |open: &Open| open.end.is_some() && !access.write && open.user.is_some_and(|told| asks(access, told));
+        let late = |open: &Open| {
+            open.end.is_some() && !access.write && open.user.is_some_and(|told| asks(access, told))
+        };
         match vcpu.open.take() {
-            Some(open) if late(&open) => self.close(tid, Some(Open { access: Some(access), ..open })),
+            Some(open) if late(&open) => self.close(
+                tid,
+                Some(Open {
+                    access: Some(access),
+                    ..open
+                }),
+            ),
             before => {
-                vcpu.open = Some(Open { access: Some(access), ..begun });
+                vcpu.open = Some(Open {
+                    access: Some(access),
+                    ..begun
+                });
                 self.close(tid, before);
             }
         }
     }
 
     fn close(&mut self, tid: i32, open: Option<Open>) {
-        let Some(Open { begin, end, reason, access, user }) = open else { return };
+        let Some(Open {
+            begin,
+            end,
+            reason,
+            access,
+            user,
+        }) = open
+        else {
+            return;
+        };
         let reason = reason.or(access.map(|a| Reason::Access(a.space)));
-        let Some(reason) = reason.or(user.map(Reason::User)) else { return };
-        let mut key = Key { tid, reason, access };
+        let Some(reason) = reason.or(user.map(Reason::User)) else {
+            return;
+        };
+        let mut key = Key {
+            tid,
+            reason,
+            access,
+        };
         if self.counts.len() >= MAX_KEYS && !self.counts.contains_key(&key) {
             key.access = None;
         }
@@ -197,7 +252,10 @@ impl Counts {
 
     /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz.
     pub fn regular(&self, mhz: f64) -> Vec<(u64, f64)> {
-        let timers = self.interrupts.iter().filter(|((_, number), _)| !self.messages.contains(number));
+        let timers = self
+            .interrupts
+            .iter()
+            .filter(|((_, number), _)| !self.messages.contains(number));
         timers.filter_map(|(_, ticks)| ticks.rate(mhz)).collect()
     }
 

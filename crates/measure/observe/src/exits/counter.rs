@@ -17,7 +17,11 @@ pub struct ExitCounter {
 impl ExitCounter {
     /// For a trace with these formats.
     pub fn new(formats: &Formats) -> ExitCounter {
-        ExitCounter { decoder: KernelDecoder::new(formats), names: Names::of(formats), counts: Counts::default() }
+        ExitCounter {
+            decoder: KernelDecoder::new(formats),
+            names: Names::of(formats),
+            counts: Counts::default(),
+        }
     }
 
     /// Takes the next event; those of one thread must come in the order of time.
@@ -48,11 +52,20 @@ impl Names {
     pub fn of(formats: &Formats) -> Names {
         let names = |event| formats.event("kvm", event).and_then(|id| formats.get(id));
         let names = |event| names(event).map_or_else(Vec::new, |format| format.names.clone());
-        Names { reasons: ExitReasons::from_tables(&names("kvm_exit")), user: names("kvm_userspace_exit") }
+        Names {
+            reasons: ExitReasons::from_tables(&names("kvm_exit")),
+            user: names("kvm_userspace_exit"),
+        }
     }
 
     /// What was counted, with KVM's names of the reasons.
-    pub fn rows(&self, counts: &Counts, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
+    pub fn rows(
+        &self,
+        counts: &Counts,
+        threads: Vec<QemuThread>,
+        mhz: f64,
+        lost: u64,
+    ) -> TracedExits {
         let row = |(key, count): (&Key, &Count)| ExitRow {
             tid: key.tid,
             reason: self.reason(key.reason),
@@ -82,7 +95,9 @@ impl Names {
             Reason::User(None) => "signal pending (KVM_EXIT_INTR)".to_owned(),
             Reason::User(Some(number)) => {
                 let named = self.user.first().and_then(|table| table.names.get(&number));
-                named.cloned().unwrap_or_else(|| format!("unknown (KVM_EXIT {number})"))
+                named
+                    .cloned()
+                    .unwrap_or_else(|| format!("unknown (KVM_EXIT {number})"))
             }
         }
     }

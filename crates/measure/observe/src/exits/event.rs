@@ -44,31 +44,48 @@ impl Event {
         let what = match decoder.decode(record)? {
             KernelEvent::KvmExit { isa, reason } => ExitEvent::Exit { isa, reason },
             KernelEvent::KvmEntry => ExitEvent::Entry,
-            KernelEvent::KvmAccess(access) => {
-                ExitEvent::Access { access: accessed(access), unanswered: access.unsatisfied }
-            }
+            KernelEvent::KvmAccess(access) => ExitEvent::Access {
+                access: accessed(access),
+                unanswered: access.unsatisfied,
+            },
             KernelEvent::KvmEoi => ExitEvent::Eoi,
             KernelEvent::KvmUserspaceExit { reason } => ExitEvent::User(reason),
-            KernelEvent::SysEnter { nr, args: [_, KVM_RUN, ..] } if system_call(nr) == Some(SystemCall::ioctl) => {
-                ExitEvent::Run
+            KernelEvent::SysEnter {
+                nr,
+                args: [_, KVM_RUN, ..],
+            } if system_call(nr) == Some(SystemCall::ioctl) => ExitEvent::Run,
+            KernelEvent::KvmAcceptIrq { vector } => {
+                ExitEvent::Accepted(u32::try_from(vector).ok()?)
             }
-            KernelEvent::KvmAcceptIrq { vector } => ExitEvent::Accepted(u32::try_from(vector).ok()?),
             // PIT or HPET; RTC.
-            KernelEvent::KvmSetIrq { gsi: gsi @ (0 | 2 | 8), level: 1.. } => {
-                ExitEvent::TimerLine(u32::try_from(gsi).ok()?)
-            }
+            KernelEvent::KvmSetIrq {
+                gsi: gsi @ (0 | 2 | 8),
+                level: 1..,
+            } => ExitEvent::TimerLine(u32::try_from(gsi).ok()?),
             KernelEvent::KvmMsi { vector } => ExitEvent::Message(vector?.into()),
             _ => return None,
         };
-        Some(Event { at: record.ticks, tid: record.pid, what })
+        Some(Event {
+            at: record.ticks,
+            tid: record.pid,
+            what,
+        })
     }
 }
 
-fn accessed(KvmAccess { to, address, write, .. }: KvmAccess) -> Access {
+fn accessed(
+    KvmAccess {
+        to, address, write, ..
+    }: KvmAccess,
+) -> Access {
     let space = match to {
         KvmSpace::Port => AddressSpace::Port,
         KvmSpace::Memory => AddressSpace::Memory,
         KvmSpace::Msr => AddressSpace::Msr,
     };
-    Access { space, address, write }
+    Access {
+        space,
+        address,
+        write,
+    }
 }

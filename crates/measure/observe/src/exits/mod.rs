@@ -42,13 +42,20 @@ impl ExitTracer {
     /// # Errors
     /// [`ProbeError`] where KVM's tracepoints may not be read.
     pub fn start(pid: i32, threads: Vec<QemuThread>) -> Result<ExitTracer, ProbeError> {
-        let watched: Vec<i32> = threads.iter().map(|thread| thread.tid).chain(pit(pid)).collect();
+        let watched: Vec<i32> = threads
+            .iter()
+            .map(|thread| thread.tid)
+            .chain(pit(pid))
+            .collect();
         let tracer = Tracer::start(&ProbeSet::exits(&watched), BUFFER_KIB)?;
         let mut formats = Formats::default();
         let (mut layout, mut wrong) = (None, None);
         tracer.layouts(&mut |name, bytes| {
             let text = String::from_utf8_lossy(bytes);
-            match name.strip_prefix("formats/").and_then(|event| event.split_once('.')) {
+            match name
+                .strip_prefix("formats/")
+                .and_then(|event| event.split_once('.'))
+            {
                 Some((system, _)) => wrong = formats.add(system, &text).err().or(wrong.take()),
                 None if name == "header_page" => layout = PageLayout::parse(&text).ok(),
                 None => {}
@@ -56,16 +63,29 @@ impl ExitTracer {
             Ok(())
         })?;
         let layout = layout.ok_or_else(|| "its pages have an unknown layout".to_owned());
-        let layout = layout.and_then(|layout| wrong.map_or(Ok(layout), Err)).map_err(ProbeError::Trace)?;
+        let layout = layout
+            .and_then(|layout| wrong.map_or(Ok(layout), Err))
+            .map_err(ProbeError::Trace)?;
         tracer.on()?;
-        Ok(ExitTracer { pid, tracer, formats, layout, threads, begun: Instant::now() })
+        Ok(ExitTracer {
+            pid,
+            tracer,
+            formats,
+            layout,
+            threads,
+            begun: Instant::now(),
+        })
     }
 
     /// Records until the timeout, the process ends, or `stop` says so; also gives how long that was.
     ///
     /// # Errors
     /// [`ProbeError`] when the trace cannot be read.
-    pub fn follow(self, time: Duration, stop: &dyn Fn() -> bool) -> Result<(TracedExits, Duration), ProbeError> {
+    pub fn follow(
+        self,
+        time: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(TracedExits, Duration), ProbeError> {
         let decoder = KernelDecoder::new(&self.formats);
         let (mut counts, mut waiting) = (Counts::default(), Waiting::default());
         while self.begun.elapsed() < time && !stop() && !has_ended(self.pid) {
@@ -83,10 +103,17 @@ impl ExitTracer {
             stats.extend_from_slice(bytes);
             Ok(())
         })?;
-        let dropped =
-            cpu_stats(&String::from_utf8_lossy(&stats)).iter().map(|cpu| cpu.dropped + cpu.overrun).sum::<u64>();
+        let dropped = cpu_stats(&String::from_utf8_lossy(&stats))
+            .iter()
+            .map(|cpu| cpu.dropped + cpu.overrun)
+            .sum::<u64>();
         let lost = waiting.lost + dropped;
-        let rows = Names::of(&self.formats).rows(&counts, self.threads.clone(), vmtax_clock::host_mhz(), lost);
+        let rows = Names::of(&self.formats).rows(
+            &counts,
+            self.threads.clone(),
+            vmtax_clock::host_mhz(),
+            lost,
+        );
         Ok((rows, span))
     }
 
@@ -94,7 +121,10 @@ impl ExitTracer {
     fn drain(&self, decoder: &KernelDecoder, waiting: &mut Waiting) -> Result<(), ProbeError> {
         let mut pages: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         self.tracer.drain(&mut |name, bytes| {
-            pages.entry(name.to_owned()).or_default().extend_from_slice(bytes);
+            pages
+                .entry(name.to_owned())
+                .or_default()
+                .extend_from_slice(bytes);
             Ok(())
         })?;
         let inputs = pages.into_iter().map(|(name, pages)| Input {
@@ -128,14 +158,22 @@ impl Waiting {
     /// Hands the events out in order, those that others may still come before only when it is the `last` time.
     fn hand_out(&mut self, last: bool, counts: &mut Counts) {
         self.events.sort_by_key(|event| event.at);
-        let ready = if last { self.events.len() } else { self.events.partition_point(|e| e.at <= self.until) };
+        let ready = if last {
+            self.events.len()
+        } else {
+            self.events.partition_point(|e| e.at <= self.until)
+        };
         self.until = self.events.last().map_or(self.until, |event| event.at);
-        self.events.drain(..ready).for_each(|event| counts.take(&event));
+        self.events
+            .drain(..ready)
+            .for_each(|event| counts.take(&event));
     }
 }
 
 /// The kernel's thread that ticks for a QEMU's timer chip (PIT).
 fn pit(pid: i32) -> Option<i32> {
     let name = format!("kvm-pit/{pid}");
-    processes().find(|thread| thread.comm == name).map(|thread| thread.pid)
+    processes()
+        .find(|thread| thread.comm == name)
+        .map(|thread| thread.pid)
 }

@@ -12,11 +12,25 @@ use vmtax_trace::ExitReasons;
 const VCPU: i32 = 40;
 
 fn port(address: u64, write: bool) -> ExitEvent {
-    ExitEvent::Access { access: Access { space: AddressSpace::Port, address, write }, unanswered: false }
+    ExitEvent::Access {
+        access: Access {
+            space: AddressSpace::Port,
+            address,
+            write,
+        },
+        unanswered: false,
+    }
 }
 
 fn memory(address: u64, write: bool, unanswered: bool) -> ExitEvent {
-    ExitEvent::Access { access: Access { space: AddressSpace::Memory, address, write }, unanswered }
+    ExitEvent::Access {
+        access: Access {
+            space: AddressSpace::Memory,
+            address,
+            write,
+        },
+        unanswered,
+    }
 }
 
 /// Events 10 ticks apart, as often as asked.
@@ -24,7 +38,11 @@ fn counted(events: &[ExitEvent], times: u64) -> Counts {
     let mut counts = Counts::default();
     let all = (0..times).flat_map(|_| events.iter());
     for (what, n) in all.zip(1..) {
-        counts.take(&Event { at: n * 10, tid: VCPU, what: *what });
+        counts.take(&Event {
+            at: n * 10,
+            tid: VCPU,
+            what: *what,
+        });
     }
     counts.end();
     counts
@@ -45,11 +63,27 @@ const USER_IO: ExitEvent = ExitEvent::User(Some(2));
 #[test]
 fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     let io = Reason::Hardware { isa: 1, number: 30 };
-    let exit = |number| ExitEvent::Exit { isa: 1, reason: number };
+    let exit = |number| ExitEvent::Exit {
+        isa: 1,
+        reason: number,
+    };
     // A write that QEMU takes, a read that it answers, an access that the kernel serves, a halt.
     let events = [
-        [exit(30), port(0x3f8, true), USER_IO, ExitEvent::Run, ExitEvent::Entry].as_slice(),
-        &[exit(30), USER_IO, ExitEvent::Run, port(0x3fd, false), ExitEvent::Entry],
+        [
+            exit(30),
+            port(0x3f8, true),
+            USER_IO,
+            ExitEvent::Run,
+            ExitEvent::Entry,
+        ]
+        .as_slice(),
+        &[
+            exit(30),
+            USER_IO,
+            ExitEvent::Run,
+            port(0x3fd, false),
+            ExitEvent::Entry,
+        ],
         &[exit(30), port(0x20, true), ExitEvent::Entry],
         &[exit(12), ExitEvent::Entry],
     ]
@@ -58,16 +92,29 @@ fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     assert_eq!(of(&counts, io, Some((0x3f8, true))), [5, 5, 5, 200]);
     assert_eq!(of(&counts, io, Some((0x3fd, false))), [5, 5, 5, 200]);
     assert_eq!(of(&counts, io, Some((0x20, true))), [5, 0, 5, 100]);
-    assert_eq!(of(&counts, Reason::Hardware { isa: 1, number: 12 }, None), [5, 0, 5, 50]);
+    assert_eq!(
+        of(&counts, Reason::Hardware { isa: 1, number: 12 }, None),
+        [5, 0, 5, 50]
+    );
     assert_eq!(counts.counts.len(), 4);
     // The end of an interrupt by the APIC's page has no access of its own.
     let counts = counted(&[exit(44), ExitEvent::Eoi, ExitEvent::Entry], 3);
-    assert_eq!(of(&counts, Reason::Hardware { isa: 1, number: 44 }, Some((0xfee0_00b0, true))), [3, 0, 3, 60]);
+    assert_eq!(
+        of(
+            &counts,
+            Reason::Hardware { isa: 1, number: 44 },
+            Some((0xfee0_00b0, true))
+        ),
+        [3, 0, 3, 60]
+    );
 }
 
 #[test]
 fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
-    let [io, mmio] = [Reason::Access(AddressSpace::Port), Reason::Access(AddressSpace::Memory)];
+    let [io, mmio] = [
+        Reason::Access(AddressSpace::Port),
+        Reason::Access(AddressSpace::Memory),
+    ];
     let events = [
         [port(0x3f8, true), USER_IO, ExitEvent::Run].as_slice(), // a write that QEMU takes
         &[USER_IO, ExitEvent::Run, port(0x3fd, false)],          // a read that it answers
@@ -86,9 +133,17 @@ fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
     let counts = counted(&events, 5);
     assert_eq!(of(&counts, io, Some((0x3f8, true))), [5, 5, 5, 100]);
     assert_eq!(of(&counts, io, Some((0x3fd, false))), [5, 5, 5, 50]);
-    assert_eq!(of(&counts, io, Some((0x20, true))), [5, 0, 0, 0], "what the kernel serves has no time");
+    assert_eq!(
+        of(&counts, io, Some((0x20, true))),
+        [5, 0, 0, 0],
+        "what the kernel serves has no time"
+    );
     assert_eq!(of(&counts, io, Some((0x21, false))), [5, 0, 0, 0]);
-    assert_eq!(of(&counts, mmio, Some((0xfed0_00f0, false))), [5, 5, 5, 100], "its value is no access more");
+    assert_eq!(
+        of(&counts, mmio, Some((0xfed0_00f0, false))),
+        [5, 5, 5, 100],
+        "its value is no access more"
+    );
     assert_eq!(of(&counts, mmio, Some((0xfee0_00b0, true))), [5, 0, 0, 0]);
     assert_eq!(of(&counts, Reason::User(None), None), [5, 5, 5, 50]);
     assert_eq!(counts.counts.len(), 7);
@@ -113,50 +168,111 @@ fn named(counts: &Counts) -> TracedExits {
         __print_symbolic(REC->exit_reason, { 0x040 + 0, \"DE excp\" }, { 0x078, \"hlt\" })";
     let names = Names {
         reasons: ExitReasons::from_tables(&vmtax_trace::symbols(text)),
-        user: vmtax_trace::symbols("print fmt: __print_symbolic(REC->r, { 2, \"KVM_EXIT_\" \"IO\" })"),
+        user: vmtax_trace::symbols(
+            "print fmt: __print_symbolic(REC->r, { 2, \"KVM_EXIT_\" \"IO\" })",
+        ),
     };
     names.rows(counts, Vec::new(), 1000.0, 0)
 }
 
 #[test]
 fn exits_have_the_kernels_names() {
-    let events = [ExitEvent::Exit { isa: 1, reason: 12 }, ExitEvent::Entry, ExitEvent::Exit { isa: 1, reason: 99 }];
+    let events = [
+        ExitEvent::Exit { isa: 1, reason: 12 },
+        ExitEvent::Entry,
+        ExitEvent::Exit { isa: 1, reason: 99 },
+    ];
     let traced = named(&counted(&events, 4));
-    let rows: Vec<(&str, u64)> = traced.rows.iter().map(|row| (row.reason.as_str(), row.count)).collect();
-    assert_eq!((rows, traced.brackets), (vec![("HLT", 4), ("unknown (0x63)", 4)], true));
+    let rows: Vec<(&str, u64)> = traced
+        .rows
+        .iter()
+        .map(|row| (row.reason.as_str(), row.count))
+        .collect();
+    assert_eq!(
+        (rows, traced.brackets),
+        (vec![("HLT", 4), ("unknown (0x63)", 4)], true)
+    );
     // A host of AMD's, and a kernel that does not say of which CPU it is.
-    let events = [(2, 0x78), (2, 12), (2, 0x400), (0, 12)].map(|(isa, reason)| ExitEvent::Exit { isa, reason });
+    let events = [(2, 0x78), (2, 12), (2, 0x400), (0, 12)]
+        .map(|(isa, reason)| ExitEvent::Exit { isa, reason });
     let traced = named(&counted(&events, 1));
     let rows: Vec<&str> = traced.rows.iter().map(|row| row.reason.as_str()).collect();
     assert_eq!(rows, ["unknown (0xc)", "unknown (0xc)", "hlt", "npf"]);
-    let polled = [USER_IO, ExitEvent::Run, port(0x3fd, false), port(0x3f8, true), USER_IO, ExitEvent::Run];
+    let polled = [
+        USER_IO,
+        ExitEvent::Run,
+        port(0x3fd, false),
+        port(0x3f8, true),
+        USER_IO,
+        ExitEvent::Run,
+    ];
     let traced = named(&counted(&polled, 300));
-    let status = traced.rows.iter().find(|row| row.access.is_some_and(|access| access.address == 0x3fd)).unwrap();
-    assert_eq!((status.reason.as_str(), status.count, status.user, status.ticks), ("port I/O", 300, 300, 3000));
+    let status = traced
+        .rows
+        .iter()
+        .find(|row| row.access.is_some_and(|access| access.address == 0x3fd))
+        .unwrap();
+    assert_eq!(
+        (
+            status.reason.as_str(),
+            status.count,
+            status.user,
+            status.ticks
+        ),
+        ("port I/O", 300, 300, 3000)
+    );
     assert!(!traced.brackets);
 }
 
 #[test]
 fn a_tick_has_its_rate() {
     let mut counts = Counts::default();
-    (0..400).for_each(|n| counts.take(&Event { at: n * 1_000_000, tid: VCPU, what: ExitEvent::Accepted(236) }));
+    (0..400).for_each(|n| {
+        counts.take(&Event {
+            at: n * 1_000_000,
+            tid: VCPU,
+            what: ExitEvent::Accepted(236),
+        })
+    });
     let (count, hz) = named(&counts).regular[0];
-    assert!(count > 390 && (hz - 1000.0).abs() < 1e-6, "{count} at {hz} Hz");
+    assert!(
+        count > 390 && (hz - 1000.0).abs() < 1e-6,
+        "{count} at {hz} Hz"
+    );
     // A device under a regular load has the same rhythm.
-    counts.take(&Event { at: 400_000_000, tid: VCPU + 1, what: ExitEvent::Message(236) });
+    counts.take(&Event {
+        at: 400_000_000,
+        tid: VCPU + 1,
+        what: ExitEvent::Message(236),
+    });
     assert_eq!(named(&counts).regular, []);
 }
 
 #[test]
 fn processors_traces_that_are_read_one_after_the_other_come_out_in_order() {
-    let event = |at| Event { at, tid: VCPU, what: ExitEvent::Entry };
-    let mut waiting = Waiting { events: vec![event(5), event(9), event(3)], ..Waiting::default() };
+    let event = |at| Event {
+        at,
+        tid: VCPU,
+        what: ExitEvent::Entry,
+    };
+    let mut waiting = Waiting {
+        events: vec![event(5), event(9), event(3)],
+        ..Waiting::default()
+    };
     let mut counts = Counts::default();
     waiting.hand_out(false, &mut counts);
-    assert_eq!(waiting.events.len(), 3, "others may come before any of these");
+    assert_eq!(
+        waiting.events.len(),
+        3,
+        "others may come before any of these"
+    );
     waiting.events.extend([event(7), event(20)]);
     waiting.hand_out(false, &mut counts);
-    assert_eq!(waiting.events, [event(20)], "nothing comes before 9 any more");
+    assert_eq!(
+        waiting.events,
+        [event(20)],
+        "nothing comes before 9 any more"
+    );
     waiting.hand_out(true, &mut counts);
     assert!(waiting.events.is_empty());
 }
@@ -166,7 +282,8 @@ fn any_event() -> impl Strategy<Value = ExitEvent> {
         (0..3u32, 0..60u64).prop_map(|(isa, reason)| ExitEvent::Exit { isa, reason }),
         Just(ExitEvent::Entry),
         (0x3f8..0x3feu64, any::<bool>()).prop_map(|(address, write)| port(address, write)),
-        (0..4u64, any::<bool>(), any::<bool>()).prop_map(|(address, write, late)| memory(address, write, late)),
+        (0..4u64, any::<bool>(), any::<bool>())
+            .prop_map(|(address, write, late)| memory(address, write, late)),
         proptest::option::of(0..8u64).prop_map(ExitEvent::User),
         Just(ExitEvent::Run),
         Just(ExitEvent::Eoi),

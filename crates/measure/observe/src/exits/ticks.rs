@@ -19,7 +19,9 @@ impl Ticks {
     pub fn take(&mut self, at: u64) {
         if let Some(last) = self.last {
             let interval = at.saturating_sub(last);
-            if (interval as f64 - self.interval as f64).abs() <= SLACK * self.interval as f64 && interval > 0 {
+            if (interval as f64 - self.interval as f64).abs() <= SLACK * self.interval as f64
+                && interval > 0
+            {
                 let (count, sum) = self.regular.entry(class(interval)).or_default();
                 *count += 1;
                 *sum = sum.saturating_add(interval);
@@ -31,7 +33,11 @@ impl Ticks {
 
     /// How often it came regularly, and how often a second meanwhile: at the rate that it mostly had.
     pub fn rate(&self, mhz: f64) -> Option<(u64, f64)> {
-        let (count, sum) = self.regular.values().copied().max_by_key(|(count, _)| *count)?;
+        let (count, sum) = self
+            .regular
+            .values()
+            .copied()
+            .max_by_key(|(count, _)| *count)?;
         Some((count, 1e6 * mhz * count as f64 / sum as f64))
     }
 }
@@ -59,9 +65,14 @@ mod tests {
     #[test]
     fn a_timer_is_told_from_other_interrupts() {
         // At 1 MHz, intervals of 1000 ticks are 1000 Hz; now and then the host is late; later it is 100 Hz.
-        let timer = (0..300).map(|i| if i % 20 == 0 { 1_700 } else { 1_000 + i % 7 }).chain([10_000; 100]);
+        let timer = (0..300)
+            .map(|i| if i % 20 == 0 { 1_700 } else { 1_000 + i % 7 })
+            .chain([10_000; 100]);
         let (count, hz) = rate(timer);
-        assert!(count > 200 && (hz - 1_000.0).abs() < 20.0, "{count} at {hz} Hz");
+        assert!(
+            count > 200 && (hz - 1_000.0).abs() < 20.0,
+            "{count} at {hz} Hz"
+        );
         let (count, hz) = rate((0..200).map(|i| 100 + i * i * 37 % 5_000));
         assert!(count < 20, "{count} at {hz} Hz");
         assert_eq!(rate([0; 200]).0, 0, "all at once");

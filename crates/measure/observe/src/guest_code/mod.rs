@@ -32,7 +32,11 @@ pub fn guest_code(
     ask: &mut dyn FnMut(u32, &str) -> Option<String>,
 ) -> CodeSamples {
     let step = Duration::from_secs(1) / hz.max(1);
-    let (begin, mut samples, mut places) = (Instant::now(), CodeSamples::default(), SampledAddresses::default());
+    let (begin, mut samples, mut places) = (
+        Instant::now(),
+        CodeSamples::default(),
+        SampledAddresses::default(),
+    );
     let mut failed = 0;
     for &vcpu in vcpus.iter().cycle() {
         if begin.elapsed() >= time || stop() || failed == MAX_FAILURES {
@@ -43,7 +47,9 @@ pub fn guest_code(
             Some(text) => {
                 samples.took_ns.push(asked.elapsed().as_nanos() as u64);
                 // Not an x86 CPU.
-                let Some(registers) = Registers::read(&text) else { break };
+                let Some(registers) = Registers::read(&text) else {
+                    break;
+                };
                 samples.samples += 1;
                 if registers.halted {
                     samples.halted += 1;
@@ -57,7 +63,11 @@ pub fn guest_code(
         std::thread::sleep(until_next(begin, step, time));
     }
     let SampledAddresses { counts, mut code } = places;
-    let place = |(spot, count)| SampledCode { spot, count, code: code.remove(&spot) };
+    let place = |(spot, count)| SampledCode {
+        spot,
+        count,
+        code: code.remove(&spot),
+    };
     samples.places = counts.into_iter().map(place).collect();
     samples
 }
@@ -74,13 +84,17 @@ impl SampledAddresses {
         let spot = registers.spot();
         *self.counts.entry(spot).or_default() += 1;
         if self.code.len() < MAX_PLACES && !self.code.contains_key(&spot) {
-            self.code.extend(code_around(registers, ask).map(|code| (spot, code)));
+            self.code
+                .extend(code_around(registers, ask).map(|code| (spot, code)));
         }
     }
 }
 
 /// The code around a place. The vCPU has gone on meanwhile: a program's is read only while that is the one that runs.
-fn code_around(registers: &Registers, ask: &mut dyn FnMut(&str) -> Option<String>) -> Option<CodeBytes> {
+fn code_around(
+    registers: &Registers,
+    ask: &mut dyn FnMut(&str) -> Option<String>,
+) -> Option<CodeBytes> {
     let at = registers.address;
     let mut bytes = |from: u64| {
         let text = ask(&format!("x /{}xb {from:#x}", at - from + FROM))?;
@@ -92,5 +106,9 @@ fn code_around(registers: &Registers, ask: &mut dyn FnMut(&str) -> Option<String
         || ask(registers::COMMAND)
             .and_then(|text| Registers::read(&text))
             .is_some_and(|now| now.space == registers.space);
-    same.then_some(CodeBytes { from, bytes, bits: registers.bits })
+    same.then_some(CodeBytes {
+        from,
+        bytes,
+        bits: registers.bits,
+    })
 }

@@ -25,18 +25,31 @@ impl Registers {
     pub fn read(text: &str) -> Option<Registers> {
         let words = || text.split_ascii_whitespace();
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let value = |name: &str| words().find_map(|word| hex(word.strip_prefix(name)?.strip_prefix('=')?));
-        let segment = text.lines().find_map(|line| line.trim_start().strip_prefix("CS ="))?;
+        let value = |name: &str| {
+            words().find_map(|word| hex(word.strip_prefix(name)?.strip_prefix('=')?))
+        };
+        let segment = text
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix("CS ="))?;
         let (bits, base) = if segment.contains("CS64") {
             (64, 0)
         } else {
             let bits = if segment.contains("CS32") { 32 } else { 16 };
-            (bits, segment.split_ascii_whitespace().nth(1).and_then(hex).unwrap_or(0))
+            (
+                bits,
+                segment
+                    .split_ascii_whitespace()
+                    .nth(1)
+                    .and_then(hex)
+                    .unwrap_or(0),
+            )
         };
         Some(Registers {
             address: value("RIP").or_else(|| value("EIP"))?.wrapping_add(base),
             bits,
-            level: u8::try_from(value("CPL")?).ok().filter(|level| *level <= 3)?,
+            level: u8::try_from(value("CPL")?)
+                .ok()
+                .filter(|level| *level <= 3)?,
             halted: value("HLT")? != 0,
             space: value("CR3")? & if bits == 64 { !0xfff } else { u64::MAX },
         })
@@ -45,7 +58,11 @@ impl Registers {
     /// Where the CPU is. A kernel is the same in every address space.
     pub fn spot(&self) -> Spot {
         let space = if self.level == 0 { 0 } else { self.space };
-        Spot { address: self.address, level: self.level, space }
+        Spot {
+            address: self.address,
+            level: self.level,
+            space,
+        }
     }
 }
 
@@ -54,13 +71,18 @@ impl Registers {
 pub(super) fn bytes(text: &str, from: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in text.lines() {
-        let Some((address, values)) = line.trim().split_once(':') else { break };
+        let Some((address, values)) = line.trim().split_once(':') else {
+            break;
+        };
         let expected = from.checked_add(bytes.len() as u64);
         if u64::from_str_radix(address.trim_start_matches("0x"), 16).ok() != expected {
             break;
         }
         for value in values.split_ascii_whitespace() {
-            let Some(Ok(byte)) = value.strip_prefix("0x").map(|digits| u8::from_str_radix(digits, 16)) else {
+            let Some(Ok(byte)) = value
+                .strip_prefix("0x")
+                .map(|digits| u8::from_str_radix(digits, 16))
+            else {
                 return bytes;
             };
             bytes.push(byte);

@@ -13,20 +13,51 @@ const PRINTED: &str = "\nCPU#0\nRAX=0000000000000001 RBX=0000000000000000 RCX=00
 #[test]
 fn registers_are_read_in_every_mode() {
     let long = Registers::read(PRINTED).unwrap();
-    assert_eq!(long, Registers { address: 0xf186c, bits: 64, level: 3, halted: false, space: 0x1000 });
+    assert_eq!(
+        long,
+        Registers {
+            address: 0xf186c,
+            bits: 64,
+            level: 3,
+            halted: false,
+            space: 0x1000
+        }
+    );
     let real = "EIP=0000e05b EFL=00000002 [-------] CPL=0 II=0 A20=1 SMM=0 HLT=1\n\
         CS =f000 000f0000 0000ffff 00009b00\nCR0=60000010 CR2=00000000 CR3=00000000 CR4=00000000\n";
     let real = Registers::read(real).unwrap();
-    assert_eq!(real, Registers { address: 0xfe05b, bits: 16, level: 0, halted: true, space: 0 });
-    assert_eq!(Registers::read("PC=0000000040000000 X00=0\n"), None, "an Arm CPU");
+    assert_eq!(
+        real,
+        Registers {
+            address: 0xfe05b,
+            bits: 16,
+            level: 0,
+            halted: true,
+            space: 0
+        }
+    );
+    assert_eq!(
+        Registers::read("PC=0000000040000000 X00=0\n"),
+        None,
+        "an Arm CPU"
+    );
 }
 
 #[test]
 fn bytes_end_where_there_is_no_memory() {
     let text = "00000000000f1854: 0x4c 0x89 0xf0 0x31\r\n00000000000f1858: 0xd2 0x49\r\n";
     assert_eq!(bytes(text, 0xf1854), [0x4c, 0x89, 0xf0, 0x31, 0xd2, 0x49]);
-    assert_eq!(bytes("0000000000001000: 0x90\n0000000000001001: Cannot access memory\n", 0x1000), [0x90]);
-    assert!(bytes("00000000000f1854: 0x4c\n", 0).is_empty(), "of another place");
+    assert_eq!(
+        bytes(
+            "0000000000001000: 0x90\n0000000000001001: Cannot access memory\n",
+            0x1000
+        ),
+        [0x90]
+    );
+    assert!(
+        bytes("00000000000f1854: 0x4c\n", 0).is_empty(),
+        "of another place"
+    );
 }
 
 proptest! {

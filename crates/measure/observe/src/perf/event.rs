@@ -1,9 +1,10 @@
 //! The event that samples, and the system calls for it.
 
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU,
-    PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
-    PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_CALLCHAIN,
+    PERF_SAMPLE_CPU, PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_REGS_USER,
+    PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE,
+    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
 use std::io;
@@ -61,7 +62,11 @@ pub(super) fn attr(
             attr.__bindgen_anon_1.sample_period = 1_000_000_000 / hz;
         }
     }
-    let mut what = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let mut what = PERF_SAMPLE_IP
+        | PERF_SAMPLE_TID
+        | PERF_SAMPLE_TIME
+        | PERF_SAMPLE_REGS_USER
+        | PERF_SAMPLE_STACK_USER;
     if kernel {
         what |= PERF_SAMPLE_CALLCHAIN;
     }
@@ -113,7 +118,11 @@ pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result
     // SAFETY: `attr` is whole and says its size; the descriptor that comes back is ours alone.
     unsafe {
         let fd = perf_event_open(attr, tid, cpu, -1, PERF_FLAG_FD_CLOEXEC.into());
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        if fd < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(OwnedFd::from_raw_fd(fd))
+        }
     }
 }
 
@@ -127,9 +136,19 @@ pub(crate) fn write_into(event: &OwnedFd, ring: &impl AsFd) -> io::Result<()> {
 pub(crate) fn enable(event: &OwnedFd, on: bool) -> io::Result<()> {
     let fd = event.as_raw_fd();
     // SAFETY: the descriptor of an event, which stays open during the call.
-    done(unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } })
+    done(unsafe {
+        if on {
+            ioctls::ENABLE(fd, 0)
+        } else {
+            ioctls::DISABLE(fd, 0)
+        }
+    })
 }
 
 fn done(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }

@@ -8,8 +8,8 @@ pub use event::{Sampling, Trigger};
 use crate::ProbeError;
 use event::{REGISTERS, Scope, attr, enable, open, write_into};
 use linux_perf_event_reader::{
-    BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo, RecordParseInfo,
-    RecordType, SampleFormat,
+    BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo,
+    RecordParseInfo, RecordType, SampleFormat,
 };
 use ring::{Ring, SIZES};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -41,7 +41,10 @@ impl Sampler {
     /// # Errors
     /// [`ProbeError`] when there is no such process, it is somebody else's, or the kernel lets nobody sample.
     pub fn start(pid: i32, sampling: Sampling) -> Result<Sampler, ProbeError> {
-        let threads: Vec<i32> = crate::thread_names(pid).into_iter().map(|(tid, _)| tid).collect();
+        let threads: Vec<i32> = crate::thread_names(pid)
+            .into_iter()
+            .map(|(tid, _)| tid)
+            .collect();
         if threads.is_empty() {
             return Err(ProbeError::NoProcess { pid });
         }
@@ -58,11 +61,23 @@ impl Sampler {
         Sampler::begin(ALL_PROCESSES, &[ALL_PROCESSES], sampling, Scope::Machine)
     }
 
-    fn begin(pid: i32, threads: &[i32], sampling: Sampling, scope: Scope) -> Result<Sampler, ProbeError> {
+    fn begin(
+        pid: i32,
+        threads: &[i32],
+        sampling: Sampling,
+        scope: Scope,
+    ) -> Result<Sampler, ProbeError> {
         let (trigger, kernel) = permitted(pid, threads[0], sampling, scope)?;
         let format = format(kernel, scope);
         let (events, rings, copied) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sampler = Sampler { events, rings, trigger, kernel, format, copied };
+        let mut sampler = Sampler {
+            events,
+            rings,
+            trigger,
+            kernel,
+            format,
+            copied,
+        };
         for cpu in online() {
             sampler.open_on(cpu, pid, threads, sampling, scope)?;
         }
@@ -83,7 +98,13 @@ impl Sampler {
     ) -> Result<(), ProbeError> {
         let mut first: Option<usize> = None;
         for &tid in threads {
-            let mut attr = attr(self.trigger, self.kernel, sampling, scope, SIZES[1] as u32 / 2);
+            let mut attr = attr(
+                self.trigger,
+                self.kernel,
+                sampling,
+                scope,
+                SIZES[1] as u32 / 2,
+            );
             let event = match open(&mut attr, tid, cpu) {
                 Ok(event) => event,
                 // The thread ended meanwhile.
@@ -91,7 +112,9 @@ impl Sampler {
                 Err(e) => return Err(refused(pid, e)),
             };
             match first {
-                Some(first) => write_into(&event, &self.events[first]).map_err(|e| refused(pid, e))?,
+                Some(first) => {
+                    write_into(&event, &self.events[first]).map_err(|e| refused(pid, e))?
+                }
                 None => {
                     let ring = Ring::largest(event.as_fd()).map_err(|e| refused(pid, e))?;
                     first = Some(self.events.len());
@@ -100,7 +123,11 @@ impl Sampler {
             }
             self.events.push(event);
         }
-        if first.is_none() { Err(ProbeError::NoProcess { pid }) } else { Ok(()) }
+        if first.is_none() {
+            Err(ProbeError::NoProcess { pid })
+        } else {
+            Ok(())
+        }
     }
 
     /// What drives the samples here.
@@ -118,9 +145,15 @@ impl Sampler {
     /// # Errors
     /// What the kernel says of waiting.
     pub fn wait(&self, time: Duration) -> io::Result<()> {
-        let mut fds: Vec<PollFd<'_>> =
-            self.rings.iter().map(|(_, event)| PollFd::new(&self.events[*event], PollFlags::IN)).collect();
-        let time = rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let mut fds: Vec<PollFd<'_>> = self
+            .rings
+            .iter()
+            .map(|(_, event)| PollFd::new(&self.events[*event], PollFlags::IN))
+            .collect();
+        let time = rustix::event::Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        };
         match poll(&mut fds, Some(&time)) {
             // All events' threads ended: at once ready, for ever. The caller looks whether the process is there.
             Ok(_) if fds.iter().all(|fd| fd.revents().contains(PollFlags::HUP)) => {
@@ -158,7 +191,12 @@ pub(crate) fn records(
     ring.take(copied);
     let mut rest = &copied[..];
     while let Some((kind, misc, body, after)) = record(rest) {
-        each(RawEventRecord::new(RecordType(kind), misc, RawData::Single(body), layout));
+        each(RawEventRecord::new(
+            RecordType(kind),
+            misc,
+            RawData::Single(body),
+            layout,
+        ));
         rest = after;
     }
 }
@@ -169,13 +207,21 @@ fn record(bytes: &[u8]) -> Option<(u32, u16, &[u8], &[u8])> {
     let size = usize::from(u16::from_le_bytes([head[6], head[7]]));
     let body = bytes.get(8..size)?;
     let kind = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    Some((kind, u16::from_le_bytes([head[4], head[5]]), body, &bytes[size..]))
+    Some((
+        kind,
+        u16::from_le_bytes([head[4], head[5]]),
+        body,
+        &bytes[size..],
+    ))
 }
 
 /// How the records that [`attr`] asks for are laid out.
 fn format(kernel: bool, scope: Scope) -> RecordParseInfo {
-    let mut sample_format =
-        SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME | SampleFormat::REGS_USER | SampleFormat::STACK_USER;
+    let mut sample_format = SampleFormat::IP
+        | SampleFormat::TID
+        | SampleFormat::TIME
+        | SampleFormat::REGS_USER
+        | SampleFormat::STACK_USER;
     if kernel {
         sample_format |= SampleFormat::CALLCHAIN;
     }
@@ -215,9 +261,18 @@ pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
 }
 
 /// What is available: counters before the clock, with the kernel's stacks before without.
-fn permitted(pid: i32, tid: i32, sampling: Sampling, scope: Scope) -> Result<(Trigger, bool), ProbeError> {
+fn permitted(
+    pid: i32,
+    tid: i32,
+    sampling: Sampling,
+    scope: Scope,
+) -> Result<(Trigger, bool), ProbeError> {
     // Of a process, on any CPU; of all, on the first.
-    let cpu = if tid == ALL_PROCESSES { online()[0] } else { -1 };
+    let cpu = if tid == ALL_PROCESSES {
+        online()[0]
+    } else {
+        -1
+    };
     let mut said = io::Error::from(io::ErrorKind::Unsupported);
     for trigger in [Trigger::Cycles, Trigger::CpuClock] {
         for kernel in [true, false] {
@@ -236,11 +291,19 @@ fn refused(pid: i32, source: io::Error) -> ProbeError {
         Some(libc::ESRCH) => ProbeError::NoProcess { pid },
         Some(libc::EACCES | libc::EPERM) => {
             let own = pid == ALL_PROCESSES
-                || fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
-            if own { ProbeError::Paranoid { level: paranoid() } } else { ProbeError::NotOurs { pid } }
+                || fs::metadata(format!("/proc/{pid}"))
+                    .is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
+            if own {
+                ProbeError::Paranoid { level: paranoid() }
+            } else {
+                ProbeError::NotOurs { pid }
+            }
         }
         Some(libc::EMFILE) => ProbeError::TooManyEvents,
-        _ => ProbeError::System { what: format!("sampling process {pid} with perf_event_open"), source },
+        _ => ProbeError::System {
+            what: format!("sampling process {pid} with perf_event_open"),
+            source,
+        },
     }
 }
 
@@ -255,13 +318,23 @@ fn raise_limit(threads: usize) {
     let limit = getrlimit(Resource::Nofile);
     let needed = (threads * online().len() + 64) as u64;
     if limit.current.is_some_and(|current| current < needed) {
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                maximum: limit.maximum,
+            },
+        );
     }
 }
 
 /// The CPUs that are in use.
 pub(crate) fn online() -> Vec<i32> {
-    let all =
-        fs::read_to_string("/sys/devices/system/cpu/online").ok().and_then(|list| vmtax_model::cpu_list::parse(&list));
-    all.map_or_else(|| vec![0], |all| all.into_iter().map(|cpu| cpu as i32).collect())
+    let all = fs::read_to_string("/sys/devices/system/cpu/online")
+        .ok()
+        .and_then(|list| vmtax_model::cpu_list::parse(&list));
+    all.map_or_else(
+        || vec![0],
+        |all| all.into_iter().map(|cpu| cpu as i32).collect(),
+    )
 }

@@ -33,23 +33,40 @@ impl Ring {
         let page = rustix::param::page_size();
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), page + size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, event, 0)?
+            mmap(
+                std::ptr::null_mut(),
+                page + size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                event,
+                0,
+            )?
         };
-        Ok(Ring { base: base.cast(), page, size })
+        Ok(Ring {
+            base: base.cast(),
+            page,
+            size,
+        })
     }
 
     /// Copies out what came since the last time, whole records in their order.
     pub(crate) fn take(&mut self, into: &mut Vec<u8>) {
-        let head = self.position(std::mem::offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire);
+        let head = self
+            .position(std::mem::offset_of!(perf_event_mmap_page, data_head))
+            .load(Ordering::Acquire);
         let tail_at = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));
         let tail = tail_at.load(Ordering::Relaxed);
-        let length = usize::try_from(head.wrapping_sub(tail)).unwrap_or(0).min(self.size);
+        let length = usize::try_from(head.wrapping_sub(tail))
+            .unwrap_or(0)
+            .min(self.size);
         let from = usize::try_from(tail).unwrap_or(0) & (self.size - 1);
         let first = length.min(self.size - from);
         for (offset, part) in [(from, first), (0, length - first)] {
             // SAFETY: both parts lie in the records' part, which is mapped, and the kernel does not write between tail
             // and head.
-            into.extend_from_slice(unsafe { std::slice::from_raw_parts(self.base.add(self.page + offset), part) });
+            into.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.base.add(self.page + offset), part)
+            });
         }
         tail_at.store(head, Ordering::Release);
     }

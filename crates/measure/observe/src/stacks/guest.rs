@@ -43,13 +43,26 @@ impl GuestSampler {
     pub fn begin(inside: Inside, roots: Vec<PathBuf>) -> Result<GuestSampler, ProbeError> {
         let names = all_names();
         let begun = beat();
-        let sampler = Sampler::of_all(Sampling { hz: inside.hz, stack: inside.stack })?;
+        let sampler = Sampler::of_all(Sampling {
+            hz: inside.hz,
+            stack: inside.stack,
+        })?;
         let trigger = trigger(&sampler);
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
         let follow = move || RecordBuffer::follow(sampler, &told);
-        let taking = std::thread::Builder::new().spawn(follow).map_err(ProbeError::Thread)?;
-        Ok(GuestSampler { over, taking, hz: inside.hz, trigger, begun, names, roots })
+        let taking = std::thread::Builder::new()
+            .spawn(follow)
+            .map_err(ProbeError::Thread)?;
+        Ok(GuestSampler {
+            over,
+            taking,
+            hz: inside.hz,
+            trigger,
+            begun,
+            names,
+            roots,
+        })
     }
 
     /// Ends it: what was sampled.
@@ -57,12 +70,22 @@ impl GuestSampler {
         self.over.store(true, Ordering::Relaxed);
         self.taking.thread().unpark();
         // A panic there is a bug here.
-        let kept = self.taking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let kept = self
+            .taking
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let beats = [self.begun, beat()];
         let mut names = self.names;
         names.extend(all_names());
         let (profile, unwound, lost) = kept.named(names, &self.roots);
-        GuestProfile { profile, hz: self.hz, trigger: self.trigger.to_owned(), unwound, lost, beats }
+        GuestProfile {
+            profile,
+            hz: self.hz,
+            trigger: self.trigger.to_owned(),
+            unwound,
+            lost,
+            beats,
+        }
     }
 }
 
@@ -101,14 +124,24 @@ impl RecordBuffer {
         self.bytes.extend_from_slice(&body);
         self.layout = Some(record.parse_info);
         let time = record.timestamp().unwrap_or(0);
-        self.records.push((time, record.record_type, record.misc, begin..self.bytes.len()));
+        self.records.push((
+            time,
+            record.record_type,
+            record.misc,
+            begin..self.bytes.len(),
+        ));
     }
 
     /// What the records say, of all processes together.
     fn named(mut self, names: HashMap<i32, String>, roots: &[PathBuf]) -> (Profile, Unwound, u64) {
         self.records.sort_by_key(|(time, ..)| *time); // each CPU has its own
         let files = Rc::new(LocalFiles::new(roots));
-        let mut processes = Processes { files, names, programs: Vec::new(), running: HashMap::new() };
+        let mut processes = Processes {
+            files,
+            names,
+            programs: Vec::new(),
+            running: HashMap::new(),
+        };
         for (_, kind, misc, at) in self.records {
             let Some(layout) = self.layout else { break };
             let body = RawData::Single(&self.bytes[at]);
@@ -123,26 +156,42 @@ impl RecordBuffer {
             lost += sampled.lost;
         }
         // Most programs of a build were never seen running.
-        let sampled = processes.programs.iter().filter(|(_, sampled)| !sampled.samples.is_empty());
+        let sampled = processes
+            .programs
+            .iter()
+            .filter(|(_, sampled)| !sampled.samples.is_empty());
         let mut profile = Profile::together(
-            sampled.map(|(space, sampled)| Names::of(space, &kernel, None).profile(sampled, |_| None)),
+            sampled
+                .map(|(space, sampled)| Names::of(space, &kernel, None).profile(sampled, |_| None)),
             inside,
         );
-        let names = profile.functions.iter_mut().flat_map(|f| [&mut f.name, &mut f.module]);
-        names.chain(profile.threads.iter_mut().map(|t| &mut t.name)).for_each(cut);
+        let names = profile
+            .functions
+            .iter_mut()
+            .flat_map(|f| [&mut f.name, &mut f.module]);
+        names
+            .chain(profile.threads.iter_mut().map(|t| &mut t.name))
+            .for_each(cut);
         (profile, unwound, lost)
     }
 }
 
 /// Names of templates have no end.
 fn cut(name: &mut String) {
-    let end = (0..=GuestProfile::MAX_NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    let end = (0..=GuestProfile::MAX_NAME)
+        .rev()
+        .find(|&end| name.is_char_boundary(end))
+        .unwrap_or(0);
     name.truncate(end.min(name.len()));
 }
 
 /// Whose code it is when seen from the host.
 fn inside(origin: CodeOrigin) -> CodeOrigin {
-    if origin == CodeOrigin::Kernel { CodeOrigin::GuestKernel } else { CodeOrigin::GuestUser }
+    if origin == CodeOrigin::Kernel {
+        CodeOrigin::GuestKernel
+    } else {
+        CodeOrigin::GuestUser
+    }
 }
 
 /// The address spaces: a process has its parent's until it runs a program of its own.
@@ -162,7 +211,11 @@ impl Processes {
                 if let Some(name) = self.names.get(&fork.ptid).cloned() {
                     self.names.insert(fork.tid, name);
                 }
-                if let Some(&program) = self.running.get(&fork.ppid).filter(|_| fork.pid != fork.ppid) {
+                if let Some(&program) = self
+                    .running
+                    .get(&fork.ppid)
+                    .filter(|_| fork.pid != fork.ppid)
+                {
                     self.running.insert(fork.pid, program);
                 }
                 return;
@@ -182,7 +235,14 @@ impl Processes {
         let program = match self.running.get(&pid) {
             Some(&program) => program,
             // There before, and there still; or a thread of the kernel's.
-            None => self.begin(pid, if has_ended(pid) { self.ended() } else { Space::of(pid) }),
+            None => self.begin(
+                pid,
+                if has_ended(pid) {
+                    self.ended()
+                } else {
+                    Space::of(pid)
+                },
+            ),
         };
         let (space, sampled) = &mut self.programs[program];
         stacks::take(record, space, sampled);
@@ -214,7 +274,9 @@ fn all_names() -> HashMap<i32, String> {
 fn memory() -> usize {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib: usize = total.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    let kib: usize = total
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0);
     kib << 10
 }
 
@@ -232,7 +294,11 @@ mod tests {
     fn names_are_cut_between_characters() {
         let mut name = "é".repeat(GuestProfile::MAX_NAME);
         cut(&mut name);
-        assert!(name.len() <= GuestProfile::MAX_NAME && name.len() > GuestProfile::MAX_NAME - 2 && name.ends_with('é'));
+        assert!(
+            name.len() <= GuestProfile::MAX_NAME
+                && name.len() > GuestProfile::MAX_NAME - 2
+                && name.ends_with('é')
+        );
         let mut short = "main".to_owned();
         cut(&mut short);
         assert_eq!(short, "main");
@@ -241,25 +307,53 @@ mod tests {
     /// Needs the right to sample the whole machine; the guest's kernel is put to the test in tests/it.
     #[test]
     fn a_program_that_ended_is_named() {
-        let inside = Inside { hz: 999, stack: 8192, calls: None };
+        let inside = Inside {
+            hz: 999,
+            stack: 8192,
+            calls: None,
+        };
         let taking = match GuestSampler::begin(inside, Vec::new()) {
             Err(error) => return skipped(&error.to_string()),
             taking => taking.unwrap(),
         };
-        let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec sha256sum /proc/self/exe";
+        let script =
+            "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec sha256sum /proc/self/exe";
         let mut shell = std::process::Command::new("sh");
-        let mut shell = shell.args(["-c", script]).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut shell = shell
+            .args(["-c", script])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
         let pid = shell.id() as i32;
         assert!(shell.wait().unwrap().success());
         let guest = taking.end();
         // There are other shells on this machine.
-        let shell = guest.profile.threads.iter().position(|t| t.tid == pid && t.name == "sh").unwrap();
-        let of_shell = guest.profile.samples.iter().filter(|s| s.thread == shell).count();
+        let shell = guest
+            .profile
+            .threads
+            .iter()
+            .position(|t| t.tid == pid && t.name == "sh")
+            .unwrap();
+        let of_shell = guest
+            .profile
+            .samples
+            .iter()
+            .filter(|s| s.thread == shell)
+            .count();
         assert!(of_shell > 3, "{:?}", guest.profile.threads);
-        let modules: Vec<&str> = guest.profile.functions.iter().map(|f| f.module.as_str()).collect();
+        let modules: Vec<&str> = guest
+            .profile
+            .functions
+            .iter()
+            .map(|f| f.module.as_str())
+            .collect();
         assert!(modules.iter().any(|m| m.ends_with("sh")), "{modules:?}");
         assert!(
-            guest.profile.functions.iter().all(|f| matches!(f.origin, CodeOrigin::GuestUser | CodeOrigin::GuestKernel))
+            guest
+                .profile
+                .functions
+                .iter()
+                .all(|f| matches!(f.origin, CodeOrigin::GuestUser | CodeOrigin::GuestKernel))
         );
         assert_eq!(guest.check(), Ok(()));
     }

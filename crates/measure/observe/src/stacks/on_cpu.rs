@@ -46,15 +46,39 @@ impl OnCpuSampler {
         let pid = settings.pid;
         // Before anything is sampled, so that a wrong build is told at once.
         let space = Space::of(pid);
-        let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
+        let build = settings
+            .symbols
+            .as_deref()
+            .map(|path| stacks::build(path, &space))
+            .transpose()?;
         let (begin, before) = (Instant::now(), own_time());
-        let sampler = Sampler::start(pid, Sampling { hz: settings.hz, stack: settings.stack })?;
-        Ok(OnCpuSampler { settings: settings.clone(), sampler, space, build, begin, before })
+        let sampler = Sampler::start(
+            pid,
+            Sampling {
+                hz: settings.hz,
+                stack: settings.stack,
+            },
+        )?;
+        Ok(OnCpuSampler {
+            settings: settings.clone(),
+            sampler,
+            space,
+            build,
+            begin,
+            before,
+        })
     }
 
     /// Goes on until the timeout, the process ends, or `stop` says so.
     pub fn follow(self, stop: &dyn Fn() -> bool) -> OnCpu {
-        let OnCpuSampler { settings, mut sampler, mut space, build, begin, before } = self;
+        let OnCpuSampler {
+            settings,
+            mut sampler,
+            mut space,
+            build,
+            begin,
+            before,
+        } = self;
         let pid = settings.pid;
         let mut sampled = SampledStacks::default();
         let mut take = |record: RawEventRecord<'_>| {
@@ -78,7 +102,13 @@ impl OnCpuSampler {
         threads.extend(thread_names(pid));
         let kernel = Kernel::read();
         let tables = Names::of(&space, &kernel, build);
-        let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
+        let name = |tid| {
+            threads
+                .iter()
+                .rev()
+                .find(|(t, _)| *t == tid)
+                .map(|(_, name)| name.clone())
+        };
         OnCpu {
             profile: tables.profile(&sampled, name),
             hz: settings.hz,

@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{Sample, StopsEnded, ThreadState, WallClock};
 use vmtax_trace::FUTEX;
-use vmtax_trace::stacks::{self, CodeLocation, CodeOwner, Kernel, Names, Registers, SampledStacks, Space};
+use vmtax_trace::stacks::{
+    self, CodeLocation, CodeOwner, Kernel, Names, Registers, SampledStacks, Space,
+};
 
 /// `restart_syscall`: what a thread that was stopped in a system call goes on with.
 const RESTART_SYSCALL: i64 = 219;
@@ -59,7 +61,11 @@ pub fn wall_clock(
 ) -> Result<WallClock, ProbeError> {
     let pid = settings.pid;
     let space = Space::of(pid);
-    let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
+    let build = settings
+        .symbols
+        .as_deref()
+        .map(|path| stacks::build(path, &space))
+        .transpose()?;
     let mut watch = Watch {
         reader: ThreadReader::new(pid)?,
         stop_limit,
@@ -81,7 +87,10 @@ pub fn wall_clock(
     while begin.elapsed() < settings.time && !stop() && !has_ended(pid) {
         // At once, and of all before any is stopped: a reading takes a CPU that somebody may want, and who works for a
         // stopped thread, or waits for it, is about to do something else.
-        let states: Vec<_> = known.iter().map(|(tid, _)| (*tid, watch.reader.state(*tid))).collect();
+        let states: Vec<_> = known
+            .iter()
+            .map(|(tid, _)| (*tid, watch.reader.state(*tid)))
+            .collect();
         for (tid, state) in states {
             if let Some(state) = state {
                 watch.moment(tid, state);
@@ -94,7 +103,12 @@ pub fn wall_clock(
         watch.reader.rest(until_next(begin, step, settings.time));
         watch.give_up_long_stops();
     }
-    let mut pauses: Vec<u64> = watch.reader.end().iter().map(|pause| pause.as_nanos() as u64).collect();
+    let mut pauses: Vec<u64> = watch
+        .reader
+        .end()
+        .iter()
+        .map(|pause| pause.as_nanos() as u64)
+        .collect();
     pauses.sort_unstable();
     Ok(WallClock {
         profile: Names::of(&watch.space, &Kernel::read(), build)
@@ -125,25 +139,40 @@ impl Watch {
         };
         let Some(stack) = stack else { return };
         let thread = self.sampled.thread(tid);
-        self.sampled.samples.push(Sample { thread, stack, time: monotonic_ns(), weight: 1, cpu: 0 });
+        self.sampled.samples.push(Sample {
+            thread,
+            stack,
+            time: monotonic_ns(),
+            weight: 1,
+            cpu: 0,
+        });
     }
 
     /// The stack of a thread that waits on where it did.
     fn where_it_was(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
-        let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
+        let ThreadState::Waits { call, sp, ip, .. } = state else {
+            return None;
+        };
         let last = self.last.get(&tid)?;
-        (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTART_SYSCALL))).then_some(())?;
+        (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTART_SYSCALL)))
+            .then_some(())?;
         let size = self.reader.copy(sp, &mut self.copied);
         (self.copied[..size] == last.stack[..]).then_some(last.number)
     }
 
     /// Stops no thread any more once one stop took longer than accepted.
     fn give_up_long_stops(&mut self) {
-        let Some((limit, longest)) = self.stop_limit.zip(self.reader.longest_pause()) else { return };
+        let Some((limit, longest)) = self.stop_limit.zip(self.reader.longest_pause()) else {
+            return;
+        };
         if longest > limit {
             let ns = |time: Duration| time.as_nanos() as u64;
             let after_ns = ns(self.begin.elapsed());
-            self.stops_ended = Some(StopsEnded { after_ns, limit_ns: ns(limit), stop_ns: ns(longest) });
+            self.stops_ended = Some(StopsEnded {
+                after_ns,
+                limit_ns: ns(limit),
+                stop_ns: ns(longest),
+            });
             self.stop_limit = None;
         }
     }
@@ -157,7 +186,13 @@ impl Watch {
     /// The stack of a thread that waits, copied while it does. One that goes on meanwhile has what the kernel said of it;
     /// one that runs has no stack.
     fn copied(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
-        let ThreadState::Waits { call, argument, sp, ip } = state else {
+        let ThreadState::Waits {
+            call,
+            argument,
+            sp,
+            ip,
+        } = state
+        else {
             self.last.remove(&tid);
             return Some(self.sampled.stack(&[]));
         };
@@ -168,35 +203,69 @@ impl Watch {
             return self.unseen(tid, call, (sp, ip), reason);
         }
         let known = self.last.get(&tid).and_then(|last| last.call);
-        let call = if call == Some(RESTART_SYSCALL) { known.or(call) } else { call };
-        let call_place = call.map(|number| CodeLocation { owner: CodeOwner::Call, at: number.unsigned_abs() });
+        let call = if call == Some(RESTART_SYSCALL) {
+            known.or(call)
+        } else {
+            call
+        };
+        let call_place = call.map(|number| CodeLocation {
+            owner: CodeOwner::Call,
+            at: number.unsigned_abs(),
+        });
         let places = reason.into_iter().chain(call_place).collect();
         // The kernel does not give the frame pointer: a stack that needs it ends there.
         let number = self.unwound(Registers { ip, sp, bp: 0 }, size, places);
-        self.futexes.extend((call == Some(FUTEX)).then_some((argument, number)));
+        self.futexes
+            .extend((call == Some(FUTEX)).then_some((argument, number)));
         let stack = self.copied[..size].to_vec();
-        self.last.insert(tid, PreviousSample { sp, ip, call, stack, number });
+        self.last.insert(
+            tid,
+            PreviousSample {
+                sp,
+                ip,
+                call,
+                stack,
+                number,
+            },
+        );
         Some(number)
     }
 
     /// Stops a thread to see where it is.
     fn stopped(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
-        let reason = matches!(state, ThreadState::Waits { .. }).then(|| self.reason(tid)).flatten();
+        let reason = matches!(state, ThreadState::Waits { .. })
+            .then(|| self.reason(tid))
+            .flatten();
         let Some((registers, size)) = self.reader.stop(tid, &mut self.copied) else {
             // It has ended, nothing interrupts its wait, or a debugger has it: then what the kernel says of it has to do.
-            let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
+            let ThreadState::Waits { call, sp, ip, .. } = state else {
+                return None;
+            };
             return self.unseen(tid, call, (sp, ip), reason);
         };
         let mut places = Vec::new();
         let (mut call, mut futex) = (None, None);
         // What it waits for, innermost first.
-        if let ThreadState::Waits { call: said, argument, sp, ip } = state {
+        if let ThreadState::Waits {
+            call: said,
+            argument,
+            sp,
+            ip,
+        } = state
+        {
             if sp == registers.sp {
                 let known = self.last.get(&tid).and_then(|last| last.call);
-                call = if said == Some(RESTART_SYSCALL) { known.or(said) } else { said };
+                call = if said == Some(RESTART_SYSCALL) {
+                    known.or(said)
+                } else {
+                    said
+                };
                 futex = (call == Some(FUTEX)).then_some(argument);
                 places.extend(reason);
-                places.extend(call.map(|number| CodeLocation { owner: CodeOwner::Call, at: number.unsigned_abs() }));
+                places.extend(call.map(|number| CodeLocation {
+                    owner: CodeOwner::Call,
+                    at: number.unsigned_abs(),
+                }));
             } else if let Some(number) = self.unseen(tid, said, (sp, ip), None) {
                 return Some(number);
             }
@@ -206,7 +275,16 @@ impl Watch {
         self.futexes.extend(futex.map(|address| (address, number)));
         if waits {
             let stack = self.copied[..size].to_vec();
-            self.last.insert(tid, PreviousSample { sp: registers.sp, ip: registers.ip, call, stack, number });
+            self.last.insert(
+                tid,
+                PreviousSample {
+                    sp: registers.sp,
+                    ip: registers.ip,
+                    call,
+                    stack,
+                    number,
+                },
+            );
         } else {
             self.last.remove(&tid);
         }
@@ -222,23 +300,43 @@ impl Watch {
         (sp, ip): (u64, u64),
         reason: Option<CodeLocation>,
     ) -> Option<usize> {
-        let before = self.last.get(&tid).filter(|last| (last.sp, last.ip, last.call) == (sp, ip, call));
+        let before = self
+            .last
+            .get(&tid)
+            .filter(|last| (last.sp, last.ip, last.call) == (sp, ip, call));
         if let Some(last) = before {
             return Some(last.number);
         }
-        let call = CodeLocation { owner: CodeOwner::Call, at: call?.unsigned_abs() };
-        Some(self.sampled.stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()))
+        let call = CodeLocation {
+            owner: CodeOwner::Call,
+            at: call?.unsigned_abs(),
+        };
+        Some(
+            self.sampled
+                .stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()),
+        )
     }
 
-    fn unwound(&mut self, registers: Registers, size: usize, mut places: Vec<CodeLocation>) -> usize {
+    fn unwound(
+        &mut self,
+        registers: Registers,
+        size: usize,
+        mut places: Vec<CodeLocation>,
+    ) -> usize {
         let inside = places.len();
-        let mut end = self.space.unwind(registers, &self.copied[..size], &mut places);
-        let unknown = places[inside..].iter().any(|place| place.owner == CodeOwner::Nowhere);
+        let mut end = self
+            .space
+            .unwind(registers, &self.copied[..size], &mut places);
+        let unknown = places[inside..]
+            .iter()
+            .any(|place| place.owner == CodeOwner::Nowhere);
         if unknown && self.reloaded.elapsed() > RELOAD_INTERVAL {
             self.reloaded = Instant::now();
             self.space.reload();
             places.truncate(inside);
-            end = self.space.unwind(registers, &self.copied[..size], &mut places);
+            end = self
+                .space
+                .unwind(registers, &self.copied[..size], &mut places);
         }
         self.sampled.ended(&places[inside..], end);
         self.sampled.stack(&places)

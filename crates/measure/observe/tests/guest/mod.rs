@@ -24,14 +24,21 @@ pub fn first_process() -> ! {
     for path in fs::read_to_string("/vmtax/modules.list").unwrap().lines() {
         let _ = rustix::system::finit_module(File::open(path).unwrap(), c"", 0);
     }
-    let mut console = OpenOptions::new().read(true).write(true).open("/dev/ttyS0").unwrap();
+    let mut console = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/ttyS0")
+        .unwrap();
     let mut mode = rustix::termios::tcgetattr(&console).unwrap();
     mode.make_raw();
     rustix::termios::tcsetattr(&console, rustix::termios::OptionalActions::Now, &mode).unwrap();
     mount_tracefs().unwrap();
     mount_tracefs().unwrap();
     let disk = guest_disk(Path::new("/dev/vda")).unwrap();
-    assert!(disk.interrupts.len() == 1 && disk.device >> 20 > 0, "{disk:?}");
+    assert!(
+        disk.interrupts.len() == 1 && disk.device >> 20 > 0,
+        "{disk:?}"
+    );
     writeln!(console, "done ready").unwrap();
     let commands = BufReader::new(console.try_clone().unwrap()).lines();
     for command in commands {
@@ -53,8 +60,13 @@ fn of(name: &str) -> ProbeSet {
     match name {
         "all" => set,
         some => {
-            set.free.retain(|event| some.split('+').any(|system| system == event.system));
-            set.notify = if some.contains("notify") { set.notify } else { &[] };
+            set.free
+                .retain(|event| some.split('+').any(|system| system == event.system));
+            set.notify = if some.contains("notify") {
+                set.notify
+            } else {
+                &[]
+            };
             set
         }
     }
@@ -71,7 +83,9 @@ fn traced(set: &ProbeSet, reads: u64) -> String {
         match name {
             "stats" => stats += std::str::from_utf8(bytes).unwrap(),
             name => {
-                _ = name.starts_with("formats/").then(|| formats.insert(name.rsplit('.').next().unwrap().to_owned()))
+                _ = name
+                    .starts_with("formats/")
+                    .then(|| formats.insert(name.rsplit('.').next().unwrap().to_owned()))
             }
         }
         Ok(())
@@ -80,20 +94,37 @@ fn traced(set: &ProbeSet, reads: u64) -> String {
     let missing = tracer.missing().len();
     drop(tracer);
     let of = |wanted: &[&str]| -> u64 {
-        let found = stats.lines().filter_map(|line| line.split_once(": ")).filter(|(name, _)| wanted.contains(name));
+        let found = stats
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .filter(|(name, _)| wanted.contains(name));
         found.map(|(_, value)| value.parse::<u64>().unwrap()).sum()
     };
-    let left = fs::read_dir("/sys/kernel/tracing/instances").unwrap().count()
-        + fs::read_to_string("/sys/kernel/tracing/kprobe_events").unwrap_or_default().lines().count()
-        + usize::from(fs::read_to_string("/sys/kernel/tracing/options/record-cmd").unwrap() != names);
+    let left = fs::read_dir("/sys/kernel/tracing/instances")
+        .unwrap()
+        .count()
+        + fs::read_to_string("/sys/kernel/tracing/kprobe_events")
+            .unwrap_or_default()
+            .lines()
+            .count()
+        + usize::from(
+            fs::read_to_string("/sys/kernel/tracing/options/record-cmd").unwrap() != names,
+        );
     let (events, lost) = (of(&["read events"]), of(&["overrun", "dropped events"]));
     let formats: Vec<String> = formats.iter().map(|name| format!("{name}=1")).collect();
-    format!("{time} events={events} lost={lost} missing={missing} left={left} {}", formats.join(" "))
+    format!(
+        "{time} events={events} lost={lost} missing={missing} left={left} {}",
+        formats.join(" ")
+    )
 }
 
 /// Reads 4 KiB again and again; gives the median time in nanoseconds.
 fn timed(reads: u64) -> String {
-    let disk = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open("/dev/vda").unwrap();
+    let disk = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open("/dev/vda")
+        .unwrap();
     let mut memory = vec![0u8; 8192];
     let begin = memory.as_ptr().align_offset(4096);
     let block = &mut memory[begin..begin + 4096];
@@ -122,19 +153,30 @@ impl Guest {
     pub fn start(aio: &str, iothread: bool, kvm: Option<&KvmGuest>) -> Option<Guest> {
         let found = match kvm {
             Some(given) => vec![vmtax_guests::kernel::given(&given.kernel, None).unwrap()],
-            None => vmtax_guests::kernel::find(Some(&vmtax_guests::kernel::cache_dir().unwrap())).kernels,
+            None => {
+                vmtax_guests::kernel::find(Some(&vmtax_guests::kernel::cache_dir().unwrap()))
+                    .kernels
+            }
         };
         let Some(kernel) = found.first() else {
             skipped("no guest kernel; `vmtax get kernel` fetches one");
             return None;
         };
-        let (accelerator, cpu) = kvm.map_or(("tcg,thread=multi", "max"), |_| ("kvm", KvmGuest::CPU_MODEL));
+        let (accelerator, cpu) = kvm.map_or(("tcg,thread=multi", "max"), |_| {
+            ("kvm", KvmGuest::CPU_MODEL)
+        });
         let mut append = "console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet".to_owned();
-        let folder = tempfile::Builder::new().prefix("vmtax-probe-").tempdir_in("/var/tmp").unwrap();
+        let folder = tempfile::Builder::new()
+            .prefix("vmtax-probe-")
+            .tempdir_in("/var/tmp")
+            .unwrap();
         let (initramfs, disk) = (folder.path().join("initramfs"), folder.path().join("disk"));
         vmtax_guests::kernel::initramfs(
             kernel,
-            vmtax_guests::kernel::Init { program: &std::env::current_exe().unwrap(), symbols: false },
+            vmtax_guests::kernel::Init {
+                program: &std::env::current_exe().unwrap(),
+                symbols: false,
+            },
             &[],
             vmtax_guests::kernel::Purpose::Workloads,
             &[],
@@ -144,20 +186,47 @@ impl Guest {
         fs::write(&disk, vec![7; (MIB as usize) << 20]).unwrap();
         let mut command = Command::new(QEMU);
         if kvm.is_some() {
-            append += &format!(" {}", KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" "));
+            append += &format!(
+                " {}",
+                KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" ")
+            );
             command.args(["-bios", KvmGuest::FIRMWARE]);
         }
         command
-            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            .args(["-name", "guest,debug-threads=on", "-machine", "q35", "-accel", accelerator])
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-no-reboot",
+                "-display",
+                "none",
+            ])
+            .args([
+                "-name",
+                "guest,debug-threads=on",
+                "-machine",
+                "q35",
+                "-accel",
+                accelerator,
+            ])
             .args(["-cpu", cpu, "-m", "512M", "-append", &append])
             .args(["-serial", "stdio", "-kernel"])
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(&initramfs)
-            .args(["-drive", &format!("if=none,id=disk,file={},format=raw,cache=none,aio={aio}", disk.display())]);
+            .args([
+                "-drive",
+                &format!(
+                    "if=none,id=disk,file={},format=raw,cache=none,aio={aio}",
+                    disk.display()
+                ),
+            ]);
         match iothread {
-            true => command.args(["-object", "iothread,id=io0", "-device", "virtio-blk-pci,drive=disk,iothread=io0"]),
+            true => command.args([
+                "-object",
+                "iothread,id=io0",
+                "-device",
+                "virtio-blk-pci,drive=disk,iothread=io0",
+            ]),
             false => command.args(["-device", "virtio-blk-pci,drive=disk"]),
         };
         let Ok(mut qemu) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
@@ -168,9 +237,17 @@ impl Guest {
         let (send, lines) = channel();
         std::thread::spawn(move || {
             let mut lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
-            lines.all(|line| send.send(String::from_utf8_lossy(&line).trim().to_owned()).is_ok());
+            lines.all(|line| {
+                send.send(String::from_utf8_lossy(&line).trim().to_owned())
+                    .is_ok()
+            });
         });
-        let mut guest = Guest { qemu, input, lines, folder };
+        let mut guest = Guest {
+            qemu,
+            input,
+            lines,
+            folder,
+        };
         guest.answer();
         Some(guest)
     }
@@ -201,7 +278,10 @@ impl Guest {
                     Some(at) => return line[at + 5..].to_owned(),
                     None => before.push(line),
                 },
-                Err(e) => panic!("the guest does not answer ({e}); its console:\n{}", before.join("\n")),
+                Err(e) => panic!(
+                    "the guest does not answer ({e}); its console:\n{}",
+                    before.join("\n")
+                ),
             }
         }
     }
@@ -209,8 +289,12 @@ impl Guest {
 
 /// A number of an answer: `name=number`.
 pub fn number(answer: &str, name: &str) -> u64 {
-    let found = answer.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {answer}"))
+    let found = answer
+        .split(' ')
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    found
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("{name} in {answer}"))
 }
 
 impl Drop for Guest {

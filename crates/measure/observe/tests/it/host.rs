@@ -11,7 +11,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use vmtax_model::testing::skipped;
 use vmtax_model::{EventKind, Side};
-use vmtax_observe::{Event, HostDevice, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs};
+use vmtax_observe::{
+    Event, HostDevice, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs,
+};
 
 /// Tests check what is left of all tracers of this process, so one runs at a time.
 fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -31,8 +33,15 @@ fn root() -> PathBuf {
 /// Instances and probe definitions with `part` in their names.
 fn left(part: &str) -> Vec<String> {
     let instances = fs::read_dir(root().join("instances")).unwrap().flatten();
-    let mut found: Vec<String> = instances.map(|e| e.file_name().into_string().unwrap()).collect();
-    found.extend(fs::read_to_string(root().join("uprobe_events")).unwrap().lines().map(str::to_owned));
+    let mut found: Vec<String> = instances
+        .map(|e| e.file_name().into_string().unwrap())
+        .collect();
+    found.extend(
+        fs::read_to_string(root().join("uprobe_events"))
+            .unwrap()
+            .lines()
+            .map(str::to_owned),
+    );
     found.retain(|name| name.contains(part));
     found
 }
@@ -45,14 +54,21 @@ fn of_this_process() -> Vec<String> {
 }
 
 fn event(system: &'static str, names: &'static [&'static str], filter: Option<&str>) -> Event {
-    Event { system, names, filter: filter.map(str::to_owned) }
+    Event {
+        system,
+        names,
+        filter: filter.map(str::to_owned),
+    }
 }
 
 fn save(tracer: &Tracer) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::<String, Vec<u8>>::new();
     tracer.off().unwrap();
     let mut sink = |name: &str, bytes: &[u8]| -> std::io::Result<()> {
-        files.entry(name.to_owned()).or_default().extend_from_slice(bytes);
+        files
+            .entry(name.to_owned())
+            .or_default()
+            .extend_from_slice(bytes);
         Ok(())
     };
     tracer.save(&mut sink).unwrap();
@@ -112,9 +128,19 @@ fn calls_of_given_threads_alone_are_recorded_while_it_is_on() {
     assert!(counted(&files, "free.").0 > 0);
     assert_eq!(files["clock"], b"x86-tsc\n");
     assert!(String::from_utf8_lossy(&files["header_page"]).contains("timestamp"));
-    assert!(String::from_utf8_lossy(&files["formats/raw_syscalls.sys_enter"]).starts_with("name: sys_enter"));
-    assert!(files.contains_key("formats/sched.sched_switch") && !files.contains_key("formats/sched.no_such_name"));
-    let raw: usize = files.iter().filter(|(name, _)| name.starts_with("bound.cpu")).map(|(_, bytes)| bytes.len()).sum();
+    assert!(
+        String::from_utf8_lossy(&files["formats/raw_syscalls.sys_enter"])
+            .starts_with("name: sys_enter")
+    );
+    assert!(
+        files.contains_key("formats/sched.sched_switch")
+            && !files.contains_key("formats/sched.no_such_name")
+    );
+    let raw: usize = files
+        .iter()
+        .filter(|(name, _)| name.starts_with("bound.cpu"))
+        .map(|(_, bytes)| bytes.len())
+        .sum();
     // Each event has 8 + 8 + 48 bytes and its header; pages are whole.
     assert!(raw % 4096 == 0 && raw > 1700 * 64, "{raw}");
     drop(tracer);
@@ -132,7 +158,11 @@ fn strangers_are_not_recorded_among_given_threads() {
         getppid(500);
     });
     let bound = vec![event("raw_syscalls", &["sys_enter"], Some("id == 110"))];
-    let set = ProbeSet { threads: vec![thread()], bound, ..ProbeSet::default() };
+    let set = ProbeSet {
+        threads: vec![thread()],
+        bound,
+        ..ProbeSet::default()
+    };
     let tracer = Tracer::start(&set, 256).unwrap();
     tracer.on().unwrap();
     send.send(()).unwrap();
@@ -146,7 +176,11 @@ fn strangers_are_not_recorded_among_given_threads() {
 fn what_does_not_fit_is_lost_and_counted() {
     let Some(_turn) = turn() else { return };
     let bound = vec![event("raw_syscalls", &["sys_enter"], Some("id == 110"))];
-    let set = ProbeSet { threads: vec![thread()], bound, ..ProbeSet::default() };
+    let set = ProbeSet {
+        threads: vec![thread()],
+        bound,
+        ..ProbeSet::default()
+    };
     let tracer = Tracer::start(&set, 16).unwrap();
     tracer.on().unwrap();
     getppid(5000);
@@ -178,7 +212,11 @@ fn what_is_not_there_is_missing_and_the_rest_runs() {
     let what: Vec<&str> = tracer.missing().iter().map(|m| m.what.as_str()).collect();
     assert_eq!(
         what,
-        ["the event no_such_system:no_such_event", "the event raw_syscalls:sys_exit", "QEMU's virtqueue_pop"]
+        [
+            "the event no_such_system:no_such_event",
+            "the event raw_syscalls:sys_exit",
+            "QEMU's virtqueue_pop"
+        ]
     );
     tracer.on().unwrap();
     getppid(5);
@@ -208,11 +246,22 @@ fn sweeping_removes_what_the_dead_left_and_spares_the_others() {
     let (gone, here) = (dead.0.id(), alive.0.id());
     let program = std::env::current_exe().unwrap();
     let mut made = Made::default();
-    for name in [format!("vmtax-{gone}-0-bound"), format!("vmtax-{here}-0-bound"), format!("other-{gone}-0")] {
+    for name in [
+        format!("vmtax-{gone}-0-bound"),
+        format!("vmtax-{here}-0-bound"),
+        format!("other-{gone}-0"),
+    ] {
         made.instance(&name);
     }
-    for group in [format!("vmtax_{gone}_0"), format!("vmtax_{here}_0"), format!("other_{gone}_0")] {
-        made.uprobe(&group, &format!("{}:{:#x}", program.display(), place_of(cheap as *const u8)));
+    for group in [
+        format!("vmtax_{gone}_0"),
+        format!("vmtax_{here}_0"),
+        format!("other_{gone}_0"),
+    ] {
+        made.uprobe(
+            &group,
+            &format!("{}:{:#x}", program.display(), place_of(cheap as *const u8)),
+        );
     }
     // As a killed process leaves them: the instance listens to the probe.
     let listening = format!("instances/vmtax-{gone}-0-bound/events/vmtax_{gone}_0/pop/enable");
@@ -231,7 +280,10 @@ fn sweeping_removes_what_the_dead_left_and_spares_the_others() {
 #[ignore = "needs root"]
 fn an_instance_in_use_cannot_be_removed_by_others() {
     let Some(_turn) = turn() else { return };
-    let set = ProbeSet { free: vec![event("sched", &["sched_switch"], None)], ..ProbeSet::default() };
+    let set = ProbeSet {
+        free: vec![event("sched", &["sched_switch"], None)],
+        ..ProbeSet::default()
+    };
     let tracer = Tracer::start(&set, 64).unwrap();
     let name = of_this_process().remove(0);
     assert!(fs::remove_dir(root().join("instances").join(&name)).is_err());
@@ -246,12 +298,33 @@ fn the_hosts_own_set_is_there() {
     let disk = vmtax_observe::host_disk(&std::env::current_exe().unwrap()).unwrap();
     let none = (Vec::new(), Vec::new());
     let tracer = Tracer::start(
-        &ProbeSet::host(vmtax_model::DISK, &[thread()], HostDevice::Blocks(&[&disk]), false, none.clone()),
+        &ProbeSet::host(
+            vmtax_model::DISK,
+            &[thread()],
+            HostDevice::Blocks(&[&disk]),
+            false,
+            none.clone(),
+        ),
         64,
     )
     .unwrap();
-    assert_eq!(tracer.missing().iter().filter(|m| !m.what.contains("io_uring")).count(), 0, "{:?}", tracer.missing());
-    let set = ProbeSet::host(vmtax_model::DISK, &[thread()], HostDevice::Blocks(&[]), false, none);
+    assert_eq!(
+        tracer
+            .missing()
+            .iter()
+            .filter(|m| !m.what.contains("io_uring"))
+            .count(),
+        0,
+        "{:?}",
+        tracer.missing()
+    );
+    let set = ProbeSet::host(
+        vmtax_model::DISK,
+        &[thread()],
+        HostDevice::Blocks(&[]),
+        false,
+        none,
+    );
     assert!(set.free.is_empty() && set.missing.iter().any(|m| m.what.contains("host's disk")));
 }
 
@@ -289,8 +362,15 @@ fn a_cheap_place_is_cheap_and_an_expensive_one_is_not() {
         let best = times.min().unwrap();
         let files = save(&tracer);
         assert_eq!(counted(&files, "bound."), (2000, 0));
-        let format = files.iter().find(|(name, _)| name.ends_with(".pop")).unwrap();
-        assert!(String::from_utf8_lossy(format.1).contains("vq"), "{}", format.0);
+        let format = files
+            .iter()
+            .find(|(name, _)| name.ends_with(".pop"))
+            .unwrap();
+        assert!(
+            String::from_utf8_lossy(format.1).contains("vq"),
+            "{}",
+            format.0
+        );
         best
     };
     let (cheap, dear) = (per_hit(cheap), per_hit(dear));
@@ -300,8 +380,18 @@ fn a_cheap_place_is_cheap_and_an_expensive_one_is_not() {
 
 fn with_uprobe(offset: u64) -> ProbeSet {
     let binary = std::env::current_exe().unwrap();
-    let probe = Uprobe { event: "pop", binary, offset, fields: "vq=%di:x64".into(), function: "virtqueue_pop" };
-    ProbeSet { threads: vec![thread()], uprobes: vec![probe], ..ProbeSet::default() }
+    let probe = Uprobe {
+        event: "pop",
+        binary,
+        offset,
+        fields: "vq=%di:x64".into(),
+        function: "virtqueue_pop",
+    };
+    ProbeSet {
+        threads: vec![thread()],
+        uprobes: vec![probe],
+        ..ProbeSet::default()
+    }
 }
 
 /// Where in this program's file an address of it lies.
@@ -311,8 +401,11 @@ fn place_of(address: *const u8) -> u64 {
     let found = maps.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let (begin, end) = words.next()?.split_once('-')?;
-        let [begin, end, offset] = [begin, end, words.nth(1)?].map(|hex| u64::from_str_radix(hex, 16).ok());
-        (begin?..end?).contains(&address).then_some(address - begin? + offset?)
+        let [begin, end, offset] =
+            [begin, end, words.nth(1)?].map(|hex| u64::from_str_radix(hex, 16).ok());
+        (begin?..end?)
+            .contains(&address)
+            .then_some(address - begin? + offset?)
     });
     found.unwrap()
 }
@@ -348,7 +441,10 @@ impl Made {
 
 fn append(text: &str) -> std::io::Result<()> {
     let list = root().join("uprobe_events");
-    std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(list)?, text.as_bytes())
+    std::io::Write::write_all(
+        &mut fs::OpenOptions::new().append(true).open(list)?,
+        text.as_bytes(),
+    )
 }
 
 impl Drop for Made {
@@ -367,10 +463,22 @@ impl Drop for Made {
 fn what_an_event_costs_is_measured_and_nothing_is_left() {
     let Some(_turn) = turn() else { return };
     let costs = event_costs(Side::Host).unwrap();
-    for kind in [EventKind::Call, EventKind::Schedule, EventKind::Tracepoint, EventKind::Uprobe] {
-        assert!(costs.iter().filter(|cost| cost.kind == kind).count() > 2, "{kind:?}: {costs:?}");
+    for kind in [
+        EventKind::Call,
+        EventKind::Schedule,
+        EventKind::Tracepoint,
+        EventKind::Uprobe,
+    ] {
+        assert!(
+            costs.iter().filter(|cost| cost.kind == kind).count() > 2,
+            "{kind:?}: {costs:?}"
+        );
     }
-    assert!(costs.iter().all(|cost| cost.first_ns.is_finite() && cost.again_ns.is_finite()));
+    assert!(
+        costs
+            .iter()
+            .all(|cost| cost.first_ns.is_finite() && cost.again_ns.is_finite())
+    );
     // Kprobes are the guest's.
     assert!(!costs.iter().any(|cost| cost.kind == EventKind::Kprobe));
     assert_eq!(of_this_process(), [] as [&str; 0]);

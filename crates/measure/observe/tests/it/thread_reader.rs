@@ -29,12 +29,23 @@ impl Drop for Waiting {
 #[test]
 fn a_thread_that_stops_late_is_let_go_though_nobody_reads_it_again() {
     let mut python = Command::new("python3");
-    python.args(["-c", WAITS]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    python
+        .args(["-c", WAITS])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut waiting = Waiting(python.spawn().unwrap());
     let tid = waiting.0.id() as i32;
     let mut reader = ThreadReader::new(tid).unwrap();
     let begin = Instant::now();
-    let waits = |reader: &ThreadReader| matches!(reader.state(tid), Some(ThreadState::Waits { call: Some(CLONE), .. }));
+    let waits = |reader: &ThreadReader| {
+        matches!(
+            reader.state(tid),
+            Some(ThreadState::Waits {
+                call: Some(CLONE),
+                ..
+            })
+        )
+    };
     while !waits(&reader) {
         assert!(begin.elapsed() < TIMEOUT, "it does not wait");
         std::thread::sleep(Duration::from_millis(5));
@@ -50,6 +61,9 @@ fn a_thread_that_stops_late_is_let_go_though_nobody_reads_it_again() {
         reader.rest(Duration::from_millis(100));
     }
     assert_eq!(said.join().unwrap(), "went on");
-    assert!(reader.stop(tid, &mut [0; 64]).is_some(), "it can be read again");
+    assert!(
+        reader.stop(tid, &mut [0; 64]).is_some(),
+        "it can be read again"
+    );
     assert_eq!(reader.end().len(), 2, "each stop counts");
 }

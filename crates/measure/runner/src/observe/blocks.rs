@@ -6,11 +6,14 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use vmtax_clock::time_of_day;
 use vmtax_model::{
-    DiskBus, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side, TraceFacts, files,
+    DiskBus, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side, TraceFacts,
+    files,
 };
 use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, Vm, network_device};
+use vmtax_vm::{
+    DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, Vm, network_device,
+};
 
 /// Each CPU's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
@@ -46,12 +49,22 @@ impl BlockObserver {
                 HostDisk::default()
             })
         });
-        let tracer = host_tracer(&vm, what, &host_disk, &machine.network_threads(), &mut missing);
+        let tracer = host_tracer(
+            &vm,
+            what,
+            &host_disk,
+            &machine.network_threads(),
+            &mut missing,
+        );
         let pings = vec![machine.ping(PING)];
         if let Some(tracer) = &tracer {
             tracer.on().map_err(failed("starting to trace"))?;
         }
-        let log = what.events.clone().map(|path| EventLog::begin(&vm, path)).transpose()?;
+        let log = what
+            .events
+            .clone()
+            .map(|path| EventLog::begin(&vm, path))
+            .transpose()?;
         let disk = what.disk.clone();
         Ok(BlockObserver {
             vm,
@@ -70,8 +83,15 @@ impl BlockObserver {
 
     fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
         // The workload has ended: the transfer of the guest's trace is not part of it.
-        self.tracer.as_ref().map_or(Ok(()), Tracer::off).map_err(|e| e.to_string())?;
-        let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
+        self.tracer
+            .as_ref()
+            .map_or(Ok(()), Tracer::off)
+            .map_err(|e| e.to_string())?;
+        let name = if name == files::SERIES {
+            name.to_owned()
+        } else {
+            format!("{}/{name}", files::GUEST)
+        };
         self.store.append(&name, bytes).map_err(|e| e.to_string())
     }
 }
@@ -82,7 +102,11 @@ impl Observer for BlockObserver {
     }
 
     /// Stores the traces and the facts that decode them in the trial's files.
-    fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
+    fn stop(
+        self: Box<Self>,
+        machine: &mut dyn RunningMachine,
+        observed: Option<Observed>,
+    ) -> Result<(), MachineError> {
         let BlockObserver {
             vm,
             device,
@@ -101,31 +125,55 @@ impl Observer for BlockObserver {
             tracer.off().map_err(failed("ending to trace"))?;
         }
         // Holes of the file have extents once they are written.
-        if let Some(after) = disk.as_deref().and_then(|file| vmtax_observe::host_disk(file).ok()) {
+        if let Some(after) = disk
+            .as_deref()
+            .and_then(|file| vmtax_observe::host_disk(file).ok())
+        {
             host_disk = after;
         }
         let moments = log.map(|log| log.end(&vm, &mut store)).transpose()?;
         pings.push(machine.ping(PING));
         // Asked after the trial: a guest may place its device only when it first uses it.
-        let notify = vm.monitor().map_or(Ok(Vec::new()), |monitor| monitor.regions(device))?;
-        let threads = vm.threads().into_iter().chain(machine.network_threads()).collect();
+        let notify = vm
+            .monitor()
+            .map_or(Ok(Vec::new()), |monitor| monitor.regions(device))?;
+        let threads = vm
+            .threads()
+            .into_iter()
+            .chain(machine.network_threads())
+            .collect();
         let mut host_costs = Vec::new();
         if let Some(tracer) = tracer {
             let mut keep = |name: &str, bytes: &[u8]| {
-                store.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
+                store
+                    .append(&format!("{}/{name}", files::HOST), bytes)
+                    .map_err(io::Error::other)
             };
-            tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
+            tracer
+                .save(&mut keep)
+                .map_err(failed("storing the host's trace"))?;
             drop(tracer);
             if follows_requests {
                 match vmtax_observe::event_costs(Side::Host) {
                     Ok(costs) => host_costs = costs,
-                    Err(error) => missing.push(Missing::for_error(vmtax_observe::COST_OF_EVENTS, &error)),
+                    Err(error) => {
+                        missing.push(Missing::for_error(vmtax_observe::COST_OF_EVENTS, &error))
+                    }
                 }
             }
         }
         let pings = answered(pings, &mut missing);
-        let Observed { disk: guest_disk, nic: guest_nic, missing: mut missed, costs: guest_costs } =
-            observed.unwrap_or(Observed { disk: None, nic: None, missing: Vec::new(), costs: Vec::new() });
+        let Observed {
+            disk: guest_disk,
+            nic: guest_nic,
+            missing: mut missed,
+            costs: guest_costs,
+        } = observed.unwrap_or(Observed {
+            disk: None,
+            nic: None,
+            missing: Vec::new(),
+            costs: Vec::new(),
+        });
         // KVM's events show the doorbell itself, right behind the kick.
         missed.retain(|missing| !kvm_traced || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
         missing.extend(missed);
@@ -145,7 +193,9 @@ impl Observer for BlockObserver {
             guest_costs,
             missing,
         };
-        store.store(files::FACTS, &facts).map_err(failed("storing the trace's facts"))
+        store
+            .store(files::FACTS, &facts)
+            .map_err(failed("storing the trace's facts"))
     }
 }
 
@@ -161,7 +211,11 @@ impl EventLog {
     fn begin(vm: &Vm, path: PathBuf) -> Result<EventLog, MachineError> {
         let from = path.metadata().map_or(0, |m| m.len());
         log_events(vm, true)?;
-        Ok(EventLog { path, from, moments: vec![time_of_day()] })
+        Ok(EventLog {
+            path,
+            from,
+            moments: vec![time_of_day()],
+        })
     }
 
     /// Stores the trial's part; gives the moments of its begin and its end.
@@ -178,20 +232,29 @@ impl EventLog {
             if read == 0 {
                 return Ok(self.moments);
             }
-            store.append(&name, &piece[..read]).map_err(failed("storing QEMU's own events"))?;
+            store
+                .append(&name, &piece[..read])
+                .map_err(failed("storing QEMU's own events"))?;
         }
     }
 }
 
 fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
-    vm.monitor().map_or(Ok(()), |monitor| monitor.log_events(on))
+    vm.monitor()
+        .map_or(Ok(()), |monitor| monitor.log_events(on))
 }
 
 /// Whether this process can trace the host's kernel: by trying.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
     Tracer::start(
-        &ProbeSet::host(Probes::Layers.checkpoints(), &own, HostDevice::Blocks(&[]), false, (Vec::new(), Vec::new())),
+        &ProbeSet::host(
+            Probes::Layers.checkpoints(),
+            &own,
+            HostDevice::Blocks(&[]),
+            false,
+            (Vec::new(), Vec::new()),
+        ),
         4,
     )
     .is_ok()
@@ -205,9 +268,16 @@ fn host_tracer(
     network: &[QemuThread],
     missing: &mut Vec<Missing>,
 ) -> Option<Tracer> {
-    let of_qemu = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid);
-    let threads: Vec<i32> = of_qemu.chain(network.iter().map(|thread| thread.tid)).collect();
-    let binary = vm.binary().or_else(|| what.program.map(|program| program.path().to_owned())).unwrap_or_default();
+    let of_qemu = vmtax_observe::thread_names(vm.pid())
+        .into_iter()
+        .map(|(tid, _)| tid);
+    let threads: Vec<i32> = of_qemu
+        .chain(network.iter().map(|thread| thread.tid))
+        .collect();
+    let binary = vm
+        .binary()
+        .or_else(|| what.program.map(|program| program.path().to_owned()))
+        .unwrap_or_default();
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
@@ -216,17 +286,27 @@ fn host_tracer(
             // A command's card is on QEMU's user network, where its packets end in QEMU.
             let interfaces = if network.is_empty() { &[][..] } else { &tap };
             let (points, behind) = match what.probes {
-                Probes::Network => (vm.network_probe_points(), HostDevice::Interfaces(interfaces)),
-                _ => (vm.disk_probe_points(DiskBus::VirtioBlk), HostDevice::Blocks(&disks)),
+                Probes::Network => (
+                    vm.network_probe_points(),
+                    HostDevice::Interfaces(interfaces),
+                ),
+                _ => (
+                    vm.disk_probe_points(DiskBus::VirtioBlk),
+                    HostDevice::Blocks(&disks),
+                ),
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);
             let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);
-            let passt = network.iter().filter(|thread| thread.role.is_other(Role::PASST));
+            let passt = network
+                .iter()
+                .filter(|thread| thread.role.is_other(Role::PASST));
             set.add_notifications(&passt.map(|thread| thread.tid).collect::<Vec<_>>());
             // The micro-guest places its device only when it first uses it.
             let placed = vm.monitor().filter(|_| what.machine.has_kernel());
             set.keep_doorbells(
-                &placed.and_then(|monitor| monitor.regions(device(what.probes)).ok()).unwrap_or_default(),
+                &placed
+                    .and_then(|monitor| monitor.regions(device(what.probes)).ok())
+                    .unwrap_or_default(),
             );
             set
         }
@@ -249,7 +329,11 @@ fn host_tracer(
 
 /// The guest's device whose requests are traced, as the monitor names it.
 fn device(probes: Probes) -> &'static str {
-    if probes == Probes::Network { NET_DEVICE } else { DISK_DEVICE }
+    if probes == Probes::Network {
+        NET_DEVICE
+    } else {
+        DISK_DEVICE
+    }
 }
 
 fn no_host_disk(error: &ProbeError) -> Missing {

@@ -6,8 +6,8 @@ use crate::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_model::{
-    AbilityName, DiskCounters, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
-    VmSamples, files,
+    AbilityName, DiskCounters, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA,
+    VmCounters, VmSamples, files,
 };
 use vmtax_observe::has_ended;
 use vmtax_recording::{RecordingError, TrialFiles};
@@ -35,20 +35,30 @@ pub fn diagnose(
         // Without a folder in which to write down what is set, nothing is set.
         Err(RunError::Machine(error)) => {
             let mut samples = counters(spec, Level::Counters, stop)?;
-            samples.missing.push(Missing::for_error("the 99th percentile of requests", &error));
+            samples.missing.push(Missing::for_error(
+                "the 99th percentile of requests",
+                &error,
+            ));
             samples
         }
         samples => samples?,
     };
     let per_s = requests_per_s(&samples);
     // Of a process that is stopped a profile shows nothing else.
-    let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_))) && samples.after.process_stop.is_none();
+    let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_)))
+        && samples.after.process_stop.is_none();
     if is_running && per_s.is_none() {
         samples.missing.push(requests_not_counted(&samples));
     }
     open()?.store(files::VM_COUNTERS, &samples)?;
     let not_observed = |name: &str, missing: Missing| -> Result<(), RunError> {
-        Ok(open()?.store(name, &NotObserved { schema: SCHEMA, missing })?)
+        Ok(open()?.store(
+            name,
+            &NotObserved {
+                schema: SCHEMA,
+                missing,
+            },
+        )?)
     };
     let left = spec.time().mul_f64(1.0 - COUNTERS);
     if is_running && !stop.load(Ordering::Relaxed) {
@@ -60,14 +70,18 @@ pub fn diagnose(
             not_observed(files::MISSING_PROFILE, missing)?;
         }
         if is_loaded && !stop.load(Ordering::Relaxed) {
-            let traced = ObservedVm { time_ms: (each.as_millis() as u64).max(1), ..spec.clone() };
+            let traced = ObservedVm {
+                time_ms: (each.as_millis() as u64).max(1),
+                ..spec.clone()
+            };
             if let Some(missing) = refused(REQUESTS, vm_layers(&traced, open()?, stop))? {
                 not_observed(files::MISSING_REQUESTS, missing)?;
             }
         }
     }
     if has_ended(spec.pid) {
-        let missing = Missing::for_error("the rest of the time", &RunError::Ended { pid: spec.pid });
+        let missing =
+            Missing::for_error("the rest of the time", &RunError::Ended { pid: spec.pid });
         not_observed(files::MISSING_END, missing)?;
     }
     Ok(())
@@ -78,10 +92,15 @@ fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamp
     let mut fleet = Fleet::of_process(spec.pid, level);
     let mut sample = || -> Result<_, RunError> {
         let (samples, _) = fleet.sample()?;
-        Ok(samples.into_iter().next().map(|sample| (sample.facts.clone(), sample.counters)))
+        Ok(samples
+            .into_iter()
+            .next()
+            .map(|sample| (sample.facts.clone(), sample.counters)))
     };
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid: spec.pid })?;
-    wait(spec.time().mul_f64(COUNTERS), &|| stop.load(Ordering::Relaxed));
+    wait(spec.time().mul_f64(COUNTERS), &|| {
+        stop.load(Ordering::Relaxed)
+    });
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid: spec.pid })?;
     let mut missing = Vec::new();
     if level >= Level::Histograms {
@@ -93,7 +112,13 @@ fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamp
             None => {}
         }
     }
-    Ok(VmSamples { schema: SCHEMA, vm, before, after, missing })
+    Ok(VmSamples {
+        schema: SCHEMA,
+        vm,
+        before,
+        after,
+        missing,
+    })
 }
 
 /// Why the guest's own settings are not known.
@@ -123,16 +148,26 @@ fn requests_per_s(samples: &VmSamples) -> Option<f64> {
         return None;
     }
     let all = |counters: &VmCounters| -> u64 {
-        let of = |disk: &DiskCounters| disk.qemu.map_or(0, |kinds| kinds.iter().map(|kind| kind.count).sum());
+        let of = |disk: &DiskCounters| {
+            disk.qemu
+                .map_or(0, |kinds| kinds.iter().map(|kind| kind.count).sum())
+        };
         counters.disks.iter().map(of).fold(0, u64::saturating_add)
     };
     let time = Duration::from_nanos(samples.after.at_ns.saturating_sub(samples.before.at_ns));
-    Some(all(&samples.after).saturating_sub(all(&samples.before)) as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE))
+    Some(
+        all(&samples.after).saturating_sub(all(&samples.before)) as f64
+            / time.as_secs_f64().max(f64::MIN_POSITIVE),
+    )
 }
 
 /// Why its monitor cannot be asked.
 fn no_monitor(samples: &VmSamples) -> Option<&Missing> {
-    let monitor = samples.vm.abilities.iter().find(|ability| ability.what == AbilityName::Monitor);
+    let monitor = samples
+        .vm
+        .abilities
+        .iter()
+        .find(|ability| ability.what == AbilityName::Monitor);
     monitor?.missing.as_ref()
 }
 
@@ -160,28 +195,63 @@ mod tests {
 
     fn samples(counts: Option<[u64; 2]>, monitor: Option<Missing>) -> VmSamples {
         let at = |at_ns, count: Option<u64>| {
-            let counted = |count| [RequestCounters { count, ..RequestCounters::default() }; 3];
-            let disk = DiskCounters { name: "vd0".to_owned(), qemu: count.map(counted), ..DiskCounters::default() };
-            VmCounters { at_ns, disks: vec![disk], ..VmCounters::default() }
+            let counted = |count| {
+                [RequestCounters {
+                    count,
+                    ..RequestCounters::default()
+                }; 3]
+            };
+            let disk = DiskCounters {
+                name: "vd0".to_owned(),
+                qemu: count.map(counted),
+                ..DiskCounters::default()
+            };
+            VmCounters {
+                at_ns,
+                disks: vec![disk],
+                ..VmCounters::default()
+            }
         };
         let [before, after] = counts.map_or([None; 2], |counts| counts.map(Some));
-        let abilities = vec![Ability { what: AbilityName::Monitor, missing: monitor }];
-        let vm = VmFacts { abilities, ..VmFacts::unknown(7) };
+        let abilities = vec![Ability {
+            what: AbilityName::Monitor,
+            missing: monitor,
+        }];
+        let vm = VmFacts {
+            abilities,
+            ..VmFacts::unknown(7)
+        };
         let (before, after) = (at(1, before), at(1_000_000_001, after));
-        VmSamples { schema: SCHEMA, vm, before, after, missing: Vec::new() }
+        VmSamples {
+            schema: SCHEMA,
+            vm,
+            before,
+            after,
+            missing: Vec::new(),
+        }
     }
 
     #[test]
     fn requests_that_nothing_counts_are_missing_with_what_would_count_them() {
         assert_eq!(requests_per_s(&samples(Some([10, 30]), None)), Some(60.0));
-        let no_disk = VmSamples { after: VmCounters::default(), ..samples(None, None) };
-        assert_eq!(requests_per_s(&no_disk), Some(0.0), "there is nothing to count");
+        let no_disk = VmSamples {
+            after: VmCounters::default(),
+            ..samples(None, None)
+        };
+        assert_eq!(
+            requests_per_s(&no_disk),
+            Some(0.0),
+            "there is nothing to count"
+        );
         let monitor = Missing {
             what: "QEMU's monitor".to_owned(),
             why: "QEMU has no QMP socket".to_owned(),
             fix: "start it with -qmp".to_owned(),
         };
-        let unknown_disks = VmSamples { after: VmCounters::default(), ..samples(None, Some(monitor.clone())) };
+        let unknown_disks = VmSamples {
+            after: VmCounters::default(),
+            ..samples(None, Some(monitor.clone()))
+        };
         assert_eq!(requests_per_s(&unknown_disks), None);
         let blind = samples(None, Some(monitor));
         assert_eq!(requests_per_s(&blind), None);
@@ -190,7 +260,14 @@ mod tests {
             missing.why,
             "skipped: without QMP it is not known whether the disks do I/O (QEMU has no QMP socket)"
         );
-        assert_eq!(missing.fix, "start it with -qmp; `vmtax layers --vm 7` traces them anyway");
-        assert!(requests_not_counted(&samples(None, None)).why.contains("QEMU's monitor did not answer"));
+        assert_eq!(
+            missing.fix,
+            "start it with -qmp; `vmtax layers --vm 7` traces them anyway"
+        );
+        assert!(
+            requests_not_counted(&samples(None, None))
+                .why
+                .contains("QEMU's monitor did not answer")
+        );
     }
 }

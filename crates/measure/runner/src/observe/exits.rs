@@ -15,7 +15,11 @@ use vmtax_vm::{Monitor, Vm};
 ///
 /// # Errors
 /// [`RunError`] for a VM without exits, and when the files cannot be written.
-pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
+pub fn vm_exits(
+    spec: &ObservedVm,
+    mut files: TrialFiles,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
     let (program, facts) = (vm.program(), vm.facts_with_state());
     let exits = Exits::start(&vm).ok_or(RunError::NoExits { pid: spec.pid })?;
@@ -23,11 +27,20 @@ pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> 
     if counts.traced.is_none() && counts.counters.is_empty() {
         return Err(why.map_or(RunError::NoExits { pid: spec.pid }, RunError::from));
     }
-    let missing = why.map(|why| Missing::for_error("VM exits by reason and device", &why)).into_iter().collect();
+    let missing = why
+        .map(|why| Missing::for_error("VM exits by reason and device", &why))
+        .into_iter()
+        .collect();
     files.store(files::EXITS, &counts)?;
     Ok(files.store(
         files::OBSERVED,
-        &ProfileFacts { pid: spec.pid, program, vm: facts, missing, ..ProfileFacts::default() },
+        &ProfileFacts {
+            pid: spec.pid,
+            program,
+            vm: facts,
+            missing,
+            ..ProfileFacts::default()
+        },
     )?)
 }
 
@@ -49,11 +62,21 @@ impl Exits {
     }
 
     /// Counts until the timeout or `stop` says so; also gives why they could not be traced.
-    pub fn follow(self, vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> (ExitCounts, Option<ProbeError>) {
-        let traced = self.tracer.and_then(|tracer| tracer.follow(time, stop)).inspect_err(|_| {
-            wait(time.saturating_sub(self.begun.elapsed()), stop);
-        });
-        let span = traced.as_ref().map_or_else(|_| self.begun.elapsed(), |(_, span)| *span);
+    pub fn follow(
+        self,
+        vm: &Vm,
+        time: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> (ExitCounts, Option<ProbeError>) {
+        let traced = self
+            .tracer
+            .and_then(|tracer| tracer.follow(time, stop))
+            .inspect_err(|_| {
+                wait(time.saturating_sub(self.begun.elapsed()), stop);
+            });
+        let span = traced
+            .as_ref()
+            .map_or_else(|_| self.begun.elapsed(), |(_, span)| *span);
         let mut counters = counters(vm);
         counters.iter_mut().for_each(|(name, value)| {
             *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
@@ -68,7 +91,17 @@ impl Exits {
             Err(why) => (None, Some(why)),
         };
         let (monitor_advice, apic) = (vm.monitor_advice(), vm.apic_features());
-        (ExitCounts { seconds: span.as_secs_f64(), traced, counters, memory_tree, monitor_advice, apic }, why)
+        (
+            ExitCounts {
+                seconds: span.as_secs_f64(),
+                traced,
+                counters,
+                memory_tree,
+                monitor_advice,
+                apic,
+            },
+            why,
+        )
     }
 }
 
@@ -78,5 +111,8 @@ fn counters(vm: &Vm) -> BTreeMap<String, u64> {
     if read.contains_key("exits") {
         return read;
     }
-    vm.monitor().map(Monitor::kvm_counters).filter(|counters| !counters.is_empty()).unwrap_or(read)
+    vm.monitor()
+        .map(Monitor::kvm_counters)
+        .filter(|counters| !counters.is_empty())
+        .unwrap_or(read)
 }

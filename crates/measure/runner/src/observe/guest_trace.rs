@@ -27,16 +27,30 @@ impl GuestTrace {
     pub fn start(vm: &Vm, vmtax: &str, time: Duration) -> Result<GuestTrace, MachineError> {
         let file = format!("/run/vmtax-{}.trace", std::process::id());
         let duration = format!("{}s", time.as_secs() + 1 + LONGER_S);
-        let arguments = ["agent", "observe", "--duration", &duration, "--output", &file];
-        let trace = GuestTrace { program: GuestProgram::start(vm, vmtax, &arguments)?, file };
+        let arguments = [
+            "agent",
+            "observe",
+            "--duration",
+            &duration,
+            "--output",
+            &file,
+        ];
+        let trace = GuestTrace {
+            program: GuestProgram::start(vm, vmtax, &arguments)?,
+            file,
+        };
         let deadline = Instant::now() + START_TIMEOUT;
         // It makes the file once all is set up.
         while !trace.program.has_file(&trace.file) {
             if let Some(said) = trace.program.failure()? {
-                return Err(MachineError::InGuest(format!("{vmtax} in the guest: {said}")));
+                return Err(MachineError::InGuest(format!(
+                    "{vmtax} in the guest: {said}"
+                )));
             }
             if Instant::now() > deadline {
-                return Err(MachineError::InGuest(format!("{vmtax} in the guest does not begin to trace")));
+                return Err(MachineError::InGuest(format!(
+                    "{vmtax} in the guest does not begin to trace"
+                )));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -47,8 +61,11 @@ impl GuestTrace {
     pub fn fetch(self, trial: &mut TrialFiles) -> Result<(), MachineError> {
         let GuestTrace { program, file } = self;
         let fetched = program.wait().and_then(|()| {
-            let mut take =
-                |bytes: &[u8]| trial.append(files::GUEST_FILE, bytes).map_err(failed("storing the guest's trace"));
+            let mut take = |bytes: &[u8]| {
+                trial
+                    .append(files::GUEST_FILE, bytes)
+                    .map_err(failed("storing the guest's trace"))
+            };
             program.read_file(&file, MAX_BYTES, &mut take)
         });
         program.remove_file(&file).and(fetched)

@@ -30,18 +30,36 @@ impl InsideObserver {
         let pings = vec![machine.ping(PING)];
         let begun = beat();
         machine.start_sampling(inside)?;
-        Ok(InsideObserver { vm, store, pings, begun, timeout })
+        Ok(InsideObserver {
+            vm,
+            store,
+            pings,
+            begun,
+            timeout,
+        })
     }
 }
 
 impl Observer for InsideObserver {
     /// The guest's samples, and what brings them together with those of its QEMU, go to the trial's files.
-    fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, _: Option<Observed>) -> Result<(), MachineError> {
-        let InsideObserver { vm, mut store, mut pings, begun, timeout } = *self;
+    fn stop(
+        self: Box<Self>,
+        machine: &mut dyn RunningMachine,
+        _: Option<Observed>,
+    ) -> Result<(), MachineError> {
+        let InsideObserver {
+            vm,
+            mut store,
+            mut pings,
+            begun,
+            timeout,
+        } = *self;
         let mut taken = 0;
         let mut missing = machine.stop_sampling(timeout, &mut |name, bytes| {
             let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
-            let name = known.then_some(name).ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
+            let name = known
+                .then_some(name)
+                .ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
             taken += bytes.len();
             if taken > MAX_BYTES {
                 return Err(format!("{} MiB and more of samples", MAX_BYTES >> 20));
@@ -55,10 +73,14 @@ impl Observer for InsideObserver {
             schema: SCHEMA,
             threads: vm.as_ref().map_or_else(Vec::new, Vm::threads),
             pings,
-            kvm_offset: vm.as_ref().and_then(|vm| vmtax_observe::kvm_offset(vm.pid())),
+            kvm_offset: vm
+                .as_ref()
+                .and_then(|vm| vmtax_observe::kvm_offset(vm.pid())),
             beats,
             missing,
         };
-        store.store(files::INSIDE, &facts).map_err(failed("storing the guest's samples"))
+        store
+            .store(files::INSIDE, &facts)
+            .map_err(failed("storing the guest's samples"))
     }
 }

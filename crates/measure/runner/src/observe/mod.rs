@@ -41,11 +41,24 @@ impl Observers {
         match what.probes {
             Probes::None => {}
             Probes::Layers | Probes::Network | Probes::Calls => {
-                let vm = vm.clone().ok_or(MachineError::NoAgent { machine: what.machine })?;
-                all.push(Box::new(BlockObserver::start(vm, machine, what, trial.files()?)?));
+                let vm = vm.clone().ok_or(MachineError::NoAgent {
+                    machine: what.machine,
+                })?;
+                all.push(Box::new(BlockObserver::start(
+                    vm,
+                    machine,
+                    what,
+                    trial.files()?,
+                )?));
             }
             Probes::Inside(inside) => {
-                all.push(Box::new(InsideObserver::start(vm.clone(), machine, inside, what.timeout, trial.files()?)?));
+                all.push(Box::new(InsideObserver::start(
+                    vm.clone(),
+                    machine,
+                    inside,
+                    what.timeout,
+                    trial.files()?,
+                )?));
             }
         }
         if let Some((vm, spec)) = vm.as_ref().zip(what.profile) {
@@ -59,13 +72,23 @@ impl Observers {
 
     /// Takes a file that the guest's agent sends when the work is done.
     pub fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        let taken = self.0.iter_mut().find_map(|observer| observer.file(name, bytes));
+        let taken = self
+            .0
+            .iter_mut()
+            .find_map(|observer| observer.file(name, bytes));
         taken.unwrap_or_else(|| Err("nobody expects a file".to_owned()))
     }
 
     /// Ends observing, in the opposite order.
-    pub fn stop(self, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
+    pub fn stop(
+        self,
+        machine: &mut dyn RunningMachine,
+        observed: Option<Observed>,
+    ) -> Result<(), MachineError> {
         let mut observed = observed;
-        self.0.into_iter().rev().try_for_each(|observer| observer.stop(machine, observed.take()))
+        self.0
+            .into_iter()
+            .rev()
+            .try_for_each(|observer| observer.stop(machine, observed.take()))
     }
 }

@@ -18,7 +18,11 @@ pub(super) trait Observer {
     }
 
     /// Ends observing; `observed` is what the agent says of its own tracing.
-    fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError>;
+    fn stop(
+        self: Box<Self>,
+        machine: &mut dyn RunningMachine,
+        observed: Option<Observed>,
+    ) -> Result<(), MachineError>;
 }
 
 /// What is observed in a trial, and what it takes.
@@ -50,12 +54,17 @@ pub(crate) struct TrialStore<'a> {
 impl TrialStore<'_> {
     /// Its files, for one observer.
     pub(super) fn files(&self) -> Result<TrialFiles, MachineError> {
-        self.writer.trial_files(self.number).map_err(|e| unstorable(&e))
+        self.writer
+            .trial_files(self.number)
+            .map_err(|e| unstorable(&e))
     }
 }
 
 /// The exchanges that succeeded; the reasons of the others are added to `missing`.
-pub(super) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec<Missing>) -> Vec<Ping> {
+pub(super) fn answered(
+    pings: Vec<Result<Ping, MachineError>>,
+    missing: &mut Vec<Missing>,
+) -> Vec<Ping> {
     let mut done = Vec::new();
     for ping in pings {
         match ping {
@@ -73,11 +82,19 @@ pub(super) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec
     done
 }
 
-pub(super) fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl Fn(E) -> MachineError {
-    move |source| MachineError::System { what: what.to_owned(), source: io::Error::other(source) }
+pub(super) fn failed<E: std::error::Error + Send + Sync + 'static>(
+    what: &'static str,
+) -> impl Fn(E) -> MachineError {
+    move |source| MachineError::System {
+        what: what.to_owned(),
+        source: io::Error::other(source),
+    }
 }
 
 pub(super) fn unstorable(error: &RecordingError) -> MachineError {
     let source = io::Error::other(error.to_string());
-    MachineError::System { what: "storing what was observed".to_owned(), source }
+    MachineError::System {
+        what: "storing what was observed".to_owned(),
+        source,
+    }
 }

@@ -49,7 +49,10 @@ impl ProfileObserver {
         let profiling = Builder::new().spawn(profile).map_err(ProbeError::Thread)?;
         // Nothing is sent: the wait ends when the sender is gone.
         let _ = begun.recv() as Result<(), _>;
-        Ok(ProfileObserver { over, profiling: Some(profiling) })
+        Ok(ProfileObserver {
+            over,
+            profiling: Some(profiling),
+        })
     }
 
     fn end(&mut self) -> Option<Result<(), RunError>> {
@@ -60,7 +63,11 @@ impl ProfileObserver {
 }
 
 impl Observer for ProfileObserver {
-    fn stop(mut self: Box<Self>, _: &mut dyn RunningMachine, _: Option<Observed>) -> Result<(), MachineError> {
+    fn stop(
+        mut self: Box<Self>,
+        _: &mut dyn RunningMachine,
+        _: Option<Observed>,
+    ) -> Result<(), MachineError> {
         self.end().unwrap_or(Ok(())).map_err(|error| match error {
             RunError::Machine(error) => error,
             error => failed("profiling QEMU")(error),
@@ -78,7 +85,12 @@ impl Drop for ProfileObserver {
 ///
 /// # Errors
 /// [`RunError`] when it cannot be observed at all, or the files cannot be written.
-pub fn profile(pid: i32, spec: &ProfileSettings, files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
+pub fn profile(
+    pid: i32,
+    spec: &ProfileSettings,
+    files: TrialFiles,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
     Profiler::start(Vm::attach(pid), spec.clone(), false).follow(&Mutex::new(files), stop)
 }
 
@@ -97,18 +109,40 @@ impl Profiler {
     fn start(vm: Vm, spec: ProfileSettings, no_breakpoints: bool) -> Profiler {
         let time = spec.time().unwrap_or(MAX_TIME);
         let symbols = spec.symbols.clone();
-        let sampling = StackSampling { pid: vm.pid(), time, hz: spec.hz, stack: spec.stack, symbols };
+        let sampling = StackSampling {
+            pid: vm.pid(),
+            time,
+            hz: spec.hz,
+            stack: spec.stack,
+            symbols,
+        };
         let exits = Exits::start(&vm);
         let may_ask = no_breakpoints || !vmtax_host::kvm_forgets_breakpoints();
         let on_cpu = OnCpuSampler::start(&sampling);
         let cpu_use = cpu_use(vm.pid());
-        Profiler { vm, spec, sampling, on_cpu, exits, cpu_use, may_ask }
+        Profiler {
+            vm,
+            spec,
+            sampling,
+            on_cpu,
+            exits,
+            cpu_use,
+            may_ask,
+        }
     }
 
     /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples may stop threads, as the
     /// events would show; then the vCPUs of a guest of KVM are sampled, too. Its VM exits are counted meanwhile.
     fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
-        let Profiler { vm, spec, sampling, on_cpu, exits, cpu_use: before, may_ask } = self;
+        let Profiler {
+            vm,
+            spec,
+            sampling,
+            on_cpu,
+            exits,
+            cpu_use: before,
+            may_ask,
+        } = self;
         let pid = vm.pid();
         // Now, since the process may end meanwhile.
         let (program, facts) = (vm.program(), vm.facts());
@@ -116,7 +150,11 @@ impl Profiler {
         let time = sampling.time;
         // Some time is left for samples by the wall clock.
         let tracing = spec.events().min(time / 2);
-        let by_clock = StackSampling { time: time - tracing, hz: spec.wall_hz, ..sampling.clone() };
+        let by_clock = StackSampling {
+            time: time - tracing,
+            hz: spec.wall_hz,
+            ..sampling.clone()
+        };
         let stop_limit = spec.stop_limit();
         // Reading its registers stops a vCPU, too.
         let asks = stop_limit.filter(|_| exits.is_some());
@@ -128,17 +166,28 @@ impl Profiler {
         let trace = || {
             schedule(pid, tracing, &stop, &mut |name, bytes| {
                 let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
-                files.append(&format!("{}/{name}", files::SCHEDULE_TRACE), bytes).map_err(io::Error::other)
+                files
+                    .append(&format!("{}/{name}", files::SCHEDULE_TRACE), bytes)
+                    .map_err(io::Error::other)
             })
         };
         let in_turn = || {
             let events = (!tracing.is_zero()).then(trace);
-            (events, (spec.wall_hz > 0).then(|| wall_clock(&by_clock, stop_limit, &stop)))
+            (
+                events,
+                (spec.wall_hz > 0).then(|| wall_clock(&by_clock, stop_limit, &stop)),
+            )
         };
         let (sampled, (events, wall), exits, code) = std::thread::scope(|scope| {
             let begin_all = || {
-                let counting = exits.map(|exits| begin(scope, || exits.follow(vm, time, &stop))).transpose()?;
-                Ok((counting, begin(scope, in_turn)?, begin(scope, sampled_code)?))
+                let counting = exits
+                    .map(|exits| begin(scope, || exits.follow(vm, time, &stop)))
+                    .transpose()?;
+                Ok((
+                    counting,
+                    begin(scope, in_turn)?,
+                    begin(scope, sampled_code)?,
+                ))
             };
             // Those that began must not go on for the whole time.
             let ending = |_: &ProbeError| stopped.store(true, Ordering::Relaxed);
@@ -147,10 +196,17 @@ impl Profiler {
             if matches!(sampled, Err(ProbeError::Stacks(_))) {
                 stopped.store(true, Ordering::Relaxed); // report a wrong build immediately
             }
-            Ok::<_, ProbeError>((sampled, joined_in(clock), counting.map(joined_in), joined_in(code)))
+            Ok::<_, ProbeError>((
+                sampled,
+                joined_in(clock),
+                counting.map(joined_in),
+                joined_in(code),
+            ))
         })?;
 
-        let uses = before.zip(cpu_use(pid)).map(|(before, after)| CpuUses { before, after });
+        let uses = before
+            .zip(cpu_use(pid))
+            .map(|(before, after)| CpuUses { before, after });
         let mut missing: Vec<Missing> = Vec::new();
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
         let files = &mut *files;
@@ -160,7 +216,10 @@ impl Profiler {
                 files.store(files::SCHEDULE, &facts)?;
             }
             Some(Err(why)) => {
-                missing.push(Missing::for_error("the scheduler's events and system calls", &why));
+                missing.push(Missing::for_error(
+                    "the scheduler's events and system calls",
+                    &why,
+                ));
             }
             None => {}
         }
@@ -169,24 +228,36 @@ impl Profiler {
                 missing.push(Missing::for_error("where threads wait", &why));
                 None
             }
-            wall => wall.transpose().ok().flatten().filter(|wall| wall.profile.total() > 0),
+            wall => wall
+                .transpose()
+                .ok()
+                .flatten()
+                .filter(|wall| wall.profile.total() > 0),
         };
         let on_cpu = match sampled {
             Ok(sampled) => sampled,
             Err(why) if wall.is_some() && !matches!(why, ProbeError::Stacks(_)) => {
                 missing.push(Missing::for_error("what runs on CPU", &why));
-                OnCpu { hz: spec.hz, ..OnCpu::default() }
+                OnCpu {
+                    hz: spec.hz,
+                    ..OnCpu::default()
+                }
             }
             Err(why) => return Err(why.into()),
         };
         if on_cpu.profile.total() == 0 && wall.is_none() {
-            return Err(ProbeError::Idle { pid, seconds: on_cpu.seconds }.into());
+            return Err(ProbeError::Idle {
+                pid,
+                seconds: on_cpu.seconds,
+            }
+            .into());
         }
         files.store(files::ON_CPU, &on_cpu)?;
         uses.map_or(Ok(()), |uses| files.store(files::CPU_USE, &uses))?;
         wall.map_or(Ok(()), |wall| files.store(files::WALL_CLOCK, &wall))?;
         if let Some((counts, why)) = exits {
-            missing.extend(why.map(|why| Missing::for_error("VM exits by reason and device", &why)));
+            missing
+                .extend(why.map(|why| Missing::for_error("VM exits by reason and device", &why)));
             files.store(files::EXITS, &counts)?;
         }
         match code {
@@ -195,7 +266,15 @@ impl Profiler {
             None => {}
         }
         let (state, process_stop) = (vm.run_state(), process_stop(pid));
-        let facts = ProfileFacts { pid, program, file: None, vm: facts, state, process_stop, missing };
+        let facts = ProfileFacts {
+            pid,
+            program,
+            file: None,
+            vm: facts,
+            state,
+            process_stop,
+            missing,
+        };
         Ok(files.store(files::OBSERVED, &facts)?)
     }
 }
@@ -211,7 +290,11 @@ fn guest_code(
 ) -> Result<CodeSamples, Missing> {
     let missing = |why: &str, fix: &str| {
         let what = "vCPU registers".to_owned();
-        Missing { what, why: why.to_owned(), fix: fix.to_owned() }
+        Missing {
+            what,
+            why: why.to_owned(),
+            fix: fix.to_owned(),
+        }
     };
     if !may_ask {
         return Err(missing(
@@ -220,9 +303,21 @@ fn guest_code(
             "profile on a host with hardware virtualization",
         ));
     }
-    let silent = || missing("QEMU's monitor returned no registers of an x86 vCPU", "sample longer");
-    let monitor = vm.monitor().ok_or_else(|| missing("QEMU has no QMP monitor", &vm.monitor_advice()))?;
-    let vcpus: Vec<u32> = monitor.vcpus().map_err(|_| silent())?.into_iter().map(|(number, _)| number).collect();
+    let silent = || {
+        missing(
+            "QEMU's monitor returned no registers of an x86 vCPU",
+            "sample longer",
+        )
+    };
+    let monitor = vm
+        .monitor()
+        .ok_or_else(|| missing("QEMU has no QMP monitor", &vm.monitor_advice()))?;
+    let vcpus: Vec<u32> = monitor
+        .vcpus()
+        .map_err(|_| silent())?
+        .into_iter()
+        .map(|(number, _)| number)
+        .collect();
     let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
     let too_long = Cell::new(false);
     let mut ask = |vcpu, command: &str| {
@@ -231,21 +326,32 @@ fn guest_code(
         too_long.set(too_long.get() || asked.elapsed() > limit);
         answer
     };
-    let samples = vmtax_observe::guest_code(&vcpus, hz, time, &|| stop() || too_long.get(), &mut ask);
-    if samples.samples == 0 { Err(silent()) } else { Ok(samples) }
+    let samples =
+        vmtax_observe::guest_code(&vcpus, hz, time, &|| stop() || too_long.get(), &mut ask);
+    if samples.samples == 0 {
+        Err(silent())
+    } else {
+        Ok(samples)
+    }
 }
 
 fn begin<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, ProbeError> {
-    Builder::new().spawn_scoped(scope, work).map_err(ProbeError::Thread)
+    Builder::new()
+        .spawn_scoped(scope, work)
+        .map_err(ProbeError::Thread)
 }
 
 fn joined<T>(thread: JoinHandle<T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn joined_in<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

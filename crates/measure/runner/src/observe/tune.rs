@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_host::ask_command_unless;
-use vmtax_model::{LiveSetting, PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files};
+use vmtax_model::{
+    LiveSetting, PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files,
+};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{ChangeError, Changes, Fleet, Level};
 
@@ -28,20 +30,45 @@ pub fn tune(
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
     let fleet_at = |level| Fleet::of_process(spec.pid, level);
-    let (mut fleet, mut log) = (fleet_at(Level::Histograms), Log { files, records: Vec::new() });
+    let (mut fleet, mut log) = (
+        fleet_at(Level::Histograms),
+        Log {
+            files,
+            records: Vec::new(),
+        },
+    );
     // Without a folder in which to write down what is set, nothing is set.
     if fleet.sample().is_err() {
         fleet = fleet_at(Level::Counters);
     }
     let (samples, _) = fleet.sample()?;
-    let vm = samples.first().ok_or(RunError::NoVm { pid: spec.pid })?.facts.clone();
+    let vm = samples
+        .first()
+        .ok_or(RunError::NoVm { pid: spec.pid })?
+        .facts
+        .clone();
     log.add(TuneRecord::Vm(Box::new(vm)))?;
     if !spec.apply {
         return Ok(());
     }
-    let vm = fleet.vm(spec.pid).ok_or(RunError::NoVm { pid: spec.pid })?.clone();
-    let recording = log.files.folder().ancestors().nth(2).unwrap_or(log.files.folder()).to_path_buf();
-    let mut bench = Bench { spec, fleet, changes: Changes::new(vm, &recording)?, on: Vec::new(), stop };
+    let vm = fleet
+        .vm(spec.pid)
+        .ok_or(RunError::NoVm { pid: spec.pid })?
+        .clone();
+    let recording = log
+        .files
+        .folder()
+        .ancestors()
+        .nth(2)
+        .unwrap_or(log.files.folder())
+        .to_path_buf();
+    let mut bench = Bench {
+        spec,
+        fleet,
+        changes: Changes::new(vm, &recording)?,
+        on: Vec::new(),
+        stop,
+    };
     loop {
         let done = match next(&log.records) {
             TuneStep::End(kept) => {
@@ -52,11 +79,17 @@ pub fn tune(
                 }
                 return Ok(());
             }
-            TuneStep::Pair(plan) => bench.pair(&plan).map(|[without, with]| TuneRecord::Pair { plan, without, with }),
+            TuneStep::Pair(plan) => bench.pair(&plan).map(|[without, with]| TuneRecord::Pair {
+                plan,
+                without,
+                with,
+            }),
         };
         match done {
             Ok(pair) => log.add(pair)?,
-            Err(Stopped::Refused(candidate, why)) => log.add(TuneRecord::Refused { candidate, why })?,
+            Err(Stopped::Refused(candidate, why)) => {
+                log.add(TuneRecord::Refused { candidate, why })?
+            }
             Err(why) => return Ok(log.add(bench.end(why))?),
         }
     }
@@ -73,7 +106,9 @@ impl Log {
         let mut line = serde_json::to_vec(&record).map_err(failed("storing what was measured"))?;
         line.push(b'\n');
         self.records.push(record);
-        self.files.append(files::TUNE, &line).map_err(|e| unstorable(&e))
+        self.files
+            .append(files::TUNE, &line)
+            .map_err(|e| unstorable(&e))
     }
 }
 
@@ -112,30 +147,55 @@ impl Bench<'_> {
     fn pair(&mut self, plan: &PairPlan) -> Result<[Box<TuneBlock>; 2], Stopped> {
         let with_changed: Vec<usize> = plan.base.iter().chain(&plan.changed).copied().collect();
         let mut measured = |is_changed: bool| {
-            self.switch(if is_changed { &with_changed } else { &plan.base })?;
+            self.switch(if is_changed {
+                &with_changed
+            } else {
+                &plan.base
+            })?;
             self.block()
         };
         let first = Box::new(measured(plan.changed_first)?);
         let second = Box::new(measured(!plan.changed_first)?);
-        Ok(if plan.changed_first { [second, first] } else { [first, second] })
+        Ok(if plan.changed_first {
+            [second, first]
+        } else {
+            [first, second]
+        })
     }
 
     /// Lets these candidates be on, and no others.
     fn switch(&mut self, wanted: &[usize]) -> Result<(), Stopped> {
-        for candidate in self.on.clone().into_iter().filter(|on| !wanted.contains(on)) {
+        for candidate in self
+            .on
+            .clone()
+            .into_iter()
+            .filter(|on| !wanted.contains(on))
+        {
             for setting in self.settings(candidate) {
-                self.changes.restore(&setting).map_err(|e| Stopped::Ended(e.to_string()))?;
+                self.changes
+                    .restore(&setting)
+                    .map_err(|e| Stopped::Ended(e.to_string()))?;
             }
             self.on.retain(|on| *on != candidate);
         }
-        for candidate in wanted.iter().copied().filter(|candidate| !self.on.contains(candidate)).collect::<Vec<_>>() {
+        for candidate in wanted
+            .iter()
+            .copied()
+            .filter(|candidate| !self.on.contains(candidate))
+            .collect::<Vec<_>>()
+        {
             self.on.push(candidate);
             let change = &self.spec.candidates[candidate].change;
             for value in &change.settings {
                 match self.changes.set(value) {
                     Ok(()) => {}
                     Err(why @ ChangeError::Refused { .. }) => {
-                        let without: Vec<usize> = self.on.iter().copied().filter(|on| *on != candidate).collect();
+                        let without: Vec<usize> = self
+                            .on
+                            .iter()
+                            .copied()
+                            .filter(|on| *on != candidate)
+                            .collect();
                         self.switch(&without)?;
                         return Err(Stopped::Refused(candidate, why.to_string()));
                     }
@@ -147,7 +207,13 @@ impl Bench<'_> {
     }
 
     fn settings(&self, candidate: usize) -> Vec<LiveSetting> {
-        self.spec.candidates[candidate].change.settings.iter().rev().map(|value| value.setting.clone()).collect()
+        self.spec.candidates[candidate]
+            .change
+            .settings
+            .iter()
+            .rev()
+            .map(|value| value.setting.clone())
+            .collect()
     }
 
     /// Measures for a while, or for as long as the user's command takes.
@@ -164,7 +230,11 @@ impl Bench<'_> {
         if self.is_stopped() {
             return Err(Stopped::interrupted());
         }
-        Ok(TuneBlock { before, after: self.sample()?, printed })
+        Ok(TuneBlock {
+            before,
+            after: self.sample()?,
+            printed,
+        })
     }
 
     fn is_stopped(&self) -> bool {
@@ -173,13 +243,22 @@ impl Bench<'_> {
 
     fn sample(&mut self) -> Result<VmCounters, Stopped> {
         let ended = || Stopped::Ended("the VM ended while it was measured".to_owned());
-        let (samples, _) = self.fleet.sample().map_err(|e| Stopped::Ended(e.to_string()))?;
-        samples.into_iter().next().map(|sample| sample.counters).ok_or_else(ended)
+        let (samples, _) = self
+            .fleet
+            .sample()
+            .map_err(|e| Stopped::Ended(e.to_string()))?;
+        samples
+            .into_iter()
+            .next()
+            .map(|sample| sample.counters)
+            .ok_or_else(ended)
     }
 
     /// The last number that the user's command prints.
     fn ask(&self, line: &str) -> Result<f64, Stopped> {
-        let failed = |why: String| Stopped::Ended(format!("the command of --metric-command, `{line}`, {why}"));
+        let failed = |why: String| {
+            Stopped::Ended(format!("the command of --metric-command, `{line}`, {why}"))
+        };
         let mut command = Command::new("sh");
         command.arg("-c").arg(line);
         let answer = ask_command_unless(command, COMMAND_TIMEOUT, &|| self.is_stopped())
@@ -189,9 +268,15 @@ impl Bench<'_> {
         }
         let answer = answer.ok_or_else(|| failed("did not end within 60 s".to_owned()))?;
         if !answer.success {
-            return Err(failed(format!("failed: {}", answer.text.lines().next().unwrap_or_default())));
+            return Err(failed(format!(
+                "failed: {}",
+                answer.text.lines().next().unwrap_or_default()
+            )));
         }
-        let mut numbers = answer.text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let mut numbers = answer
+            .text
+            .split_whitespace()
+            .filter_map(|word| word.parse::<f64>().ok());
         let last = numbers.rfind(|number| number.is_finite());
         last.ok_or_else(|| failed("printed no number".to_owned()))
     }
@@ -199,11 +284,17 @@ impl Bench<'_> {
     /// Restores what is changed, and says what that failed of.
     fn end(&mut self, why: Stopped) -> TuneRecord {
         let failed = self.changes.restore_all();
-        let failed = failed.iter().map(|error| format!("; not restored: {error}; `vmtax undo` tries again"));
-        TuneRecord::Ended { why: why.why() + &failed.collect::<String>() }
+        let failed = failed
+            .iter()
+            .map(|error| format!("; not restored: {error}; `vmtax undo` tries again"));
+        TuneRecord::Ended {
+            why: why.why() + &failed.collect::<String>(),
+        }
     }
 
     fn keep(&mut self) -> Result<(), Stopped> {
-        self.changes.keep().map_err(|e| Stopped::Ended(e.to_string()))
+        self.changes
+            .keep()
+            .map_err(|e| Stopped::Ended(e.to_string()))
     }
 }

@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmtax_model::{
-    Accelerator, DeviceClass, DiskBus, HostDisk, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk,
-    TracedNic, VmFacts, VmTrace, files,
+    Accelerator, DeviceClass, DiskBus, HostDisk, Missing, ObservedVm, Probes, QemuThread, SCHEMA,
+    TracedDisk, TracedNic, VmFacts, VmTrace, files,
 };
-use vmtax_observe::{HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
+use vmtax_observe::{
+    HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes,
+};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::Vm;
 
@@ -25,24 +27,46 @@ const MAX_BYTES: u64 = 2 << 30;
 ///
 /// # Errors
 /// [`RunError`] for a process that is no VM or has none of these devices, where this user may not trace, and when the files cannot be written.
-pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
+pub fn vm_layers(
+    spec: &ObservedVm,
+    mut files: TrialFiles,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
-    let facts = vm.facts_with_state().ok_or(RunError::NoVm { pid: spec.pid })?;
-    let guest = spec.guest_vmtax.as_deref().map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time())).transpose()?;
+    let facts = vm
+        .facts_with_state()
+        .ok_or(RunError::NoVm { pid: spec.pid })?;
+    let guest = spec
+        .guest_vmtax
+        .as_deref()
+        .map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time()))
+        .transpose()?;
     let mut devices = Devices::of(&vm, spec.device)?;
-    let tracer = Tracer::start(&probes(&vm, &devices, &facts), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
-    let mut keep =
-        |name: &str, bytes: &[u8]| files.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other);
+    let tracer = Tracer::start(
+        &probes(&vm, &devices, &facts),
+        cpu_buffer_kib(ROOM_KIB, CPU_KIB),
+    )?;
+    let mut keep = |name: &str, bytes: &[u8]| {
+        files
+            .append(&format!("{}/{name}", files::HOST), bytes)
+            .map_err(io::Error::other)
+    };
     // A VM that has ended has none.
     let kvm_offset = vmtax_observe::kvm_offset(vm.pid());
     let is_over = || stop.load(Ordering::Relaxed) || has_ended(vm.pid());
-    let Recorded { begin, end, full } = tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
+    let Recorded { begin, end, full } =
+        tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
     let ended = has_ended(vm.pid());
     if !ended {
         vm.place_disks(&mut devices.disks);
     }
     let mut missing = tracer.missing().to_vec();
-    let Devices { disks, nics, missing: less, .. } = devices;
+    let Devices {
+        disks,
+        nics,
+        missing: less,
+        ..
+    } = devices;
     missing.extend(less);
     // Not while it waits for the guest: other VMs run the same QEMU.
     drop(tracer);
@@ -54,7 +78,10 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
         tsc_mhz: vmtax_clock::host_mhz(),
         begin,
         end,
-        threads: with_new(&facts.threads, if ended { Vec::new() } else { vm.threads() }),
+        threads: with_new(
+            &facts.threads,
+            if ended { Vec::new() } else { vm.threads() },
+        ),
         vm: facts,
         disks,
         nics,
@@ -79,12 +106,27 @@ struct Devices {
 
 impl Devices {
     fn of(vm: &Vm, class: DeviceClass) -> Result<Devices, RunError> {
-        let none = Devices { class, disks: Vec::new(), nics: Vec::new(), missing: Vec::new() };
+        let none = Devices {
+            class,
+            disks: Vec::new(),
+            nics: Vec::new(),
+            missing: Vec::new(),
+        };
         match class {
-            DeviceClass::Disk => Ok(Devices { disks: vm.traced_disks(), ..none }),
+            DeviceClass::Disk => Ok(Devices {
+                disks: vm.traced_disks(),
+                ..none
+            }),
             DeviceClass::Net => match vm.traced_nics() {
-                (nics, missing) if nics.is_empty() => Err(RunError::NoTap { pid: vm.pid(), missing }),
-                (nics, missing) => Ok(Devices { nics, missing, ..none }),
+                (nics, missing) if nics.is_empty() => Err(RunError::NoTap {
+                    pid: vm.pid(),
+                    missing,
+                }),
+                (nics, missing) => Ok(Devices {
+                    nics,
+                    missing,
+                    ..none
+                }),
             },
         }
     }
@@ -92,7 +134,10 @@ impl Devices {
     /// Where the guest kicks them.
     fn doorbells(&self) -> Vec<(u64, u64)> {
         let of_disks = self.disks.iter().flat_map(|disk| &disk.notify);
-        of_disks.chain(self.nics.iter().flat_map(|nic| &nic.notify)).copied().collect()
+        of_disks
+            .chain(self.nics.iter().flat_map(|nic| &nic.notify))
+            .copied()
+            .collect()
     }
 }
 
@@ -101,40 +146,63 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
     let binary = vm.binary_file().unwrap_or_default();
     // Threads of the kernel's own that move its packets are none of its process.
     let of_facts = facts.threads.iter().map(|thread| thread.tid);
-    let threads: BTreeSet<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).chain(of_facts).collect();
+    let threads: BTreeSet<i32> = thread_names(vm.pid())
+        .into_iter()
+        .map(|(tid, _)| tid)
+        .chain(of_facts)
+        .collect();
     let threads: Vec<i32> = threads.into_iter().collect();
     let blocks: Vec<&HostDisk> = devices.disks.iter().map(|disk| &disk.host).collect();
     let taps: Vec<String> = devices.nics.iter().map(|nic| nic.nic.tap.clone()).collect();
     // On what bus a disk is that neither the monitor nor the command line knows is not known either.
-    let may_have = |bus: &DiskBus| devices.disks.iter().any(|disk| disk.bus().is_none_or(|own| own == *bus));
-    let buses = DiskBus::ALL.into_iter().filter(|bus| *bus == DiskBus::VirtioBlk || may_have(bus));
+    let may_have = |bus: &DiskBus| {
+        devices
+            .disks
+            .iter()
+            .any(|disk| disk.bus().is_none_or(|own| own == *bus))
+    };
+    let buses = DiskBus::ALL
+        .into_iter()
+        .filter(|bus| *bus == DiskBus::VirtioBlk || may_have(bus));
     let (of_class, points, behind) = match devices.class {
         DeviceClass::Disk => (
             Probes::Layers,
-            buses.flat_map(|bus| vm.disk_probe_points(bus).to_vec()).collect(),
+            buses
+                .flat_map(|bus| vm.disk_probe_points(bus).to_vec())
+                .collect(),
             HostDevice::Blocks(&blocks),
         ),
-        DeviceClass::Net => (Probes::Network, vm.network_probe_points().to_vec(), HostDevice::Interfaces(&taps)),
+        DeviceClass::Net => (
+            Probes::Network,
+            vm.network_probe_points().to_vec(),
+            HostDevice::Interfaces(&taps),
+        ),
     };
     let is_kvm = facts.accelerator == Some(Accelerator::Kvm);
     let mut points = uprobes(&points, &binary);
     // People know it by its own path.
     if let Some(own) = vm.binary() {
         let named = |missing: &mut Missing| {
-            missing.why = missing.why.replace(&*binary.to_string_lossy(), &own.to_string_lossy())
+            missing.why = missing
+                .why
+                .replace(&*binary.to_string_lossy(), &own.to_string_lossy())
         };
         points.1.iter_mut().for_each(named);
     }
-    let mut set =
-        ProbeSet::host(of_class.checkpoints(), &threads, behind, is_kvm, points).among_others(&devices.doorbells());
+    let mut set = ProbeSet::host(of_class.checkpoints(), &threads, behind, is_kvm, points)
+        .among_others(&devices.doorbells());
     // Each disk reports what is missing of it.
-    set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
+    set.missing
+        .retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set
 }
 
 /// The threads of both times; what was known at first stays.
 fn with_new(first: &[QemuThread], now: Vec<QemuThread>) -> Vec<QemuThread> {
-    let all: BTreeMap<i32, QemuThread> =
-        now.into_iter().chain(first.iter().cloned()).map(|thread| (thread.tid, thread)).collect();
+    let all: BTreeMap<i32, QemuThread> = now
+        .into_iter()
+        .chain(first.iter().cloned())
+        .map(|thread| (thread.tid, thread))
+        .collect();
     all.into_values().collect()
 }

@@ -21,15 +21,27 @@ pub(super) struct HostSnapshot {
 impl HostSnapshot {
     pub fn now(machine: &dyn RunningMachine) -> HostSnapshot {
         let (started, clock, host) = (Timestamp::now(), Instant::now(), CpuTime::now());
-        HostSnapshot { started, clock, host, machine: machine.cpu_time() }
+        HostSnapshot {
+            started,
+            clock,
+            host,
+            machine: machine.cpu_time(),
+        }
     }
 
     /// Returns what the trial took of the host. `cpu_seconds` is what its command took, where that is known.
-    pub fn notes(self, machine: &dyn RunningMachine, cpu_seconds: Option<CpuSeconds>) -> TrialNotes {
+    pub fn notes(
+        self,
+        machine: &dyn RunningMachine,
+        cpu_seconds: Option<CpuSeconds>,
+    ) -> TrialNotes {
         let wall_s = self.clock.elapsed().as_secs_f64();
         let percent = (CpuTime::now().stolen_since(&self.host) * 100.0).round() as u32;
         let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
-        let whole = self.machine.zip(machine.cpu_time()).map(|(before, after)| after.since(&before));
+        let whole = self
+            .machine
+            .zip(machine.cpu_time())
+            .map(|(before, after)| after.since(&before));
         TrialNotes {
             started: self.started,
             wall_s,

@@ -21,8 +21,17 @@ impl<'a> SizeTimes<'a> {
     /// Of a plan's range before its first round; `None` without a budget.
     pub fn of(plan: &'a Plan) -> Option<SizeTimes<'a>> {
         let range = plan.range()?;
-        let boots = if range.one_boot { plan.boots_per_round() } else { 1 };
-        Some(SizeTimes { range, budget_s: range.budget_s?, boots, spent: Vec::new() })
+        let boots = if range.one_boot {
+            plan.boots_per_round()
+        } else {
+            1
+        };
+        Some(SizeTimes {
+            range,
+            budget_s: range.budget_s?,
+            boots,
+            spent: Vec::new(),
+        })
     }
 
     /// A machine ran at a step, in the first round.
@@ -35,11 +44,14 @@ impl<'a> SizeTimes<'a> {
     /// the line through the two before it says: what grows faster costs more.
     pub fn exceeds_budget(&self, step: usize) -> bool {
         let sizes = &self.range.steps;
-        let [.., before, last] = self.spent[..] else { return false };
+        let [.., before, last] = self.spent[..] else {
+            return false;
+        };
         if step < FEWEST_SIZES || step != self.spent.len() {
             return false;
         }
-        let run = (sizes[step] - sizes[step - 1]) as f64 / (sizes[step - 1] - sizes[step - 2]) as f64;
+        let run =
+            (sizes[step] - sizes[step - 1]) as f64 / (sizes[step - 1] - sizes[step - 2]) as f64;
         let next = last + (last - before).max(0.0) * run;
         let round = (self.spent.iter().sum::<f64>() + next) * self.boots as f64;
         round * f64::from(FEWEST_ROUNDS) > f64::from(self.budget_s)
@@ -57,8 +69,15 @@ mod tests {
         let text = "rounds = 6\nmachines = [\"tcg\"]\n[tree]\nfiles = 10\nbytes = 10000\n[range]\noption = \"open-fids.count\"\n\
                     steps = [1, 2, 3]\n[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n[[workload]]\nname = \"open-fids\"\n";
         let plan = |budget_s, one_boot| {
-            let range = SizeRange { budget_s, one_boot, ..SizeRange::of("open-fids.count", steps()) };
-            Plan { study: Study::Scale(range), ..Plan::from_toml(text).unwrap() }
+            let range = SizeRange {
+                budget_s,
+                one_boot,
+                ..SizeRange::of("open-fids.count", steps())
+            };
+            Plan {
+                study: Study::Scale(range),
+                ..Plan::from_toml(text).unwrap()
+            }
         };
         let of = |budget_s, spent: &[u64]| {
             let plan = plan(budget_s, false);
@@ -74,7 +93,11 @@ mod tests {
         // 2 + 4 + 8 s, and 24 s expected: 228 s in six rounds.
         assert_eq!(of(Some(229), &[1, 2, 4]), Some(false));
         assert_eq!(of(Some(227), &[1, 2, 4]), Some(true));
-        assert_eq!(of(Some(1), &[1, 2]), Some(false), "three sizes are measured in any case");
+        assert_eq!(
+            of(Some(1), &[1, 2]),
+            Some(false),
+            "three sizes are measured in any case"
+        );
         assert_eq!(of(Some(1), &[]), Some(false));
         // A size that took less than the one before does not promise less of the next.
         assert_eq!(of(Some(119), &[2, 4, 2]), Some(true));

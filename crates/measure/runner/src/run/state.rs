@@ -135,12 +135,15 @@ impl<'a> Run<'a> {
 
     /// Whether the slot is of a candidate of a tuning: its baseline is the first variant of all.
     pub fn is_candidate(&self, slot: Slot) -> bool {
-        self.before.is_some_and(|before| before.rounds > 0 || slot.variant > 0)
+        self.before
+            .is_some_and(|before| before.rounds > 0 || slot.variant > 0)
     }
 
     /// The slot's round in the recording.
     pub fn round(&self, slot: Slot) -> u32 {
-        self.before.map_or(0, |before| before.rounds).saturating_add(slot.round)
+        self.before
+            .map_or(0, |before| before.rounds)
+            .saturating_add(slot.round)
     }
 
     /// Notes what the slot took; the next one begins.
@@ -157,6 +160,8 @@ impl<'a> Run<'a> {
         let step = &self.steps[slot.step];
         let workloads = step.specs(slot.variant).iter();
         let probes = || step.plan.probes_in(slot).iter();
-        workloads.flat_map(|workload| probes().map(move |&probes| Trial { workload, probes })).collect()
+        workloads
+            .flat_map(|workload| probes().map(move |&probes| Trial { workload, probes }))
+            .collect()
     }
 }

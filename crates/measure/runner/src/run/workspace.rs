@@ -29,15 +29,34 @@ impl Workspace {
 }
 
 fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
-    let shares::Written { files_bytes, share: written } = shares::written(plan)?;
+    let shares::Written {
+        files_bytes,
+        share: written,
+    } = shares::written(plan)?;
     let guest = plan.machines.iter().any(|m| m.is_linux_guest());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
-    let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Disk).then_some(DiskKind::Data);
+    let data = plan
+        .workloads
+        .iter()
+        .any(|w| w.name == WorkloadName::Disk)
+        .then_some(DiskKind::Data);
     let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
     let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
     let disks: Vec<BTreeMap<String, String>> = plan.variants.iter().map(Variant::disk).collect();
-    let images_mib = if disk.is_some() { images_mib + disk_images_mib(disks.iter()) } else { images_mib };
+    let images_mib = if disk.is_some() {
+        images_mib + disk_images_mib(disks.iter())
+    } else {
+        images_mib
+    };
     // A command uses the host's files.
     let files = guest && plan.command().is_none();
-    Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
+    Ok(Needs {
+        disk,
+        guest,
+        files,
+        files_bytes,
+        tree: plan.tree.clone(),
+        written,
+        images_mib,
+    })
 }

@@ -17,12 +17,24 @@ impl Figures {
             return;
         }
         let (of, name) = (plain(of), plain(name));
-        let of_name = |again: usize| if again == 1 { name.clone() } else { format!("{name} ({again})") };
+        let of_name = |again: usize| {
+            if again == 1 {
+                name.clone()
+            } else {
+                format!("{name} ({again})")
+            }
+        };
         let again = (1..=MAX_FIGURES)
             .find(|n| !self.0.iter().any(|p| p.of == of && p.name == of_name(*n)))
             .unwrap_or(MAX_FIGURES);
         let name = of_name(again);
-        self.0.push(Printed { of, name, unit, better: Some(better), value });
+        self.0.push(Printed {
+            of,
+            name,
+            unit,
+            better: Some(better),
+            value,
+        });
     }
 
     pub fn rate(&mut self, of: &str, name: &str, per_second: f64) {
@@ -34,7 +46,13 @@ impl Figures {
     }
 
     pub fn bandwidth(&mut self, of: &str, name: &str, mib_per_second: f64) {
-        self.add(of, name, Unit::MebibytesPerSecond, Better::Higher, mib_per_second);
+        self.add(
+            of,
+            name,
+            Unit::MebibytesPerSecond,
+            Better::Higher,
+            mib_per_second,
+        );
     }
 
     pub fn all(self) -> Vec<Printed> {
@@ -44,12 +62,19 @@ impl Figures {
 
 /// One line of a table.
 fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_NAME).collect::<String>().trim().to_owned()
+    name.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_NAME)
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 /// The number with which a text begins.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let text = text.trim_start();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     text[..end].parse().ok()
 }

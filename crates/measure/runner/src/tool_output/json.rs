@@ -62,7 +62,8 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
     let mut rest = output;
     for _ in 0..MAX_ATTEMPTS {
         let Some(begin) = beginning(rest) else { return };
-        let mut documents = serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<Document>();
+        let mut documents =
+            serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<Document>();
         let document = documents.next();
         let end = documents.byte_offset();
         match document {
@@ -77,14 +78,22 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
 
 /// Where a line begins with an object.
 fn beginning(text: &str) -> Option<usize> {
-    if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) }
+    if text.starts_with('{') {
+        Some(0)
+    } else {
+        text.find("\n{").map(|at| at + 1)
+    }
 }
 
 impl Document {
     fn add_to(self, figures: &mut Figures) {
         for job in self.jobs.iter().filter(|_| self.fio.is_some()) {
             let of = format!("fio {}", job.jobname);
-            for (name, direction) in [("read", &job.read), ("write", &job.write), ("trim", &job.trim)] {
+            for (name, direction) in [
+                ("read", &job.read),
+                ("write", &job.write),
+                ("trim", &job.trim),
+            ] {
                 // fio prints all three, those that were not made with zeros.
                 if let Some(direction) = direction.as_ref().filter(|d| d.iops > 0.0) {
                     direction.add_to(&of, name, figures);
@@ -94,10 +103,14 @@ impl Document {
         for run in &self.results {
             let of = format!("hyperfine {}", run.command);
             figures.time(&of, "mean", run.mean);
-            for (name, time) in
-                [("median", run.median), ("minimum", run.min), ("user", run.user), ("system", run.system)]
-            {
-                time.into_iter().for_each(|time| figures.time(&of, name, time));
+            for (name, time) in [
+                ("median", run.median),
+                ("minimum", run.min),
+                ("user", run.user),
+                ("system", run.system),
+            ] {
+                time.into_iter()
+                    .for_each(|time| figures.time(&of, name, time));
             }
         }
     }
@@ -111,7 +124,12 @@ impl Direction {
             figures.time(of, &format!("{name} latency, mean"), self.lat_ns.mean / 1e9);
         }
         for (percentile, label) in [("50.000000", "p50"), ("99.000000", "p99")] {
-            if let Some(ns) = self.clat_ns.percentile.get(percentile).filter(|ns| **ns > 0.0) {
+            if let Some(ns) = self
+                .clat_ns
+                .percentile
+                .get(percentile)
+                .filter(|ns| **ns > 0.0)
+            {
                 figures.time(of, &format!("{name} latency, {label}"), ns / 1e9);
             }
         }

@@ -27,11 +27,18 @@ impl Patterns {
     /// # Errors
     /// [`PatternError`] for the first invalid one.
     pub fn new(all: &[MetricPattern]) -> Result<Patterns, PatternError> {
-        let one = |metric: &MetricPattern| match RegexBuilder::new(&metric.pattern).multi_line(true).build() {
+        let one = |metric: &MetricPattern| match RegexBuilder::new(&metric.pattern)
+            .multi_line(true)
+            .build()
+        {
             Ok(regex) => Ok((metric.clone(), regex)),
             Err(e) => {
                 let why = e.to_string();
-                Err(PatternError { name: metric.name.clone(), pattern: metric.pattern.clone(), why })
+                Err(PatternError {
+                    name: metric.name.clone(),
+                    pattern: metric.pattern.clone(),
+                    why,
+                })
             }
         };
         all.iter().map(one).collect::<Result<_, _>>().map(Patterns)
@@ -42,16 +49,29 @@ impl Patterns {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for (metric, regex) in &self.0 {
             let captures = texts.iter().find_map(|text| regex.captures(text));
-            let number = captures.as_ref().and_then(|c| c.get(1).or_else(|| c.get(0))).map(|m| m.as_str().trim());
-            let value = number.and_then(|n| n.parse::<f64>().ok()).filter(|v| v.is_finite());
+            let number = captures
+                .as_ref()
+                .and_then(|c| c.get(1).or_else(|| c.get(0)))
+                .map(|m| m.as_str().trim());
+            let value = number
+                .and_then(|n| n.parse::<f64>().ok())
+                .filter(|v| v.is_finite());
             let name = metric.name.clone();
             match (number, value) {
                 (_, Some(value)) => {
-                    found.push(Printed { of: String::new(), name, unit: Unit::Count, better: metric.better, value });
+                    found.push(Printed {
+                        of: String::new(),
+                        name,
+                        unit: Unit::Count,
+                        better: metric.better,
+                        value,
+                    });
                 }
                 (Some(text), None) => {
                     let text: String = text.chars().take(40).collect();
-                    missing.push(format!("metric '{name}': it matched '{text}', which is not a number"));
+                    missing.push(format!(
+                        "metric '{name}': it matched '{text}', which is not a number"
+                    ));
                 }
                 (None, None) => missing.push(format!("metric '{name}': no match in the output")),
             }
@@ -66,7 +86,9 @@ mod tests {
 
     #[test]
     fn the_first_group_of_the_first_match_is_the_number() {
-        let patterns = |all: &[&str]| Patterns::new(&all.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>());
+        let patterns = |all: &[&str]| {
+            Patterns::new(&all.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>())
+        };
         let texts = ["took 12.5 ms\nthen 7 ms\n", "real 3\n"];
         let of = |pattern: &str| {
             let (found, missing) = patterns(&[pattern]).unwrap().find(&texts);

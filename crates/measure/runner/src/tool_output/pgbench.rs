@@ -6,8 +6,12 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
     let mut begun = false;
     for line in output.lines() {
         begun |= line.starts_with("transaction type:");
-        let Some((name, value)) = line.split_once(" = ").filter(|_| begun) else { continue };
-        let Some(figure) = number(value) else { continue };
+        let Some((name, value)) = line.split_once(" = ").filter(|_| begun) else {
+            continue;
+        };
+        let Some(figure) = number(value) else {
+            continue;
+        };
         match name {
             // Before version 14 both are printed.
             "tps" if value.contains("including") => {

@@ -9,7 +9,9 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
         if line.starts_with(|c: char| c.is_ascii_alphabetic()) {
             in_metrics = line == "metrics:";
         }
-        let Some((key, value)) = line.trim().split_once(": ").filter(|_| in_metrics) else { continue };
+        let Some((key, value)) = line.trim().split_once(": ").filter(|_| in_metrics) else {
+            continue;
+        };
         match (key, number(value)) {
             ("- stressor", _) => stressor = value.trim().to_owned(),
             ("bogo-ops-per-second-real-time", Some(rate)) => {

@@ -6,7 +6,9 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
     let mut run: Option<Run> = None;
     for line in output.lines() {
         if line.strip_prefix("sysbench 1.").and_then(number).is_some() {
-            run.replace(Run::default()).into_iter().for_each(|run| run.add_to(figures));
+            run.replace(Run::default())
+                .into_iter()
+                .for_each(|run| run.add_to(figures));
         } else if let Some(run) = &mut run {
             run.line(line.trim());
         }
@@ -42,10 +44,15 @@ impl Run {
         if let Some((_, test)) = TESTS.iter().find(|(begin, _)| line.starts_with(begin)) {
             self.test = Some(test);
         }
-        if let Some(rate) = line.split_once(" MiB transferred (").and_then(|(_, rest)| number(rest)) {
+        if let Some(rate) = line
+            .split_once(" MiB transferred (")
+            .and_then(|(_, rest)| number(rest))
+        {
             self.bandwidths.push(("transferred", rate));
         }
-        let Some((key, rest)) = line.split_once(':') else { return };
+        let Some((key, rest)) = line.split_once(':') else {
+            return;
+        };
         let Some(value) = number(rest) else {
             return self.of_1_1(key, rest);
         };
@@ -55,9 +62,15 @@ impl Run {
             "events per second" | "events/s (eps)" => self.rate = Some(value),
             "total time" | "time elapsed" => self.seconds = Some(value),
             "total number of events" => self.events = Some(value),
-            "Total operations" => self.rates.extend(in_brackets().map(|rate| ("operations", rate))),
-            "transactions" => self.rates.extend(in_brackets().map(|rate| ("transactions", rate))),
-            "queries" => self.rates.extend(in_brackets().map(|rate| ("queries", rate))),
+            "Total operations" => self
+                .rates
+                .extend(in_brackets().map(|rate| ("operations", rate))),
+            "transactions" => self
+                .rates
+                .extend(in_brackets().map(|rate| ("transactions", rate))),
+            "queries" => self
+                .rates
+                .extend(in_brackets().map(|rate| ("queries", rate))),
             "reads/s" => self.rates.push(("reads", value)),
             "writes/s" => self.rates.push(("writes", value)),
             "fsyncs/s" => self.rates.push(("fsyncs", value)),
@@ -81,15 +94,20 @@ impl Run {
             "fsync" => ("fsyncs", None),
             _ => return,
         };
-        let Some(rest) = rest.trim().strip_prefix("IOPS=") else { return };
+        let Some(rest) = rest.trim().strip_prefix("IOPS=") else {
+            return;
+        };
         self.test = Some("fileio");
         self.rates.extend(number(rest).map(|rate| (names.0, rate)));
         let bandwidth = rest.split_whitespace().nth(1).and_then(number).zip(names.1);
-        self.bandwidths.extend(bandwidth.map(|(rate, name)| (name, rate)));
+        self.bandwidths
+            .extend(bandwidth.map(|(rate, name)| (name, rate)));
     }
 
     fn add_to(self, figures: &mut Figures) {
-        let of = self.test.map_or("sysbench".to_owned(), |test| format!("sysbench {test}"));
+        let of = self
+            .test
+            .map_or("sysbench".to_owned(), |test| format!("sysbench {test}"));
         if let Some((events, seconds)) = self.events.zip(self.seconds) {
             if events <= self.threads {
                 // As many events as threads is a fixed work each, of which the time is the figure: mutex.
@@ -98,8 +116,14 @@ impl Run {
                 figures.rate(&of, "events", self.rate.unwrap_or(events / seconds));
             }
         }
-        self.rates.iter().for_each(|(name, rate)| figures.rate(&of, name, *rate));
-        self.bandwidths.iter().for_each(|(name, rate)| figures.bandwidth(&of, name, *rate));
-        self.latencies.iter().for_each(|(name, ms)| figures.time(&of, name, ms / 1e3));
+        self.rates
+            .iter()
+            .for_each(|(name, rate)| figures.rate(&of, name, *rate));
+        self.bandwidths
+            .iter()
+            .for_each(|(name, rate)| figures.bandwidth(&of, name, *rate));
+        self.latencies
+            .iter()
+            .for_each(|(name, ms)| figures.time(&of, name, ms / 1e3));
     }
 }

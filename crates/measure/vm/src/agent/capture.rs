@@ -51,16 +51,26 @@ mod tests {
         for piece in [&b"first\n"[..], b"second\n"] {
             capture.push(piece);
         }
-        assert_eq!((capture.text().as_str(), capture.is_cut()), ("first\nsecond\n", false));
+        assert_eq!(
+            (capture.text().as_str(), capture.is_cut()),
+            ("first\nsecond\n", false)
+        );
         for i in 0..40_000 {
             capture.push(format!("line {i} of many\n").as_bytes());
         }
         let text = capture.text();
         assert!(text.starts_with("first\n") && text.ends_with("line 39999 of many\n"));
-        assert!(capture.is_cut() && text.len() == 2 * MAX_PART + 1, "{}", text.len());
+        assert!(
+            capture.is_cut() && text.len() == 2 * MAX_PART + 1,
+            "{}",
+            text.len()
+        );
         // One piece that is longer than both parts.
         let mut capture = Capture::default();
         capture.push(&vec![b'x'; 3 * MAX_PART]);
-        assert_eq!((capture.text().len(), capture.is_cut()), (2 * MAX_PART + 1, true));
+        assert_eq!(
+            (capture.text().len(), capture.is_cut()),
+            (2 * MAX_PART + 1, true)
+        );
     }
 }

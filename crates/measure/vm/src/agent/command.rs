@@ -13,7 +13,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 use vmtax_model::{CommandSpec, CpuSeconds, Execution, Probes, TrialResult};
 use vmtax_wire::{
-    Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode, piece,
+    Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode,
+    piece,
 };
 
 /// After a command's timeout, how long the agent may take to end it.
@@ -67,16 +68,45 @@ pub(crate) fn exec(
     files: &mut Files<'_>,
 ) -> Result<Ran, MachineError> {
     let launch = launch(&run.command.argv, run);
-    Conversation { agent, accounting, files }.run(launch, run, probes)
+    Conversation {
+        agent,
+        accounting,
+        files,
+    }
+    .run(launch, run, probes)
 }
 
 /// Runs a shell line, with the command's environment.
-pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: CommandRun<'_>) -> Result<(), MachineError> {
-    let launch = Launch { stays: true, ..launch(&CommandSpec::shell(line), run) };
-    let aside = run.streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
-    let failed = |why: String| Err(MachineError::Workload(format!("--{option} '{line}' failed: {why}")));
-    let run = CommandRun { streams: &aside, ..run };
-    match (Conversation { agent, accounting: None, files: &mut no_files }).run(launch, run, Probes::None)? {
+pub(crate) fn shell(
+    agent: &mut Agent<'_>,
+    option: &str,
+    line: &str,
+    run: CommandRun<'_>,
+) -> Result<(), MachineError> {
+    let launch = Launch {
+        stays: true,
+        ..launch(&CommandSpec::shell(line), run)
+    };
+    let aside = run
+        .streams
+        .aside()
+        .map_err(|e| MachineError::system("taking over standard error", e))?;
+    let failed = |why: String| {
+        Err(MachineError::Workload(format!(
+            "--{option} '{line}' failed: {why}"
+        )))
+    };
+    let run = CommandRun {
+        streams: &aside,
+        ..run
+    };
+    match (Conversation {
+        agent,
+        accounting: None,
+        files: &mut no_files,
+    })
+    .run(launch, run, Probes::None)?
+    {
         Ran::Done(done) if done.execution.status == 0 => Ok(()),
         Ran::Done(done) => failed(format!("exit status {}", done.execution.status)),
         Ran::NotRun(_, error) => failed(error),
@@ -85,10 +115,19 @@ pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: Comman
 }
 
 /// Has a guest make of the host's files a root for commands.
-pub(crate) fn make_root(agent: &mut Agent<'_>, besides: &RootExtras, timeout: Duration) -> Result<(), MachineError> {
-    let host_name = OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
+pub(crate) fn make_root(
+    agent: &mut Agent<'_>,
+    besides: &RootExtras,
+    timeout: Duration,
+) -> Result<(), MachineError> {
+    let host_name =
+        OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
     let writable = besides.writable.iter().map(Into::into).collect();
-    let request = Request::Root { host_name, writable, network: besides.network.is_some() };
+    let request = Request::Root {
+        host_name,
+        writable,
+        network: besides.network.is_some(),
+    };
     match agent.ask(&request, timeout, &mut no_files) {
         Ok(Reply::Rooted) => Ok(()),
         Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
@@ -107,14 +146,26 @@ struct Conversation<'a, 'b> {
 
 impl Conversation<'_, '_> {
     fn run(self, launch: Launch, run: CommandRun<'_>, probes: Probes) -> Result<Ran, MachineError> {
-        let Conversation { agent, accounting, files } = self;
-        let CommandRun { streams, timeout, .. } = run;
+        let Conversation {
+            agent,
+            accounting,
+            files,
+        } = self;
+        let CommandRun {
+            streams, timeout, ..
+        } = run;
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: std::io::Error| MachineError::system(what, e)
         };
-        let mut input = streams.input().map_err(failed("reading standard input again"))?;
-        let launch = Box::new(Launch { stdin: input.is_some(), terminal: streams.size(), ..launch });
+        let mut input = streams
+            .input()
+            .map_err(failed("reading standard input again"))?;
+        let launch = Box::new(Launch {
+            stdin: input.is_some(),
+            terminal: streams.size(),
+            ..launch
+        });
         let _raw = streams.raw().map_err(failed("setting the terminal"))?;
         match encode(&Request::Exec { launch, probes }) {
             Ok(frame) => agent.send(&frame)?,
@@ -168,24 +219,39 @@ impl Conversation<'_, '_> {
                     let gone = &mut closed[usize::from(error)];
                     if !*gone && streams.print(error, &bytes, agent.interrupt).is_err() {
                         *gone = true;
-                        let stream = if error { Stream::Stderr } else { Stream::Stdout };
+                        let stream = if error {
+                            Stream::Stderr
+                        } else {
+                            Stream::Stdout
+                        };
                         agent.send_request(&Request::Close { stream })?;
                     }
                 }
                 Ok(Received::Frame(Frame::Message(reply))) => {
-                    match reply.checked().map_err(|what| agent.invalid_message(what))? {
+                    match reply
+                        .checked()
+                        .map_err(|what| agent.invalid_message(what))?
+                    {
                         Reply::Input => wanted = true,
                         Reply::Began => began = spent_now().map(|spent| (Instant::now(), spent)),
                         Reply::Ended => {
-                            spent = began
-                                .zip(spent_now())
-                                .map(|((at, before), after)| (at.elapsed().as_secs_f64(), after.since(&before)));
+                            spent = began.zip(spent_now()).map(|((at, before), after)| {
+                                (at.elapsed().as_secs_f64(), after.since(&before))
+                            });
                         }
                         _ if stopped => return Ok(Ran::Stopped),
-                        Reply::Ran { execution, result, observed } => {
+                        Reply::Ran {
+                            execution,
+                            result,
+                            observed,
+                        } => {
                             let (window_s, cpu_seconds) = spent.unzip();
                             // What it printed is for this side to understand.
-                            let execution = Execution { window_s, printed: Vec::new(), ..execution };
+                            let execution = Execution {
+                                window_s,
+                                printed: Vec::new(),
+                                ..execution
+                            };
                             let result = *result;
                             return Ok(Ran::Done(Box::new(Finished {
                                 execution,
@@ -204,7 +270,11 @@ impl Conversation<'_, '_> {
                     agent.interrupt.acknowledge();
                     stopped = true;
                     // In a terminal Ctrl-C is what is typed; this is its end.
-                    let signal = if streams.size().is_some() { HANG_UP } else { INTERRUPT };
+                    let signal = if streams.size().is_some() {
+                        HANG_UP
+                    } else {
+                        INTERRUPT
+                    };
                     agent.send_request(&Request::Signal { signal })?;
                 }
                 Err(NoMessage::Timeout) => {
@@ -232,12 +302,21 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
     Launch {
         words: words.iter().map(Into::into).collect(),
         directory: (&run.command.directory).into(),
-        environment: std::env::vars_os().map(|(name, value)| (name.into(), value.into())).collect(),
+        environment: std::env::vars_os()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
         user: geteuid().as_raw(),
         group: getegid().as_raw(),
-        groups: getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect(),
+        groups: getgroups()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|group| group.as_raw())
+            .collect(),
         umask: mask.as_raw_mode(),
-        limits: LIMITS.iter().map(|&(resource, number)| limit(resource, number)).collect(),
+        limits: LIMITS
+            .iter()
+            .map(|&(resource, number)| limit(resource, number))
+            .collect(),
         stdin: false,
         terminal: None,
         stays: false,
@@ -264,5 +343,9 @@ const LIMITS: [(Resource, u32); 13] = [
 
 fn limit(resource: Resource, number: u32) -> (u32, u64, u64) {
     let limit = getrlimit(resource);
-    (number, limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
+    (
+        number,
+        limit.current.unwrap_or(u64::MAX),
+        limit.maximum.unwrap_or(u64::MAX),
+    )
 }

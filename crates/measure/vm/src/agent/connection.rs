@@ -26,7 +26,12 @@ pub(crate) struct Agent<'a> {
 
 impl Agent<'_> {
     /// Sends a request and waits for the answer.
-    pub fn ask(&mut self, request: &Request, timeout: Duration, files: &mut Files<'_>) -> Result<Reply, NoMessage> {
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        timeout: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<Reply, NoMessage> {
         let frame = encode(request).map_err(|e| NoMessage::Invalid(e.to_string()))?;
         if self.lines.send(&frame).is_err() {
             self.lines.drain_console();
@@ -37,11 +42,16 @@ impl Agent<'_> {
 
     /// Waits for a message.
     pub fn reply(&mut self, timeout: Duration, files: &mut Files<'_>) -> Result<Reply, NoMessage> {
-        self.lines.message(Instant::now() + timeout, self.interrupt, files)
+        self.lines
+            .message(Instant::now() + timeout, self.interrupt, files)
     }
 
     /// See [`Lines::receive`].
-    pub fn receive(&mut self, until: Instant, others: &[BorrowedFd<'_>]) -> Result<Received, NoMessage> {
+    pub fn receive(
+        &mut self,
+        until: Instant,
+        others: &[BorrowedFd<'_>],
+    ) -> Result<Received, NoMessage> {
         self.lines.receive(until, self.interrupt, others)
     }
 
@@ -69,13 +79,24 @@ impl Agent<'_> {
                 if self.lines.panicked() {
                     return MachineError::Panic { tail, log };
                 }
-                MachineError::Ended { machine, doing: doing.to_owned(), status, tail, log }
+                MachineError::Ended {
+                    machine,
+                    doing: doing.to_owned(),
+                    status,
+                    tail,
+                    log,
+                }
             }
             NoMessage::ServerEnded => match &mut self.server {
                 Some(server) => server.ended(doing),
                 None => self.invalid_message("no server"),
             },
-            NoMessage::Timeout => MachineError::Silent { machine, seconds: QMP_TIMEOUT.as_secs(), tail, log },
+            NoMessage::Timeout => MachineError::Silent {
+                machine,
+                seconds: QMP_TIMEOUT.as_secs(),
+                tail,
+                log,
+            },
             NoMessage::Interrupted => MachineError::Interrupted,
             NoMessage::Invalid(what) => self.invalid_message(what),
             NoMessage::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
@@ -84,6 +105,10 @@ impl Agent<'_> {
 
     /// The error of an agent that sent an invalid message.
     pub fn invalid_message(&self, what: impl Into<String>) -> MachineError {
-        MachineError::InvalidMessage { machine: self.machine, what: what.into(), log: self.lines.log_path() }
+        MachineError::InvalidMessage {
+            machine: self.machine,
+            what: what.into(),
+            log: self.lines.log_path(),
+        }
     }
 }

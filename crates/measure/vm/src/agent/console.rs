@@ -16,7 +16,11 @@ pub(crate) struct Console {
 impl Console {
     pub fn create(path: PathBuf) -> Result<Self, MachineError> {
         let log = BoundedLog::create(&path)?;
-        Ok(Console { path, log, end: Vec::new() })
+        Ok(Console {
+            path,
+            log,
+            end: Vec::new(),
+        })
     }
 
     pub fn push(&mut self, bytes: &[u8]) {

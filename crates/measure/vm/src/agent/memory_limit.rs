@@ -11,7 +11,8 @@ use vmtax_observe::is_ending;
 /// # Errors
 /// Why none could be made, for people.
 pub(crate) fn limited_group(mib: u32, name: &str) -> Result<PathBuf, String> {
-    let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
+    let text =
+        fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
     let bytes = (u64::from(mib) << 20).to_string();
     let mut reasons = Vec::new();
     for group in parents(&text) {
@@ -24,7 +25,9 @@ pub(crate) fn limited_group(mib: u32, name: &str) -> Result<PathBuf, String> {
             }
         }
     }
-    Err(reasons.pop().unwrap_or_else(|| "no memory controller of control groups".to_owned()))
+    Err(reasons
+        .pop()
+        .unwrap_or_else(|| "no memory controller of control groups".to_owned()))
 }
 
 /// Removes the control groups that killed processes left where this one would make its own. One with a process in it stays.
@@ -32,7 +35,12 @@ pub fn remove_stale_groups() {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     for GroupParent { parent, .. } in parents(&text) {
         for group in fs::read_dir(parent).into_iter().flatten().flatten() {
-            if group.file_name().to_str().and_then(controller).is_some_and(is_ending) {
+            if group
+                .file_name()
+                .to_str()
+                .and_then(controller)
+                .is_some_and(is_ending)
+            {
                 let _ = fs::remove_dir(group.path());
             }
         }
@@ -57,17 +65,31 @@ fn parents(proc_self_cgroup: &str) -> Vec<GroupParent> {
     let mut parents = Vec::new();
     for line in proc_self_cgroup.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
         let path = path.trim_start_matches('/');
         if controllers.is_empty() {
             let own = Path::new("/sys/fs/cgroup").join(path);
-            let above = own.parent().filter(|_| !path.is_empty()).map(Path::to_path_buf);
-            parents.extend(above.into_iter().chain([own]).map(|parent| GroupParent { parent, limit: "memory.max" }));
+            let above = own
+                .parent()
+                .filter(|_| !path.is_empty())
+                .map(Path::to_path_buf);
+            parents.extend(above.into_iter().chain([own]).map(|parent| GroupParent {
+                parent,
+                limit: "memory.max",
+            }));
         } else if controllers.split(',').any(|c| c == "memory") {
             let root = PathBuf::from("/sys/fs/cgroup/memory");
-            parents.push(GroupParent { parent: root.join(path), limit: "memory.limit_in_bytes" });
+            parents.push(GroupParent {
+                parent: root.join(path),
+                limit: "memory.limit_in_bytes",
+            });
             // In a container one's own path may not be mounted here; the root of what is mounted is.
-            parents.push(GroupParent { parent: root, limit: "memory.limit_in_bytes" });
+            parents.push(GroupParent {
+                parent: root,
+                limit: "memory.limit_in_bytes",
+            });
         }
     }
     parents
@@ -94,7 +116,13 @@ mod tests {
     #[test]
     fn only_groups_of_ours_have_a_controller() {
         assert_eq!(controller("vmtax-12-34"), Some(12));
-        for other in ["vmtax-12", "vmtax--1-2", "vmtax-a-2", "other-12-34", "vmtax-0-1"] {
+        for other in [
+            "vmtax-12",
+            "vmtax--1-2",
+            "vmtax-a-2",
+            "other-12-34",
+            "vmtax-0-1",
+        ] {
             assert_eq!(controller(other), None, "{other}");
         }
     }
@@ -105,7 +133,19 @@ mod tests {
         assert!(v2[0].parent.ends_with("app.slice") && v2[1].parent.ends_with("x.scope"));
         assert!(v2.iter().all(|p| p.limit == "memory.max"));
         let v1 = parents("5:devices:/\n4:memory:/a/b\n0::/\n");
-        assert_eq!(v1[0], GroupParent { parent: "/sys/fs/cgroup/memory/a/b".into(), limit: "memory.limit_in_bytes" });
-        assert_eq!(parents("nonsense\n::\n"), [GroupParent { parent: "/sys/fs/cgroup".into(), limit: "memory.max" }]);
+        assert_eq!(
+            v1[0],
+            GroupParent {
+                parent: "/sys/fs/cgroup/memory/a/b".into(),
+                limit: "memory.limit_in_bytes"
+            }
+        );
+        assert_eq!(
+            parents("nonsense\n::\n"),
+            [GroupParent {
+                parent: "/sys/fs/cgroup".into(),
+                limit: "memory.max"
+            }]
+        );
     }
 }

@@ -114,7 +114,11 @@ impl Lines {
         }
     }
 
-    fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, NoMessage> {
+    fn frame(
+        &mut self,
+        deadline: Instant,
+        interrupt: &Interrupt,
+    ) -> Result<Frame<Reply>, NoMessage> {
         loop {
             if let Received::Frame(frame) = self.receive(deadline, interrupt, &[])? {
                 return Ok(frame);
@@ -132,7 +136,11 @@ impl Lines {
     ) -> Result<Received, NoMessage> {
         loop {
             match self.decoded() {
-                Some(frame) => return frame.map(Received::Frame).map_err(|e| NoMessage::Invalid(e.to_string())),
+                Some(frame) => {
+                    return frame
+                        .map(Received::Frame)
+                        .map_err(|e| NoMessage::Invalid(e.to_string()));
+                }
                 None if !self.channel.open => return Err(NoMessage::Closed),
                 None => {
                     if let Some(other) = self.poll(deadline, interrupt, others)? {
@@ -172,14 +180,30 @@ impl Lines {
         let timeout = timespec(left);
         let console = self.console.as_ref().filter(|(line, _)| line.open);
         let (from_channel, from_console, server_ended, machine_ended, other) = {
-            let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
+            let mut fds = vec![
+                PollFd::new(interrupt, PollFlags::IN),
+                PollFd::new(&self.channel.stream, PollFlags::IN),
+            ];
             fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
-            fds.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
+            fds.extend(
+                self.server
+                    .as_ref()
+                    .map(|server| PollFd::new(server, PollFlags::IN)),
+            );
             let at_machine = fds.len();
-            fds.extend(self.machine.as_ref().map(|machine| PollFd::new(machine, PollFlags::IN)));
+            fds.extend(
+                self.machine
+                    .as_ref()
+                    .map(|machine| PollFd::new(machine, PollFlags::IN)),
+            );
             let before = fds.len();
-            fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
-            rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| NoMessage::Failed(e.into()))?;
+            fds.extend(
+                others
+                    .iter()
+                    .map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)),
+            );
+            rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout)))
+                .map_err(|e| NoMessage::Failed(e.into()))?;
             if !fds[0].revents().is_empty() {
                 return Err(NoMessage::Interrupted);
             }
@@ -188,7 +212,13 @@ impl Lines {
             let other = (0..others.len()).find(|i| is_ready(before + i));
             let server_ended = self.server.is_some() && is_ready(after);
             let machine_ended = self.machine.is_some() && is_ready(at_machine);
-            (is_ready(1), console.is_some() && is_ready(2), server_ended, machine_ended, other)
+            (
+                is_ready(1),
+                console.is_some() && is_ready(2),
+                server_ended,
+                machine_ended,
+                other,
+            )
         };
         // The console first: what a dying guest said must be in its log when the channel is found closed.
         if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
@@ -211,7 +241,9 @@ impl Lines {
 
     /// Reads the rest of the console of a guest that ended. One that goes on printing is not read to its end.
     pub fn drain_console(&mut self) {
-        let Some((line, log)) = &mut self.console else { return };
+        let Some((line, log)) = &mut self.console else {
+            return;
+        };
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         while line.open {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -241,13 +273,19 @@ impl Lines {
     }
 
     pub fn panicked(&self) -> bool {
-        self.console.as_ref().is_some_and(|(_, console)| console.has_panic())
+        self.console
+            .as_ref()
+            .is_some_and(|(_, console)| console.has_panic())
     }
 }
 
 impl Line {
     fn new(stream: UnixStream) -> Line {
-        Line { stream, decoder: Decoder::new(), open: true }
+        Line {
+            stream,
+            decoder: Decoder::new(),
+            open: true,
+        }
     }
 
     /// Reads what is there, feeds the decoder, gives the bytes.
@@ -272,7 +310,10 @@ impl Line {
 }
 
 fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+    Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
 }
 
 /// Sends all bytes within this time, however few of them the other side reads at once.

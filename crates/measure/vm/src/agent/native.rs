@@ -27,7 +27,11 @@ pub(crate) fn start(
         }
     };
     let text = |path: &std::path::Path| path.display().to_string();
-    let mut command = vec!["/proc/self/exe".to_owned(), "agent".to_owned(), "serve".to_owned()];
+    let mut command = vec![
+        "/proc/self/exe".to_owned(),
+        "agent".to_owned(),
+        "serve".to_owned(),
+    ];
     command.extend(["--cpus".to_owned(), setup.guest.cpus.to_string()]);
     if !setup.pinned.is_empty() {
         let cpus: Vec<String> = setup.pinned.iter().map(u32::to_string).collect();
@@ -46,11 +50,17 @@ pub(crate) fn start(
     if let Some(folder) = &group {
         command.extend(["--cgroup".to_owned(), text(folder)]);
     }
-    let discard = setup.command.filter(|command| !command.in_place).map(|command| Discard {
-        layers: setup.scratch.folder().join(format!("layers-{:08x}", fastrand::u32(..))),
-        directory: command.directory.clone(),
-        kept: command.write.clone(),
-    });
+    let discard = setup
+        .command
+        .filter(|command| !command.in_place)
+        .map(|command| Discard {
+            layers: setup
+                .scratch
+                .folder()
+                .join(format!("layers-{:08x}", fastrand::u32(..))),
+            directory: command.directory.clone(),
+            kept: command.write.clone(),
+        });
     let network = network.map_or_else(Vec::new, |link| link.end.descriptors());
     let network_in = network.first().map(|_| FIRST_DESCRIPTOR);
     let started = Child::spawn(Start {

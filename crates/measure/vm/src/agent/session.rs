@@ -24,8 +24,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
 use vmtax_model::{
-    CpuSeconds, Inside, Measure, Metric, Missing, Ping, Probes, QemuThread, ShareFacts, TrialResult, Warning,
-    WorkloadName, WorkloadSpec,
+    CpuSeconds, Inside, Measure, Metric, Missing, Ping, Probes, QemuThread, ShareFacts,
+    TrialResult, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
@@ -61,14 +61,23 @@ struct GuestSide {
 
 impl<'a> Session<'a> {
     /// Starts a guest, or natively the agent alone, and waits until the agent responds.
-    pub fn start(setup: &Setup<'a>, guest: Option<(&VmmProgram, &GuestImage)>) -> Result<Session<'a>, MachineError> {
+    pub fn start(
+        setup: &Setup<'a>,
+        guest: Option<(&VmmProgram, &GuestImage)>,
+    ) -> Result<Session<'a>, MachineError> {
         let served = match setup.share {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
         };
-        let (mut network, link) = if setup.network { Some(MachineNetwork::start(setup)?) } else { None }.unzip();
+        let (mut network, link) = if setup.network {
+            Some(MachineNetwork::start(setup)?)
+        } else {
+            None
+        }
+        .unzip();
         let began = Instant::now();
-        let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
+        let pair =
+            || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
         let mut lines = Lines::new(channel, setup.log);
         let (machine, interrupt) = (setup.machine, setup.interrupt);
@@ -99,27 +108,75 @@ impl<'a> Session<'a> {
             }
         };
         lines.watch_machine(child.ended()?);
-        let mut agent = Agent { machine, interrupt, lines, child, server };
-        let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
-            Ok(Reply::Hello(hello)) => hello,
-            Ok(_) => return Err(agent.invalid_message("a reply before the greeting")),
-            Err(reason) => {
-                return Err(boot_error(&mut agent, network.as_mut(), reason, setup, link.map(|link| link.log)));
-            }
+        let mut agent = Agent {
+            machine,
+            interrupt,
+            lines,
+            child,
+            server,
         };
+        let hello =
+            match agent
+                .lines
+                .message(began + setup.guest.boot_timeout(), interrupt, &mut no_files)
+            {
+                Ok(Reply::Hello(hello)) => hello,
+                Ok(_) => return Err(agent.invalid_message("a reply before the greeting")),
+                Err(reason) => {
+                    return Err(boot_error(
+                        &mut agent,
+                        network.as_mut(),
+                        reason,
+                        setup,
+                        link.map(|link| link.log),
+                    ));
+                }
+            };
         let boot = began.elapsed();
         if hello.cpus != setup.guest.cpus {
-            return Err(MachineError::Vcpus { machine, asked: setup.guest.cpus, got: hello.cpus });
+            return Err(MachineError::Vcpus {
+                machine,
+                asked: setup.guest.cpus,
+                got: hello.cpus,
+            });
         }
         let passt = network.as_ref().and_then(MachineNetwork::passt);
-        let warnings =
-            warnings.into_iter().chain(network.as_ref().and_then(MachineNetwork::warning).cloned()).collect();
-        let mut session = Session { agent, hello, warnings, boot, ready: boot, guest: None, network, share: None };
-        let Some(Link { share, memory, log, control }) = link else { return Ok(session) };
+        let warnings = warnings
+            .into_iter()
+            .chain(network.as_ref().and_then(MachineNetwork::warning).cloned())
+            .collect();
+        let mut session = Session {
+            agent,
+            hello,
+            warnings,
+            boot,
+            ready: boot,
+            guest: None,
+            network,
+            share: None,
+        };
+        let Some(Link {
+            share,
+            memory,
+            log,
+            control,
+        }) = link
+        else {
+            return Ok(session);
+        };
         let vm = Vm::started(setup, session.agent.child.session(), control, QMP_TIMEOUT)?;
         let server = session.agent.server.as_ref().map(Server::session);
-        let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server, passt };
-        session.guest = Some(GuestSide { vm, memory, accounting });
+        let accounting = CpuAccounting {
+            vmm: vm.pid(),
+            vcpus: vm.vcpus(),
+            server,
+            passt,
+        };
+        session.guest = Some(GuestSide {
+            vm,
+            memory,
+            accounting,
+        });
         let block_queue = setup.guest.block_queue();
         if !block_queue.is_empty() {
             session.set_block_queue(&block_queue)?;
@@ -142,17 +199,31 @@ impl<'a> Session<'a> {
         arguments: Vec<String>,
         log: PathBuf,
     ) -> Result<(), MachineError> {
-        let request = Request::Share { mount: share::mount(sharing) };
-        let line = match self.agent.ask(&request, setup.guest.boot_timeout(), &mut no_files) {
+        let request = Request::Share {
+            mount: share::mount(sharing),
+        };
+        let line = match self
+            .agent
+            .ask(&request, setup.guest.boot_timeout(), &mut no_files)
+        {
             Ok(Reply::Shared { mount }) => mount,
             Ok(Reply::Failed { error: said }) => {
-                return Err(MachineError::NotMounted { method: sharing.share.method, said, log });
+                return Err(MachineError::NotMounted {
+                    method: sharing.share.method,
+                    said,
+                    log,
+                });
             }
             Ok(_) => return Err(self.agent.invalid_message("an unexpected reply to a mount")),
             Err(reason) => return Err(self.agent.error(reason, "mounting its share")),
         };
         let pid = self.accounting().and_then(CpuAccounting::serving);
-        let command = self.agent.server.as_ref().map(|server| server.command.clone()).unwrap_or_default();
+        let command = self
+            .agent
+            .server
+            .as_ref()
+            .map(|server| server.command.clone())
+            .unwrap_or_default();
         let (facts, warnings) = share::effect(sharing, line, arguments, command, pid, setup.log);
         self.share = Some(facts);
         self.warnings.extend(warnings);
@@ -186,12 +257,16 @@ impl RunningMachine for Session<'_> {
     }
 
     fn network_threads(&self) -> Vec<QemuThread> {
-        self.network.as_ref().map_or_else(Vec::new, MachineNetwork::threads)
+        self.network
+            .as_ref()
+            .map_or_else(Vec::new, MachineNetwork::threads)
     }
 
     fn served(&self) -> Option<PathBuf> {
-        let process =
-            self.accounting()?.serving().filter(|_| self.agent.server.as_ref().is_some_and(Server::is_jailed))?;
+        let process = self
+            .accounting()?
+            .serving()
+            .filter(|_| self.agent.server.as_ref().is_some_and(Server::is_jailed))?;
         Some(format!("/proc/{process}/root{TREE}").into())
     }
 
@@ -214,17 +289,38 @@ impl RunningMachine for Session<'_> {
         let agent = &mut self.agent;
         let deadline = Instant::now() + timeout;
         let mut batches = BatchCpu::default();
-        let mut reply = agent.ask(&Request::Run { workload: workload.clone(), probes }, timeout, files);
+        let mut reply = agent.ask(
+            &Request::Run {
+                workload: workload.clone(),
+                probes,
+            },
+            timeout,
+            files,
+        );
         while let Ok(Reply::Batch { edge }) = reply {
             batches.add(edge, vmm.and_then(main_thread_ns));
-            reply = agent.ask(&Request::GoOn, deadline.saturating_duration_since(Instant::now()), files);
+            reply = agent.ask(
+                &Request::GoOn,
+                deadline.saturating_duration_since(Instant::now()),
+                files,
+            );
         }
         match reply {
-            Ok(Reply::Done { mut result, observed }) if result.workload.name == workload.name => {
+            Ok(Reply::Done {
+                mut result,
+                observed,
+            }) if result.workload.name == workload.name => {
                 // The guest cannot know it.
-                result.measures.retain(|measure| measure.metric != Metric::OpenFidsStatCpu);
-                let cpu = batches.per_request().filter(|_| workload.name == WorkloadName::OpenFids);
-                result.measures.extend(cpu.map(|value| Measure { metric: Metric::OpenFidsStatCpu, value }));
+                result
+                    .measures
+                    .retain(|measure| measure.metric != Metric::OpenFidsStatCpu);
+                let cpu = batches
+                    .per_request()
+                    .filter(|_| workload.name == WorkloadName::OpenFids);
+                result.measures.extend(cpu.map(|value| Measure {
+                    metric: Metric::OpenFidsStatCpu,
+                    value,
+                }));
                 Ok((*result, observed))
             }
             Ok(Reply::Done { result, .. }) => {
@@ -233,15 +329,27 @@ impl RunningMachine for Session<'_> {
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
             Ok(_) => Err(agent.invalid_message("an answer to reason")),
             Err(NoMessage::Timeout) => {
-                let (machine, workload, seconds) = (agent.machine, workload.name, timeout.as_secs());
+                let (machine, workload, seconds) =
+                    (agent.machine, workload.name, timeout.as_secs());
                 let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
-                Err(MachineError::Timeout { machine, workload, seconds, tail, log })
+                Err(MachineError::Timeout {
+                    machine,
+                    workload,
+                    seconds,
+                    tail,
+                    log,
+                })
             }
             Err(reason) => Err(agent.error(reason, &format!("running {}", workload.name))),
         }
     }
 
-    fn exec(&mut self, run: CommandRun<'_>, probes: Probes, files: &mut Files<'_>) -> Result<Ran, MachineError> {
+    fn exec(
+        &mut self,
+        run: CommandRun<'_>,
+        probes: Probes,
+        files: &mut Files<'_>,
+    ) -> Result<Ran, MachineError> {
         let accounting = self.guest.as_ref().map(|guest| &guest.accounting);
         command::exec(&mut self.agent, accounting, run, probes, files)
     }
@@ -250,30 +358,48 @@ impl RunningMachine for Session<'_> {
         command::shell(&mut self.agent, option, line, run)
     }
 
-    fn set_block_queue(&mut self, attributes: &BTreeMap<String, String>) -> Result<(), MachineError> {
-        let request = Request::SetBlockQueue { attributes: attributes.clone() };
+    fn set_block_queue(
+        &mut self,
+        attributes: &BTreeMap<String, String>,
+    ) -> Result<(), MachineError> {
+        let request = Request::SetBlockQueue {
+            attributes: attributes.clone(),
+        };
         match self.agent.ask(&request, SETTING_TIMEOUT, &mut no_files) {
             Ok(Reply::BlockQueueSet) => Ok(()),
             Ok(Reply::Failed { error }) => Err(MachineError::BlockQueue(error)),
-            Ok(_) => Err(self.agent.invalid_message("an unexpected reply to settings of its disk")),
+            Ok(_) => Err(self
+                .agent
+                .invalid_message("an unexpected reply to settings of its disk")),
             Err(reason) => Err(self.agent.error(reason, "setting its disk's request queue")),
         }
     }
 
     fn start_sampling(&mut self, inside: Inside) -> Result<(), MachineError> {
-        let request = Request::StartSampling { inside, shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S) };
+        let request = Request::StartSampling {
+            inside,
+            shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S),
+        };
         match self.agent.ask(&request, SAMPLING_TIMEOUT, &mut no_files) {
             Ok(Reply::Sampling) => Ok(()),
-            Ok(_) => Err(self.agent.invalid_message("an unexpected reply to the start of sampling")),
+            Ok(_) => Err(self
+                .agent
+                .invalid_message("an unexpected reply to the start of sampling")),
             Err(reason) => Err(self.agent.error(reason, "starting to sample the guest")),
         }
     }
 
-    fn stop_sampling(&mut self, timeout: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+    fn stop_sampling(
+        &mut self,
+        timeout: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<Vec<Missing>, MachineError> {
         match self.agent.ask(&Request::StopSampling, timeout, files) {
             Ok(Reply::Samples { missing }) => Ok(missing),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(self.agent.invalid_message("an unexpected reply to the end of sampling")),
+            Ok(_) => Err(self
+                .agent
+                .invalid_message("an unexpected reply to the end of sampling")),
             Err(reason) => Err(self.agent.error(reason, "sending samples")),
         }
     }
@@ -281,13 +407,22 @@ impl RunningMachine for Session<'_> {
     fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
         let agent = &mut self.agent;
         let request = encode(&Request::Ping).map_err(|e| agent.invalid_message(e.to_string()))?;
-        let Some(guest) = &self.guest else { return Err(MachineError::NoAgent { machine: agent.machine }) };
-        agent.lines.send(&request).map_err(|e| MachineError::system("requesting an exchange of time stamps", e))?;
+        let Some(guest) = &self.guest else {
+            return Err(MachineError::NoAgent {
+                machine: agent.machine,
+            });
+        };
+        agent
+            .lines
+            .send(&request)
+            .map_err(|e| MachineError::system("requesting an exchange of time stamps", e))?;
         let ping = vmtax_clock::exchange(&guest.memory, HOST_CELL, GUEST_CELL, duration);
         match agent.reply(QMP_TIMEOUT, &mut no_files) {
             Ok(Reply::Pinged) => Ok(ping?),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(agent.invalid_message("an unexpected reply to an exchange of time stamps")),
+            Ok(_) => {
+                Err(agent.invalid_message("an unexpected reply to an exchange of time stamps"))
+            }
             Err(reason) => Err(agent.error(reason, "exchanging time stamps")),
         }
     }
@@ -297,7 +432,9 @@ impl RunningMachine for Session<'_> {
     }
 
     fn end(self: Box<Self>) {
-        let Session { mut agent, guest, .. } = *self;
+        let Session {
+            mut agent, guest, ..
+        } = *self;
         if let Ok(leave) = encode(&Request::Leave) {
             let _ = agent.lines.send(&leave);
         }
@@ -325,14 +462,18 @@ fn boot_error(
         return MachineError::Panic { tail, log };
     }
     let has_failed = ended || matches!(reason, NoMessage::Timeout);
-    if let Some(failure) = network.filter(|_| has_failed).and_then(|network| network.failure(setup)) {
+    if let Some(failure) = network
+        .filter(|_| has_failed)
+        .and_then(|network| network.failure(setup))
+    {
         return failure;
     }
     // QEMU gives up without its server, and a server ends in good order without its QEMU: either end has its reason.
     if let Some(server) = agent.server.as_mut().filter(|_| ended) {
         match server.status() {
             Some(0) => {
-                return refused(&mut agent.child, vmm_log).unwrap_or_else(|| server.ended("the guest booted"));
+                return refused(&mut agent.child, vmm_log)
+                    .unwrap_or_else(|| server.ended("the guest booted"));
             }
             Some(_) => return server.ended("the guest booted"),
             None => {}
@@ -343,9 +484,12 @@ fn boot_error(
             Some(refused) => refused,
             None => agent.error(reason, "booting"),
         },
-        NoMessage::Timeout => {
-            MachineError::Silent { machine, seconds: setup.guest.boot_timeout().as_secs(), tail, log }
-        }
+        NoMessage::Timeout => MachineError::Silent {
+            machine,
+            seconds: setup.guest.boot_timeout().as_secs(),
+            tail,
+            log,
+        },
         other => agent.error(other, "booting"),
     }
 }

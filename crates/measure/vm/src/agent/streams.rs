@@ -43,10 +43,21 @@ impl Streams {
     /// [`MachineError::System`] for a stream that cannot be taken over.
     pub fn of_this_process(runs: u64, to_stderr: bool) -> Result<Streams, MachineError> {
         let failed = |e: io::Error| MachineError::system("duplicating the standard streams", e);
-        let stderr = rustix::stdio::stderr().try_clone_to_owned().map_err(failed)?;
-        let stdout = if to_stderr { stderr.try_clone() } else { rustix::stdio::stdout().try_clone_to_owned() };
+        let stderr = rustix::stdio::stderr()
+            .try_clone_to_owned()
+            .map_err(failed)?;
+        let stdout = if to_stderr {
+            stderr.try_clone()
+        } else {
+            rustix::stdio::stdout().try_clone_to_owned()
+        };
         let input = input(rustix::stdio::stdin(), runs).map_err(failed)?;
-        Ok(Streams { input, stdout: stdout.map_err(failed)?, stderr, terminal: None })
+        Ok(Streams {
+            input,
+            stdout: stdout.map_err(failed)?,
+            stderr,
+            terminal: None,
+        })
     }
 
     /// The terminal of this process, for one run; `resized` becomes readable with each new size of it.
@@ -57,12 +68,19 @@ impl Streams {
         let failed = |e: io::Error| MachineError::system("opening the terminal", e);
         let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
         if !rustix::termios::isatty(stdin) || !rustix::termios::isatty(stdout) {
-            return Err(failed(io::Error::other("standard input and output are not a terminal: leave out -t")));
+            return Err(failed(io::Error::other(
+                "standard input and output are not a terminal: leave out -t",
+            )));
         }
         let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map_err(failed);
         let terminal = Some(Terminal::new(own(stdin)?, resized));
         let input = Input::Once(File::from(own(stdin)?));
-        Ok(Streams { input, stdout: own(stdout)?, stderr: own(rustix::stdio::stderr())?, terminal })
+        Ok(Streams {
+            input,
+            stdout: own(stdout)?,
+            stderr: own(rustix::stdio::stderr())?,
+            terminal,
+        })
     }
 
     /// The terminal's size, where there is one.
@@ -117,7 +135,10 @@ impl Streams {
         let to = if error { &self.stderr } else { &self.stdout };
         let mut rest = bytes;
         while !rest.is_empty() {
-            let mut fds = [PollFd::new(to, PollFlags::OUT), PollFd::new(interrupt, PollFlags::IN)];
+            let mut fds = [
+                PollFd::new(to, PollFlags::OUT),
+                PollFd::new(interrupt, PollFlags::IN),
+            ];
             rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
             if fds[0].revents().is_empty() {
                 // What cannot be printed is lost, so that the wish to stop is heard.
@@ -134,7 +155,9 @@ impl Streams {
 }
 
 fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
-    let Ok(about) = fstat(stdin) else { return Ok(Input::None) };
+    let Ok(about) = fstat(stdin) else {
+        return Ok(Input::None);
+    };
     if rustix::termios::isatty(stdin) || is_null(&about) {
         return Ok(Input::None);
     }
@@ -156,5 +179,6 @@ fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
 }
 
 fn is_null(about: &rustix::fs::Stat) -> bool {
-    FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice && about.st_rdev == rustix::fs::makedev(1, 3)
+    FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice
+        && about.st_rdev == rustix::fs::makedev(1, 3)
 }

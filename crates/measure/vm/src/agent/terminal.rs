@@ -20,8 +20,19 @@ impl Terminal {
     }
 
     pub fn size(&self) -> Size {
-        let size = tcgetwinsize(&self.terminal).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
-        size.map_or(Size { rows: 24, columns: 80 }, |size| Size { rows: size.ws_row, columns: size.ws_col })
+        let size = tcgetwinsize(&self.terminal)
+            .ok()
+            .filter(|size| size.ws_row > 0 && size.ws_col > 0);
+        size.map_or(
+            Size {
+                rows: 24,
+                columns: 80,
+            },
+            |size| Size {
+                rows: size.ws_row,
+                columns: size.ws_col,
+            },
+        )
     }
 
     pub fn resized(&self) -> BorrowedFd<'_> {
@@ -40,7 +51,10 @@ impl Terminal {
         let mut raw = was.clone();
         raw.make_raw();
         set(&self.terminal, &raw)?;
-        Ok(Raw { terminal: &self.terminal, was })
+        Ok(Raw {
+            terminal: &self.terminal,
+            was,
+        })
     }
 }
 

@@ -37,17 +37,27 @@ pub(super) fn may_set(path: &str, value: &str) -> bool {
         let is_known = match file {
             "cache_type" => value == "write back",
             "queue/scheduler" => value == "none",
-            "queue/read_ahead_kb" => value.parse::<u32>().is_ok_and(|kib| kib <= MAX_READ_AHEAD_KB),
+            "queue/read_ahead_kb" => value
+                .parse::<u32>()
+                .is_ok_and(|kib| kib <= MAX_READ_AHEAD_KB),
             _ => false,
         };
         Some(is_known && is_disk_name(name))
     };
-    if path == CLOCK_SOURCE_FILE { FAST_CLOCK_SOURCES.contains(&value) } else { of_a_disk() == Some(true) }
+    if path == CLOCK_SOURCE_FILE {
+        FAST_CLOCK_SOURCES.contains(&value)
+    } else {
+        of_a_disk() == Some(true)
+    }
 }
 
-fn ask<T>(vm: &Vm, commands: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>) -> Result<T, String> {
+fn ask<T>(
+    vm: &Vm,
+    commands: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>,
+) -> Result<T, String> {
     let agent = GuestAgent::of(vm.pid(), vm.monitor());
-    let agent = agent.ok_or("the VM has no channel for QEMU's guest agent (org.qemu.guest_agent.0)")?;
+    let agent =
+        agent.ok_or("the VM has no channel for QEMU's guest agent (org.qemu.guest_agent.0)")?;
     agent.session(TIMEOUT, commands).map_err(|e| {
         let why = if let MachineError::Monitor(why) = e { why } else { e.to_string() };
         format!("QEMU's guest agent: {why}. Check that qemu-guest-agent runs in the guest, and that no other program holds its socket")
@@ -60,11 +70,25 @@ mod tests {
 
     #[test]
     fn only_known_files_of_the_guest_are_set_to_known_values() {
-        assert!(may_set(CLOCK_SOURCE_FILE, "tsc") && may_set("/sys/block/vda/cache_type", "write back"));
+        assert!(
+            may_set(CLOCK_SOURCE_FILE, "tsc") && may_set("/sys/block/vda/cache_type", "write back")
+        );
         assert!(may_set("/sys/block/nvme0n1/queue/scheduler", "none"));
         assert!(may_set("/sys/block/sda/queue/read_ahead_kb", "128"));
-        let paths = ["/etc/passwd", "/sys/block/../../etc/passwd", "/sys/block/vda/uevent", "/sys/block//cache_type"];
-        assert!(paths.iter().all(|path| !may_set(path, "none") && !may_set(path, "write back")));
-        assert!(!may_set(CLOCK_SOURCE_FILE, "jiffies") && !may_set("/sys/block/vda/queue/read_ahead_kb", "1; reboot"));
+        let paths = [
+            "/etc/passwd",
+            "/sys/block/../../etc/passwd",
+            "/sys/block/vda/uevent",
+            "/sys/block//cache_type",
+        ];
+        assert!(
+            paths
+                .iter()
+                .all(|path| !may_set(path, "none") && !may_set(path, "write back"))
+        );
+        assert!(
+            !may_set(CLOCK_SOURCE_FILE, "jiffies")
+                && !may_set("/sys/block/vda/queue/read_ahead_kb", "1; reboot")
+        );
     }
 }

@@ -24,12 +24,24 @@ pub(super) fn write(path: &Path, value: &str) -> Result<(), String> {
 
 /// Whether it is a known file, one of a control group of the VM, or sets the scheduler of a device beneath its disks.
 pub(super) fn may_set(vm: &Vm, path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let tids: Vec<i32> = vm.vcpus().into_iter().chain([vm.pid()]).collect();
-    let is_of_group = || path.parent().is_some_and(|folder| Cgroups::of(vm.pid(), &tids).cpu.contains(folder));
+    let is_of_group = || {
+        path.parent()
+            .is_some_and(|folder| Cgroups::of(vm.pid(), &tids).cpu.contains(folder))
+    };
     let is_of_a_disk = || {
-        let devices = vm.facts().into_iter().flat_map(|facts| facts.disks).filter_map(|disk| disk.host_device);
-        host_queues(devices).iter().any(|queue| queue.scheduler_file() == path)
+        let devices = vm
+            .facts()
+            .into_iter()
+            .flat_map(|facts| facts.disks)
+            .filter_map(|disk| disk.host_device);
+        host_queues(devices)
+            .iter()
+            .any(|queue| queue.scheduler_file() == path)
     };
     KNOWN.iter().any(|known| Path::new(known) == path)
         || (OF_A_GROUP.contains(&name) && is_of_group())
@@ -46,7 +58,10 @@ mod tests {
         let allowed = |path: &str| may_set(&vm, Path::new(path));
         assert!(allowed("/sys/module/kvm/parameters/halt_poll_ns"));
         assert!(!allowed("/etc/passwd") && !allowed("/sys/block/sda/queue/scheduler"));
-        assert!(!allowed("/sys/fs/cgroup/somebody.slice/cpu.max"), "a group that is not the VM's");
+        assert!(
+            !allowed("/sys/fs/cgroup/somebody.slice/cpu.max"),
+            "a group that is not the VM's"
+        );
         assert!(!allowed("/sys/fs/cgroup/../../../etc/cpu.max") && !allowed("cpu.max"));
     }
 }

@@ -53,10 +53,17 @@ impl Changes {
     /// [`ChangeError::Journal`] where nothing can be written down.
     pub fn new(vm: Vm, recording: &Path) -> Result<Changes, ChangeError> {
         let path = state_file::own(KIND);
-        let path = path.map_err(|source| ChangeError::Journal { path: PathBuf::from("/run/vmtax"), source })?;
+        let path = path.map_err(|source| ChangeError::Journal {
+            path: PathBuf::from("/run/vmtax"),
+            source,
+        })?;
         let recording = absolute(recording);
-        let journal =
-            Journal { recording, pid: vm.pid(), started: started(vm.pid()).unwrap_or(0), entries: Vec::new() };
+        let journal = Journal {
+            recording,
+            pid: vm.pid(),
+            started: started(vm.pid()).unwrap_or(0),
+            entries: Vec::new(),
+        };
         Ok(Changes { vm, path, journal })
     }
 
@@ -66,7 +73,12 @@ impl Changes {
     /// [`ChangeError`]; of one that is refused, what it was before is restored.
     pub fn set(&mut self, wanted: &SettingValue) -> Result<(), ChangeError> {
         let SettingValue { setting, value } = wanted;
-        if let Some(entry) = self.journal.entries.iter().find(|entry| entry.setting == *setting) {
+        if let Some(entry) = self
+            .journal
+            .entries
+            .iter()
+            .find(|entry| entry.setting == *setting)
+        {
             let expected = entry.after.clone();
             self.is_ours(setting, &expected)?;
             return Ok(());
@@ -84,12 +96,19 @@ impl Changes {
             _ => None,
         };
         let (setting, after) = (setting.clone(), value.clone());
-        self.journal.entries.push(Entry { setting: setting.clone(), before, after, guest_boot, is_kept: false });
+        self.journal.entries.push(Entry {
+            setting: setting.clone(),
+            before,
+            after,
+            guest_boot,
+            is_kept: false,
+        });
         self.write_down()?;
         write(&self.vm, &setting, value).inspect_err(|_| {
             // What it reads now is no value of somebody else's: what was before is set whatever it is.
             let entry = self.journal.entries.last().cloned();
-            let is_restored = entry.is_some_and(|entry| write(&self.vm, &entry.setting, &entry.before).is_ok());
+            let is_restored =
+                entry.is_some_and(|entry| write(&self.vm, &entry.setting, &entry.before).is_ok());
             if is_restored {
                 self.journal.entries.pop();
                 let _ = self.write_down();
@@ -102,7 +121,14 @@ impl Changes {
     /// # Errors
     /// [`ChangeError`] where that fails, or somebody else set it meanwhile.
     pub fn restore(&mut self, setting: &LiveSetting) -> Result<(), ChangeError> {
-        let Some(at) = self.journal.entries.iter().position(|entry| entry.setting == *setting) else { return Ok(()) };
+        let Some(at) = self
+            .journal
+            .entries
+            .iter()
+            .position(|entry| entry.setting == *setting)
+        else {
+            return Ok(());
+        };
         let is_gone = started(self.journal.pid) != Some(self.journal.started);
         let done = undo_entry(&self.vm, &self.journal.entries[at], is_gone);
         if !matches!(done, Err(ChangeError::Refused { .. })) {
@@ -122,7 +148,9 @@ impl Changes {
             .rev()
             .map(|entry| entry.setting.clone())
             .collect();
-        left.iter().filter_map(|setting| self.restore(setting).err()).collect()
+        left.iter()
+            .filter_map(|setting| self.restore(setting).err())
+            .collect()
     }
 
     /// Lets settings stay until `vmtax undo`, if they are still what they were set to.
@@ -130,9 +158,14 @@ impl Changes {
     /// # Errors
     /// [`ChangeError`] where somebody else changed one, or that cannot be written down; none is kept then.
     pub fn keep(&mut self) -> Result<(), ChangeError> {
-        self.journal.entries.iter().try_for_each(|entry| self.is_ours(&entry.setting, &entry.after))?;
+        self.journal
+            .entries
+            .iter()
+            .try_for_each(|entry| self.is_ours(&entry.setting, &entry.after))?;
         let mut kept = self.journal.clone();
-        kept.entries.iter_mut().for_each(|entry| entry.is_kept = true);
+        kept.entries
+            .iter_mut()
+            .for_each(|entry| entry.is_kept = true);
         kept.write(&self.path)?;
         self.journal = kept;
         Ok(())
@@ -141,9 +174,11 @@ impl Changes {
     /// Fails where somebody else set it meanwhile.
     fn is_ours(&self, setting: &LiveSetting, expected: &str) -> Result<(), ChangeError> {
         match read(&self.vm, setting)? {
-            Some(now) if !is_same(&now, expected) => {
-                Err(ChangeError::Theirs { setting: setting.label(), expected: expected.to_owned(), now })
-            }
+            Some(now) if !is_same(&now, expected) => Err(ChangeError::Theirs {
+                setting: setting.label(),
+                expected: expected.to_owned(),
+                now,
+            }),
             _ => Ok(()),
         }
     }
@@ -161,7 +196,10 @@ impl Journal {
             true => Ok(()),
             false => state_file::write(path, self),
         };
-        done.map_err(|source| ChangeError::Journal { path: path.to_path_buf(), source })
+        done.map_err(|source| ChangeError::Journal {
+            path: path.to_path_buf(),
+            source,
+        })
     }
 }
 
@@ -193,7 +231,11 @@ pub struct Undone {
 /// Restores what ended processes changed, also what is kept: of one recording, else of all. What failed stays written down.
 pub fn undo(recording: Option<&Path>) -> Vec<Undone> {
     let recording = recording.map(absolute);
-    undo_where(|journal, _| recording.as_ref().is_none_or(|recording| journal.recording == *recording))
+    undo_where(|journal, _| {
+        recording
+            .as_ref()
+            .is_none_or(|recording| journal.recording == *recording)
+    })
 }
 
 /// Restores what killed processes were trying.
@@ -206,9 +248,17 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     for path in state_file::stale(KIND) {
         let Some(mut journal) = state_file::read::<Journal>(&path) else {
             let why = "it cannot be read: another version of vmtax wrote it, and can undo it";
-            let error = ChangeError::Refused { setting: path.display().to_string(), why: why.to_owned() };
+            let error = ChangeError::Refused {
+                setting: path.display().to_string(),
+                why: why.to_owned(),
+            };
             let (setting, value) = (path.display().to_string(), String::new());
-            all.push(Undone { setting, value, has_ended: false, error: Some(error) });
+            all.push(Undone {
+                setting,
+                value,
+                has_ended: false,
+                error: Some(error),
+            });
             continue;
         };
         let vm = Vm::attach(journal.pid);
@@ -224,7 +274,12 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
             if matches!(done, Err(ChangeError::Refused { .. })) {
                 left.push(entry);
             }
-            all.push(Undone { setting, value, has_ended: matches!(done, Ok(Restored::Ended)), error: done.err() });
+            all.push(Undone {
+                setting,
+                value,
+                has_ended: matches!(done, Ok(Restored::Ended)),
+                error: done.err(),
+            });
         }
         left.reverse();
         journal.entries = left;
@@ -255,9 +310,11 @@ fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<Restored, ChangeE
     }
     match read(vm, &entry.setting)? {
         Some(now) if is_same(&now, &entry.before) => Ok(Restored::Yes),
-        Some(now) if !is_same(&now, &entry.after) => {
-            Err(ChangeError::Theirs { setting: entry.setting.label(), expected: entry.after.clone(), now })
-        }
+        Some(now) if !is_same(&now, &entry.after) => Err(ChangeError::Theirs {
+            setting: entry.setting.label(),
+            expected: entry.after.clone(),
+            now,
+        }),
         _ => write(vm, &entry.setting, &entry.before).map(|()| Restored::Yes),
     }
 }

@@ -49,7 +49,10 @@ pub enum ChangeError {
 
 impl ChangeError {
     fn refused(setting: &LiveSetting, why: impl ToString) -> ChangeError {
-        ChangeError::Refused { setting: setting.label(), why: why.to_string() }
+        ChangeError::Refused {
+            setting: setting.label(),
+            why: why.to_string(),
+        }
     }
 }
 
@@ -59,9 +62,15 @@ fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<()
         LiveSetting::HostFile { path } => host_file::may_set(vm, path),
         LiveSetting::GuestFile { path, .. } => guest_file::may_set(path, value),
         LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
-        LiveSetting::Affinity { .. } | LiveSetting::DiskLimits { .. } | LiveSetting::Qcow2Cache { .. } => true,
+        LiveSetting::Affinity { .. }
+        | LiveSetting::DiskLimits { .. }
+        | LiveSetting::Qcow2Cache { .. } => true,
     };
-    if allowed { Ok(()) } else { Err(ChangeError::refused(setting, "vmtax does not set this")) }
+    if allowed {
+        Ok(())
+    } else {
+        Err(ChangeError::refused(setting, "vmtax does not set this"))
+    }
 }
 
 /// Whether it still exists: a control group, a thread may have ended.
@@ -81,10 +90,16 @@ fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);
     match setting {
         LiveSetting::HostFile { path } => host_file::read(path).map(Some).map_err(refused),
-        LiveSetting::GuestFile { path, .. } => guest_file::read(vm, path).map(Some).map_err(refused),
+        LiveSetting::GuestFile { path, .. } => {
+            guest_file::read(vm, path).map(Some).map_err(refused)
+        }
         LiveSetting::Affinity { tid } => thread::affinity(vm, *tid).map(Some).map_err(refused),
-        LiveSetting::DiskLimits { device } => monitor::limits(vm, device).map(Some).map_err(refused),
-        LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property).map(Some).map_err(refused),
+        LiveSetting::DiskLimits { device } => {
+            monitor::limits(vm, device).map(Some).map_err(refused)
+        }
+        LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property)
+            .map(Some)
+            .map_err(refused),
         LiveSetting::Qcow2Cache { .. } => Ok(None),
     }
 }
@@ -96,34 +111,49 @@ fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError>
         LiveSetting::HostFile { path } => host_file::write(path, value).map_err(refused)?,
         LiveSetting::GuestFile { path, flushed } => {
             guest_file::write(vm, path, value).map_err(refused)?;
-            flushed.as_ref().map_or(Ok(()), |device| monitor::flush(vm, device)).map_err(refused)?;
+            flushed
+                .as_ref()
+                .map_or(Ok(()), |device| monitor::flush(vm, device))
+                .map_err(refused)?;
         }
         LiveSetting::Affinity { tid } => thread::set_affinity(vm, *tid, value).map_err(refused)?,
-        LiveSetting::DiskLimits { device } => monitor::set_limits(vm, device, value).map_err(refused)?,
+        LiveSetting::DiskLimits { device } => {
+            monitor::set_limits(vm, device, value).map_err(refused)?
+        }
         LiveSetting::QomProperty { path, property } => {
             monitor::set_property(vm, path, property, value).map_err(refused)?;
         }
-        LiveSetting::Qcow2Cache { device, .. } => monitor::set_l2_cache(vm, device, value).map_err(refused)?,
+        LiveSetting::Qcow2Cache { device, .. } => {
+            monitor::set_l2_cache(vm, device, value).map_err(refused)?
+        }
     }
     match read(vm, setting)? {
-        Some(now) if !is_same(&now, value) => Err(refused(format!("it reads {now} after {value} was set"))),
+        Some(now) if !is_same(&now, value) => {
+            Err(refused(format!("it reads {now} after {value} was set")))
+        }
         _ => Ok(()),
     }
 }
 
 /// Whether two texts are the same value: as JSON objects, where a part that is missing is none of it, else as they are.
 fn is_same(a: &str, b: &str) -> bool {
-    let of = |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();
+    let of =
+        |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();
     let is_none = |value: &serde_json::Value| value.is_null() || *value == 0;
     match (of(a), of(b)) {
         (Some(a), Some(b)) => {
-            let covers = |one: &serde_json::Map<_, _>, other: &serde_json::Map<String, serde_json::Value>| {
-                one.iter().all(|(key, value): (&String, _)| match other.get(key) {
-                    Some(known) => known == value || (is_none(known) && is_none(value)),
-                    // The length of a burst is 1 where there is none.
-                    None => is_none(value) || key.ends_with("length") || key.ends_with("size"),
-                })
-            };
+            let covers =
+                |one: &serde_json::Map<_, _>,
+                 other: &serde_json::Map<String, serde_json::Value>| {
+                    one.iter()
+                        .all(|(key, value): (&String, _)| match other.get(key) {
+                            Some(known) => known == value || (is_none(known) && is_none(value)),
+                            // The length of a burst is 1 where there is none.
+                            None => {
+                                is_none(value) || key.ends_with("length") || key.ends_with("size")
+                            }
+                        })
+                };
             covers(&a, &b) && covers(&b, &a)
         }
         _ => a == b,

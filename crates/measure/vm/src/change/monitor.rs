@@ -31,14 +31,24 @@ const REQUIRED: [&str; 6] = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops
 
 /// The limits of a disk, as a JSON object, with its throttle group.
 pub(super) fn limits(vm: &Vm, device: &str) -> Result<String, String> {
-    let answer = monitor(vm)?.execute("query-block").map_err(|e| e.to_string())?;
+    let answer = monitor(vm)?
+        .execute("query-block")
+        .map_err(|e| e.to_string())?;
     let disks = answer.as_array().map(Vec::as_slice).unwrap_or_default();
-    let disk = disks.iter().find(|disk| disk["qdev"] == device || disk["device"] == device);
+    let disk = disks
+        .iter()
+        .find(|disk| disk["qdev"] == device || disk["device"] == device);
     let inserted = &disk.ok_or("QEMU has no such disk")?["inserted"];
-    let known = LIMITS.iter().chain(&["group"]).filter_map(|key| Some(((*key).to_owned(), inserted.get(key)?.clone())));
+    let known = LIMITS
+        .iter()
+        .chain(&["group"])
+        .filter_map(|key| Some(((*key).to_owned(), inserted.get(key)?.clone())));
     let mut found: Map<String, Value> = known.collect();
     // A disk without limits is in no group.
-    if REQUIRED.iter().all(|key| found.get(*key).is_none_or(|limit| *limit == 0)) {
+    if REQUIRED
+        .iter()
+        .all(|key| found.get(*key).is_none_or(|limit| *limit == 0))
+    {
         found.clear();
     }
     Ok(Value::Object(found).to_string())
@@ -46,8 +56,12 @@ pub(super) fn limits(vm: &Vm, device: &str) -> Result<String, String> {
 
 /// Sets them.
 pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), String> {
-    let mut arguments: Map<String, Value> = serde_json::from_str(limits).map_err(|e| e.to_string())?;
-    if !arguments.keys().all(|key| LIMITS.contains(&&**key) || key == "group") {
+    let mut arguments: Map<String, Value> =
+        serde_json::from_str(limits).map_err(|e| e.to_string())?;
+    if !arguments
+        .keys()
+        .all(|key| LIMITS.contains(&&**key) || key == "group")
+    {
         return Err(format!("{limits} has something that is no limit"));
     }
     for key in REQUIRED {
@@ -60,26 +74,36 @@ pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), Stri
 
 /// Limits of a throttle group that is an object of its own, and how long an iothread polls; other properties do other things.
 pub(super) fn may_set(path: &str, property: &str) -> bool {
-    path.strip_prefix("/objects/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
+    path.strip_prefix("/objects/")
+        .is_some_and(|name| !name.is_empty() && !name.contains('/'))
         && ["limits", "poll-max-ns"].contains(&property)
 }
 
 /// A property of an object, as JSON.
 pub(super) fn property(vm: &Vm, path: &str, property: &str) -> Result<String, String> {
     let arguments = json!({ "path": path, "property": property });
-    monitor(vm)?.execute_with("qom-get", &arguments).map(|value| value.to_string()).map_err(|e| e.to_string())
+    monitor(vm)?
+        .execute_with("qom-get", &arguments)
+        .map(|value| value.to_string())
+        .map_err(|e| e.to_string())
 }
 
 /// Sets it.
 pub(super) fn set_property(vm: &Vm, path: &str, property: &str, value: &str) -> Result<(), String> {
-    let value: Value = serde_json::from_str(value).map_err(|e| format!("{value} is no JSON: {e}"))?;
+    let value: Value =
+        serde_json::from_str(value).map_err(|e| format!("{value} is no JSON: {e}"))?;
     let arguments = json!({ "path": path, "property": property, "value": value });
-    monitor(vm)?.execute_with("qom-set", &arguments).map(|_| ()).map_err(|e| e.to_string())
+    monitor(vm)?
+        .execute_with("qom-set", &arguments)
+        .map(|_| ())
+        .map_err(|e| e.to_string())
 }
 
 /// Opens the image of a disk again with an L2 cache of so many bytes.
 pub(super) fn set_l2_cache(vm: &Vm, device: &str, size: &str) -> Result<(), String> {
-    let size: u64 = size.parse().map_err(|_| format!("{size} is no size in bytes"))?;
+    let size: u64 = size
+        .parse()
+        .map_err(|_| format!("{size} is no size in bytes"))?;
     qemu_io(vm, device, &format!("reopen -o l2-cache-size={size}"))
 }
 
@@ -90,18 +114,28 @@ pub(super) fn flush(vm: &Vm, device: &str) -> Result<(), String> {
 
 /// Executes a command of qemu-io on a disk.
 fn qemu_io(vm: &Vm, device: &str, command: &str) -> Result<(), String> {
-    if !device.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./[]#".contains(&b)) {
+    if !device
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-_./[]#".contains(&b))
+    {
         return Err("the device's name cannot be written in a monitor command".to_owned());
     }
     let line = format!("qemu-io -d {device} \"{command}\"");
-    let answer = monitor(vm)?.execute_with("human-monitor-command", &json!({ "command-line": line }));
+    let answer =
+        monitor(vm)?.execute_with("human-monitor-command", &json!({ "command-line": line }));
     // It answers with nothing where it worked.
-    match answer.map_err(|e| e.to_string())?.as_str().unwrap_or_default().trim() {
+    match answer
+        .map_err(|e| e.to_string())?
+        .as_str()
+        .unwrap_or_default()
+        .trim()
+    {
         "" => Ok(()),
         said => Err(said.to_owned()),
     }
 }
 
 fn monitor(vm: &Vm) -> Result<&Monitor, String> {
-    vm.monitor().ok_or_else(|| format!("QEMU's monitor is needed: {}", vm.monitor_advice()))
+    vm.monitor()
+        .ok_or_else(|| format!("QEMU's monitor is needed: {}", vm.monitor_advice()))
 }

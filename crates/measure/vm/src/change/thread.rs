@@ -27,18 +27,28 @@ pub(super) fn set_affinity(vm: &Vm, tid: i32, cpus: &str) -> Result<(), String> 
 /// and in its cpuset, without those that are isolated (`isolcpus`).
 pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, Vec<PinnedThread>) {
     let of = |file: &str| {
-        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default();
-        cpu_list::parse(&text).unwrap_or_default().into_iter().collect::<BTreeSet<usize>>()
+        let text =
+            std::fs::read_to_string(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default();
+        cpu_list::parse(&text)
+            .unwrap_or_default()
+            .into_iter()
+            .collect::<BTreeSet<usize>>()
     };
-    let cpuset =
-        cpuset(pid).and_then(|list| cpu_list::parse(&list)).map(|cpus| cpus.into_iter().collect::<BTreeSet<usize>>());
+    let cpuset = cpuset(pid)
+        .and_then(|list| cpu_list::parse(&list))
+        .map(|cpus| cpus.into_iter().collect::<BTreeSet<usize>>());
     let (online, isolated) = (of("online"), of("isolated"));
-    let is_usable = |cpu: &usize| !isolated.contains(cpu) && cpuset.as_ref().is_none_or(|set| set.contains(cpu));
+    let is_usable = |cpu: &usize| {
+        !isolated.contains(cpu) && cpuset.as_ref().is_none_or(|set| set.contains(cpu))
+    };
     let all: BTreeSet<usize> = online.into_iter().filter(is_usable).collect();
     let pinned = |tid: i32| {
         let set = sched_getaffinity(Some(Pid::from_raw(tid)?)).ok()?;
         let is_pinned = all.iter().any(|cpu| !set.is_set(*cpu));
-        is_pinned.then(|| PinnedThread { tid, cpus: list(&set) })
+        is_pinned.then(|| PinnedThread {
+            tid,
+            cpus: list(&set),
+        })
     };
     let pinned = threads.filter_map(pinned).collect();
     (cpu_list::format(all.iter().copied()), pinned)
@@ -51,7 +61,9 @@ pub(super) fn exists(vm: &Vm, tid: i32) -> bool {
 
 /// A thread of the VM's process; of no other.
 fn own(vm: &Vm, tid: i32) -> Result<Pid, String> {
-    Pid::from_raw(tid).filter(|_| exists(vm, tid)).ok_or_else(|| "the thread has ended".to_owned())
+    Pid::from_raw(tid)
+        .filter(|_| exists(vm, tid))
+        .ok_or_else(|| "the thread has ended".to_owned())
 }
 
 fn list(set: &CpuSet) -> String {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_model::{DaemonCounters, Role, ShareServer, VmSettings};
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, cgroup_counters, cpu_quotas, is_stopped, socket_server, started, thread_times,
+    Cgroups, ThreadTimes, cgroup_counters, cpu_quotas, is_stopped, socket_server, started,
+    thread_times,
 };
 use vmtax_observe::thread_names;
 
@@ -23,17 +24,28 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Those that serve shared trees of a VM's process, as far as this user may see them.
     pub fn of(vm: i32, settings: &VmSettings) -> Vec<Daemon> {
-        let served = settings.shares.iter().filter_map(|share| match &share.server {
-            ShareServer::Daemon(socket) => Some((&share.tag, socket)),
-            ShareServer::Qemu => None,
-        });
+        let served = settings
+            .shares
+            .iter()
+            .filter_map(|share| match &share.server {
+                ShareServer::Daemon(socket) => Some((&share.tag, socket)),
+                ShareServer::Qemu => None,
+            });
         let daemon = |(tag, socket): (&String, &PathBuf)| {
             let pid = socket_server(vm, socket)?;
             let tids: Vec<i32> = thread_times(pid).iter().map(|thread| thread.tid).collect();
             let cgroups = Cgroups::of(pid, &tids);
-            let own = cpu_quotas(&cgroups, pid).into_iter().find(|quota| !quota.is_shared);
+            let own = cpu_quotas(&cgroups, pid)
+                .into_iter()
+                .find(|quota| !quota.is_shared);
             let limited = own.and_then(|quota| Some(quota.file.parent()?.to_path_buf()));
-            Some(Daemon { pid, started: started(pid)?, tag: tag.clone(), cgroups, limited })
+            Some(Daemon {
+                pid,
+                started: started(pid)?,
+                tag: tag.clone(),
+                cgroups,
+                limited,
+            })
         };
         served.filter_map(daemon).collect()
     }
@@ -54,7 +66,10 @@ impl Daemon {
             is_stopped: is_stopped(self.pid),
             threads: thread_times(self.pid).into_iter().map(named).collect(),
             throttled_us: cgroup_counters(&self.cgroups).throttled_us,
-            cgroup: self.limited.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
+            cgroup: self
+                .limited
+                .as_ref()
+                .map(|folder| folder.to_string_lossy().into_owned()),
         })
     }
 }

@@ -57,7 +57,14 @@ impl Fleet {
         for name in names {
             Vm::find(name)?;
         }
-        Ok(Fleet::new(if names.is_empty() { Wanted::All } else { Wanted::Named(names.to_vec()) }, level))
+        Ok(Fleet::new(
+            if names.is_empty() {
+                Wanted::All
+            } else {
+                Wanted::Named(names.to_vec())
+            },
+            level,
+        ))
     }
 
     /// The VM of a process.
@@ -87,15 +94,25 @@ impl Fleet {
         let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
         let (mut asked, mut others) = (Vec::new(), Vec::new());
         for sampler in self.vms.values_mut() {
-            if sampler.asks() { asked.push(sampler) } else { others.push(sampler) }
+            if sampler.asks() {
+                asked.push(sampler)
+            } else {
+                others.push(sampler)
+            }
         }
         // A monitor or an agent may take its time, and must not hold up the others.
         thread::scope(|scope| {
-            let asked = asked.into_iter().map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample(None)));
+            let asked = asked
+                .into_iter()
+                .map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample(None)));
             let threads = asked.collect::<io::Result<Vec<_>>>()?;
-            let others = others.into_iter().filter_map(|sampler| sampler.sample(stats_of(&stats, sampler)));
+            let others = others
+                .into_iter()
+                .filter_map(|sampler| sampler.sample(stats_of(&stats, sampler)));
             let others = others.collect::<Vec<_>>();
-            let asked = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
+            let asked = threads
+                .into_iter()
+                .filter_map(|thread| thread.join().ok().flatten());
             counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));
             Ok(())
         })
@@ -105,13 +122,23 @@ impl Fleet {
         self.vms.retain(|pid, sampler| {
             let runs = counters.contains_key(pid);
             if !runs {
-                notes.push(format!("{} (PID {pid}) has ended", sampler.facts.name.as_deref().unwrap_or("the VM")));
-                histograms.iter_mut().for_each(|histograms| histograms.forget(*pid));
+                notes.push(format!(
+                    "{} (PID {pid}) has ended",
+                    sampler.facts.name.as_deref().unwrap_or("the VM")
+                ));
+                histograms
+                    .iter_mut()
+                    .for_each(|histograms| histograms.forget(*pid));
             }
             runs
         });
         let all = self.vms.values().map(|sampler| &sampler.facts);
-        let samples = all.filter_map(|facts| Some(Sample { facts, counters: counters.remove(&facts.pid)? }));
+        let samples = all.filter_map(|facts| {
+            Some(Sample {
+                facts,
+                counters: counters.remove(&facts.pid)?,
+            })
+        });
         Ok((samples.collect(), notes))
     }
 
@@ -129,10 +156,16 @@ impl Fleet {
             }
             Wanted::Process(pid) => {
                 let is_first = self.scanned.replace(Instant::now()).is_none();
-                Some(*pid).filter(|pid| is_first && is_vm(*pid)).into_iter().collect()
+                Some(*pid)
+                    .filter(|pid| is_first && is_vm(*pid))
+                    .into_iter()
+                    .collect()
             }
         };
-        let new: Vec<i32> = found.into_iter().filter(|pid| !self.vms.contains_key(pid)).collect();
+        let new: Vec<i32> = found
+            .into_iter()
+            .filter(|pid| !self.vms.contains_key(pid))
+            .collect();
         let level = self.level;
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
@@ -140,7 +173,10 @@ impl Fleet {
                 Builder::new().spawn_scoped(scope, move || Sampler::attach(pid, level))
             };
             let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
-            Ok(threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
+            Ok(threads
+                .into_iter()
+                .filter_map(|thread| thread.join().ok().flatten())
+                .collect())
         })
         .map_err(no_thread)?;
         for sampler in attached {
@@ -150,7 +186,9 @@ impl Fleet {
                     none => none.insert(Histograms::new()?),
                 };
                 // A monitor that refuses, or has no such command, leaves the VM without them.
-                if let Err(error @ MachineError::System { .. }) = histograms.set(&sampler.vm, sampler.started) {
+                if let Err(error @ MachineError::System { .. }) =
+                    histograms.set(&sampler.vm, sampler.started)
+                {
                     return Err(error);
                 }
             }
@@ -161,14 +199,18 @@ impl Fleet {
 
     /// The VMs of the host. Between full scans only new processes are read.
     fn scan(&mut self) -> Vec<i32> {
-        if self.scanned.is_none_or(|at| at.elapsed() > FULL_SCAN_INTERVAL) {
+        if self
+            .scanned
+            .is_none_or(|at| at.elapsed() > FULL_SCAN_INTERVAL)
+        {
             self.scanned = Some(Instant::now());
             self.others.clear();
         }
         let all = pids();
         self.others.retain(|pid| all.contains(pid));
         let unknown = all.into_iter().filter(|pid| !self.others.contains(pid));
-        let (vms, others): (Vec<i32>, Vec<i32>) = unknown.partition(|pid| self.vms.contains_key(pid) || is_vm(*pid));
+        let (vms, others): (Vec<i32>, Vec<i32>) =
+            unknown.partition(|pid| self.vms.contains_key(pid) || is_vm(*pid));
         self.others.extend(others);
         vms
     }
@@ -176,14 +218,22 @@ impl Fleet {
     /// The VMs of the names. One that ended may run again, as another process.
     fn named(&mut self, names: &[String]) -> Vec<i32> {
         let found = self.vms.len() == names.len();
-        if found || (self.scanned.is_some_and(|at| at.elapsed() < FULL_SCAN_INTERVAL) && !self.vms.is_empty()) {
+        if found
+            || (self
+                .scanned
+                .is_some_and(|at| at.elapsed() < FULL_SCAN_INTERVAL)
+                && !self.vms.is_empty())
+        {
             return Vec::new();
         }
         self.scanned = Some(Instant::now());
         if running().is_empty() {
             return Vec::new();
         }
-        names.iter().filter_map(|name| Some(Vm::find(name).ok()?.pid())).collect()
+        names
+            .iter()
+            .filter_map(|name| Some(Vm::find(name).ok()?.pid()))
+            .collect()
     }
 }
 
@@ -213,11 +263,30 @@ mod tests {
         let chardev = format!("socket,id=a,server=on,wait=off,path={}", socket.display());
         let port = "virtserialport,chardev=a,name=org.qemu.guest_agent.0";
         let mut command = Command::new("qemu-system-x86_64");
-        command.args(["-S", "-M", "q35", "-m", "16", "-nodefaults", "-display", "none", "-chardev", &chardev]);
-        let vm = Ends(command.args(["-device", "virtio-serial-pci", "-device", port]).spawn().unwrap());
+        command.args([
+            "-S",
+            "-M",
+            "q35",
+            "-m",
+            "16",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-chardev",
+            &chardev,
+        ]);
+        let vm = Ends(
+            command
+                .args(["-device", "virtio-serial-pci", "-device", port])
+                .spawn()
+                .unwrap(),
+        );
         let began = Instant::now();
         while !socket.exists() {
-            assert!(began.elapsed() < Duration::from_secs(60), "QEMU made no socket");
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "QEMU made no socket"
+            );
             thread::sleep(Duration::from_millis(10));
         }
         vm
@@ -226,7 +295,9 @@ mod tests {
     #[test]
     fn agents_that_hang_do_not_hold_each_other_up() {
         let folder = tempfile::tempdir().unwrap();
-        let vms: Vec<_> = (0..4).map(|number| with_hanging_agent(folder.path(), number)).collect();
+        let vms: Vec<_> = (0..4)
+            .map(|number| with_hanging_agent(folder.path(), number))
+            .collect();
         let names: Vec<String> = vms.iter().map(|vm| vm.0.id().to_string()).collect();
         let mut fleet = Fleet::find(&names, Level::Histograms).unwrap();
         fleet.attach_new().unwrap();
@@ -234,7 +305,13 @@ mod tests {
         let (samples, notes) = fleet.sample().unwrap();
         assert_eq!((samples.len(), notes), (4, Vec::new()));
         let took = began.elapsed();
-        assert!(took >= Duration::from_secs(2), "an agent was asked: {took:?}");
-        assert!(took < Duration::from_secs(4), "one after the other takes 8 s: {took:?}");
+        assert!(
+            took >= Duration::from_secs(2),
+            "an agent was asked: {took:?}"
+        );
+        assert!(
+            took < Duration::from_secs(4),
+            "one after the other takes 8 s: {took:?}"
+        );
     }
 }

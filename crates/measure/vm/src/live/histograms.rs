@@ -38,7 +38,10 @@ impl Histograms {
     /// [`MachineError::System`] where nothing can be written down, so nothing may be set.
     pub fn new() -> Result<Histograms, MachineError> {
         let failed = |e| MachineError::system("a folder to write down which histograms are set", e);
-        Ok(Histograms { ledger: state_file::own(KIND).map_err(failed)?, set: Vec::new() })
+        Ok(Histograms {
+            ledger: state_file::own(KIND).map_err(failed)?,
+            set: Vec::new(),
+        })
     }
 
     /// Sets histograms of a VM's disks that have none. Those that others have set are used as they are.
@@ -46,14 +49,21 @@ impl Histograms {
     /// # Errors
     /// [`MachineError`] where that cannot be written down, or the monitor does not answer.
     pub fn set(&mut self, vm: &Vm, started: u64) -> Result<(), MachineError> {
-        let Some(monitor) = vm.monitor() else { return Ok(()) };
+        let Some(monitor) = vm.monitor() else {
+            return Ok(());
+        };
         let disks = unset_disks(monitor)?;
         if disks.is_empty() {
             return Ok(());
         }
-        self.set.push(SetHistograms { pid: vm.pid(), started, disks: disks.clone() });
+        self.set.push(SetHistograms {
+            pid: vm.pid(),
+            started,
+            disks: disks.clone(),
+        });
         let written = state_file::write(&self.ledger, &self.set);
-        written.map_err(|e| MachineError::system(format!("writing {}", self.ledger.display()), e))?;
+        written
+            .map_err(|e| MachineError::system(format!("writing {}", self.ledger.display()), e))?;
         set(monitor, &disks)
     }
 
@@ -64,7 +74,12 @@ impl Histograms {
 
     /// Removes those of the VMs that run.
     pub fn remove(&mut self, vm_of: impl Fn(i32) -> Option<Vm>) {
-        for SetHistograms { pid, started: at, disks } in self.set.drain(..) {
+        for SetHistograms {
+            pid,
+            started: at,
+            disks,
+        } in self.set.drain(..)
+        {
             if let Some(vm) = vm_of(pid).filter(|_| started(pid) == Some(at)) {
                 let _ = vm.monitor().map(|monitor| remove(monitor, &disks));
             }
@@ -77,6 +92,10 @@ impl Histograms {
 pub fn remove_stale_histograms() {
     for file in state_file::stale(KIND) {
         let left: Vec<SetHistograms> = state_file::read(&file).unwrap_or_default();
-        Histograms { ledger: file, set: left }.remove(|pid| Some(Vm::attach(pid)));
+        Histograms {
+            ledger: file,
+            set: left,
+        }
+        .remove(|pid| Some(Vm::attach(pid)));
     }
 }

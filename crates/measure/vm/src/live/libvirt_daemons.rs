@@ -17,8 +17,11 @@ impl LibvirtDaemons {
     /// Asks the daemons of the VMs whose own monitor is not asked.
     pub fn ask<'a>(&mut self, vms: impl Iterator<Item = &'a Sampler>) -> Stats {
         let mut stats = Stats::new();
-        for (monitor, daemon) in vms.filter_map(|sampler| Some((sampler.vm.monitor()?, sampler.daemon()?))) {
-            if stats.contains_key(&daemon) || self.0.get(&daemon).is_some_and(|pause| pause.is_on()) {
+        for (monitor, daemon) in
+            vms.filter_map(|sampler| Some((sampler.vm.monitor()?, sampler.daemon()?)))
+        {
+            if stats.contains_key(&daemon) || self.0.get(&daemon).is_some_and(|pause| pause.is_on())
+            {
                 continue;
             }
             let answer = monitor.domain_stats().unwrap_or_else(|_| {
@@ -33,5 +36,7 @@ impl LibvirtDaemons {
 
 /// What its daemon says of one VM.
 pub(super) fn stats_of<'a>(stats: &'a Stats, sampler: &Sampler) -> Option<&'a DomainStats> {
-    stats.get(&sampler.daemon()?)?.get(sampler.facts.name.as_ref()?)
+    stats
+        .get(&sampler.daemon()?)?
+        .get(sampler.facts.name.as_ref()?)
 }

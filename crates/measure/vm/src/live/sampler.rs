@@ -18,12 +18,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    BlockedThread, DiskCounters, GuestCounters, KvmCounters, QemuThread, Role, ThreadCounters, VmCounters, VmDisk,
-    VmFacts, VmSettings,
+    BlockedThread, DiskCounters, GuestCounters, KvmCounters, QemuThread, Role, ThreadCounters,
+    VmCounters, VmDisk, VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, memory_limit,
-    process_io, process_stop, started, thread_state, thread_times, transparent_huge, wait_channel,
+    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights,
+    memory, memory_limit, process_io, process_stop, started, thread_state, thread_times,
+    transparent_huge, wait_channel,
 };
 use vmtax_observe::{kvm_exits, thread_names};
 
@@ -155,26 +156,46 @@ impl Sampler {
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
             settings: self.settings.clone(),
-            guest: if self.was_stopped { None } else { self.ask_agent() },
+            guest: if self.was_stopped {
+                None
+            } else {
+                self.ask_agent()
+            },
             threads,
         })
     }
 
     /// Threads with their times; one that is new is known by its name alone until the next refresh.
     fn threads(&self) -> Vec<ThreadCounters> {
-        let known: BTreeMap<i32, &Role> = self.facts.threads.iter().map(|thread| (thread.tid, &thread.role)).collect();
+        let known: BTreeMap<i32, &Role> = self
+            .facts
+            .threads
+            .iter()
+            .map(|thread| (thread.tid, &thread.role))
+            .collect();
         let times = thread_times(self.facts.pid);
         let has_new = times.iter().any(|thread| !known.contains_key(&thread.tid));
-        let new: BTreeMap<i32, String> =
-            if has_new { thread_names(self.facts.pid).into_iter().collect() } else { BTreeMap::new() };
+        let new: BTreeMap<i32, String> = if has_new {
+            thread_names(self.facts.pid).into_iter().collect()
+        } else {
+            BTreeMap::new()
+        };
         // The kernel's own threads that move its packets are none of its process.
-        let is_of_kernel =
-            |thread: &&QemuThread| thread.role == Role::Vhost && !times.iter().any(|own| own.tid == thread.tid);
+        let is_of_kernel = |thread: &&QemuThread| {
+            thread.role == Role::Vhost && !times.iter().any(|own| own.tid == thread.tid)
+        };
         let of_kernel = self.facts.threads.iter().filter(is_of_kernel);
-        let of_kernel: Vec<ThreadTimes> = of_kernel.flat_map(|thread| thread_times(thread.tid)).collect();
+        let of_kernel: Vec<ThreadTimes> = of_kernel
+            .flat_map(|thread| thread_times(thread.tid))
+            .collect();
         let with_role = |thread: ThreadTimes| {
             let named = || Role::of_thread_name(new.get(&thread.tid).map_or("", String::as_str));
-            counted(thread, known.get(&thread.tid).map_or_else(named, |role| (*role).clone()))
+            counted(
+                thread,
+                known
+                    .get(&thread.tid)
+                    .map_or_else(named, |role| (*role).clone()),
+            )
         };
         times.into_iter().chain(of_kernel).map(with_role).collect()
     }
@@ -191,7 +212,12 @@ impl Sampler {
                 wait_channel: wait_channel(self.facts.pid, thread.tid),
             })
         };
-        self.facts.threads.iter().filter(|thread| thread.role.stays()).filter_map(blocked).collect()
+        self.facts
+            .threads
+            .iter()
+            .filter(|thread| thread.role.stays())
+            .filter_map(blocked)
+            .collect()
     }
 
     /// What the monitor answers, and how long it took, ns.
@@ -208,7 +234,10 @@ impl Sampler {
             }
             Err(error) => {
                 self.monitor_timeout_s = match error {
-                    MachineError::MonitorTimeout { seconds, has_client: false } => Some(seconds),
+                    MachineError::MonitorTimeout {
+                        seconds,
+                        has_client: false,
+                    } => Some(seconds),
                     _ => None,
                 };
                 self.monitor_pause = Pause::begin();
@@ -219,17 +248,27 @@ impl Sampler {
 
     /// KVM's counters in debugfs, which root reads without a monitor and without disturbing a vCPU.
     fn kvm_exits(&self) -> Option<KvmCounters> {
-        self.questions.kvm.then(|| kvm_exits(self.facts.pid)).flatten()
+        self.questions
+            .kvm
+            .then(|| kvm_exits(self.facts.pid))
+            .flatten()
     }
 
     /// What the guest's agent says, where there is one that answers.
     fn ask_agent(&mut self) -> Option<GuestCounters> {
         let agent = self.agent.as_ref().filter(|_| !self.agent_pause.is_on())?;
-        agent.counters().inspect_err(|_| self.agent_pause = Pause::begin()).ok()
+        agent
+            .counters()
+            .inspect_err(|_| self.agent_pause = Pause::begin())
+            .ok()
     }
 
     /// The monitor's or libvirt's disks, else those that are known from outside, each with the block device beneath.
-    fn disks(&self, of_monitor: Vec<DiskCounters>, stats: Option<&DomainStats>) -> Vec<DiskCounters> {
+    fn disks(
+        &self,
+        of_monitor: Vec<DiskCounters>,
+        stats: Option<&DomainStats>,
+    ) -> Vec<DiskCounters> {
         let name_of = |disk: &VmDisk| match disk.id.is_empty() {
             true => disk.file.to_string_lossy().into_owned(),
             false => disk.id.clone(),
@@ -237,7 +276,10 @@ impl Sampler {
         let of_facts = &self.facts.disks;
         let mut disks = of_monitor;
         if disks.is_empty() {
-            let named = |disk| DiskCounters { name: name_of(disk), ..DiskCounters::default() };
+            let named = |disk| DiskCounters {
+                name: name_of(disk),
+                ..DiskCounters::default()
+            };
             disks = of_facts.iter().map(named).collect();
         }
         let of_name = |name: &str| of_facts.iter().find(|disk| name_of(disk) == name);
@@ -245,12 +287,19 @@ impl Sampler {
             let file = Path::new(stats?.files.get(name)?);
             of_facts.iter().find(|disk| disk.file == file)
         };
-        let only = of_facts.first().filter(|_| of_facts.len() == 1 && disks.len() == 1);
+        let only = of_facts
+            .first()
+            .filter(|_| of_facts.len() == 1 && disks.len() == 1);
         for disk in &mut disks {
-            let Some(known) = of_name(&disk.name).or_else(|| of_file(&disk.name)).or(only) else { continue };
+            let Some(known) = of_name(&disk.name).or_else(|| of_file(&disk.name)).or(only) else {
+                continue;
+            };
             disk.device = known.host_device.and_then(block_device);
             // Through the page cache the kernel makes requests of its own: read-ahead and write-back.
-            disk.own_device = known.own_device.filter(|_| known.direct == Some(true)).and_then(block_device);
+            disk.own_device = known
+                .own_device
+                .filter(|_| known.direct == Some(true))
+                .and_then(block_device);
         }
         disks
     }
@@ -258,16 +307,27 @@ impl Sampler {
     /// What changes seldom, beside the facts.
     fn read_seldom(&mut self) {
         let pid = self.facts.pid;
-        let vcpus = self.facts.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+        let vcpus = self
+            .facts
+            .threads
+            .iter()
+            .filter(|thread| matches!(thread.role, Role::Vcpu(_)));
         let tids: Vec<i32> = vcpus.map(|thread| thread.tid).chain([pid]).collect();
         self.cgroups = Cgroups::of(pid, &tids);
         self.settings = self.vm.settings(self.level >= Level::Histograms);
         self.settings.quotas = cpu_quotas(&self.cgroups, pid);
         self.settings.low_weights = low_cpu_weights(&self.cgroups, pid);
         self.settings.memory_limit = memory_limit(&self.cgroups, pid);
-        self.settings.host_queues = host_queues(self.facts.disks.iter().filter_map(|disk| disk.host_device));
-        (self.settings.host_cpus, self.settings.pinned) =
-            pinned(pid, self.facts.threads.iter().filter(|thread| thread.role.stays()).map(|thread| thread.tid));
+        self.settings.host_queues =
+            host_queues(self.facts.disks.iter().filter_map(|disk| disk.host_device));
+        (self.settings.host_cpus, self.settings.pinned) = pinned(
+            pid,
+            self.facts
+                .threads
+                .iter()
+                .filter(|thread| thread.role.stays())
+                .map(|thread| thread.tid),
+        );
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
@@ -284,5 +344,7 @@ impl Sampler {
 /// The host's monotonic clock, ns.
 fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+    (now.tv_sec as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec as u64)
 }

@@ -30,22 +30,40 @@ pub(super) fn antipatterns(
             continue;
         }
         let long = matches!(antipattern, Antipattern::FastTick | Antipattern::TraceLine);
-        let work = AntipatternWork { count: if long { work.count.min(MAX_LONG) } else { work.count }, ..work };
+        let work = AntipatternWork {
+            count: if long {
+                work.count.min(MAX_LONG)
+            } else {
+                work.count
+            },
+            ..work
+        };
         let made = match made(guest, (antipattern, fixed), work, timeout) {
             Ok(made) => made,
-            Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
+            Err(MachineError::Micro(MicroError::Failed(
+                why @ (Failure::NoX2apic | Failure::NoHpet),
+            ))) => {
                 notes.push(format!("{name}: {why}"));
                 continue;
             }
             Err(error) => return Err(error),
         };
         let mut latency = Latency::new();
-        made.ticks.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
+        made.ticks
+            .iter()
+            .for_each(|&ticks| latency.record(ns(ticks, mhz)));
         total += made.ticks.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
-        exits.extend(made.exits.map(|each| OperationExits { operation: name.clone(), each }));
+        exits.extend(made.exits.map(|each| OperationExits {
+            operation: name.clone(),
+            each,
+        }));
         operations.push(Operation { name, latency });
     }
-    Ok(TrialResult { exits, notes, ..result(workload, operations, total, mhz) })
+    Ok(TrialResult {
+        exits,
+        notes,
+        ..result(workload, operations, total, mhz)
+    })
 }
 
 struct Made {
@@ -64,7 +82,10 @@ fn made(
     let counted = |guest: &mut MicroGuest<'_>, count| {
         let before = guest.exits_by_now();
         let ticks = guest.antipattern(antipattern, fixed, count, timeout)?;
-        let exits = guest.exits_by_now().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
+        let exits = guest
+            .exits_by_now()
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before) as f64);
         Ok::<_, MachineError>((ticks, exits))
     };
     counted(guest, count)?; // the table's pages are new to the host the first time
@@ -79,6 +100,8 @@ fn made(
             more = (more * 2).min(MAX_REPEATED).max(count);
         }
     }
-    let exits = all.zip(once).map(|(all, once)| ((all - once) / f64::from(count - 1)).max(0.0));
+    let exits = all
+        .zip(once)
+        .map(|(all, once)| ((all - once) / f64::from(count - 1)).max(0.0));
     Ok(Made { ticks, exits })
 }

@@ -31,7 +31,9 @@ pub enum MicroError {
         bytes: u32,
     },
     /// The range is smaller than one block, or has more than 2^32 blocks.
-    #[error("invalid range of {sectors} sectors for blocks of {block} bytes: it must hold 1 to 2^32 blocks")]
+    #[error(
+        "invalid range of {sectors} sectors for blocks of {block} bytes: it must hold 1 to 2^32 blocks"
+    )]
     BadRange {
         /// The value.
         sectors: u64,
@@ -39,7 +41,9 @@ pub enum MicroError {
         block: u32,
     },
     /// The stride is 0 or as long as the range.
-    #[error("invalid stride of {stride} in a range of {blocks} blocks: use at least 1 and less than the range")]
+    #[error(
+        "invalid stride of {stride} in a range of {blocks} blocks: use at least 1 and less than the range"
+    )]
     BadStride {
         /// The value.
         stride: u64,
@@ -53,7 +57,9 @@ pub enum MicroError {
         state: State,
     },
     /// There are no results of this kind.
-    #[error("the micro-guest is {state:?} and has no results of {wanted}: give that order and wait until it is done")]
+    #[error(
+        "the micro-guest is {state:?} and has no results of {wanted}: give that order and wait until it is done"
+    )]
     NotDone {
         /// The kind of result.
         wanted: &'static str,

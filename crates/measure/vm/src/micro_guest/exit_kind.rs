@@ -59,7 +59,10 @@ impl ExitKind {
     /// Whether what is timed runs in kernel mode (CPL 0): a KVM that emulates that measures its emulator here. All other
     /// kinds run in user mode.
     pub const fn in_kernel_mode(self) -> bool {
-        matches!(self, ExitKind::EmptyKernel | ExitKind::Rdmsr | ExitKind::Halt)
+        matches!(
+            self,
+            ExitKind::EmptyKernel | ExitKind::Rdmsr | ExitKind::Halt
+        )
     }
 
     /// For people.

@@ -29,7 +29,10 @@ pub(super) fn request(echo: SocketAddrV4, size: u16) -> Vec<u8> {
     header[8..10].copy_from_slice(&[64, UDP]);
     header[12..16].copy_from_slice(&NET_ADDRESS.octets());
     header[16..20].copy_from_slice(&echo.ip().octets());
-    let sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let sum: u32 = header
+        .chunks_exact(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
     header[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
     frame.extend(header);
     frame.extend(PORT.to_be_bytes());
@@ -53,6 +56,9 @@ mod tests {
         let frame = request(ECHO, 64);
         let found = vmtax_trace::payload(&frame).unwrap();
         assert_eq!((found.at, found.length, frame.len()), (KEY, 64, KEY + 64));
-        assert_eq!(vmtax_trace::payload_word(&frame, None, None), Some(round_trip_key(THREAD, 0)));
+        assert_eq!(
+            vmtax_trace::payload_word(&frame, None, None),
+            Some(round_trip_key(THREAD, 0))
+        );
     }
 }

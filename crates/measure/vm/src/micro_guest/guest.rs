@@ -38,20 +38,48 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// [`MachineError`] saying what QEMU said last.
-    pub fn start(setup: &Setup<'a>, program: &VmmProgram, rom: &Path) -> Result<MicroGuest<'a>, MachineError> {
+    pub fn start(
+        setup: &Setup<'a>,
+        program: &VmmProgram,
+        rom: &Path,
+    ) -> Result<MicroGuest<'a>, MachineError> {
         let began = Instant::now();
         let machine = setup.machine;
-        let (network, link) = if setup.network { Some(by_tap(setup)?) } else { None }.unzip();
+        let (network, link) = if setup.network {
+            Some(by_tap(setup)?)
+        } else {
+            None
+        }
+        .unzip();
         let network = network.zip(link.as_ref().map(|link| link.echo));
         let Started { mut child, link } = start_micro_guest(setup, program, rom, link)?;
-        let Link { memory, control, log, .. } = link;
+        let Link {
+            memory,
+            control,
+            log,
+            ..
+        } = link;
         let vm = match Vm::started(setup, child.session(), control, setup.guest.boot_timeout()) {
             Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };
-        let disk_bytes = setup.scratch.disk().and_then(|disk| disk.metadata().ok()).map_or(0, |m| m.len());
+        let disk_bytes = setup
+            .scratch
+            .disk()
+            .and_then(|disk| disk.metadata().ok())
+            .map_or(0, |m| m.len());
         let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
-        let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, vm, log, child, network };
+        let mut session = MicroGuest {
+            machine,
+            interrupt,
+            boot,
+            disk_bytes,
+            memory,
+            vm,
+            log,
+            child,
+            network,
+        };
         session.wait(began + setup.guest.boot_timeout(), "booting")?;
         session.boot = began.elapsed();
         Ok(session)
@@ -86,7 +114,11 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// [`MachineError`] when the guest cannot, does not, or ends.
-    pub fn requests(&mut self, run: Run, timeout: Duration) -> Result<Vec<MicroRequest>, MachineError> {
+    pub fn requests(
+        &mut self,
+        run: Run,
+        timeout: Duration,
+    ) -> Result<Vec<MicroRequest>, MachineError> {
         self.carry_out(&Order::Run(run), timeout, "making requests")?;
         Ok(self.mailbox()?.requests()?)
     }
@@ -95,7 +127,12 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// As [`MicroGuest::requests`].
-    pub fn exits(&mut self, kind: ExitKind, count: u32, timeout: Duration) -> Result<Vec<u64>, MachineError> {
+    pub fn exits(
+        &mut self,
+        kind: ExitKind,
+        count: u32,
+        timeout: Duration,
+    ) -> Result<Vec<u64>, MachineError> {
         self.carry_out(&Order::Exits { kind, count }, timeout, "making exits")?;
         Ok(self.mailbox()?.exits(kind)?)
     }
@@ -111,7 +148,15 @@ impl<'a> MicroGuest<'a> {
         count: u32,
         timeout: Duration,
     ) -> Result<Vec<u64>, MachineError> {
-        self.carry_out(&Order::Antipattern { antipattern, fixed, count }, timeout, "following an antipattern")?;
+        self.carry_out(
+            &Order::Antipattern {
+                antipattern,
+                fixed,
+                count,
+            },
+            timeout,
+            "following an antipattern",
+        )?;
         Ok(self.mailbox()?.antipattern(antipattern, fixed)?)
     }
 
@@ -124,7 +169,12 @@ impl<'a> MicroGuest<'a> {
         Ok(Mailbox::new(self.memory.words())?)
     }
 
-    fn carry_out(&mut self, order: &Order, timeout: Duration, doing: &str) -> Result<(), MachineError> {
+    fn carry_out(
+        &mut self,
+        order: &Order,
+        timeout: Duration,
+        doing: &str,
+    ) -> Result<(), MachineError> {
         self.mailbox()?.order(order)?;
         self.wait(Instant::now() + timeout, doing)
     }
@@ -136,7 +186,9 @@ impl<'a> MicroGuest<'a> {
         loop {
             match self.mailbox()?.state()? {
                 State::Ready | State::Done => return Ok(()),
-                State::Failed(failure) => return Err(crate::micro_guest::MicroError::from(failure).into()),
+                State::Failed(failure) => {
+                    return Err(crate::micro_guest::MicroError::from(failure).into());
+                }
                 State::Starting | State::Running => {}
             }
             if self.interrupt.raised() {
@@ -181,5 +233,9 @@ fn by_tap(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineErr
 fn refused(child: &mut Child, log: &std::path::Path) -> Option<MachineError> {
     let status = child.wait(QMP_TIMEOUT)?;
     let said = log_tail(log);
-    Some(MachineError::Refused { status, said, log: log.to_path_buf() })
+    Some(MachineError::Refused {
+        status,
+        said,
+        log: log.to_path_buf(),
+    })
 }

@@ -57,18 +57,26 @@ impl<'a> Mailbox<'a> {
         match self.word(words::MAGIC) {
             0 => return Ok(State::Starting),
             MAGIC => {}
-            other => return Err(MicroError::InvalidMemory { what: format!("first word ({other:#x})") }),
+            other => {
+                return Err(MicroError::InvalidMemory {
+                    what: format!("first word ({other:#x})"),
+                });
+            }
         }
         let word = self.word(words::STATE);
         let of_last_order = word >> 8 == self.word(words::ORDER) & (u64::MAX >> 8);
         match word & 0xff {
-            state::FAILED if self.word(words::FAILURE) == failure::TRAP => Ok(State::Failed(self.failure()?)),
+            state::FAILED if self.word(words::FAILURE) == failure::TRAP => {
+                Ok(State::Failed(self.failure()?))
+            }
             _ if !of_last_order => Ok(State::Running),
             state::READY => Ok(State::Ready),
             state::RUNNING => Ok(State::Running),
             state::DONE => Ok(State::Done),
             state::FAILED => Ok(State::Failed(self.failure()?)),
-            other => Err(MicroError::InvalidMemory { what: format!("state ({other})") }),
+            other => Err(MicroError::InvalidMemory {
+                what: format!("state ({other})"),
+            }),
         }
     }
 
@@ -79,15 +87,27 @@ impl<'a> Mailbox<'a> {
             failure::NO_DISK => Failure::NoDisk,
             failure::NO_MSIX => Failure::NoMsix,
             failure::BAD_QUEUE => Failure::BadQueue { size: detail },
-            failure::SMALL_DISK => Failure::SmallDisk { sectors: self.word(words::CAPACITY) },
-            failure::IO => Failure::Io { request: count, status: detail },
+            failure::SMALL_DISK => Failure::SmallDisk {
+                sectors: self.word(words::CAPACITY),
+            },
+            failure::IO => Failure::Io {
+                request: count,
+                status: detail,
+            },
             failure::TIMEOUT => Failure::Timeout { number: count },
-            failure::TRAP => Failure::Trap { vector: (detail >> 56) as u8, address: detail & (u64::MAX >> 8) },
+            failure::TRAP => Failure::Trap {
+                vector: (detail >> 56) as u8,
+                address: detail & (u64::MAX >> 8),
+            },
             failure::NO_TIMER => Failure::NoTimer,
             failure::NO_X2APIC => Failure::NoX2apic,
             failure::NO_HPET => Failure::NoHpet,
             failure::NO_CARD => Failure::NoCard,
-            other => return Err(MicroError::InvalidMemory { what: format!("failure ({other})") }),
+            other => {
+                return Err(MicroError::InvalidMemory {
+                    what: format!("failure ({other})"),
+                });
+            }
         })
     }
 
@@ -100,14 +120,19 @@ impl<'a> Mailbox<'a> {
         }
         let count = self.word(words::COUNT);
         if count != self.word(words::HOW_MANY) || count > u64::from(MAX_COUNT) {
-            return Err(MicroError::InvalidMemory { what: format!("count ({count})") });
+            return Err(MicroError::InvalidMemory {
+                what: format!("count ({count})"),
+            });
         }
         Ok(count as usize)
     }
 
     /// Lays the request there that round trips send: at most [`crate::micro_guest::layout::MAX_BLOCK`] bytes of it.
     pub(crate) fn lay(&self, request: &[u8]) {
-        for (cell, word) in self.ram[FRAME / WORD..][..MAX_BLOCK as usize / WORD].iter().zip(request.chunks(WORD)) {
+        for (cell, word) in self.ram[FRAME / WORD..][..MAX_BLOCK as usize / WORD]
+            .iter()
+            .zip(request.chunks(WORD))
+        {
             let mut bytes = [0; WORD];
             bytes[..word.len()].copy_from_slice(word);
             cell.store(u64::from_le_bytes(bytes), Ordering::Relaxed);

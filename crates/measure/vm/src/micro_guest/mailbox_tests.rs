@@ -1,7 +1,9 @@
 //! What the guest might write, without a guest.
 
 use super::*;
-use crate::micro_guest::layout::{BUFFER, EXIT_WORDS, MAX_BLOCK, MAX_FRAME, REQUEST_WORDS, command, completion};
+use crate::micro_guest::layout::{
+    BUFFER, EXIT_WORDS, MAX_BLOCK, MAX_FRAME, REQUEST_WORDS, command, completion,
+};
 use crate::micro_guest::{Completion, Direction, ExitKind, Pattern, RoundTrips, Run};
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -17,8 +19,13 @@ fn done(memory: &[AtomicU64], ordered: &[(usize, u64)], table: &[u64]) {
     set(MAILBOX + words::MAGIC, MAGIC);
     set(MAILBOX + words::ORDER, 7);
     set(MAILBOX + words::STATE, 7 << 8 | state::DONE);
-    ordered.iter().for_each(|&(at, word)| set(MAILBOX + at, word));
-    table.iter().enumerate().for_each(|(word, &value)| set(TABLE + word * WORD, value));
+    ordered
+        .iter()
+        .for_each(|&(at, word)| set(MAILBOX + at, word));
+    table
+        .iter()
+        .enumerate()
+        .for_each(|(word, &value)| set(TABLE + word * WORD, value));
 }
 
 const RUN: Run = Run {
@@ -36,7 +43,10 @@ fn ran(table: [[u64; REQUEST_WORDS]; 2]) -> Result<usize, MicroError> {
     let ordered = Order::Run(RUN).words().unwrap();
     done(&memory, &ordered, &table.concat());
     memory[(MAILBOX + words::COUNT) / WORD].store(2, Ordering::Relaxed);
-    Mailbox::new(&memory).unwrap().requests().map(|requests| requests.len())
+    Mailbox::new(&memory)
+        .unwrap()
+        .requests()
+        .map(|requests| requests.len())
 }
 
 #[test]
@@ -55,7 +65,10 @@ fn requests_that_cannot_be_are_refused() {
     ] {
         let mut table = sound;
         table[request][word] = value;
-        assert!(matches!(ran(table), Err(MicroError::InvalidMemory { .. })), "{why}");
+        assert!(
+            matches!(ran(table), Err(MicroError::InvalidMemory { .. })),
+            "{why}"
+        );
     }
 }
 
@@ -63,16 +76,35 @@ fn requests_that_cannot_be_are_refused() {
 fn round_trips_that_cannot_be_are_refused() {
     let memory = memory();
     let made = |table: [[u64; REQUEST_WORDS]; 2]| {
-        let ordered = Order::RoundTrips(RoundTrips { count: 2, bytes: 116, timeout: 1 }).words().unwrap();
+        let ordered = Order::RoundTrips(RoundTrips {
+            count: 2,
+            bytes: 116,
+            timeout: 1,
+        })
+        .words()
+        .unwrap();
         done(&memory, &ordered, &table.concat());
         memory[(MAILBOX + words::COUNT) / WORD].store(2, Ordering::Relaxed);
-        Mailbox::new(&memory).unwrap().round_trips().map(|trips| trips.len())
+        Mailbox::new(&memory)
+            .unwrap()
+            .round_trips()
+            .map(|trips| trips.len())
     };
     assert_eq!(made([[10, 20, 25, 30, 0], [30, 31, 40, 40, 1]]), Ok(2));
-    assert!(made([[10, 20, 25, 30, 0], [30, 31, 40, 40, 2]]).is_err(), "another number");
-    assert!(made([[10, 20, 25, 30, 0], [29, 31, 40, 40, 1]]).is_err(), "two at once");
+    assert!(
+        made([[10, 20, 25, 30, 0], [30, 31, 40, 40, 2]]).is_err(),
+        "another number"
+    );
+    assert!(
+        made([[10, 20, 25, 30, 0], [29, 31, 40, 40, 1]]).is_err(),
+        "two at once"
+    );
     for bytes in [0, 60, MAX_FRAME + 1] {
-        let order = Order::RoundTrips(RoundTrips { count: 2, bytes, timeout: 1 });
+        let order = Order::RoundTrips(RoundTrips {
+            count: 2,
+            bytes,
+            timeout: 1,
+        });
         assert_eq!(order.words(), Err(MicroError::BadFrame { bytes }));
     }
 }
@@ -87,7 +119,10 @@ fn exits_that_cannot_be_are_refused() {
         Mailbox::new(&memory).unwrap().exits(kind)
     };
     assert_eq!(took(ExitKind::Cpuid, [5, 9, 9, 10]), Ok(vec![4, 1]));
-    assert!(took(ExitKind::Cpuid, [5, 4, 9, 10]).is_err(), "after before before");
+    assert!(
+        took(ExitKind::Cpuid, [5, 4, 9, 10]).is_err(),
+        "after before before"
+    );
     assert!(took(ExitKind::Cpuid, [5, 9, 8, 10]).is_err(), "two at once");
 }
 
@@ -95,13 +130,24 @@ fn exits_that_cannot_be_are_refused() {
 fn antipatterns_that_cannot_be_are_refused() {
     let memory = memory();
     let took = |fixed, table: [u64; 2 * EXIT_WORDS]| {
-        let ordered = Order::Antipattern { antipattern: Antipattern::FastTick, fixed: true, count: 2 }.words().unwrap();
+        let ordered = Order::Antipattern {
+            antipattern: Antipattern::FastTick,
+            fixed: true,
+            count: 2,
+        }
+        .words()
+        .unwrap();
         done(&memory, &ordered, &table);
         memory[(MAILBOX + words::COUNT) / WORD].store(2, Ordering::Relaxed);
-        Mailbox::new(&memory).unwrap().antipattern(Antipattern::FastTick, fixed)
+        Mailbox::new(&memory)
+            .unwrap()
+            .antipattern(Antipattern::FastTick, fixed)
     };
     assert_eq!(took(true, [5, 9, 9, 10]), Ok(vec![4, 1]));
-    assert!(matches!(took(false, [5, 9, 9, 10]), Err(MicroError::NotDone { .. })), "of the fix");
+    assert!(
+        matches!(took(false, [5, 9, 9, 10]), Err(MicroError::NotDone { .. })),
+        "of the fix"
+    );
     assert!(took(true, [5, 4, 9, 10]).is_err(), "after before before");
     assert!(took(true, [5, 9, 8, 10]).is_err(), "two at once");
 }
@@ -112,26 +158,47 @@ fn states_are_about_the_last_order() {
     let mailbox = Mailbox::new(&memory).unwrap();
     let set = |at: usize, word: u64| memory[(MAILBOX + at) / WORD].store(word, Ordering::Relaxed);
     assert_eq!(mailbox.state(), Ok(State::Starting));
-    assert_eq!(mailbox.order(&Order::Leave), Err(MicroError::Busy { state: State::Starting }));
+    assert_eq!(
+        mailbox.order(&Order::Leave),
+        Err(MicroError::Busy {
+            state: State::Starting
+        })
+    );
     set(words::MAGIC, MAGIC);
     set(words::STATE, state::READY);
     assert_eq!(mailbox.state(), Ok(State::Ready));
     mailbox.order(&Order::Ping).unwrap();
-    assert_eq!(mailbox.state(), Ok(State::Running), "not yet seen by the guest");
+    assert_eq!(
+        mailbox.state(),
+        Ok(State::Running),
+        "not yet seen by the guest"
+    );
     set(words::STATE, 1 << 8 | state::DONE);
     assert_eq!(mailbox.state(), Ok(State::Done));
     mailbox.order(&Order::Ping).unwrap();
-    assert_eq!(mailbox.state(), Ok(State::Running), "done is what the guest is with the one before");
+    assert_eq!(
+        mailbox.state(),
+        Ok(State::Running),
+        "done is what the guest is with the one before"
+    );
     set(words::STATE, 2 << 8 | state::FAILED);
     assert!(mailbox.state().is_err(), "failed, for no reason");
     set(words::FAILURE, failure::TRAP);
     set(words::DETAIL, 14 << 56 | 0xf_0123);
-    let crash = Failure::Trap { vector: 14, address: 0xf_0123 };
+    let crash = Failure::Trap {
+        vector: 14,
+        address: 0xf_0123,
+    };
     assert_eq!(mailbox.state(), Ok(State::Failed(crash)));
     assert_eq!(mailbox.order(&Order::Ping), Err(MicroError::Failed(crash)));
     set(words::MAGIC, MAGIC + 1);
     assert!(mailbox.state().is_err(), "another version");
-    assert_eq!(Mailbox::new(&memory[1..]).err(), Some(MicroError::WrongMemory { bytes: RAM_BYTES - 8 }));
+    assert_eq!(
+        Mailbox::new(&memory[1..]).err(),
+        Some(MicroError::WrongMemory {
+            bytes: RAM_BYTES - 8
+        })
+    );
 }
 
 #[test]
@@ -139,26 +206,61 @@ fn orders_that_cannot_be_carried_out_are_refused() {
     let words = |run| Order::Run(run).words();
     assert!(words(RUN).is_ok());
     for count in [0, MAX_COUNT + 1] {
-        assert_eq!(words(Run { count, ..RUN }), Err(MicroError::BadCount { count }));
-        assert_eq!(Order::Exits { kind: ExitKind::Eoi, count }.words(), Err(MicroError::BadCount { count }));
+        assert_eq!(
+            words(Run { count, ..RUN }),
+            Err(MicroError::BadCount { count })
+        );
+        assert_eq!(
+            Order::Exits {
+                kind: ExitKind::Eoi,
+                count
+            }
+            .words(),
+            Err(MicroError::BadCount { count })
+        );
     }
     for bytes in [0, 100, 513, MAX_BLOCK + 512] {
-        assert_eq!(words(Run { block: bytes, ..RUN }), Err(MicroError::BadBlock { bytes }));
+        assert_eq!(
+            words(Run {
+                block: bytes,
+                ..RUN
+            }),
+            Err(MicroError::BadBlock { bytes })
+        );
     }
     for sectors in [0, 7, u64::MAX] {
-        assert_eq!(words(Run { sectors, ..RUN }), Err(MicroError::BadRange { sectors, block: 4096 }));
+        assert_eq!(
+            words(Run { sectors, ..RUN }),
+            Err(MicroError::BadRange {
+                sectors,
+                block: 4096
+            })
+        );
     }
     for stride in [0, 10, u64::MAX] {
         let pattern = Pattern::Stride(stride);
-        assert_eq!(words(Run { pattern, ..RUN }), Err(MicroError::BadStride { stride, blocks: 10 }));
+        assert_eq!(
+            words(Run { pattern, ..RUN }),
+            Err(MicroError::BadStride { stride, blocks: 10 })
+        );
     }
 }
 
 /// The ROM finds a kind by its place.
 #[test]
 fn kinds_are_numbered_in_their_order() {
-    assert!(ExitKind::ALL.iter().enumerate().all(|(number, &kind)| kind as usize == number));
-    assert!(Antipattern::ALL.iter().enumerate().all(|(number, &antipattern)| antipattern as usize == number));
+    assert!(
+        ExitKind::ALL
+            .iter()
+            .enumerate()
+            .all(|(number, &kind)| kind as usize == number)
+    );
+    assert!(
+        Antipattern::ALL
+            .iter()
+            .enumerate()
+            .all(|(number, &antipattern)| antipattern as usize == number)
+    );
 }
 
 const _: () = assert!(TABLE + MAX_COUNT as usize * REQUEST_WORDS * WORD <= RAM_BYTES);
@@ -166,7 +268,14 @@ const _: () = assert!(BUFFER + MAX_BLOCK as usize <= TABLE && MAILBOX + 4096 <= 
 
 /// Numbers that come near to being right.
 fn word() -> impl Strategy<Value = u64> {
-    prop_oneof![0..12u64, 7 << 8..(7 << 8) + 6u64, any::<u64>(), Just(MAGIC), Just(4096), Just(u64::from(MAX_COUNT))]
+    prop_oneof![
+        0..12u64,
+        7 << 8..(7 << 8) + 6u64,
+        any::<u64>(),
+        Just(MAGIC),
+        Just(4096),
+        Just(u64::from(MAX_COUNT))
+    ]
 }
 
 proptest! {

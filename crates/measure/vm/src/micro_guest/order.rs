@@ -1,4 +1,6 @@
-use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, MAX_FRAME, SECTOR, command, completion, words};
+use crate::micro_guest::layout::{
+    KEY, MAX_BLOCK, MAX_COUNT, MAX_FRAME, SECTOR, command, completion, words,
+};
 use crate::micro_guest::{ExitKind, MicroError};
 use vmtax_model::Antipattern;
 
@@ -115,7 +117,11 @@ impl Order {
             _ => Err(MicroError::BadCount { count }),
         };
         Ok(match *self {
-            Order::Ping => vec![(words::COMMAND, command::PING), (words::HOST_STAMP, 0), (words::GUEST_STAMP, 0)],
+            Order::Ping => vec![
+                (words::COMMAND, command::PING),
+                (words::HOST_STAMP, 0),
+                (words::GUEST_STAMP, 0),
+            ],
             Order::Run(run) => {
                 let mut order = run.words()?;
                 order.extend([(words::COMMAND, command::RUN), counted(run.count)?]);
@@ -127,13 +133,21 @@ impl Order {
                 (words::KIND, kind as u64),
                 (words::TIMEOUT, EXIT_TIMEOUT),
             ],
-            Order::Antipattern { antipattern, fixed, count } => vec![
+            Order::Antipattern {
+                antipattern,
+                fixed,
+                count,
+            } => vec![
                 (words::COMMAND, command::ANTIPATTERNS),
                 counted(count)?,
                 (words::KIND, number(antipattern, fixed)),
                 (words::TIMEOUT, EXIT_TIMEOUT),
             ],
-            Order::RoundTrips(RoundTrips { count, bytes, timeout }) => {
+            Order::RoundTrips(RoundTrips {
+                count,
+                bytes,
+                timeout,
+            }) => {
                 if bytes as usize <= KEY + size_of::<u64>() || bytes > MAX_FRAME {
                     return Err(MicroError::BadFrame { bytes });
                 }
@@ -171,7 +185,10 @@ impl Run {
         };
         Ok(vec![
             (words::BLOCK, u64::from(block)),
-            (words::DIRECTION, u64::from(self.direction == Direction::Write)),
+            (
+                words::DIRECTION,
+                u64::from(self.direction == Direction::Write),
+            ),
             (words::COMPLETION, self.completion.word()),
             (words::BLOCKS, blocks),
             (words::STRIDE, stride),

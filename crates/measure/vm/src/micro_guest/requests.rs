@@ -26,7 +26,8 @@ impl Mailbox<'_> {
     pub fn requests(&self) -> Result<Vec<MicroRequest>, MicroError> {
         let block = self.word(words::BLOCK) / u64::from(SECTOR);
         let blocks = self.word(words::BLOCKS);
-        let on_disk = |_, sector: u64| sector.checked_rem(block) == Some(0) && sector / block < blocks;
+        let on_disk =
+            |_, sector: u64| sector.checked_rem(block) == Some(0) && sector / block < blocks;
         self.stamped(command::RUN, "a run", on_disk)
     }
 
@@ -54,13 +55,29 @@ impl Mailbox<'_> {
         for entry in 0..count {
             let [begin, notified, interrupt, seen, place] =
                 [0, 1, 2, 3, 4].map(|word| self.entry(entry * REQUEST_WORDS + word));
-            let interrupted = if polled { interrupt == 0 } else { (begin..=seen).contains(&interrupt) };
-            if begin < last || notified < begin || seen < notified || !interrupted || !may_be(entry, place) {
-                let what =
-                    format!("request {entry} ({begin}, {notified}, {interrupt}, {seen}, after {last}; at {place})");
+            let interrupted = if polled {
+                interrupt == 0
+            } else {
+                (begin..=seen).contains(&interrupt)
+            };
+            if begin < last
+                || notified < begin
+                || seen < notified
+                || !interrupted
+                || !may_be(entry, place)
+            {
+                let what = format!(
+                    "request {entry} ({begin}, {notified}, {interrupt}, {seen}, after {last}; at {place})"
+                );
                 return Err(MicroError::InvalidMemory { what });
             }
-            requests.push(MicroRequest { begin, notified, interrupt: (!polled).then_some(interrupt), seen, place });
+            requests.push(MicroRequest {
+                begin,
+                notified,
+                interrupt: (!polled).then_some(interrupt),
+                seen,
+                place,
+            });
             last = seen;
         }
         Ok(requests)

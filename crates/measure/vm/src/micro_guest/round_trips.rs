@@ -6,7 +6,9 @@ use super::result::{ns, result};
 use super::{MicroRequest, RoundTrips};
 use crate::MachineError;
 use std::time::Duration;
-use vmtax_model::{Latency, Measure, Metric, Operation, Series, Stamped, TrialResult, round_trip_key};
+use vmtax_model::{
+    Latency, Measure, Metric, Operation, Series, Stamped, TrialResult, round_trip_key,
+};
 use vmtax_workload::{RESPONSE_TIMEOUT, RoundTripWork, WARM_UP};
 
 /// Round trips where the workload names no count.
@@ -19,9 +21,15 @@ pub(super) fn round_trips(
     mhz: f64,
     timeout: Duration,
 ) -> Result<(TrialResult, Series), MachineError> {
-    let echo = guest.echo().ok_or_else(|| MachineError::NoNetwork("the machine was started without one".to_owned()))?;
+    let echo = guest
+        .echo()
+        .ok_or_else(|| MachineError::NoNetwork("the machine was started without one".to_owned()))?;
     let frame = request(echo, work.bytes as u16);
-    let count = if work.count == 0 { ROUND_TRIPS } else { work.count };
+    let count = if work.count == 0 {
+        ROUND_TRIPS
+    } else {
+        work.count
+    };
     let order = RoundTrips {
         count: u32::try_from(count + WARM_UP).unwrap_or(u32::MAX),
         bytes: frame.len() as u32,
@@ -29,10 +37,20 @@ pub(super) fn round_trips(
     };
     let all = guest.round_trips(&frame, order, timeout)?;
     let timed = all.get(WARM_UP as usize..).unwrap_or_default();
-    let stamped = |r: &MicroRequest| Stamped { begin: r.begin, end: r.seen, key: round_trip_key(THREAD, r.place) };
-    let series = Series { mhz, operations: timed.iter().map(stamped).collect() };
+    let stamped = |r: &MicroRequest| Stamped {
+        begin: r.begin,
+        end: r.seen,
+        key: round_trip_key(THREAD, r.place),
+    };
+    let series = Series {
+        mhz,
+        operations: timed.iter().map(stamped).collect(),
+    };
     let mut latency = Latency::new();
-    series.operations.iter().for_each(|o| latency.record(ns(o.end - o.begin, mhz)));
+    series
+        .operations
+        .iter()
+        .for_each(|o| latency.record(ns(o.end - o.begin, mhz)));
     let total = match (series.operations.first(), series.operations.last()) {
         (Some(first), Some(last)) => ns(last.end - first.begin, mhz),
         _ => 0,
@@ -43,7 +61,18 @@ pub(super) fn round_trips(
         (Metric::NetRrTail, latency.quantile(0.99) as f64),
         (Metric::NetRrRate, rate),
     ];
-    let measures = figures.map(|(metric, value)| Measure { metric, value }).to_vec();
-    let operation = Operation { name: "round-trip".to_owned(), latency };
-    Ok((TrialResult { measures, ..result(&work.spec, vec![operation], total, mhz) }, series))
+    let measures = figures
+        .map(|(metric, value)| Measure { metric, value })
+        .to_vec();
+    let operation = Operation {
+        name: "round-trip".to_owned(),
+        latency,
+    };
+    Ok((
+        TrialResult {
+            measures,
+            ..result(&work.spec, vec![operation], total, mhz)
+        },
+        series,
+    ))
 }

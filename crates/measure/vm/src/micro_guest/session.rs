@@ -24,8 +24,12 @@ impl RunningMachine for MicroGuest<'_> {
     ) -> Result<(TrialResult, Option<Observed>), MachineError> {
         let (result, series) = workloads::run(self, workload, timeout)?;
         if probes != Probes::None {
-            files(vmtax_model::files::SERIES, &series.to_bytes())
-                .map_err(|what| MachineError::System { what, source: std::io::ErrorKind::Other.into() })?;
+            files(vmtax_model::files::SERIES, &series.to_bytes()).map_err(|what| {
+                MachineError::System {
+                    what,
+                    source: std::io::ErrorKind::Other.into(),
+                }
+            })?;
         }
         Ok((result, None))
     }
@@ -33,13 +37,20 @@ impl RunningMachine for MicroGuest<'_> {
     fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
         self.mailbox()?.order(&Order::Ping)?;
         let (host, guest) = (layout::words::HOST_STAMP, layout::words::GUEST_STAMP);
-        let ping = vmtax_clock::exchange(&self.memory, layout::MAILBOX + host, layout::MAILBOX + guest, duration);
+        let ping = vmtax_clock::exchange(
+            &self.memory,
+            layout::MAILBOX + host,
+            layout::MAILBOX + guest,
+            duration,
+        );
         self.wait(Instant::now() + QMP_TIMEOUT, "exchanging time stamps")?;
         Ok(ping?)
     }
 
     fn network_threads(&self) -> Vec<QemuThread> {
-        self.network.as_ref().map_or(Vec::new(), |(network, _)| network.threads())
+        self.network
+            .as_ref()
+            .map_or(Vec::new(), |(network, _)| network.threads())
     }
 
     fn vm(&self) -> Option<&Vm> {
@@ -47,7 +58,9 @@ impl RunningMachine for MicroGuest<'_> {
     }
 
     fn end(mut self: Box<Self>) {
-        let told = self.mailbox().is_ok_and(|mailbox| mailbox.order(&Order::Leave).is_ok());
+        let told = self
+            .mailbox()
+            .is_ok_and(|mailbox| mailbox.order(&Order::Leave).is_ok());
         if !told || self.child.wait(QMP_TIMEOUT).is_none() {
             self.vm.quit();
             self.child.wait(QMP_TIMEOUT);

@@ -8,7 +8,8 @@ use super::{Completion, Direction, ExitKind, Pattern, Run, layout};
 use crate::MachineError;
 use std::time::Duration;
 use vmtax_model::{
-    KERNEL_MODE, Latency, Measure, Metric, Operation, Series, Stamped, TrialResult, WorkloadName, WorkloadSpec,
+    KERNEL_MODE, Latency, Measure, Metric, Operation, Series, Stamped, TrialResult, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_workload::{BlockWork, WorkloadError};
 
@@ -29,11 +30,17 @@ pub(super) fn run(
     let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
     if workload.name == WorkloadName::Exits {
         let count = vmtax_workload::exit_count(workload).map_err(refused)?;
-        return Ok((exits(guest, workload, count, mhz, timeout)?, Series::default()));
+        return Ok((
+            exits(guest, workload, count, mhz, timeout)?,
+            Series::default(),
+        ));
     }
     if workload.name == WorkloadName::GuestAntipatterns {
         let work = vmtax_workload::antipattern_work(workload).map_err(refused)?;
-        return Ok((antipatterns(guest, workload, work, mhz, timeout)?, Series::default()));
+        return Ok((
+            antipatterns(guest, workload, work, mhz, timeout)?,
+            Series::default(),
+        ));
     }
     if workload.name == WorkloadName::NetRr {
         let work = vmtax_workload::round_trip_work(workload).map_err(refused)?;
@@ -43,18 +50,34 @@ pub(super) fn run(
     let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), timeout)?;
     let operations: Vec<Stamped> = requests
         .iter()
-        .map(|r| Stamped { begin: r.begin, end: r.seen, key: r.place * u64::from(layout::SECTOR) })
+        .map(|r| Stamped {
+            begin: r.begin,
+            end: r.seen,
+            key: r.place * u64::from(layout::SECTOR),
+        })
         .collect();
     let series = Series { mhz, operations };
     let mut latency = Latency::new();
-    series.operations.iter().for_each(|o| latency.record(ns(o.end - o.begin, mhz)));
+    series
+        .operations
+        .iter()
+        .for_each(|o| latency.record(ns(o.end - o.begin, mhz)));
     let total = match (series.operations.first(), series.operations.last()) {
         (Some(first), Some(last)) => ns(last.end - first.begin, mhz),
         _ => 0,
     };
     let measures = measures(&latency, total);
-    let operation = Operation { name: work.operation().to_owned(), latency };
-    Ok((TrialResult { measures, ..result(workload, vec![operation], total, mhz) }, series))
+    let operation = Operation {
+        name: work.operation().to_owned(),
+        latency,
+    };
+    Ok((
+        TrialResult {
+            measures,
+            ..result(workload, vec![operation], total, mhz)
+        },
+        series,
+    ))
 }
 
 /// The same figures as `disk` has of an agent.
@@ -68,7 +91,9 @@ fn measures(latency: &Latency, total_ns: u64) -> Vec<Measure> {
         (Metric::DiskTail, latency.quantile(0.99) as f64),
         (Metric::DiskRate, rate),
     ];
-    figures.map(|(metric, value)| Measure { metric, value }).to_vec()
+    figures
+        .map(|(metric, value)| Measure { metric, value })
+        .to_vec()
 }
 
 /// Exits of every kind, `count` of each.
@@ -82,12 +107,21 @@ fn exits(
     let (mut operations, mut total) = (Vec::new(), 0);
     for kind in ExitKind::ALL {
         // Each waits for a timer that is set a millisecond ahead.
-        let count = if kind == ExitKind::Halt { count.min(MAX_HALTS) } else { count };
+        let count = if kind == ExitKind::Halt {
+            count.min(MAX_HALTS)
+        } else {
+            count
+        };
         let exits = guest.exits(kind, count, timeout)?;
         let mut latency = Latency::new();
-        exits.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
+        exits
+            .iter()
+            .for_each(|&ticks| latency.record(ns(ticks, mhz)));
         total += exits.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
-        operations.push(Operation { name: exit_name(kind), latency });
+        operations.push(Operation {
+            name: exit_name(kind),
+            latency,
+        });
     }
     Ok(result(workload, operations, total, mhz))
 }
@@ -103,12 +137,24 @@ fn exit_name(kind: ExitKind) -> String {
 }
 
 fn order(work: &BlockWork, disk_bytes: u64, mhz: f64) -> Run {
-    let count = if work.count == 0 { REQUESTS } else { work.count };
+    let count = if work.count == 0 {
+        REQUESTS
+    } else {
+        work.count
+    };
     Run {
         count: u32::try_from(count).unwrap_or(u32::MAX),
         block: u32::try_from(work.block).unwrap_or(u32::MAX),
-        direction: if work.write { Direction::Write } else { Direction::Read },
-        pattern: if work.random { Pattern::Random { seed: 1 } } else { Pattern::Sequential },
+        direction: if work.write {
+            Direction::Write
+        } else {
+            Direction::Read
+        },
+        pattern: if work.random {
+            Pattern::Random { seed: 1 }
+        } else {
+            Pattern::Sequential
+        },
         sectors: disk_bytes / u64::from(layout::SECTOR),
         completion: Completion::Msix,
         timeout: (COMPLETION_S * mhz * 1e6) as u64,

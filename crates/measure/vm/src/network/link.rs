@@ -9,8 +9,13 @@ pub(crate) const HOST_MAC: &str = "52:54:00:76:6d:7a";
 /// A hardware address as bytes.
 pub(crate) fn mac_bytes(mac: &str) -> [u8; 6] {
     let mut bytes = [0; 6];
-    let words = mac.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok());
-    bytes.iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
+    let words = mac
+        .split(':')
+        .filter_map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes
+        .iter_mut()
+        .zip(words)
+        .for_each(|(byte, word)| *byte = word);
     bytes
 }
 

@@ -71,19 +71,39 @@ pub(super) fn make(network: Network) -> Result<Made, MachineError> {
             Network::Loopback => behind_loopback(),
         })
         .map_err(|e| MachineError::system("starting a thread", e))?;
-    thread.join().unwrap_or_else(|_| Err(MachineError::NoNetwork("the thread that makes it ended early".to_owned())))
+    thread.join().unwrap_or_else(|_| {
+        Err(MachineError::NoNetwork(
+            "the thread that makes it ended early".to_owned(),
+        ))
+    })
 }
 
 fn behind_tap(queues: usize) -> Result<Made, MachineError> {
     enter_new()?;
     let queue = || {
         let tun = OpenOptions::new().read(true).write(true).open(TUN);
-        let tun = tun.map_err(|e| failed("opening", TUN, &e, "load the kernel module tun: `sudo modprobe tun`"))?;
+        let tun = tun.map_err(|e| {
+            failed(
+                "opening",
+                TUN,
+                &e,
+                "load the kernel module tun: `sudo modprobe tun`",
+            )
+        })?;
         let tap = interface::make_tap(&tun, &outside(), queues > 1);
-        tap.map_err(|e| failed("making a tap by", TUN, &e.into(), "run vmtax as root, outside of a container"))?;
+        tap.map_err(|e| {
+            failed(
+                "making a tap by",
+                TUN,
+                &e.into(),
+                "run vmtax as root, outside of a container",
+            )
+        })?;
         Ok(tun.into())
     };
-    let tap = (0..queues).map(|_| queue()).collect::<Result<Vec<OwnedFd>, MachineError>>()?;
+    let tap = (0..queues)
+        .map(|_| queue())
+        .collect::<Result<Vec<OwnedFd>, MachineError>>()?;
     interface::set_mac(&outside(), mac_bytes(HOST_MAC))
         .map_err(|e| MachineError::system(format!("configuring {}", outside()), e))?;
     configure(&outside(), *ECHO.ip())?;
@@ -100,21 +120,32 @@ fn behind_loopback() -> Result<Made, MachineError> {
         .and_then(|()| interface::enable(&name))
         .map_err(|e| MachineError::system(format!("configuring {LOOPBACK}"), e))?;
     let namespace = own_namespace()?;
-    listening(SocketAddrV4::new(Ipv4Addr::LOCALHOST, ECHO.port()), NetworkEnd::Namespace(namespace.into()))
+    listening(
+        SocketAddrV4::new(Ipv4Addr::LOCALHOST, ECHO.port()),
+        NetworkEnd::Namespace(namespace.into()),
+    )
 }
 
 /// A server on the host's loopback device, at a free port: without rights, nothing of its own can be made.
 pub(super) fn on_host_loopback() -> Result<Made, MachineError> {
     for _ in 0..PORTS {
-        let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|udp| Ok((udp.local_addr()?.port(), udp)));
-        let (port, udp) = free.map_err(|e| MachineError::system("binding the echo server to 127.0.0.1", e))?;
+        let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|udp| Ok((udp.local_addr()?.port(), udp)));
+        let (port, udp) =
+            free.map_err(|e| MachineError::system("binding the echo server to 127.0.0.1", e))?;
         let echo = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         // Somebody may listen there by TCP, or at the next port.
         if let Ok(others) = others(echo) {
-            return Ok(Made { udp: udp.into(), others, echo, end: NetworkEnd::Host });
+            return Ok(Made {
+                udp: udp.into(),
+                others,
+                echo,
+                end: NetworkEnd::Host,
+            });
         }
     }
-    let why = "ports of 127.0.0.1 were free for UDP and taken for TCP, or the next one was; try again";
+    let why =
+        "ports of 127.0.0.1 were free for UDP and taken for TCP, or the next one was; try again";
     Err(MachineError::NoNetwork(format!("{PORTS} {why}")))
 }
 
@@ -123,8 +154,14 @@ fn behind_veth() -> Result<Made, MachineError> {
     let server = own_namespace()?;
     enter_new()?;
     let client = own_namespace()?;
-    veth::make(&inside(), &outside(), &server)
-        .map_err(|e| failed("making", "a veth pair", &e, "load the kernel module veth: `sudo modprobe veth`"))?;
+    veth::make(&inside(), &outside(), &server).map_err(|e| {
+        failed(
+            "making",
+            "a veth pair",
+            &e,
+            "load the kernel module veth: `sudo modprobe veth`",
+        )
+    })?;
     configure(&inside(), NET_ADDRESS)?;
     move_into_link_name_space(server.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(|e| MachineError::system("returning to a network namespace", e))?;
@@ -143,7 +180,8 @@ fn enter_new() -> Result<(), MachineError> {
 }
 
 fn own_namespace() -> Result<File, MachineError> {
-    File::open("/proc/thread-self/ns/net").map_err(|e| MachineError::system("opening a network namespace", e))
+    File::open("/proc/thread-self/ns/net")
+        .map_err(|e| MachineError::system("opening a network namespace", e))
 }
 
 fn configure(name: &str, address: Ipv4Addr) -> Result<(), MachineError> {
@@ -157,13 +195,22 @@ fn configure(name: &str, address: Ipv4Addr) -> Result<(), MachineError> {
 fn listening(echo: SocketAddrV4, end: NetworkEnd) -> Result<Made, MachineError> {
     let bound = |e| MachineError::system(format!("binding the echo server to {echo}"), e);
     let udp = UdpSocket::bind(echo).map_err(bound)?.into();
-    Ok(Made { udp, others: others(echo).map_err(bound)?, echo, end })
+    Ok(Made {
+        udp,
+        others: others(echo).map_err(bound)?,
+        echo,
+        end,
+    })
 }
 
 /// The sockets besides the echo server's for UDP, as [`vmtax_workload::serve`] takes them.
 fn others(echo: SocketAddrV4) -> io::Result<Vec<OwnedFd>> {
     let bulk = bulk_address(echo);
-    Ok(vec![TcpListener::bind(echo)?.into(), UdpSocket::bind(bulk)?.into(), TcpListener::bind(bulk)?.into()])
+    Ok(vec![
+        TcpListener::bind(echo)?.into(),
+        UdpSocket::bind(bulk)?.into(),
+        TcpListener::bind(bulk)?.into(),
+    ])
 }
 
 fn failed(doing: &str, what: &str, error: &io::Error, fix: &str) -> MachineError {
@@ -179,17 +226,29 @@ mod tests {
     /// The interfaces that this process's network has.
     fn interfaces() -> Vec<String> {
         let entries = fs::read_dir("/sys/class/net").unwrap().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
     }
 
     #[test]
     #[ignore = "needs root"]
     fn a_veth_pair_carries_packets_between_namespaces_and_the_host_sees_none_of_it() {
-        let (before, own) = (interfaces(), fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
-        let Made { udp, others: _, echo, end } = make(Network::Veth).unwrap();
+        let (before, own) = (
+            interfaces(),
+            fs::metadata("/proc/thread-self/ns/net").unwrap().ino(),
+        );
+        let Made {
+            udp,
+            others: _,
+            echo,
+            end,
+        } = make(Network::Veth).unwrap();
         let end = end.descriptors().pop().unwrap();
         let server = UdpSocket::from(udp);
-        server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        server
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
         let asked = std::thread::Builder::new().spawn(move || {
             move_into_link_name_space(end.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             let client = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -199,15 +258,27 @@ mod tests {
         let asked = asked.unwrap();
         let mut buffer = [0; 16];
         let (bytes, from) = server.recv_from(&mut buffer).unwrap();
-        assert_eq!((&buffer[..bytes], from.ip()), (&b"hello"[..], NET_ADDRESS.into()));
+        assert_eq!(
+            (&buffer[..bytes], from.ip()),
+            (&b"hello"[..], NET_ADDRESS.into())
+        );
         asked.join().unwrap();
-        assert_eq!((interfaces(), fs::metadata("/proc/thread-self/ns/net").unwrap().ino()), (before, own));
+        assert_eq!(
+            (
+                interfaces(),
+                fs::metadata("/proc/thread-self/ns/net").unwrap().ino()
+            ),
+            (before, own)
+        );
     }
 
     #[test]
     fn an_interface_has_a_name_that_the_kernel_takes_whole() {
         for name in [outside(), inside()] {
-            assert!(name.len() < 16 && name.contains(&std::process::id().to_string()), "{name}");
+            assert!(
+                name.len() < 16 && name.contains(&std::process::id().to_string()),
+                "{name}"
+            );
         }
         assert_ne!(outside(), inside());
     }
@@ -216,7 +287,8 @@ mod tests {
     #[ignore = "needs root"]
     fn a_tap_and_a_loopback_device_are_in_namespaces_of_their_own() {
         let before = interfaces();
-        let made = [Network::Tap { queues: 1 }, Network::Loopback].map(|network| make(network).unwrap());
+        let made =
+            [Network::Tap { queues: 1 }, Network::Loopback].map(|network| make(network).unwrap());
         assert_eq!(interfaces(), before);
         drop(made);
         let made = make(Network::Tap { queues: 3 }).unwrap();
@@ -226,9 +298,17 @@ mod tests {
 
     #[test]
     fn without_rights_a_server_has_one_port_of_the_hosts_loopback_device() {
-        let Made { udp, others, echo, end } = on_host_loopback().unwrap();
+        let Made {
+            udp,
+            others,
+            echo,
+            end,
+        } = on_host_loopback().unwrap();
         assert!(echo.ip().is_loopback() && end.descriptors().is_empty());
         let tcp = TcpListener::from(others.into_iter().next().unwrap());
-        assert_eq!(UdpSocket::from(udp).local_addr().unwrap(), tcp.local_addr().unwrap());
+        assert_eq!(
+            UdpSocket::from(udp).local_addr().unwrap(),
+            tcp.local_addr().unwrap()
+        );
     }
 }

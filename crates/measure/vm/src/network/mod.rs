@@ -50,21 +50,34 @@ impl MachineNetwork {
     /// # Errors
     /// [`MachineError`] naming what is missing.
     pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
-        let queues = NetBackend::queues(setup.disk).map_err(|error| MachineError::NoNetwork(error.to_string()))?;
+        let queues = NetBackend::queues(setup.disk)
+            .map_err(|error| MachineError::NoNetwork(error.to_string()))?;
         let network = match setup.backend {
             _ if !setup.machine.is_guest() => Network::Veth,
             None | Some(NetBackend::Tap) if lacks_vhost(setup) => {
-                let error = "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
+                let error =
+                    "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
                 return Err(MachineError::NoNetwork(error.to_owned()));
             }
             None | Some(NetBackend::Tap) => Network::Tap { queues },
             Some(NetBackend::User | NetBackend::Passt | NetBackend::VhostUser) => Network::Loopback,
         };
         let needs_none = queues == 1 && matches!(setup.backend, None | Some(NetBackend::User));
-        let (Made { udp, others, echo, end }, warning) = match make(network) {
+        let (
+            Made {
+                udp,
+                others,
+                echo,
+                end,
+            },
+            warning,
+        ) = match make(network) {
             Err(MachineError::NoNamespace { source }) if needs_none => {
                 let reason = format!("this user may make no network namespace: {source}");
-                (on_host_loopback()?, Some(Warning::OnHostLoopback { reason }))
+                (
+                    on_host_loopback()?,
+                    Some(Warning::OnHostLoopback { reason }),
+                )
             }
             made => (made?, None),
         };
@@ -84,25 +97,45 @@ impl MachineNetwork {
         };
         // Guests have addresses of their own; the port is the server's.
         let guests = SocketAddrV4::new(*ECHO.ip(), echo.port());
-        let echo = if setup.machine.is_guest() { guests } else { echo };
-        let user = unprivileged_user().map(|id| RightsOfUser { id, ..RightsOfUser::default() });
+        let echo = if setup.machine.is_guest() {
+            guests
+        } else {
+            echo
+        };
+        let user = unprivileged_user().map(|id| RightsOfUser {
+            id,
+            ..RightsOfUser::default()
+        });
         let server = Child::spawn(Start {
-            command: ["/proc/self/exe", "agent", "echo"].map(str::to_owned).to_vec(),
+            command: ["/proc/self/exe", "agent", "echo"]
+                .map(str::to_owned)
+                .to_vec(),
             stdin: Some(udp),
             descriptors: others,
             log: &setup.log.join("echo.log"),
             supervision: Supervision {
-                rights: Some(Rights { user, no_set_id: true }),
+                rights: Some(Rights {
+                    user,
+                    no_set_id: true,
+                }),
                 removed: vec![setup.scratch.folder().to_path_buf()],
                 ..Supervision::default()
             },
         })?;
-        let network = MachineNetwork { server, passt, vhost_user, warning };
+        let network = MachineNetwork {
+            server,
+            passt,
+            vhost_user,
+            warning,
+        };
         let deadline = Instant::now() + START_TIMEOUT;
         while threads(&network.server, Role::ECHO_SERVER).len() < THREADS as usize {
             if Instant::now() > deadline {
                 let log = setup.log.join("echo.log");
-                return Err(MachineError::NoNetwork(format!("the echo server does not start: see {}", log.display())));
+                return Err(MachineError::NoNetwork(format!(
+                    "the echo server does not start: see {}",
+                    log.display()
+                )));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -122,13 +155,21 @@ impl MachineNetwork {
 
     /// Why a VMM that did not boot its guest had no network, where that is so.
     pub fn failure(&mut self, setup: &Setup<'_>) -> Option<MachineError> {
-        self.passt.as_mut().and_then(|child| passt::ended(child, setup))
+        self.passt
+            .as_mut()
+            .and_then(|child| passt::ended(child, setup))
     }
 
     /// The threads of the echo server, and of passt.
     pub fn threads(&self) -> Vec<QemuThread> {
-        let passt = self.passt.iter().flat_map(|passt| threads(passt, Role::PASST));
-        threads(&self.server, Role::ECHO_SERVER).into_iter().chain(passt).collect()
+        let passt = self
+            .passt
+            .iter()
+            .flat_map(|passt| threads(passt, Role::PASST));
+        threads(&self.server, Role::ECHO_SERVER)
+            .into_iter()
+            .chain(passt)
+            .collect()
     }
 
     /// The session of passt.
@@ -144,13 +185,23 @@ impl MachineNetwork {
 
 /// Whether the kernel is to move a tap's packets, and cannot.
 fn lacks_vhost(setup: &Setup<'_>) -> bool {
-    setup.disk.get(NetBackend::VHOST).is_some_and(|value| value == "on") && !has_vhost_net()
+    setup
+        .disk
+        .get(NetBackend::VHOST)
+        .is_some_and(|value| value == "on")
+        && !has_vhost_net()
 }
 
 /// The threads of a process under a watchdog.
 fn threads(child: &Child, name: &str) -> Vec<QemuThread> {
     let session = child.session();
-    let members = processes().filter(|process| process.session == session && process.pid != session);
+    let members =
+        processes().filter(|process| process.session == session && process.pid != session);
     let threads = members.flat_map(|process| thread_names(process.pid));
-    threads.map(|(tid, _)| QemuThread { tid, role: Role::Other(name.to_owned()) }).collect()
+    threads
+        .map(|(tid, _)| QemuThread {
+            tid,
+            role: Role::Other(name.to_owned()),
+        })
+        .collect()
 }

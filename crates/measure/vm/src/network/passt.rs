@@ -32,7 +32,11 @@ const ARP_BYTES: u32 = 42;
 
 /// Starts passt in a network namespace, whose loopback device of this name the guest reaches at the echo server's address. Gives
 /// QEMU's end of its stream, once it answers.
-pub(super) fn start(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Result<(Child, OwnedFd), MachineError> {
+pub(super) fn start(
+    setup: &Setup<'_>,
+    namespace: OwnedFd,
+    loopback: &str,
+) -> Result<(Child, OwnedFd), MachineError> {
     let (ours, theirs) = pair()?;
     let mut child = spawn(setup, namespace, loopback, (theirs, NetBackend::Passt))?;
     if let Err(error) = answers(&ours) {
@@ -51,39 +55,73 @@ pub(super) struct VhostUser {
 
 impl VhostUser {
     /// Makes it, with its abstract name, where this host's passt can be a vhost-user back end.
-    pub fn prepare(namespace: OwnedFd, loopback: &str) -> Result<(VhostUser, String), MachineError> {
+    pub fn prepare(
+        namespace: OwnedFd,
+        loopback: &str,
+    ) -> Result<(VhostUser, String), MachineError> {
         let failed = |e| MachineError::system("making a socket for vhost-user", e);
         if !vmtax_host::passt_has_vhost_user(&program(NetBackend::VhostUser)?) {
-            let error = "backend=vhost-user needs a passt of December 2024 or later: use backend=passt";
+            let error =
+                "backend=vhost-user needs a passt of December 2024 or later: use backend=passt";
             return Err(MachineError::NoNetwork(error.to_owned()));
         }
-        let name =
-            format!("{loopback}-{}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos());
+        let name = format!(
+            "{loopback}-{}",
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_nanos()
+        );
         let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
         let listener = UnixListener::bind_addr(&address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok((VhostUser { listener, namespace }, name))
+        Ok((
+            VhostUser {
+                listener,
+                namespace,
+            },
+            name,
+        ))
     }
 
     /// Starts passt once this VMM has connected, which then waits for passt to answer. Any user may connect to an abstract name: others
     /// are turned away. `None` where the VMM ended instead.
-    pub fn connect(self, setup: &Setup<'_>, loopback: &str, vmm: &mut Child) -> Result<Option<Child>, MachineError> {
+    pub fn connect(
+        self,
+        setup: &Setup<'_>,
+        loopback: &str,
+        vmm: &mut Child,
+    ) -> Result<Option<Child>, MachineError> {
         let deadline = Instant::now() + setup.guest.boot_timeout();
         while Instant::now() < deadline {
             match self.listener.accept() {
-                Ok((stream, _)) if Peer::of(&stream).is_some_and(|peer| peer.is_in_session(vmm.session())) => {
-                    return spawn(setup, self.namespace, loopback, (stream, NetBackend::VhostUser)).map(Some);
+                Ok((stream, _))
+                    if Peer::of(&stream).is_some_and(|peer| peer.is_in_session(vmm.session())) =>
+                {
+                    return spawn(
+                        setup,
+                        self.namespace,
+                        loopback,
+                        (stream, NetBackend::VhostUser),
+                    )
+                    .map(Some);
                 }
                 Ok(_) => {}
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
-                    return Err(MachineError::system("waiting for QEMU to connect to passt", e));
+                    return Err(MachineError::system(
+                        "waiting for QEMU to connect to passt",
+                        e,
+                    ));
                 }
                 Err(_) if vmm.wait(POLL_INTERVAL).is_some() => return Ok(None),
                 Err(_) => {}
             }
         }
         let log = setup.log.join("qemu.log");
-        Err(MachineError::NoNetwork(format!("QEMU does not connect to passt: see {}", log.display())))
+        Err(MachineError::NoNetwork(format!(
+            "QEMU does not connect to passt: see {}",
+            log.display()
+        )))
     }
 }
 
@@ -99,23 +137,58 @@ fn spawn(
     (socket, backend): (UnixStream, NetBackend),
 ) -> Result<Child, MachineError> {
     let descriptor = FIRST_DESCRIPTOR.to_string();
-    let (address, mask, gateway) = (NET_ADDRESS.to_string(), NET_MASK.to_string(), ECHO.ip().to_string());
+    let (address, mask, gateway) = (
+        NET_ADDRESS.to_string(),
+        NET_MASK.to_string(),
+        ECHO.ip().to_string(),
+    );
     let program = program(backend)?.display().to_string();
     let place = ["--fd", &descriptor, "--ipv4-only", "--interface", loopback];
-    let guest = ["--address", &address, "--netmask", &mask, "--gateway", &gateway, "--mac-addr", HOST_MAC];
+    let guest = [
+        "--address",
+        &address,
+        "--netmask",
+        &mask,
+        "--gateway",
+        &gateway,
+        "--mac-addr",
+        HOST_MAC,
+    ];
     let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
-    let vhost: &[&str] = if backend == NetBackend::VhostUser { &["--vhost-user"] } else { &[] };
-    let command = [[&program, "--foreground"].as_slice(), vhost, &place, &guest, &no_servers].concat();
-    let user = unprivileged_user().map(|id| RightsOfUser { id, ..RightsOfUser::default() });
-    socket.set_nonblocking(false).map_err(|e| MachineError::system("preparing passt's socket", e))?;
+    let vhost: &[&str] = if backend == NetBackend::VhostUser {
+        &["--vhost-user"]
+    } else {
+        &[]
+    };
+    let command = [
+        [&program, "--foreground"].as_slice(),
+        vhost,
+        &place,
+        &guest,
+        &no_servers,
+    ]
+    .concat();
+    let user = unprivileged_user().map(|id| RightsOfUser {
+        id,
+        ..RightsOfUser::default()
+    });
+    socket
+        .set_nonblocking(false)
+        .map_err(|e| MachineError::system("preparing passt's socket", e))?;
     Child::spawn(Start {
         command: command.into_iter().map(str::to_owned).collect(),
         stdin: None,
         descriptors: vec![socket.into(), namespace],
         log: &setup.log.join(LOG),
         supervision: Supervision {
-            namespaces: Namespaces { network_in: Some(FIRST_DESCRIPTOR + 1), ..Namespaces::default() },
-            rights: Some(Rights { user, no_set_id: false }),
+            namespaces: Namespaces {
+                network_in: Some(FIRST_DESCRIPTOR + 1),
+                ..Namespaces::default()
+            },
+            rights: Some(Rights {
+                user,
+                no_set_id: false,
+            }),
             removed: vec![setup.scratch.folder().to_path_buf()],
             ..Supervision::default()
         },
@@ -125,8 +198,13 @@ fn spawn(
 /// passt's executable.
 fn program(backend: NetBackend) -> Result<PathBuf, MachineError> {
     vmtax_host::find_program("passt").ok_or_else(|| {
-        let (name, fix): (&str, _) = (backend.into(), "`apt-get install passt`, or use backend=user");
-        MachineError::NoNetwork(format!("backend={name} needs passt, which is not installed: {fix}"))
+        let (name, fix): (&str, _) = (
+            backend.into(),
+            "`apt-get install passt`, or use backend=user",
+        );
+        MachineError::NoNetwork(format!(
+            "backend={name} needs passt, which is not installed: {fix}"
+        ))
     })
 }
 
@@ -141,7 +219,10 @@ fn failure(setup: &Setup<'_>, what: &str) -> MachineError {
 /// Why there is no network where passt has ended with an error by itself; it ends in good order when its VMM does.
 pub(super) fn ended(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
     let status = child.wait(END_TIMEOUT).filter(|status| *status != 0)?;
-    Some(failure(setup, &format!("ended with status {status} while the guest booted")))
+    Some(failure(
+        setup,
+        &format!("ended with status {status} while the guest booted"),
+    ))
 }
 
 /// Asks passt for the hardware address of the echo server, as a guest would, and waits for the answer.
@@ -159,8 +240,22 @@ fn arp_request() -> Vec<u8> {
     const REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
     let own = mac_bytes(NET_MAC);
     let octets = |address: &Ipv4Addr| address.octets();
-    let header = [ARP_BYTES.to_be_bytes().as_slice(), &[0xff; 6], &own, &[8, 6]].concat();
-    [&header[..], &REQUEST, &own, &octets(&NET_ADDRESS), &[0; 6], &octets(ECHO.ip())].concat()
+    let header = [
+        ARP_BYTES.to_be_bytes().as_slice(),
+        &[0xff; 6],
+        &own,
+        &[8, 6],
+    ]
+    .concat();
+    [
+        &header[..],
+        &REQUEST,
+        &own,
+        &octets(&NET_ADDRESS),
+        &[0; 6],
+        &octets(ECHO.ip()),
+    ]
+    .concat()
 }
 
 #[cfg(test)]
@@ -171,7 +266,10 @@ mod tests {
     fn the_request_is_one_whole_packet() {
         let request = arp_request();
         assert_eq!(request.len(), 4 + ARP_BYTES as usize);
-        assert!(request.ends_with(&[0, 0, 0, 0, 0, 0, 10, 0, 3, 2]), "{request:x?}");
+        assert!(
+            request.ends_with(&[0, 0, 0, 0, 0, 0, 10, 0, 3, 2]),
+            "{request:x?}"
+        );
         assert_eq!(request[10..16], [0x52, 0x54, 0, 0x76, 0x6d, 0x79]);
     }
 }

@@ -1,7 +1,9 @@
 //! Makes a veth pair between two network namespaces, by rtnetlink.
 
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 use std::fs::File;
 use std::io;
 
@@ -23,12 +25,24 @@ const HEADER: usize = 16;
 
 /// Makes a pair: `own` here, `other` in that network namespace.
 pub(super) fn make(own: &str, other: &str, namespace: &File) -> io::Result<()> {
-    let netlink: OwnedFd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    send(&netlink, &request(own, other, namespace.as_raw_fd()), SendFlags::empty())?;
+    let netlink: OwnedFd = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    send(
+        &netlink,
+        &request(own, other, namespace.as_raw_fd()),
+        SendFlags::empty(),
+    )?;
     let mut reply = [0; 4096];
     let (_, length) = recv(&netlink, &mut reply, RecvFlags::empty())?;
     // An acknowledgement is an error of number 0.
-    let error = reply.get(..length).and_then(|reply| reply.get(HEADER..HEADER + 4)).and_then(|n| n.try_into().ok());
+    let error = reply
+        .get(..length)
+        .and_then(|reply| reply.get(HEADER..HEADER + 4))
+        .and_then(|n| n.try_into().ok());
     match error.map(i32::from_ne_bytes) {
         Some(0) => Ok(()),
         Some(error) => Err(io::Error::from_raw_os_error(-error)),
@@ -37,12 +51,26 @@ pub(super) fn make(own: &str, other: &str, namespace: &File) -> io::Result<()> {
 }
 
 fn request(own: &str, other: &str, namespace: i32) -> Vec<u8> {
-    let of_other = [attribute(NAME, &text(other)), attribute(NAMESPACE, &namespace.to_ne_bytes())].concat();
+    let of_other = [
+        attribute(NAME, &text(other)),
+        attribute(NAMESPACE, &namespace.to_ne_bytes()),
+    ]
+    .concat();
     let peer = attribute(PEER, &[INTERFACE.to_vec(), of_other].concat());
     let info = [attribute(INFO_KIND, b"veth"), attribute(INFO_DATA, &peer)].concat();
-    let body = [INTERFACE.to_vec(), attribute(NAME, &text(own)), attribute(LINK_INFO, &info)].concat();
+    let body = [
+        INTERFACE.to_vec(),
+        attribute(NAME, &text(own)),
+        attribute(LINK_INFO, &info),
+    ]
+    .concat();
     let mut message = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
-    message.extend(NEW_LINK.to_ne_bytes().into_iter().chain(FLAGS.to_ne_bytes()));
+    message.extend(
+        NEW_LINK
+            .to_ne_bytes()
+            .into_iter()
+            .chain(FLAGS.to_ne_bytes()),
+    );
     // Sequence and sender: there is one request.
     message.extend([0; 8]);
     message.extend(body);
@@ -71,7 +99,10 @@ mod tests {
     fn attributes_are_filled_up_and_nested() {
         assert_eq!(attribute(3, b"ab\0"), [7, 0, 3, 0, b'a', b'b', 0, 0]);
         let message = request("a", "b", 5);
-        assert_eq!(message.len() as u32, u32::from_ne_bytes(message[..4].try_into().unwrap()));
+        assert_eq!(
+            message.len() as u32,
+            u32::from_ne_bytes(message[..4].try_into().unwrap())
+        );
         assert!(message.windows(4).any(|bytes| bytes == b"veth") && message.len() % 4 == 0);
     }
 }

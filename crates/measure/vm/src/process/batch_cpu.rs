@@ -18,7 +18,11 @@ impl BatchCpu {
         match edge {
             BatchEdge::Begin => (self.began_ns, self.batch) = (clock_ns, None),
             BatchEdge::End { requests } => {
-                let spent = self.began_ns.take().zip(clock_ns).and_then(|(began, ended)| ended.checked_sub(began));
+                let spent = self
+                    .began_ns
+                    .take()
+                    .zip(clock_ns)
+                    .and_then(|(began, ended)| ended.checked_sub(began));
                 self.batch = spent.map(|spent| (spent, requests));
             }
         }
@@ -26,7 +30,9 @@ impl BatchCpu {
 
     /// Nanoseconds per request. None rather than 0: requests without any CPU time were not counted.
     pub fn per_request(&self) -> Option<f64> {
-        let (spent, requests) = self.batch.filter(|(spent, requests)| *spent > 0 && *requests > 0)?;
+        let (spent, requests) = self
+            .batch
+            .filter(|(spent, requests)| *spent > 0 && *requests > 0)?;
         Some(spent as f64 / requests as f64)
     }
 }
@@ -34,7 +40,10 @@ impl BatchCpu {
 /// How long the main thread of a process ran, ns; `None` where the kernel keeps no such sum.
 pub(crate) fn main_thread_ns(pid: i32) -> Option<u64> {
     let main = Process::new(pid).ok()?.task_from_tid(pid).ok()?;
-    main.schedstat().ok().map(|times| times.sum_exec_runtime).filter(|ns| *ns > 0)
+    main.schedstat()
+        .ok()
+        .map(|times| times.sum_exec_runtime)
+        .filter(|ns| *ns > 0)
 }
 
 #[cfg(test)]
@@ -43,7 +52,9 @@ mod tests {
 
     fn per_request(edges: &[(BatchEdge, Option<u64>)]) -> Option<f64> {
         let mut counted = BatchCpu::default();
-        edges.iter().for_each(|(edge, clock)| counted.add(*edge, *clock));
+        edges
+            .iter()
+            .for_each(|(edge, clock)| counted.add(*edge, *clock));
         counted.per_request()
     }
 
@@ -52,7 +63,11 @@ mod tests {
         let begin = |ns| (BatchEdge::Begin, Some(ns));
         let end = |ns, requests| (BatchEdge::End { requests }, Some(ns));
         assert_eq!(per_request(&[begin(1000), end(9000, 4)]), Some(2000.0));
-        assert_eq!(per_request(&[begin(0), end(9, 1), begin(1000), end(9000, 2)]), Some(4000.0), "the last one");
+        assert_eq!(
+            per_request(&[begin(0), end(9, 1), begin(1000), end(9000, 2)]),
+            Some(4000.0),
+            "the last one"
+        );
         for bad in [
             &[][..],
             &[begin(5)],

@@ -42,7 +42,10 @@ impl Watchdog {
     /// # Errors
     /// [`MachineError::System`] when no process can be started.
     pub fn start(removed: Vec<PathBuf>) -> Result<Watchdog, MachineError> {
-        let supervision = Supervision { removed, ..Supervision::default() };
+        let supervision = Supervision {
+            removed,
+            ..Supervision::default()
+        };
         let start = Start {
             command: Vec::new(),
             stdin: None,
@@ -50,7 +53,9 @@ impl Watchdog {
             log: Path::new("/dev/null"),
             supervision,
         };
-        Ok(Watchdog { _child: Child::spawn(start)? })
+        Ok(Watchdog {
+            _child: Child::spawn(start)?,
+        })
     }
 }
 
@@ -70,7 +75,10 @@ impl Child {
         let creating = |e| MachineError::system(format!("creating {}", start.log.display()), e);
         let log = File::create(start.log).map_err(creating)?;
         let controller = std::process::id() as i32;
-        let supervision = Supervision { controller, ..start.supervision };
+        let supervision = Supervision {
+            controller,
+            ..start.supervision
+        };
         let settings = serde_json::to_string(&supervision).map_err(|e| failed(e.into()))?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vmtax").arg("watchdog").arg(settings);
@@ -80,10 +88,21 @@ impl Child {
             .stdout(log.try_clone().map_err(creating)?)
             .stderr(log);
         let descriptors = std::iter::once(theirs).chain(start.descriptors);
-        let mappings = descriptors.zip(LIFELINE..).map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd });
-        command.fd_mappings(mappings.collect()).map_err(|e| failed(std::io::Error::other(e.to_string())))?;
+        let mappings = descriptors
+            .zip(LIFELINE..)
+            .map(|(parent_fd, child_fd)| FdMapping {
+                parent_fd,
+                child_fd,
+            });
+        command
+            .fd_mappings(mappings.collect())
+            .map_err(|e| failed(std::io::Error::other(e.to_string())))?;
         let watchdog = command.spawn().map_err(failed)?;
-        Ok(Child { watchdog, lifeline: Some(ours), emptied: supervision.emptied })
+        Ok(Child {
+            watchdog,
+            lifeline: Some(ours),
+            emptied: supervision.emptied,
+        })
     }
 
     /// The exit status, once it ended within `timeout`; 128 + n for signal n.
@@ -92,7 +111,9 @@ impl Child {
         loop {
             match self.watchdog.try_wait() {
                 Ok(Some(status)) => return Some(status.code().unwrap_or(-1)),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(2))
+                }
                 Ok(None) | Err(_) => return None,
             }
         }
@@ -115,7 +136,11 @@ impl Child {
             let _ = rustix::io::write(lifeline, b".");
         }
         // What the command started in turn does not end with the watchdog.
-        if self.watchdog.wait().is_ok_and(|status| status.signal().is_some()) {
+        if self
+            .watchdog
+            .wait()
+            .is_ok_and(|status| status.signal().is_some())
+        {
             self.end_session();
             self.emptied.iter().for_each(remove_group);
         }

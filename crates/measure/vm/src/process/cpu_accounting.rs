@@ -21,9 +21,17 @@ impl CpuAccounting {
     /// What they spent so far. Threads that ended count: the kernel keeps their time with their process.
     pub fn spent(&self) -> CpuSeconds {
         let process = Process::new(self.vmm);
-        let all = process.as_ref().ok().and_then(|process| process.stat().ok()).map_or(0.0, |stat| seconds(&stat));
+        let all = process
+            .as_ref()
+            .ok()
+            .and_then(|process| process.stat().ok())
+            .map_or(0.0, |stat| seconds(&stat));
         let task = |tid: &i32| process.as_ref().ok()?.task_from_tid(*tid).ok();
-        let times: Vec<(f64, f64)> = self.vcpus.iter().filter_map(|tid| ran_and_waited(&task(tid)?)).collect();
+        let times: Vec<(f64, f64)> = self
+            .vcpus
+            .iter()
+            .filter_map(|tid| ran_and_waited(&task(tid)?))
+            .collect();
         let guest = times.iter().map(|(ran, _)| ran).sum();
         CpuSeconds {
             guest,
@@ -58,9 +66,10 @@ fn seconds(stat: &Stat) -> f64 {
 /// How long a thread ran, and was runnable while it did not: to the nanosecond, where the kernel says so.
 fn ran_and_waited(thread: &Task) -> Option<(f64, f64)> {
     match thread.schedstat() {
-        Ok(times) if times.sum_exec_runtime > 0 => {
-            Some((times.sum_exec_runtime as f64 / 1e9, times.run_delay as f64 / 1e9))
-        }
+        Ok(times) if times.sum_exec_runtime > 0 => Some((
+            times.sum_exec_runtime as f64 / 1e9,
+            times.run_delay as f64 / 1e9,
+        )),
         _ => Some((seconds(&thread.stat().ok()?), 0.0)),
     }
 }
@@ -72,7 +81,12 @@ mod tests {
     #[test]
     fn work_is_seen_and_the_session_leader_left_out() {
         let own = std::process::id() as i32;
-        let accounting = CpuAccounting { vmm: own, vcpus: vec![own], server: None, passt: None };
+        let accounting = CpuAccounting {
+            vmm: own,
+            vcpus: vec![own],
+            server: None,
+            passt: None,
+        };
         let before = accounting.spent();
         // On a busy machine it has a CPU now and then only.
         let thread_time_ns = || {
@@ -85,6 +99,9 @@ mod tests {
             std::hint::black_box(0);
         }
         let spent = accounting.spent().since(&before);
-        assert!(spent.guest + spent.qemu >= 0.02 && spent.server.is_none(), "{spent:?}");
+        assert!(
+            spent.guest + spent.qemu >= 0.02 && spent.server.is_none(),
+            "{spent:?}"
+        );
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct BoundedLog {
 impl BoundedLog {
     /// An empty file.
     pub fn create(path: &Path) -> Result<BoundedLog, MachineError> {
-        let file = File::create(path).map_err(|e| MachineError::system(format!("creating {}", path.display()), e))?;
+        let file = File::create(path)
+            .map_err(|e| MachineError::system(format!("creating {}", path.display()), e))?;
         Ok(BoundedLog::new(file))
     }
 
@@ -76,21 +77,34 @@ pub(crate) fn printable_tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<String> = text
         .lines()
-        .map(|l| shortened(l.chars().filter(|c| !c.is_control() && *c != char::REPLACEMENT_CHARACTER).collect()))
+        .map(|l| {
+            shortened(
+                l.chars()
+                    .filter(|c| !c.is_control() && *c != char::REPLACEMENT_CHARACTER)
+                    .collect(),
+            )
+        })
         .filter(|l| !l.trim().is_empty())
         .collect();
     let from = lines.len().saturating_sub(MAX_LINES);
     // A panic's own line stands above a call trace that is longer than what is shown.
     let panic = lines[..from].iter().rfind(|l| l.contains(PANIC));
     let shown = panic.into_iter().chain(&lines[from..]);
-    shown.map(|l| format!("  | {}", l.trim_end())).collect::<Vec<_>>().join("\n")
+    shown
+        .map(|l| format!("  | {}", l.trim_end()))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A line without its middle, where it is long: QEMU names an option first, and what is wrong with it last.
 fn shortened(line: Vec<char>) -> String {
     match line.len().checked_sub(LINE_START + LINE_END) {
         None | Some(0) => line.into_iter().collect(),
-        Some(more) => line[..LINE_START].iter().chain(&[' ', '…', ' ']).chain(&line[LINE_START + more..]).collect(),
+        Some(more) => line[..LINE_START]
+            .iter()
+            .chain(&[' ', '…', ' '])
+            .chain(&line[LINE_START + more..])
+            .collect(),
     }
 }
 
@@ -101,9 +115,11 @@ mod tests {
     #[test]
     fn a_long_line_keeps_its_reason() {
         let option = format!("qemu: -blockdev {{{}}}", "x".repeat(500));
-        let tail = printable_tail(format!("{option}: aio=native requires cache.direct=on\n").as_bytes());
+        let tail =
+            printable_tail(format!("{option}: aio=native requires cache.direct=on\n").as_bytes());
         assert!(
-            tail.starts_with("  | qemu: -blockdev {xx") && tail.ends_with("x}: aio=native requires cache.direct=on"),
+            tail.starts_with("  | qemu: -blockdev {xx")
+                && tail.ends_with("x}: aio=native requires cache.direct=on"),
             "{tail}"
         );
         assert_eq!(tail.chars().count(), 4 + LINE_START + 3 + LINE_END);
@@ -119,26 +135,41 @@ mod tests {
         for _ in 0..40 {
             log.push(&vec![b'x'; (1 << 20) - 7]);
         }
-        assert_eq!(std::fs::metadata(&path).unwrap().len() as usize, MAX_LOG + CUT.len());
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().len() as usize,
+            MAX_LOG + CUT.len()
+        );
         let end = log_end(&path);
         assert!(end.len() as u64 == MAX_TAIL && end.ends_with(CUT));
-        assert!(log_tail(&path).contains("exceeds 16 MiB") && log_tail(&folder.path().join("none")).is_empty());
+        assert!(
+            log_tail(&path).contains("exceeds 16 MiB")
+                && log_tail(&folder.path().join("none")).is_empty()
+        );
     }
 
     #[test]
     fn the_tail_is_short_and_harmless() {
-        let mut noisy: Vec<u8> = (0..100).flat_map(|i| format!("line {i}\r\n").into_bytes()).collect();
+        let mut noisy: Vec<u8> = (0..100)
+            .flat_map(|i| format!("line {i}\r\n").into_bytes())
+            .collect();
         noisy.extend_from_slice(b"\x1b[31mred\x07 \xff\xfe\n");
         let tail = printable_tail(&noisy);
         assert_eq!(tail.lines().count(), MAX_LINES);
         assert!(tail.contains("line 99") && !tail.contains("line 80\n"));
-        assert!(tail.chars().all(|c| c == '\n' || !c.is_control()), "{tail:?}");
+        assert!(
+            tail.chars().all(|c| c == '\n' || !c.is_control()),
+            "{tail:?}"
+        );
     }
 
     #[test]
     fn a_panics_own_line_is_shown_above_its_trace() {
         let trace: String = (0..40).map(|i| format!("function {i}\n")).collect();
-        let tail = printable_tail(format!("Kernel panic - not syncing: no root\n{trace}").as_bytes());
-        assert!(tail.starts_with("  | Kernel panic - not syncing: no root\n  | function 28"), "{tail}");
+        let tail =
+            printable_tail(format!("Kernel panic - not syncing: no root\n{trace}").as_bytes());
+        assert!(
+            tail.starts_with("  | Kernel panic - not syncing: no root\n  | function 28"),
+            "{tail}"
+        );
     }
 }

@@ -17,12 +17,16 @@ impl Peer {
     /// `None` where it is in a PID namespace that is not visible here: the kernel gives it the number 0.
     pub fn of(stream: &UnixStream) -> Option<Peer> {
         let peer = getsockopt(stream, PeerCredentials).ok()?;
-        (peer.pid() > 0).then(|| Peer { pid: peer.pid(), uid: peer.uid() })
+        (peer.pid() > 0).then(|| Peer {
+            pid: peer.pid(),
+            uid: peer.uid(),
+        })
     }
 
     /// Returns true if it belongs to this session. Its user is compared, too: one that ended may have left its number to another.
     pub fn is_in_session(self, session: i32) -> bool {
-        let is_in_session = getsid(Some(Pid::from_raw(self.pid))).is_ok_and(|of| of.as_raw() == session);
+        let is_in_session =
+            getsid(Some(Pid::from_raw(self.pid))).is_ok_and(|of| of.as_raw() == session);
         let folder = fs::metadata(format!("/proc/{}", self.pid));
         is_in_session && folder.is_ok_and(|folder| folder.uid() == self.uid)
     }
@@ -47,7 +51,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listens = UnixListener::bind(&path).unwrap();
-        assert_eq!(Peer::of(&UnixStream::connect(&path).unwrap()).unwrap().pid, std::process::id() as i32);
+        assert_eq!(
+            Peer::of(&UnixStream::connect(&path).unwrap()).unwrap().pid,
+            std::process::id() as i32
+        );
         again_in_pid_namespace(&path).unwrap();
     }
 }

@@ -34,7 +34,10 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
         if names.is_empty() {
             return gone(unlinkat(CWD, path, AtFlags::REMOVEDIR));
         }
-        let failed: Vec<_> = names.iter().filter_map(|name| gone(lift(top.as_fd(), name)).err()).collect();
+        let failed: Vec<_> = names
+            .iter()
+            .filter_map(|name| gone(lift(top.as_fd(), name)).err())
+            .collect();
         if let Some(error) = failed.into_iter().next() {
             return Err(error);
         }
@@ -81,7 +84,9 @@ fn is_removed(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
 fn names(folder: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     let entries = Dir::read_from(folder)?.map(|entry| Ok(entry?.file_name().to_owned()));
     let is_own = |name: &CString| !matches!(name.as_bytes(), b"." | b"..");
-    entries.filter(|name| name.as_ref().map_or(true, is_own)).collect()
+    entries
+        .filter(|name| name.as_ref().map_or(true, is_own))
+        .collect()
 }
 
 /// Opens a folder, and lets its owner in; what is a link by now is refused.
@@ -112,7 +117,10 @@ mod tests {
             create_dir(folder).unwrap();
             write(folder.join("file"), "").unwrap();
             symlink(place.path(), folder.join("link")).unwrap();
-            DirBuilder::new().mode(0o000).create(folder.join("closed")).unwrap();
+            DirBuilder::new()
+                .mode(0o000)
+                .create(folder.join("closed"))
+                .unwrap();
             fs::set_permissions(folder, Permissions::from_mode(0o000)).unwrap();
         }
         remove(&top).unwrap();
@@ -131,7 +139,11 @@ mod tests {
         create_dir(place.path().join("in")).unwrap();
         for _ in 0..600 {
             create_dir(place.path().join("out")).unwrap();
-            fs::rename(place.path().join("in"), place.path().join("out/a-rather-long-name")).unwrap();
+            fs::rename(
+                place.path().join("in"),
+                place.path().join("out/a-rather-long-name"),
+            )
+            .unwrap();
             fs::rename(place.path().join("out"), place.path().join("in")).unwrap();
         }
         fs::rename(place.path().join("in"), top.join("deep")).unwrap();
@@ -158,7 +170,10 @@ mod tests {
         assert!(enter(&opened, c"link").is_err() && enter(CWD, top.join("link")).is_err());
         lift(opened.as_fd(), c"link").unwrap();
         assert_eq!(names(&opened).unwrap(), [c"folder".to_owned()]);
-        assert_eq!(fs::metadata(&theirs).unwrap().permissions().mode() & 0o777, 0o751);
+        assert_eq!(
+            fs::metadata(&theirs).unwrap().permissions().mode() & 0o777,
+            0o751
+        );
         assert!(theirs.join("kept").exists());
     }
 }

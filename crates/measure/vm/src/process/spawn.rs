@@ -30,7 +30,8 @@ pub(crate) fn spawn_command(
         command.pre_exec(move || {
             let entered = discard.as_ref().map_or(Ok(()), Discard::enter);
             // Of an error that is returned from here, a number is left.
-            if let Err(error) = entered.and_then(|()| rights.as_ref().map_or(Ok(()), Rights::apply)) {
+            if let Err(error) = entered.and_then(|()| rights.as_ref().map_or(Ok(()), Rights::apply))
+            {
                 eprintln!("Error: {error}");
                 libc::_exit(FAILED);
             }
@@ -38,14 +39,22 @@ pub(crate) fn spawn_command(
             // when a process changes its user; a program that does so by itself, as QEMU's `-runas`, would live on.
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // It may have been killed before.
-            if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+            if getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(Errno::SRCH.into())
+            }
         });
     }
     let program = command.get_program().to_string_lossy().into_owned();
-    command.spawn().map_err(|e| MachineError::system(format!("starting {program}"), e))
+    command
+        .spawn()
+        .map_err(|e| MachineError::system(format!("starting {program}"), e))
 }
 
 /// As a shell tells it: 128 + n for signal n.
 pub(crate) fn status(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

@@ -16,7 +16,8 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, setsid,
 };
 use rustix::stdio::stdout;
 use serde::{Deserialize, Serialize};
@@ -54,13 +55,22 @@ pub(crate) struct Supervision {
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
 pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineError> {
-    let Supervision { controller, namespaces, rights, discard, emptied, removed, restored } =
-        serde_json::from_str(supervision).map_err(|e| MachineError::system("reading the watchdog's settings", e))?;
+    let Supervision {
+        controller,
+        namespaces,
+        rights,
+        discard,
+        emptied,
+        removed,
+        restored,
+    } = serde_json::from_str(supervision)
+        .map_err(|e| MachineError::system("reading the watchdog's settings", e))?;
     // Out of the terminal's reach: Ctrl-C is the controller's to answer.
     let _ = setsid();
     // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
-    fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
+    fcntl_setfd(lifeline, FdFlags::CLOEXEC)
+        .map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
     let mounted = namespaces.enter()?;
     let outcome = match command {
         [] => wait_for(lifeline),
@@ -96,20 +106,29 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
 
 /// Whether the lifeline's other end is gone, instead of having asked for the end.
 fn nobody_there(lifeline: BorrowedFd<'_>) -> bool {
-    matches!(rustix::io::retry_on_intr(|| rustix::io::read(lifeline, &mut [0])), Ok(0) | Err(_))
+    matches!(
+        rustix::io::retry_on_intr(|| rustix::io::read(lifeline, &mut [0])),
+        Ok(0) | Err(_)
+    )
 }
 
 /// Waits until the lifeline brings a byte or closes.
 fn wait_for(lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
     let mut fds = [PollFd::from_borrowed_fd(lifeline, PollFlags::IN)];
     let waited = rustix::io::retry_on_intr(|| poll(&mut fds, None));
-    waited.map(|_| None).map_err(|e| MachineError::system("watching the controller", e))
+    waited
+        .map(|_| None)
+        .map_err(|e| MachineError::system("watching the controller", e))
 }
 
 /// Waits, for seconds at the most, until a process has closed its files: what it traces with is in use before.
 fn wait_for_the_end_of(process: i32) {
-    let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
-    let Some(Ok(process)) = Pid::from_raw(process).map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+    let limit = Timespec {
+        tv_sec: 5,
+        tv_nsec: 0,
+    };
+    let Some(Ok(process)) = Pid::from_raw(process).map(|pid| pidfd_open(pid, PidfdFlags::empty()))
+    else {
         return;
     };
     let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit));
@@ -121,26 +140,42 @@ fn run(
     (rights, discard): (Option<&Rights>, Option<&Discard>),
     lifeline: BorrowedFd<'_>,
 ) -> Result<Option<i32>, MachineError> {
-    let (program, arguments) = command
-        .split_first()
-        .ok_or_else(|| MachineError::system("watchdog: no command", std::io::ErrorKind::InvalidInput))?;
+    let (program, arguments) = command.split_first().ok_or_else(|| {
+        MachineError::system("watchdog: no command", std::io::ErrorKind::InvalidInput)
+    })?;
     // What loses its parent stays in reach.
     let _ = set_child_subreaper(Some(getpid()));
-    let (output, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| MachineError::system("making a pipe", e))?;
+    let (output, theirs) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|e| MachineError::system("making a pipe", e))?;
     let failed = |e| MachineError::system(format!("watching {program}"), e);
     // Its writers' end still blocks.
     fcntl_setfl(&output, OFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
     let mut output = Some(output);
     let mut command = Command::new(program);
-    command.stdout(theirs.try_clone().map_err(failed)?).stderr(theirs);
+    command
+        .stdout(theirs.try_clone().map_err(failed)?)
+        .stderr(theirs);
     let mut child = spawn_command(command, arguments, rights, discard)?;
     let pid = Pid::from_child(&child);
     let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
-    let mut log = BoundedLog::new(stdout().as_fd().try_clone_to_owned().map_err(failed)?.into());
+    let mut log = BoundedLog::new(
+        stdout()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(failed)?
+            .into(),
+    );
     let ended_by_itself = loop {
-        let mut fds = vec![PollFd::new(&exited, PollFlags::IN), PollFd::new(&lifeline, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(&exited, PollFlags::IN),
+            PollFd::new(&lifeline, PollFlags::IN),
+        ];
         // One that closed its output goes on.
-        fds.extend(output.as_ref().map(|output| PollFd::new(output, PollFlags::IN)));
+        fds.extend(
+            output
+                .as_ref()
+                .map(|output| PollFd::new(output, PollFlags::IN)),
+        );
         rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(|e| failed(e.into()))?;
         let [child, lifeline, output_ready] =
             [0, 1, 2].map(|index| fds.get(index).is_some_and(|fd| !fd.revents().is_empty()));
@@ -156,7 +191,9 @@ fn run(
     end_descendants();
     // What it printed last.
     while output.as_ref().is_some_and(|output| copy(output, &mut log)) {}
-    let status = child.wait().map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
+    let status = child
+        .wait()
+        .map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
     Ok(ended_by_itself.then_some(spawn::status(status)))
 }
 

@@ -53,11 +53,25 @@ pub(crate) fn set_mac(name: &str, mac: [u8; 6]) -> rustix::io::Result<()> {
 
 /// Tells the kernel the hardware address of an address behind an interface, so that it does not ask for it.
 pub(crate) fn set_neighbour(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rustix::io::Result<()> {
-    let mut neighbour = Neighbour { address: [0; 16], mac: [0; 16], flags: PERMANENT, mask: [0; 16], name: [0; 16] };
+    let mut neighbour = Neighbour {
+        address: [0; 16],
+        mac: [0; 16],
+        flags: PERMANENT,
+        mask: [0; 16],
+        name: [0; 16],
+    };
     neighbour.address[..8].copy_from_slice(&plain(address));
     neighbour.mac[..8].copy_from_slice(&hardware(mac));
-    neighbour.name[..15].iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    neighbour.name[..15]
+        .iter_mut()
+        .zip(name.bytes())
+        .for_each(|(to, from)| *to = from);
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     // SAFETY: it reads an `arpreq`, whose size and layout this is, and writes nothing.
     unsafe { ioctl(&socket, Setter::<SET_NEIGHBOUR, Neighbour>::new(neighbour)) }
 }
@@ -66,13 +80,28 @@ pub(crate) fn set_neighbour(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rust
 pub(crate) fn make_tap(tun: impl AsFd, name: &str, has_queues: bool) -> rustix::io::Result<()> {
     let flags = TAP | if has_queues { MULTI_QUEUE } else { 0 };
     // SAFETY: it reads an `ifreq`, whose size and layout this is; what it writes are the flags and the name.
-    unsafe { ioctl(tun, Setter::<SET_TUN, Request>::new(Request::of(name.as_bytes(), &flags.to_ne_bytes()))) }
+    unsafe {
+        ioctl(
+            tun,
+            Setter::<SET_TUN, Request>::new(Request::of(name.as_bytes(), &flags.to_ne_bytes())),
+        )
+    }
 }
 
 fn set<const WHAT: Opcode>(name: &str, data: &[u8]) -> rustix::io::Result<()> {
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     // SAFETY: these read an `ifreq`, whose size and layout this is, and write nothing.
-    unsafe { ioctl(&socket, Setter::<WHAT, Request>::new(Request::of(name.as_bytes(), data))) }
+    unsafe {
+        ioctl(
+            &socket,
+            Setter::<WHAT, Request>::new(Request::of(name.as_bytes(), data)),
+        )
+    }
 }
 
 /// `struct sockaddr_in`, as far as it says anything.
@@ -106,10 +135,20 @@ struct Request {
 
 impl Request {
     fn of(name: &[u8], data: &[u8]) -> Request {
-        let mut request = Request { name: [0; 16], data: [0; 24] };
+        let mut request = Request {
+            name: [0; 16],
+            data: [0; 24],
+        };
         // The last byte of a name stays zero.
-        request.name[..15].iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-        request.data.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+        request.name[..15]
+            .iter_mut()
+            .zip(name)
+            .for_each(|(to, from)| *to = *from);
+        request
+            .data
+            .iter_mut()
+            .zip(data)
+            .for_each(|(to, from)| *to = *from);
         request
     }
 }

@@ -24,14 +24,20 @@ fn mount(line: &str) -> Option<Mount> {
     let mut fields = before.split(' ').skip(4);
     let at = unescaped(fields.next()?);
     fields.next()?;
-    Some(Mount { at, kind: after.split(' ').next()?.to_owned() })
+    Some(Mount {
+        at,
+        kind: after.split(' ').next()?.to_owned(),
+    })
 }
 
 /// Blanks, line ends and backslashes are `\OOO` in there.
 fn unescaped(text: &str) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, more @ ..] = rest {
-        let octal = more.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = more
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -57,7 +63,10 @@ mod tests {
         let line = "41 30 8:1 /sub /mnt/a\\040b\\134c rw,nosuid,nodev,relatime shared:1 - ext4 /dev/sda1 rw,noexec";
         let all = mounts(&format!("nonsense\n{line}\n42 30 8:1\n"));
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].at.as_path(), all[0].kind.as_str()), (Path::new("/mnt/a b\\c"), "ext4"));
+        assert_eq!(
+            (all[0].at.as_path(), all[0].kind.as_str()),
+            (Path::new("/mnt/a b\\c"), "ext4")
+        );
         assert_eq!(unescaped("\\04"), Path::new("\\04"));
     }
 

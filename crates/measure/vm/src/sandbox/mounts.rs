@@ -14,7 +14,10 @@ use std::path::Path;
 /// From now on what this process mounts is its own. It is for the sake of `tree`, which an error names.
 pub(crate) fn own(tree: &Path) -> Result<(), MachineError> {
     if unshare(UnshareFlags::NEWNS).is_err() {
-        let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
+        let failed = |source| MachineError::ReadOnly {
+            folder: tree.to_path_buf(),
+            source,
+        };
         own_users(getuid().as_raw(), getgid().as_raw()).map_err(failed)?;
     }
     keep_private()
@@ -46,7 +49,10 @@ pub(crate) fn own_users(user: u32, group: u32) -> io::Result<()> {
 
 /// Mounts the tree, with all that is mounted in it, over itself, with these attributes (`MOUNT_ATTR_…`).
 pub(crate) fn over_itself(tree: &Path, attributes: u64) -> Result<(), MachineError> {
-    let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
+    let failed = |source| MachineError::ReadOnly {
+        folder: tree.to_path_buf(),
+        source,
+    };
     mount_bind_recursive(tree, tree).map_err(|e| failed(e.into()))?;
     set(tree, attributes).map_err(failed)?;
     // A working folder in the tree is still that below the new mount, and could be written to.
@@ -60,7 +66,12 @@ pub(crate) fn over_itself(tree: &Path, attributes: u64) -> Result<(), MachineErr
 /// Gives what is mounted at `at`, and all that is mounted below, more attributes: at once, so that none can be forgotten.
 pub(crate) fn set(at: &Path, attributes: u64) -> io::Result<()> {
     let path = CString::new(at.as_os_str().as_bytes())?;
-    let more = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let more = libc::mount_attr {
+        attr_set: attributes,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     // SAFETY: the kernel reads the path, and of the attributes as many bytes as it is told there are.
     let done = unsafe {
         libc::syscall(
@@ -72,7 +83,11 @@ pub(crate) fn set(at: &Path, attributes: u64) -> io::Result<()> {
             size_of::<libc::mount_attr>(),
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 pub(crate) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {

@@ -55,7 +55,10 @@ impl Namespaces {
             mounts::own_users(0, 0).map_err(|e| MachineError::system(what, e))?;
         }
         // A container may not mount; it has seldom a host's devices either.
-        if !self.no_devices.is_empty() && geteuid().is_root() && unshare(UnshareFlags::NEWNS).is_ok() {
+        if !self.no_devices.is_empty()
+            && geteuid().is_root()
+            && unshare(UnshareFlags::NEWNS).is_ok()
+        {
             mounts::keep_private()?;
             for tree in &self.no_devices {
                 mounts::over_itself(tree, libc::MOUNT_ATTR_NODEV)?;
@@ -95,7 +98,8 @@ fn loopback_up() -> rustix::io::Result<()> {
 fn network_in(descriptor: i32) -> Result<(), MachineError> {
     let failed = |e| MachineError::system("joining a network namespace", e);
     let network = File::open(format!("/proc/self/fd/{descriptor}")).map_err(failed)?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| failed(e.into()))
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|e| failed(e.into()))
 }
 
 fn network_of(pid: i32) -> Result<(), MachineError> {
@@ -105,5 +109,6 @@ fn network_of(pid: i32) -> Result<(), MachineError> {
         return Ok(());
     }
     let network = File::open(&theirs).map_err(failed)?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| failed(e.into()))
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|e| failed(e.into()))
 }

@@ -42,14 +42,18 @@ impl Discard {
     pub fn enter(&self) -> Result<(), MachineError> {
         let failed = |source| MachineError::NoOverlay { source };
         // Before the namespace, in which all other users are one.
-        let is_own = fs::metadata(&self.directory).is_ok_and(|facts| facts.uid() == geteuid().as_raw());
+        let is_own =
+            fs::metadata(&self.directory).is_ok_and(|facts| facts.uid() == geteuid().as_raw());
         mounts::own(Path::new("/")).map_err(|error| match error {
             MachineError::ReadOnly { source, .. } => failed(source),
             other => other,
         })?;
         let root = self.layers.join("root");
         fs::create_dir_all(&root).map_err(failed)?;
-        let mut layers = Layers { folder: self.layers.clone(), made: 0 };
+        let mut layers = Layers {
+            folder: self.layers.clone(),
+            made: 0,
+        };
         let mut made = self.put_at(&root, &mut layers, is_own);
         if made.is_err() {
             // A file system that takes no layers, as another overlay; memory does.
@@ -64,7 +68,13 @@ impl Discard {
             mount_bind_recursive(folder, at(folder)).map_err(|e| failed(e.into()))?;
         }
         // A memory of its own, if there is one: who shares memory does so with what the command starts.
-        let _ = mount("tmpfs", at(Path::new(SHARED_MEMORY)), "tmpfs", MountFlags::NOSUID, Some(c"mode=1777"));
+        let _ = mount(
+            "tmpfs",
+            at(Path::new(SHARED_MEMORY)),
+            "tmpfs",
+            MountFlags::NOSUID,
+            Some(c"mode=1777"),
+        );
         change_root(&root).map_err(|e| failed(e.into()))
     }
 
@@ -86,7 +96,9 @@ impl Discard {
             mount_bind_recursive(path, at(path))?;
         }
         let home = std::env::var_os("HOME").map(PathBuf::from).into_iter();
-        let folders = home.chain(TEMPORARY.map(PathBuf::from)).chain([self.directory.clone()]);
+        let folders = home
+            .chain(TEMPORARY.map(PathBuf::from))
+            .chain([self.directory.clone()]);
         let mut covered: Vec<PathBuf> = Vec::new();
         let mut last = None;
         for folder in folders.filter_map(|folder| folder.canonicalize().ok()) {
@@ -103,7 +115,9 @@ impl Discard {
         }
         let directory = self.directory.canonicalize()?;
         match last {
-            Some(error) if !covered.iter().any(|folder| directory.starts_with(folder)) => Err(error),
+            Some(error) if !covered.iter().any(|folder| directory.starts_with(folder)) => {
+                Err(error)
+            }
             _ => Ok(()),
         }
     }
@@ -115,7 +129,11 @@ fn whole(root: &Path, layers: &mut Layers) -> io::Result<()> {
     let found = root_mounts().map_err(|e| io::Error::other(e.to_string()))?;
     layers.overlay(Path::new("/"), root)?;
     let at = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    let kernels = || OWN.iter().map(Path::new).chain(found.kernels.iter().map(PathBuf::as_path));
+    let kernels = || {
+        OWN.iter()
+            .map(Path::new)
+            .chain(found.kernels.iter().map(PathBuf::as_path))
+    };
     for path in OWN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
         mount_bind_recursive(path, at(path))?;
     }
@@ -123,7 +141,8 @@ fn whole(root: &Path, layers: &mut Layers) -> io::Result<()> {
     // A mount before what is mounted in it.
     followed.sort_by_key(|path| path.components().count());
     for path in followed {
-        let writable = statvfs(path).is_ok_and(|facts| !facts.f_flag.contains(StatVfsMountFlags::RDONLY));
+        let writable =
+            statvfs(path).is_ok_and(|facts| !facts.f_flag.contains(StatVfsMountFlags::RDONLY));
         if !path.is_dir() || !writable || layers.overlay(path, &at(path)).is_err() {
             read_only(path, &at(path))?;
         }
@@ -132,7 +151,10 @@ fn whole(root: &Path, layers: &mut Layers) -> io::Result<()> {
         mount_bind_recursive(path, at(path))?;
     }
     // One of these may be closed to root, or its server gone.
-    found.refused.iter().for_each(|(path, _)| read_only(path, &at(path)).unwrap_or_default());
+    found
+        .refused
+        .iter()
+        .for_each(|(path, _)| read_only(path, &at(path)).unwrap_or_default());
     Ok(())
 }
 
@@ -159,7 +181,13 @@ struct Layers {
 impl Layers {
     /// From now on in memory, at most half of it.
     fn in_memory(&mut self) -> io::Result<()> {
-        Ok(mount("tmpfs", &self.folder, "tmpfs", MountFlags::empty(), Some(c"mode=0700"))?)
+        Ok(mount(
+            "tmpfs",
+            &self.folder,
+            "tmpfs",
+            MountFlags::empty(),
+            Some(c"mode=0700"),
+        )?)
     }
 
     /// Mounts the folder `lower` at `at`, with a layer of its own above.
@@ -182,15 +210,34 @@ impl Layers {
             (StatVfsMountFlags::NODEV, MountFlags::NODEV),
             (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
         ];
-        let flags =
-            pass.iter().filter(|(has, _)| flags.contains(*has)).fold(MountFlags::empty(), |all, (_, f)| all | *f);
+        let flags = pass
+            .iter()
+            .filter(|(has, _)| flags.contains(*has))
+            .fold(MountFlags::empty(), |all, (_, f)| all | *f);
         // By descriptors: a path may hold what separates options.
-        let path = |path: &Path| open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let path = |path: &Path| {
+            open(
+                path,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
         let (lower, upper, work) = (path(lower)?, path(&upper)?, path(&work)?);
-        let [lower, upper, work] = [&lower, &upper, &work].map(|fd| format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let [lower, upper, work] =
+            [&lower, &upper, &work].map(|fd| format!("/proc/self/fd/{}", fd.as_raw_fd()));
         // In a user namespace a layer's attributes are the user's own.
-        let own_attributes = if geteuid().is_root() { "" } else { ",userxattr" };
+        let own_attributes = if geteuid().is_root() {
+            ""
+        } else {
+            ",userxattr"
+        };
         let options = format!("lowerdir={lower},upperdir={upper},workdir={work}{own_attributes}");
-        Ok(mount("overlay", at, "overlay", flags, Some(CString::new(options)?.as_c_str()))?)
+        Ok(mount(
+            "overlay",
+            at,
+            "overlay",
+            flags,
+            Some(CString::new(options)?.as_c_str()),
+        )?)
     }
 }

@@ -5,7 +5,9 @@ use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount};
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
+};
 use rustix::process::umask;
 use rustix::thread::UnshareFlags;
 use std::collections::BTreeSet;
@@ -55,7 +57,9 @@ impl Reach<'_> {
         };
         let mut closed = BTreeSet::new();
         for path in paths {
-            let Ok(target) = fs::canonicalize(path) else { continue };
+            let Ok(target) = fs::canonicalize(path) else {
+                continue;
+            };
             let named = std::path::absolute(path).map_err(failed)?;
             for path in [named, target] {
                 if let Some(part) = self.first_closed(&path).map_err(failed)? {
@@ -78,14 +82,22 @@ impl Reach<'_> {
     pub fn installation(&self, file: &Path) -> io::Result<PathBuf> {
         let file = fs::canonicalize(file)?;
         let open = |part: &&Path| part.metadata().is_ok_and(|about| self.may(&about, EXECUTE));
-        Ok(file.ancestors().take(3).take_while(open).last().unwrap_or(&file).to_path_buf())
+        Ok(file
+            .ancestors()
+            .take(3)
+            .take_while(open)
+            .last()
+            .unwrap_or(&file)
+            .to_path_buf())
     }
 
     /// Each path with the outermost part of it that is closed.
     fn put(&self, closed: BTreeSet<(PathBuf, PathBuf)>) -> io::Result<()> {
         let here = std::env::current_dir()?;
-        let taken: io::Result<Vec<_>> =
-            closed.into_iter().map(|(path, part)| Ok((path.metadata()?, self.take(&path)?, path, part))).collect();
+        let taken: io::Result<Vec<_>> = closed
+            .into_iter()
+            .map(|(path, part)| Ok((path.metadata()?, self.take(&path)?, path, part)))
+            .collect();
         let mut covered = BTreeSet::new();
         for (about, content, path, part) in taken? {
             if part != path {
@@ -100,7 +112,13 @@ impl Reach<'_> {
                 Content::Mounted(tree) => tree,
                 Content::Made(source) => self.made(source, &path)?,
             };
-            move_mount(&tree, c"", CWD, &path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+            move_mount(
+                &tree,
+                c"",
+                CWD,
+                &path,
+                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+            )?;
         }
         // It is still that below a cover.
         if covered.iter().any(|cover| here.starts_with(cover)) {
@@ -116,7 +134,11 @@ impl Reach<'_> {
         parts.reverse();
         for part in parts {
             let about = part.metadata()?;
-            let needed = if part == path { needed(&about) } else { EXECUTE };
+            let needed = if part == path {
+                needed(&about)
+            } else {
+                EXECUTE
+            };
             if !self.may(&about, needed) {
                 return Ok(Some(part.to_path_buf()));
             }
@@ -140,7 +162,9 @@ impl Reach<'_> {
     fn take(&self, path: &Path) -> io::Result<Content> {
         let about = path.metadata()?;
         Ok(if about.is_dir() || self.may(&about, needed(&about)) {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_RECURSIVE;
             Content::Mounted(open_tree(CWD, path, flags)?)
         } else if about.file_type().is_char_device() {
             Content::Made(Source::Device(about.rdev()))
@@ -152,14 +176,33 @@ impl Reach<'_> {
     /// A file of the user's, made in a folder that is mounted over that of `path` for the moment.
     fn made(&self, source: Source, path: &Path) -> io::Result<OwnedFd> {
         let folder = path.parent().unwrap_or(path);
-        mount("tmpfs", folder, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))?;
+        mount(
+            "tmpfs",
+            folder,
+            "tmpfs",
+            MountFlags::NOSUID,
+            Some(c"mode=0755"),
+        )?;
         match source {
             Source::Device(number) => {
-                mknodat(CWD, path, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, number)?;
+                mknodat(
+                    CWD,
+                    path,
+                    FileType::CharacterDevice,
+                    Mode::RUSR | Mode::WUSR,
+                    number,
+                )?;
                 chown(path, Some(self.user), Some(self.user))?;
             }
             Source::File(mut from) => {
-                io::copy(&mut from, &mut OpenOptions::new().write(true).create_new(true).mode(0o555).open(path)?)?;
+                io::copy(
+                    &mut from,
+                    &mut OpenOptions::new()
+                        .write(true)
+                        .create_new(true)
+                        .mode(0o555)
+                        .open(path)?,
+                )?;
             }
         }
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

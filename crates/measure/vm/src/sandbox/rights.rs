@@ -10,9 +10,10 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 use rustix::process::geteuid;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, Gid, Uid, UnshareFlags, capabilities, configure_capability_in_ambient_set,
-    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, Gid, Uid, UnshareFlags, capabilities,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -52,9 +53,13 @@ pub(crate) fn unprivileged_user() -> Option<u32> {
     let is_mapped = |file: &str| {
         let map = fs::read_to_string(file).unwrap_or_default();
         map.lines().any(|line| {
-            let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap_or(0_u64));
+            let mut numbers = line
+                .split_whitespace()
+                .map(|number| number.parse().unwrap_or(0_u64));
             let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
-            first.zip(count).is_some_and(|(first, count)| (first..first + count).contains(&u64::from(user)))
+            first
+                .zip(count)
+                .is_some_and(|(first, count)| (first..first + count).contains(&u64::from(user)))
         })
     };
     let may = geteuid().is_root() && held.contains(NEEDED);
@@ -93,9 +98,14 @@ impl Rights {
     /// [`MachineError::System`], with that of the kernel.
     pub fn apply(&self) -> Result<(), MachineError> {
         if let Some(user) = &self.user {
-            Reach { user: user.id, groups: &user.groups }.bring(&user.reached)?;
+            Reach {
+                user: user.id,
+                groups: &user.groups,
+            }
+            .bring(&user.reached)?;
         }
-        self.restrict().map_err(|e| MachineError::system("giving up root's rights", e))
+        self.restrict()
+            .map_err(|e| MachineError::system("giving up root's rights", e))
     }
 
     fn restrict(&self) -> io::Result<()> {
@@ -106,15 +116,23 @@ impl Rights {
             user.apply()?;
         }
         set_no_new_privs(true)?;
-        if self.no_set_id { refuse_set_id() } else { Ok(()) }
+        if self.no_set_id {
+            refuse_set_id()
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl RightsOfUser {
     fn apply(&self) -> io::Result<()> {
         // Root of a container may lack one.
-        let kept = CapabilitySet::from_bits_retain(self.capabilities) & capabilities(None)?.permitted;
-        for other in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)).filter(|one| !kept.contains(*one)) {
+        let kept =
+            CapabilitySet::from_bits_retain(self.capabilities) & capabilities(None)?.permitted;
+        for other in (0..64)
+            .map(|bit| CapabilitySet::from_bits_retain(1 << bit))
+            .filter(|one| !kept.contains(*one))
+        {
             match remove_capability_from_bounding_set(other) {
                 // Past the last that the kernel knows.
                 Err(Errno::INVAL) => break,
@@ -122,12 +140,23 @@ impl RightsOfUser {
             }
         }
         let (user, group) = (Uid::from_raw(self.id), Gid::from_raw(self.id));
-        let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        let groups: Vec<Gid> = self
+            .groups
+            .iter()
+            .map(|group| Gid::from_raw(*group))
+            .collect();
         set_keep_capabilities(true)?;
         set_thread_groups(&groups)?;
         set_thread_res_gid(group, group, group)?;
         set_thread_res_uid(user, user, user)?;
-        set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: kept,
+                permitted: kept,
+                inheritable: kept,
+            },
+        )?;
         for one in kept {
             configure_capability_in_ambient_set(one, true)?;
         }
@@ -140,21 +169,40 @@ impl RightsOfUser {
 fn write_only(trees: &[PathBuf]) -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
     mounts::keep_private().map_err(io::Error::other)?;
-    let devices = DEVICES.map(Path::new).into_iter().filter(|device| device.exists());
+    let devices = DEVICES
+        .map(Path::new)
+        .into_iter()
+        .filter(|device| device.exists());
     let clone = |path: &Path| {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE;
         Ok((path.to_path_buf(), open_tree(CWD, path, flags)?))
     };
-    let kept: io::Result<Vec<(PathBuf, OwnedFd)>> =
-        trees.iter().map(PathBuf::as_path).chain(devices).map(clone).collect();
+    let kept: io::Result<Vec<(PathBuf, OwnedFd)>> = trees
+        .iter()
+        .map(PathBuf::as_path)
+        .chain(devices)
+        .map(clone)
+        .collect();
     let kept = kept?;
-    mounts::set(Path::new("/"), libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV)?;
+    mounts::set(
+        Path::new("/"),
+        libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV,
+    )?;
     if !trees.iter().any(|tree| tree.starts_with(SOCKETS)) {
-        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let flags =
+            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         mount("tmpfs", SOCKETS, "tmpfs", flags, c"mode=0555")?;
     }
     for (at, tree) in kept {
-        move_mount(&tree, c"", CWD, &at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        move_mount(
+            &tree,
+            c"",
+            CWD,
+            &at,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )?;
     }
     Ok(())
 }
@@ -170,7 +218,11 @@ mod tests {
     /// Runs a shell script with these rights; gives whether it ended well.
     fn runs(rights: &Rights, script: &str) -> bool {
         let arguments = ["-c", script].map(str::to_owned);
-        spawn_command(Command::new("sh"), &arguments, Some(rights), None).unwrap().wait().unwrap().success()
+        spawn_command(Command::new("sh"), &arguments, Some(rights), None)
+            .unwrap()
+            .wait()
+            .unwrap()
+            .success()
     }
 
     #[test]
@@ -178,18 +230,32 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name).display().to_string();
         File::create(at("file")).unwrap();
-        let rights = Rights { user: None, no_set_id: true };
+        let rights = Rights {
+            user: None,
+            no_set_id: true,
+        };
         for made in ["4755", "2755", "2644"] {
-            assert!(!runs(&rights, &format!("chmod {made} {}", at("file"))), "{made}");
+            assert!(
+                !runs(&rights, &format!("chmod {made} {}", at("file"))),
+                "{made}"
+            );
         }
         assert!(runs(
             &rights,
-            &format!("chmod 755 {0} && mkdir {1} && mkfifo {2}", at("file"), at("folder"), at("fifo"))
+            &format!(
+                "chmod 755 {0} && mkdir {1} && mkfifo {2}",
+                at("file"),
+                at("folder"),
+                at("fifo")
+            )
         ));
         // A filter does not see what has the name.
         assert!(!runs(&rights, &format!("chmod 2755 {}", at("folder"))));
         assert_eq!(fs::metadata(at("file")).unwrap().mode() & 0o7777, 0o755);
-        assert!(runs(&Rights::default(), &format!("chmod 4755 {}", at("file"))), "the filter refuses it, nothing else");
+        assert!(
+            runs(&Rights::default(), &format!("chmod 4755 {}", at("file"))),
+            "the filter refuses it, nothing else"
+        );
     }
 
     #[test]
@@ -214,17 +280,33 @@ mod tests {
         };
         let status = "test \"$(grep -c '^Cap.*0000000000000004$' /proc/self/status)\" = 5 && test $(id -u) = ";
         let reads = rights(CapabilitySet::DAC_READ_SEARCH, None);
-        assert!(runs(&reads, &format!("{status}{user} && grep -q 'NoNewPrivs:.1' /proc/self/status")));
+        assert!(runs(
+            &reads,
+            &format!("{status}{user} && grep -q 'NoNewPrivs:.1' /proc/self/status")
+        ));
         assert!(runs(&reads, &format!("cat {}/file", inside.display())));
-        assert!(!runs(&reads, &format!("echo x > {}/file", inside.display())));
+        assert!(!runs(
+            &reads,
+            &format!("echo x > {}/file", inside.display())
+        ));
         let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::MKNOD;
         let writes = rights(all, Some(vec![inside.clone()]));
         assert!(runs(
             &writes,
-            &format!("echo x > {}/file && echo x > /dev/null && test -z \"$(ls /run)\"", inside.display())
+            &format!(
+                "echo x > {}/file && echo x > /dev/null && test -z \"$(ls /run)\"",
+                inside.display()
+            )
         ));
-        for elsewhere in ["/etc/passwd", "/root/.x", &format!("{}/file", beside.display())] {
-            assert!(!runs(&writes, &format!("echo x >> {elsewhere}")), "{elsewhere}");
+        for elsewhere in [
+            "/etc/passwd",
+            "/root/.x",
+            &format!("{}/file", beside.display()),
+        ] {
+            assert!(
+                !runs(&writes, &format!("echo x >> {elsewhere}")),
+                "{elsewhere}"
+            );
         }
         assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "x\n");
     }
@@ -237,9 +319,13 @@ mod tests {
         // The folder itself is closed, too.
         fs::create_dir_all(at("closed/folder")).unwrap();
         fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o700)).unwrap();
-        for (name, mode) in
-            [("own", 0o600), ("other", 0o644), ("read", 0o644), ("unreadable", 0o600), ("folder/file", 0o644)]
-        {
+        for (name, mode) in [
+            ("own", 0o600),
+            ("other", 0o644),
+            ("read", 0o644),
+            ("unreadable", 0o600),
+            ("folder/file", 0o644),
+        ] {
             let path = at("closed").join(name);
             fs::write(&path, name).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
@@ -256,20 +342,49 @@ mod tests {
             null,
         )
         .unwrap();
-        let reached = ["closed/own", "closed/unreadable", "closed/folder", "closed/missing", "link", "device"].map(at);
+        let reached = [
+            "closed/own",
+            "closed/unreadable",
+            "closed/folder",
+            "closed/missing",
+            "link",
+            "device",
+        ]
+        .map(at);
         let rights = |reached: &[PathBuf]| Rights {
-            user: Some(RightsOfUser { id: user, reached: reached.to_vec(), ..RightsOfUser::default() }),
+            user: Some(RightsOfUser {
+                id: user,
+                reached: reached.to_vec(),
+                ..RightsOfUser::default()
+            }),
             no_set_id: false,
         };
-        let reaches = |script: &str| runs(&rights(&reached), &format!("cd {} && {script}", place.path().display()));
+        let reaches = |script: &str| {
+            runs(
+                &rights(&reached),
+                &format!("cd {} && {script}", place.path().display()),
+            )
+        };
         assert!(reaches(
             "test \"$(cat closed/own closed/unreadable link closed/folder/file)\" = ownunreadablereadfolder/file"
         ));
         assert!(reaches("echo more >> closed/own && echo x > device"));
         assert!(!reaches("cat closed/other"), "nobody named it");
-        assert!(!reaches("echo x > closed/folder/more || echo x > closed/more || echo x > closed/unreadable"));
-        assert!(!runs(&rights(&[]), &format!("cat {}", at("closed/read").display())), "it is closed");
+        assert!(!reaches(
+            "echo x > closed/folder/more || echo x > closed/more || echo x > closed/unreadable"
+        ));
+        assert!(
+            !runs(
+                &rights(&[]),
+                &format!("cat {}", at("closed/read").display())
+            ),
+            "it is closed"
+        );
         assert_eq!(fs::read_to_string(at("closed/own")).unwrap(), "ownmore\n");
-        assert_eq!(fs::read_dir(at("closed")).unwrap().count(), 5, "the host sees nothing of it");
+        assert_eq!(
+            fs::read_dir(at("closed")).unwrap().count(),
+            5,
+            "the host sees nothing of it"
+        );
     }
 }

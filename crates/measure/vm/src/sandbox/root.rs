@@ -52,7 +52,8 @@ pub struct RootMounts {
 /// # Errors
 /// [`MachineError::System`] when they cannot be read.
 pub fn root_mounts() -> Result<RootMounts, MachineError> {
-    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| MachineError::system("reading the mounts", e))?;
+    let text = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|e| MachineError::system("reading the mounts", e))?;
     let mut all = RootMounts::default();
     for Mount { at, kind, .. } in visible(&text) {
         match mount_use(&at, &kind) {
@@ -91,7 +92,10 @@ fn mount_use(at: &Path, kind: &str) -> MountUse {
 /// Each mount but the root itself. What is mounted over is not seen, and left out.
 fn visible(mountinfo: &str) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
-    for mount in mounts(mountinfo).into_iter().filter(|mount| mount.at != Path::new("/")) {
+    for mount in mounts(mountinfo)
+        .into_iter()
+        .filter(|mount| mount.at != Path::new("/"))
+    {
         all.retain(|other| other.at != mount.at);
         all.push(mount);
     }
@@ -105,16 +109,29 @@ pub(crate) fn put_at(at: &Path) -> Result<(), MachineError> {
     mount_bind_recursive("/", at).map_err(|e| failed(e.into()))?;
     own::set(at, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV).map_err(failed)?;
     let below = |path: &Path| at.join(path.strip_prefix("/").unwrap_or(path));
-    let refused = found.refused.iter().map(|(path, _)| path).chain(&found.kernels).map(PathBuf::as_path);
+    let refused = found
+        .refused
+        .iter()
+        .map(|(path, _)| path)
+        .chain(&found.kernels)
+        .map(PathBuf::as_path);
     for path in OWN.iter().map(Path::new).chain(refused) {
         while unmount(below(path), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {}
     }
     // In a user namespace the kernel keeps mounts together: what cannot be taken off is covered.
     let left = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
     let left: Vec<PathBuf> = mounts(&left).into_iter().map(|mount| mount.at).collect();
-    let gone = found.refused.iter().map(|(path, _)| path).chain(&found.kernels);
-    for path in gone.map(|path| below(path)).filter(|path| left.contains(path)) {
-        cover(&path).map_err(|e| MachineError::system(format!("covering {}", path.display()), e))?;
+    let gone = found
+        .refused
+        .iter()
+        .map(|(path, _)| path)
+        .chain(&found.kernels);
+    for path in gone
+        .map(|path| below(path))
+        .filter(|path| left.contains(path))
+    {
+        cover(&path)
+            .map_err(|e| MachineError::system(format!("covering {}", path.display()), e))?;
     }
     Ok(())
 }
@@ -144,8 +161,10 @@ mod tests {
                     26 22 0:44 / /home/x/remote rw - fuse.sshfs x:/ rw\n\
                     27 22 0:50 / /mnt rw - cgroup2 none rw\n\
                     nonsense\n";
-        let all: Vec<(PathBuf, MountUse)> =
-            visible(text).into_iter().map(|m| (m.at.clone(), mount_use(&m.at, &m.kind))).collect();
+        let all: Vec<(PathBuf, MountUse)> = visible(text)
+            .into_iter()
+            .map(|m| (m.at.clone(), mount_use(&m.at, &m.kind)))
+            .collect();
         let expected = [
             ("/proc", MountUse::Own),
             ("/dev/shm", MountUse::Own),
@@ -153,6 +172,9 @@ mod tests {
             ("/home/x/remote", MountUse::Refused),
             ("/mnt", MountUse::Kernels),
         ];
-        assert_eq!(all, expected.map(|(at, mount_use)| (PathBuf::from(at), mount_use)));
+        assert_eq!(
+            all,
+            expected.map(|(at, mount_use)| (PathBuf::from(at), mount_use))
+        );
     }
 }

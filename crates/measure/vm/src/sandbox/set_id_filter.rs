@@ -1,9 +1,9 @@
 //! A seccomp filter that refuses set-user-ID and set-group-ID modes.
 
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, EPERM, S_ISGID, S_ISUID,
-    SECCOMP_FILTER_FLAG_SPEC_ALLOW, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_SET_MODE_FILTER, sock_filter,
-    sock_fprog,
+    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, EPERM, S_ISGID,
+    S_ISUID, SECCOMP_FILTER_FLAG_SPEC_ALLOW, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    SECCOMP_SET_MODE_FILTER, sock_filter, sock_fprog,
 };
 use std::io;
 
@@ -36,12 +36,26 @@ const X32: u32 = 0x4000_0000;
 /// That of the kernel.
 pub(super) fn refuse_set_id() -> io::Result<()> {
     let mut filter = program();
-    let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    let program = sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
     // Without this flag a kernel before 5.16 slows the process down against speculative store bypass.
     let flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // SAFETY: the kernel copies the program, whose length and address these are.
-    let done = unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const program,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn program() -> Vec<sock_filter> {
@@ -73,5 +87,10 @@ fn program() -> Vec<sock_filter> {
 
 /// An instruction; the jumps are the numbers of instructions left out when it holds and when it does not.
 fn step(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code: code as u16, jt, jf, k }
+    sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    }
 }

@@ -70,7 +70,9 @@ impl Needs {
     /// What that takes with what is written in it.
     fn tree_room(&self) -> (u64, u64) {
         let (bytes, files) = self.written;
-        self.own_tree().map(tree::room).map_or((0, 0), |(b, f)| (b.saturating_add(bytes), f.saturating_add(files)))
+        self.own_tree().map(tree::room).map_or((0, 0), |(b, f)| {
+            (b.saturating_add(bytes), f.saturating_add(files))
+        })
     }
 
     fn total_mib(&self) -> u64 {
@@ -84,7 +86,11 @@ impl Needs {
         let files = if self.files { self.image_mib() } else { 0 };
         let guest = boot.saturating_add(files);
         let tree = self.tree_room().0.div_ceil(1 << 20);
-        self.files_mib().saturating_add(disk).saturating_add(guest).saturating_add(tree).saturating_add(self.images_mib)
+        self.files_mib()
+            .saturating_add(disk)
+            .saturating_add(guest)
+            .saturating_add(tree)
+            .saturating_add(self.images_mib)
     }
 }
 
@@ -113,22 +119,36 @@ impl Scratch {
             tree::check(path)?;
         }
         let folder = run.join(NAME);
-        let failed = |e: std::io::Error| MachineError::system(format!("creating {}", run.join(NAME).display()), e);
+        let failed = |e: std::io::Error| {
+            MachineError::system(format!("creating {}", run.join(NAME).display()), e)
+        };
         let watchdog = Watchdog::start(vec![std::path::absolute(&folder).map_err(failed)?])?;
         // Closed to others: a share's server may let root's guest make files that only root should.
-        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
-        let mut scratch = Scratch { folder, needs, direct: false, tree: None, _watchdog: watchdog };
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .map_err(failed)?;
+        let mut scratch = Scratch {
+            folder,
+            needs,
+            direct: false,
+            tree: None,
+            _watchdog: watchdog,
+        };
         fs::create_dir(scratch.native_files()).map_err(failed)?;
         if let (Some(disk), Some(DiskKind::Data)) = (scratch.disk(), scratch.needs.disk) {
             write_disk(&disk).map_err(|e| full_or(e, run, &scratch.needs, &disk))?;
         }
         if let Some(image) = scratch.files_image() {
-            allocate(&image, scratch.needs.image_mib()).map_err(|e| full_or(e, run, &scratch.needs, &image))?;
+            allocate(&image, scratch.needs.image_mib())
+                .map_err(|e| full_or(e, run, &scratch.needs, &image))?;
             format(&image, &[])?;
         }
         scratch.tree = match &scratch.needs.tree {
             None => None,
-            Some(Tree { path: Some(path), .. }) => Some(path.clone()),
+            Some(Tree {
+                path: Some(path), ..
+            }) => Some(path.clone()),
             Some(own) => {
                 let root = scratch.folder.join("tree");
                 tree::make(own, &root).map_err(|e| full_or(e, run, &scratch.needs, &root))?;
@@ -174,7 +194,10 @@ impl Scratch {
 
     /// The same where it is the user's, and only to be read.
     pub fn users_tree(&self) -> Option<&Path> {
-        self.needs.tree.as_ref().and_then(|tree| tree.path.as_deref())
+        self.needs
+            .tree
+            .as_ref()
+            .and_then(|tree| tree.path.as_deref())
     }
 
     /// Takes what a machine left out of the tree, if the tree is this run's own, and off the disk that is thrown away.
@@ -240,10 +263,14 @@ fn format(image: &Path, options: &[&str]) -> Result<(), MachineError> {
         .arg(image)
         .stdin(Stdio::null())
         .output()
-        .map_err(|e| MachineError::Mkfs { said: format!("cannot be started ({e})") })?;
+        .map_err(|e| MachineError::Mkfs {
+            said: format!("cannot be started ({e})"),
+        })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(MachineError::Mkfs { said: format!("failed ({})", said.trim()) });
+        return Err(MachineError::Mkfs {
+            said: format!("failed ({})", said.trim()),
+        });
     }
     Ok(())
 }
@@ -251,20 +278,34 @@ fn format(image: &Path, options: &[&str]) -> Result<(), MachineError> {
 /// An ordinary user's PATH often lacks the sbin folders.
 fn mkfs() -> PathBuf {
     let sbin = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].map(PathBuf::from);
-    sbin.into_iter().find(|p| p.exists()).unwrap_or_else(|| PathBuf::from("mkfs.ext4"))
+    sbin.into_iter()
+        .find(|p| p.exists())
+        .unwrap_or_else(|| PathBuf::from("mkfs.ext4"))
 }
 
 fn check_space(folder: &Path, needs: &Needs) -> Result<(), MachineError> {
-    let room = statvfs(folder)
-        .map_err(|e| MachineError::system(format!("checking the free space of {}", folder.display()), e))?;
+    let room = statvfs(folder).map_err(|e| {
+        MachineError::system(
+            format!("checking the free space of {}", folder.display()),
+            e,
+        )
+    })?;
     let free_mib = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
     if free_mib < needs.total_mib() {
-        return Err(MachineError::NoSpace { folder: folder.to_path_buf(), free_mib, needed_mib: needs.total_mib() });
+        return Err(MachineError::NoSpace {
+            folder: folder.to_path_buf(),
+            free_mib,
+            needed_mib: needs.total_mib(),
+        });
     }
     let needed = needs.tree_room().1;
     // A file system without a fixed number of them says 0 of 0.
     if room.f_files > 0 && room.f_favail < needed {
-        return Err(MachineError::NoInodes { folder: folder.to_path_buf(), free: room.f_favail, needed });
+        return Err(MachineError::NoInodes {
+            folder: folder.to_path_buf(),
+            free: room.f_favail,
+            needed,
+        });
     }
     Ok(())
 }
@@ -272,7 +313,11 @@ fn check_space(folder: &Path, needs: &Needs) -> Result<(), MachineError> {
 /// The error of a failed write: no space left, since other programs may have used it after the check, or another reason.
 fn full_or(error: std::io::Error, run: &Path, needs: &Needs, path: &Path) -> MachineError {
     if error.kind() == std::io::ErrorKind::StorageFull {
-        MachineError::NoSpace { folder: run.to_path_buf(), free_mib: 0, needed_mib: needs.total_mib() }
+        MachineError::NoSpace {
+            folder: run.to_path_buf(),
+            free_mib: 0,
+            needed_mib: needs.total_mib(),
+        }
     } else {
         MachineError::system(format!("writing {}", path.display()), error)
     }
@@ -291,7 +336,10 @@ fn reads_directly(folder: &Path) -> bool {
 /// Removes the scratch folder that a killed process left in a recording.
 pub fn remove_scratch(recording: BorrowedFd<'_>) {
     // By the descriptor: the recording's name may stand for another folder by now.
-    let _ = remove(&PathBuf::from(format!("/proc/self/fd/{}/{NAME}", recording.as_raw_fd())));
+    let _ = remove(&PathBuf::from(format!(
+        "/proc/self/fd/{}/{NAME}",
+        recording.as_raw_fd()
+    )));
 }
 
 #[cfg(test)]
@@ -311,11 +359,18 @@ mod tests {
         fs::rename(&recording, place.path().join("renamed")).unwrap();
         std::os::unix::fs::symlink(&victim, &recording).unwrap();
         remove_scratch(opened.as_fd());
-        assert!(victim.join(NAME).join("files").exists() && !place.path().join("renamed").join(NAME).exists());
+        assert!(
+            victim.join(NAME).join("files").exists()
+                && !place.path().join("renamed").join(NAME).exists()
+        );
         // As a link it goes, and what it leads to stays.
-        std::os::unix::fs::symlink(victim.join(NAME), place.path().join("renamed").join(NAME)).unwrap();
+        std::os::unix::fs::symlink(victim.join(NAME), place.path().join("renamed").join(NAME))
+            .unwrap();
         remove_scratch(opened.as_fd());
-        assert!(victim.join(NAME).join("files").exists() && !place.path().join("renamed").join(NAME).exists());
+        assert!(
+            victim.join(NAME).join("files").exists()
+                && !place.path().join("renamed").join(NAME).exists()
+        );
     }
 
     #[test]
@@ -332,7 +387,11 @@ mod tests {
         };
         let error = Scratch::create(run.path(), needs).unwrap_err();
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
-        let tree = Some(Tree { files: 1, bytes: 1, path: None });
+        let tree = Some(Tree {
+            files: 1,
+            bytes: 1,
+            path: None,
+        });
         let needs = Needs {
             disk: None,
             guest: false,
@@ -342,12 +401,23 @@ mod tests {
             written: (1 << 60, 0),
             images_mib: 0,
         };
-        let error = Scratch::create(run.path(), needs.clone()).unwrap_err().to_string();
+        let error = Scratch::create(run.path(), needs.clone())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("bonnie.size"), "{error}");
-        let error = check_space(run.path(), &Needs { written: (0, 1 << 60), ..needs });
+        let error = check_space(
+            run.path(),
+            &Needs {
+                written: (0, 1 << 60),
+                ..needs
+            },
+        );
         // A file system without a fixed number of inodes has room for any.
         let fixed = statvfs(run.path()).unwrap().f_files > 0;
-        assert_eq!(error.is_err_and(|e| e.to_string().contains("open-fids.count")), fixed);
+        assert_eq!(
+            error.is_err_and(|e| e.to_string().contains("open-fids.count")),
+            fixed
+        );
         assert!(fs::read_dir(run.path()).unwrap().next().is_none());
     }
 }

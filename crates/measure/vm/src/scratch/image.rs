@@ -35,12 +35,22 @@ pub fn images_mib<'a>(disks: impl Iterator<Item = &'a BTreeMap<String, String>>)
 
 /// MiB that the tables of an image take at most: an entry and a refcount for each cluster (`docs/interop/qcow2.txt` of QEMU).
 fn tables_mib(making: &BTreeMap<&str, &str>) -> u64 {
-    let number = |key: &str, default: u64| making.get(key).and_then(|text| parse_size(text)).unwrap_or(default);
+    let number = |key: &str, default: u64| {
+        making
+            .get(key)
+            .and_then(|text| parse_size(text))
+            .unwrap_or(default)
+    };
     let size = number(SIZE, DISK_MIB << 20).max(DISK_MIB << 20);
-    let image = Qcow2Settings::made(size, |option| making.get(format!("{IMAGE}{option}").as_str()).copied());
+    let image = Qcow2Settings::made(size, |option| {
+        making.get(format!("{IMAGE}{option}").as_str()).copied()
+    });
     let refcount = number("image.refcount_bits", 16).div_ceil(8);
     // Tables are clusters of their own, and refcounted, too.
-    let bytes = (size / image.cluster_size).saturating_mul(image.entry_size + refcount).saturating_mul(9) / 8;
+    let bytes = (size / image.cluster_size)
+        .saturating_mul(image.entry_size + refcount)
+        .saturating_mul(9)
+        / 8;
     HEADER_MIB + bytes.div_ceil(1 << 20)
 }
 
@@ -48,10 +58,17 @@ impl Scratch {
     /// The file behind the measured disk with these settings, which is there once [`Scratch::make_image`] has made it.
     pub fn image(&self, settings: &BTreeMap<String, String>) -> Option<PathBuf> {
         let disk = self.disk()?;
-        let Some(making) = making(settings) else { return Some(disk) };
-        let name: String =
-            making.iter().map(|(key, value)| format!("-{}-{value}", key.trim_start_matches(IMAGE))).collect();
-        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let Some(making) = making(settings) else {
+            return Some(disk);
+        };
+        let name: String = making
+            .iter()
+            .map(|(key, value)| format!("-{}-{value}", key.trim_start_matches(IMAGE)))
+            .collect();
+        let name: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
         Some(self.folder().join(format!("disk{name}.image")))
     }
 
@@ -60,7 +77,9 @@ impl Scratch {
     /// # Errors
     /// [`MachineError::Image`] without qemu-img, or with what it said.
     pub fn make_image(&self, settings: &BTreeMap<String, String>) -> Result<(), MachineError> {
-        let (Some(disk), Some(image), Some(making)) = (self.disk(), self.image(settings), making(settings)) else {
+        let (Some(disk), Some(image), Some(making)) =
+            (self.disk(), self.image(settings), making(settings))
+        else {
             return Ok(());
         };
         if image.exists() && self.kind() == Some(DiskKind::Data) {
@@ -82,23 +101,37 @@ impl Scratch {
         if let Some(size) = settings.get(SIZE) {
             // Its tables are there, as in an image that a guest has filled.
             qemu_img(
-                &["resize", "-q", "-f", making["format"], "--preallocation=metadata"],
+                &[
+                    "resize",
+                    "-q",
+                    "-f",
+                    making["format"],
+                    "--preallocation=metadata",
+                ],
                 &[&partial, Path::new(size)],
             )?;
         }
-        fs::rename(&partial, &image).map_err(|e| MachineError::system(format!("making {}", image.display()), e))
+        fs::rename(&partial, &image)
+            .map_err(|e| MachineError::system(format!("making {}", image.display()), e))
     }
 }
 
 fn qemu_img(words: &[&str], files: &[&Path]) -> Result<(), MachineError> {
-    let failed = |said: String| MachineError::Image { words: words.join(" "), said };
-    let program = find_program("qemu-img").ok_or_else(|| failed("it is not installed".to_owned()))?;
+    let failed = |said: String| MachineError::Image {
+        words: words.join(" "),
+        said,
+    };
+    let program =
+        find_program("qemu-img").ok_or_else(|| failed("it is not installed".to_owned()))?;
     let mut command = Command::new(program);
     command.args(words).args(files);
     match ask_command(command, TIMEOUT) {
         Ok(Some(answer)) if answer.success => Ok(()),
         Ok(Some(answer)) => Err(failed(answer.text.trim().to_owned())),
-        Ok(None) => Err(failed(format!("it did not end within {} s", TIMEOUT.as_secs()))),
+        Ok(None) => Err(failed(format!(
+            "it did not end within {} s",
+            TIMEOUT.as_secs()
+        ))),
         Err(e) => Err(failed(e.to_string())),
     }
 }
@@ -110,7 +143,10 @@ mod tests {
     #[test]
     fn each_way_of_making_an_image_takes_room_once() {
         let set = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+            pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>()
         };
         let all = [
             set(&[("cache", "none")]),
@@ -124,15 +160,35 @@ mod tests {
 
     #[test]
     fn the_tables_of_small_clusters_have_room() {
-        let Some(program) = find_program("qemu-img") else { return };
-        for options in ["cluster_size=512", "cluster_size=4096,refcount_bits=64", "extended_l2=on,cluster_size=16k"] {
-            let pairs = options.split(',').filter_map(|option| option.split_once('='));
-            let mut settings: BTreeMap<String, String> =
-                pairs.map(|(key, value)| (format!("image.{key}"), value.to_uppercase())).collect();
-            settings.extend([("format".to_owned(), "qcow2".to_owned()), (SIZE.to_owned(), (1_u64 << 30).to_string())]);
-            settings.entry("image.extended_l2".to_owned()).and_modify(|on| *on = "on".to_owned());
-            let words = ["measure", "--output", "json", "-O", "qcow2", "--size", "1G", "-o"];
-            let output = Command::new(&program).args(words).arg(options).output().unwrap();
+        let Some(program) = find_program("qemu-img") else {
+            return;
+        };
+        for options in [
+            "cluster_size=512",
+            "cluster_size=4096,refcount_bits=64",
+            "extended_l2=on,cluster_size=16k",
+        ] {
+            let pairs = options
+                .split(',')
+                .filter_map(|option| option.split_once('='));
+            let mut settings: BTreeMap<String, String> = pairs
+                .map(|(key, value)| (format!("image.{key}"), value.to_uppercase()))
+                .collect();
+            settings.extend([
+                ("format".to_owned(), "qcow2".to_owned()),
+                (SIZE.to_owned(), (1_u64 << 30).to_string()),
+            ]);
+            settings
+                .entry("image.extended_l2".to_owned())
+                .and_modify(|on| *on = "on".to_owned());
+            let words = [
+                "measure", "--output", "json", "-O", "qcow2", "--size", "1G", "-o",
+            ];
+            let output = Command::new(&program)
+                .args(words)
+                .arg(options)
+                .output()
+                .unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
             let full = text.split("fully-allocated\":").nth(1).unwrap();
             let full: u64 = full
@@ -144,7 +200,10 @@ mod tests {
                 .unwrap();
             let tables = full - (1 << 30);
             let room = (images_mib([&settings].into_iter()) - DISK_MIB) << 20;
-            assert!(room >= tables && room < tables * 2 + (8 << 20), "{options}: {tables} {room}");
+            assert!(
+                room >= tables && room < tables * 2 + (8 << 20),
+                "{options}: {tables} {room}"
+            );
         }
     }
 }

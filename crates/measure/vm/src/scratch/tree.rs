@@ -17,7 +17,12 @@ const BYTES_OF_FILE: u64 = 4096;
 /// Room that a tree of the run's own takes: bytes and inodes.
 pub(crate) fn room(tree: &Tree) -> (u64, u64) {
     let small = tree.files.saturating_mul(BYTES_OF_FILE);
-    (small.saturating_add(tree.large()), tree.files.saturating_add(tree.files / Tree::PER_FOLDER).saturating_add(16))
+    (
+        small.saturating_add(tree.large()),
+        tree.files
+            .saturating_add(tree.files / Tree::PER_FOLDER)
+            .saturating_add(16),
+    )
 }
 
 /// Bytes and files that the plan's tree takes on a disk.
@@ -27,7 +32,9 @@ pub(crate) fn room(tree: &Tree) -> (u64, u64) {
 pub fn tree_room(tree: &Tree) -> Result<(u64, u64), MachineError> {
     match &tree.path {
         None => Ok(room(tree)),
-        Some(path) => measure(path).map_err(|(folder, source)| MachineError::NoTree { folder, source }),
+        Some(path) => {
+            measure(path).map_err(|(folder, source)| MachineError::NoTree { folder, source })
+        }
     }
 }
 
@@ -61,7 +68,10 @@ pub(crate) fn make(tree: &Tree, root: &Path) -> std::io::Result<()> {
             fs::create_dir(&folder)?;
         }
         text(&mut random, &mut content);
-        fs::write(folder.join(format!("{:04}", number % Tree::PER_FOLDER)), &content)?;
+        fs::write(
+            folder.join(format!("{:04}", number % Tree::PER_FOLDER)),
+            &content,
+        )?;
     }
     let mut large = File::create(root.join("large"))?;
     let mut block = vec![0; 1 << 20];
@@ -88,7 +98,10 @@ fn text(random: &mut fastrand::Rng, bytes: &mut [u8]) {
 /// Gives the next guest an empty folder to write in, whatever the last one made of it: removed, a file or a link, closed,
 /// full of what will not go. The old one is moved to `beside` first, and removed there as far as it can be.
 pub(crate) fn clear(root: &Path, beside: &Path) -> Result<(), MachineError> {
-    let (folder, aside) = (root.join(WRITABLE), beside.join(format!("left-{:016x}", fastrand::u64(..))));
+    let (folder, aside) = (
+        root.join(WRITABLE),
+        beside.join(format!("left-{:016x}", fastrand::u64(..))),
+    );
     let cleared = || {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
         match fs::symlink_metadata(&folder) {
@@ -103,7 +116,10 @@ pub(crate) fn clear(root: &Path, beside: &Path) -> Result<(), MachineError> {
         }
         fs::create_dir(&folder)
     };
-    cleared().map_err(|source| MachineError::NotCleared { folder: folder.clone(), source })?;
+    cleared().map_err(|source| MachineError::NotCleared {
+        folder: folder.clone(),
+        source,
+    })?;
     // What stays is in nobody's way, and tried again at the end of the run.
     let _ = remove(&aside);
     Ok(())
@@ -113,7 +129,10 @@ pub(crate) fn clear(root: &Path, beside: &Path) -> Result<(), MachineError> {
 pub(crate) fn check(folder: &Path) -> Result<(), MachineError> {
     match fs::read_dir(folder) {
         Ok(_) => Ok(()),
-        Err(source) => Err(MachineError::NoTree { folder: folder.to_path_buf(), source }),
+        Err(source) => Err(MachineError::NoTree {
+            folder: folder.to_path_buf(),
+            source,
+        }),
     }
 }
 
@@ -124,13 +143,23 @@ mod tests {
     #[test]
     fn the_tree_is_as_large_as_asked_and_its_room_suffices() {
         let folder = tempfile::tempdir().unwrap();
-        let tree = Tree { files: 250, bytes: 3_000_000, path: None };
+        let tree = Tree {
+            files: 250,
+            bytes: 3_000_000,
+            path: None,
+        };
         let root = folder.path().join("tree");
         make(&tree, &root).unwrap();
         assert_eq!(fs::read_dir(root.join("small")).unwrap().count(), 3);
         assert_eq!(fs::read_dir(root.join("small/002")).unwrap().count(), 50);
-        assert_eq!(fs::metadata(root.join("small/002/0049")).unwrap().len(), Tree::SMALL);
-        assert_eq!(fs::metadata(root.join("large")).unwrap().len(), 3_000_000 - 250 * Tree::SMALL);
+        assert_eq!(
+            fs::metadata(root.join("small/002/0049")).unwrap().len(),
+            Tree::SMALL
+        );
+        assert_eq!(
+            fs::metadata(root.join("large")).unwrap().len(),
+            3_000_000 - 250 * Tree::SMALL
+        );
         let (bytes, inodes) = room(&tree);
         assert!(bytes > 3_000_000 && inodes > 253);
     }
@@ -139,9 +168,18 @@ mod tests {
     fn whatever_a_guest_made_of_its_folder_the_next_has_an_empty_one() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().join("tree");
-        make(&Tree { files: 0, bytes: 0, path: None }, &root).unwrap();
+        make(
+            &Tree {
+                files: 0,
+                bytes: 0,
+                path: None,
+            },
+            &root,
+        )
+        .unwrap();
         let folder = root.join(WRITABLE);
-        let close = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+        let close =
+            |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
         let spoils: [&dyn Fn(); 5] = [
             &|| fs::write(folder.join("left"), "").unwrap(),
             &|| fs::remove_dir(&folder).unwrap(),
@@ -156,7 +194,9 @@ mod tests {
             &|| {
                 fs::create_dir(folder.join("closed")).unwrap();
                 fs::write(folder.join("closed/file"), "").unwrap();
-                [folder.join("closed"), folder.clone(), root.clone()].iter().for_each(|path| close(path));
+                [folder.join("closed"), folder.clone(), root.clone()]
+                    .iter()
+                    .for_each(|path| close(path));
             },
         ];
         for spoil in spoils {
@@ -164,7 +204,11 @@ mod tests {
             clear(&root, place.path()).unwrap();
             assert!(fs::symlink_metadata(&folder).unwrap().is_dir());
             assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
-            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "something stayed beside the tree");
+            assert_eq!(
+                fs::read_dir(place.path()).unwrap().count(),
+                1,
+                "something stayed beside the tree"
+            );
         }
     }
 

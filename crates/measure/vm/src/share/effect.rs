@@ -25,8 +25,15 @@ pub(crate) fn effect(
 ) -> (ShareFacts, Vec<Warning>) {
     let method = sharing.share.method;
     let logs_version = qemu.iter().any(|argument| argument == VERSION_EVENT);
-    let msize = if method == ShareMethod::NineP { msize(&line, log, logs_version) } else { None };
-    let asked = sharing.share.option("msize").and_then(|text| text.parse().ok());
+    let msize = if method == ShareMethod::NineP {
+        msize(&line, log, logs_version)
+    } else {
+        None
+    };
+    let asked = sharing
+        .share
+        .option("msize")
+        .and_then(|text| text.parse().ok());
     let warnings = match (asked, msize) {
         (Some(asked), Some(got)) if got < asked => vec![Warning::MsizeCapped { asked, got }],
         _ => Vec::new(),
@@ -46,10 +53,17 @@ pub(crate) fn effect(
 
 /// The server's own answer to the client's wish; without QEMU's log the client's word, which is silent of its default.
 fn msize(line: &str, log: &Path, is_logged: bool) -> Option<u64> {
-    let deadline = Instant::now() + if is_logged { LOG_TIMEOUT } else { Duration::ZERO };
+    let deadline = Instant::now()
+        + if is_logged {
+            LOG_TIMEOUT
+        } else {
+            Duration::ZERO
+        };
     loop {
         let logs = [logs::log(log), logs::events(log)].map(|path| log_end(&path));
-        let got = logs.iter().find_map(|text| negotiated(&String::from_utf8_lossy(text)));
+        let got = logs
+            .iter()
+            .find_map(|text| negotiated(&String::from_utf8_lossy(text)));
         if got.is_some() || Instant::now() >= deadline {
             return got.or_else(|| shown(line));
         }
@@ -59,19 +73,32 @@ fn msize(line: &str, log: &Path, is_logged: bool) -> Option<u64> {
 
 /// "v9fs_version_return tag 65535 id 100 msize 131072 version 9P2000.L", the last one.
 fn negotiated(log: &str) -> Option<u64> {
-    let line = log.lines().rev().find(|line| line.contains(VERSION_EVENT))?;
-    let mut words = line.split_whitespace().skip_while(|word| *word != "msize").skip(1);
+    let line = log
+        .lines()
+        .rev()
+        .find(|line| line.contains(VERSION_EVENT))?;
+    let mut words = line
+        .split_whitespace()
+        .skip_while(|word| *word != "msize")
+        .skip(1);
     words.next()?.parse().ok()
 }
 
 fn shown(line: &str) -> Option<u64> {
     let options = line.split(' ').nth(3)?;
-    options.split(',').find_map(|option| option.strip_prefix("msize=")?.parse().ok())
+    options
+        .split(',')
+        .find_map(|option| option.strip_prefix("msize=")?.parse().ok())
 }
 
 /// The soft limit of a process.
 fn open_files(pid: i32) -> Option<u64> {
-    match Process::new(pid).and_then(|process| process.limits()).ok()?.max_open_files.soft_limit {
+    match Process::new(pid)
+        .and_then(|process| process.limits())
+        .ok()?
+        .max_open_files
+        .soft_limit
+    {
         LimitValue::Value(limit) => Some(limit),
         LimitValue::Unlimited => None,
     }

@@ -30,21 +30,37 @@ pub(super) fn server_command(
 ) -> Result<ServerCommand, MachineError> {
     let method = sharing.share.method;
     let ports = free_ports().map_err(|e| MachineError::system("looking for a free port", e))?;
-    let log = std::path::absolute(setup.log).map_err(|e| MachineError::system("the current folder", e))?;
+    let log = std::path::absolute(setup.log)
+        .map_err(|e| MachineError::system("the current folder", e))?;
     let file = log.join("ganesha.conf");
     let access = if sharing.read_only { "RO" } else { "RW" };
     std::fs::write(&file, configuration(method, ports, access))
         .map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
     let (program, file) = (program.display().to_string(), file.display().to_string());
-    let command = [&program, "-F", "-f", &file, "-L", "STDERR", "-p", PID].map(str::to_owned).to_vec();
+    let command = [&program, "-F", "-f", &file, "-L", "STDERR", "-p", PID]
+        .map(str::to_owned)
+        .to_vec();
     let jail = jail(sharing, &file)?;
-    Ok(ServerCommand { command, jail, descriptors: Vec::new(), endpoint: ServerEndpoint::Ports(ports), as_root: false })
+    Ok(ServerCommand {
+        command,
+        jail,
+        descriptors: Vec::new(),
+        endpoint: ServerEndpoint::Ports(ports),
+        as_root: false,
+    })
 }
 
 /// The arguments that run it in a root of its own.
 fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
-    let absolute = |path: &Path| std::path::absolute(path).map_err(|e| MachineError::system("the current folder", e));
-    let lacking = || MachineError::NoShare(format!("share={} has no image of the tree", sharing.share.method));
+    let absolute = |path: &Path| {
+        std::path::absolute(path).map_err(|e| MachineError::system("the current folder", e))
+    };
+    let lacking = || {
+        MachineError::NoShare(format!(
+            "share={} has no image of the tree",
+            sharing.share.method
+        ))
+    };
     let jail = Jail {
         image: absolute(sharing.own())?,
         read_only: sharing.read_only,
@@ -52,8 +68,11 @@ fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
         file: file.into(),
         portmapper: sharing.portmapper.clone(),
     };
-    let jail = serde_json::to_string(&jail).map_err(|e| MachineError::system("writing the jail's settings", e))?;
-    Ok(["/proc/self/exe", "jail", &jail, "--"].map(str::to_owned).to_vec())
+    let jail = serde_json::to_string(&jail)
+        .map_err(|e| MachineError::system("writing the jail's settings", e))?;
+    Ok(["/proc/self/exe", "jail", &jail, "--"]
+        .map(str::to_owned)
+        .to_vec())
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.
@@ -81,13 +100,20 @@ fn configuration(method: ShareMethod, [nfs, mount]: [u16; 2], access: &str) -> S
 }
 
 /// Waits until a socket listens at `port` in the network namespace of the process `of`, or the server has `ended`.
-pub(super) fn listens(port: u16, of: i32, timeout: Duration, mut ended: impl FnMut() -> bool) -> bool {
+pub(super) fn listens(
+    port: u16,
+    of: i32,
+    timeout: Duration,
+    mut ended: impl FnMut() -> bool,
+) -> bool {
     let deadline = Instant::now() + timeout;
     while Instant::now() < deadline && !ended() {
         // By the kernel's lists: that network cannot be connected to from here.
         let lists = Process::new(of).map(|process| [process.tcp(), process.tcp6()]);
         let mut sockets = lists.into_iter().flatten().flatten().flatten();
-        if sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port) {
+        if sockets
+            .any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port)
+        {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -67,23 +67,37 @@ pub(super) struct Jail {
 /// # Errors
 /// [`MachineError::System`] when the root cannot be made, as where loop devices or namespaces are not allowed.
 pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
-    let mut jail: Jail =
-        serde_json::from_str(jail).map_err(|e| MachineError::system("reading the jail's settings", e))?;
-    let (program, arguments) =
-        command.split_first().ok_or_else(|| MachineError::system("jail: no command", io::ErrorKind::InvalidInput))?;
+    let mut jail: Jail = serde_json::from_str(jail)
+        .map_err(|e| MachineError::system("reading the jail's settings", e))?;
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| MachineError::system("jail: no command", io::ErrorKind::InvalidInput))?;
     let found = |program: &Path| {
-        without_links(program).map_err(|e| MachineError::system(format!("looking for {}", program.display()), e))
+        without_links(program)
+            .map_err(|e| MachineError::system(format!("looking for {}", program.display()), e))
     };
     let program = found(Path::new(program))?;
     jail.portmapper = jail.portmapper.as_deref().map(found).transpose()?;
     mounts::own(&jail.root)?;
     let made = jail.furnish(&program).and_then(|()| jail.enter());
     made.map_err(|e| MachineError::system("making the server's root folder", e))?;
-    let _portmapper = jail.portmapper.as_deref().map(Portmapper::start).transpose()?;
-    let user = RightsOfUser { capabilities: SERVING.bits(), ..RightsOfUser::default() };
-    let rights = Rights { user: Some(user), no_set_id: false };
+    let _portmapper = jail
+        .portmapper
+        .as_deref()
+        .map(Portmapper::start)
+        .transpose()?;
+    let user = RightsOfUser {
+        capabilities: SERVING.bits(),
+        ..RightsOfUser::default()
+    };
+    let rights = Rights {
+        user: Some(user),
+        no_set_id: false,
+    };
     let ended = spawn_command(Command::new(&program), arguments, Some(&rights), None)?.wait();
-    ended.map(status).map_err(|e| MachineError::system(format!("waiting for {}", program.display()), e))
+    ended
+        .map(status)
+        .map_err(|e| MachineError::system(format!("waiting for {}", program.display()), e))
 }
 
 impl Jail {
@@ -95,27 +109,51 @@ impl Jail {
     fn furnish(&self, program: &Path) -> io::Result<()> {
         let small = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", &self.root, "tmpfs", small, c"mode=755,size=256M")?;
-        for file in program_files([Some(program), self.portmapper.as_deref()].into_iter().flatten())? {
+        for file in program_files(
+            [Some(program), self.portmapper.as_deref()]
+                .into_iter()
+                .flatten(),
+        )? {
             self.copy(&file)?;
         }
         // Last: nothing is written over a link, which may lead to the host's own folder.
-        for path in LINKS.map(Path::new).into_iter().filter(|path| path.is_symlink()) {
+        for path in LINKS
+            .map(Path::new)
+            .into_iter()
+            .filter(|path| path.is_symlink())
+        {
             std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?;
         }
-        for path in LOOKED_UP.map(Path::new).into_iter().filter(|path| path.is_file()) {
+        for path in LOOKED_UP
+            .map(Path::new)
+            .into_iter()
+            .filter(|path| path.is_file())
+        {
             self.copy(path)?;
         }
         for folder in [TREE, RUN].map(Path::new) {
             fs::create_dir_all(self.at(folder))?;
         }
         // What there is to serve: nfs-ganesha asks no other way.
-        fs::write(self.at(Path::new("/etc/mtab")), format!("tree {TREE} ext4 rw 0 0\n"))?;
+        fs::write(
+            self.at(Path::new("/etc/mtab")),
+            format!("tree {TREE} ext4 rw 0 0\n"),
+        )?;
         let is_in_run = self.file.starts_with(RUN);
         if !is_in_run {
             self.copy(&self.file)?;
         }
-        mounts::set(&self.root, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)?;
-        mount("tmpfs", self.at(Path::new(RUN)), "tmpfs", small, c"mode=755,size=16M")?;
+        mounts::set(
+            &self.root,
+            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        )?;
+        mount(
+            "tmpfs",
+            self.at(Path::new(RUN)),
+            "tmpfs",
+            small,
+            c"mode=755,size=16M",
+        )?;
         if is_in_run {
             self.copy(&self.file)?;
         }
@@ -131,14 +169,23 @@ impl Jail {
 
     /// By mount(8), which finds a free loop device, and has the kernel free it when the last who sees it has ended.
     fn mount_image(&self) -> io::Result<()> {
-        let options = if self.read_only { "loop,nosuid,nodev,ro" } else { "loop,nosuid,nodev" };
+        let options = if self.read_only {
+            "loop,nosuid,nodev,ro"
+        } else {
+            "loop,nosuid,nodev"
+        };
         let mut mount = Command::new("mount");
-        mount.args(["-n", "-t", "ext4", "-o", options]).arg(&self.image).arg(self.at(Path::new(TREE)));
+        mount
+            .args(["-n", "-t", "ext4", "-o", options])
+            .arg(&self.image)
+            .arg(self.at(Path::new(TREE)));
         let status = mount.stdin(Stdio::null()).status()?;
         if status.success() {
             Ok(())
         } else {
-            Err(io::Error::other(format!("mounting the tree by a loop device: mount: {status}")))
+            Err(io::Error::other(format!(
+                "mounting the tree by a loop device: mount: {status}"
+            )))
         }
     }
 

@@ -20,7 +20,12 @@ impl Portmapper {
     /// In this process's network and root; gives it when it can be asked.
     pub fn start(program: &Path) -> Result<Portmapper, MachineError> {
         let mut started = Portmapper(spawn(&program.display().to_string(), &["-f".to_owned()])?);
-        let failed = |source| MachineError::system(format!("waiting for {} at {SOCKET}", program.display()), source);
+        let failed = |source| {
+            MachineError::system(
+                format!("waiting for {} at {SOCKET}", program.display()),
+                source,
+            )
+        };
         let deadline = Instant::now() + START_TIMEOUT;
         while !Path::new(SOCKET).exists() {
             if let Some(status) = started.0.try_wait().map_err(failed)? {

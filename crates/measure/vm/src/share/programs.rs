@@ -7,9 +7,15 @@ use vmtax_host::find_program;
 use vmtax_model::{Share, ShareMethod};
 
 /// Makes ext4 images: of a disk, and of the tree that an NFS server exports.
-const EXT4: Program = Program { name: "mkfs.ext4", packages: "e2fsprogs" };
+const EXT4: Program = Program {
+    name: "mkfs.ext4",
+    packages: "e2fsprogs",
+};
 /// Tells clients of NFS version 3 the ports of the server.
-const PORTMAPPER: Program = Program { name: "rpcbind", packages: "rpcbind" };
+const PORTMAPPER: Program = Program {
+    name: "rpcbind",
+    packages: "rpcbind",
+};
 
 /// A program with the Debian packages that have it.
 struct Program {
@@ -39,14 +45,24 @@ fn main_program(method: ShareMethod) -> Option<Program> {
         ShareMethod::NineP => return None,
         ShareMethod::Virtiofs => {
             let packages = "virtiofsd` or, on Debian 12, `apt-get install qemu-system-common";
-            Program { name: "virtiofsd", packages }
+            Program {
+                name: "virtiofsd",
+                packages,
+            }
         }
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
-            Program { name: "ganesha.nfsd", packages: "nfs-ganesha nfs-ganesha-vfs" }
-        }
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => Program {
+            name: "ganesha.nfsd",
+            packages: "nfs-ganesha nfs-ganesha-vfs",
+        },
         ShareMethod::Disk => EXT4,
-        ShareMethod::Erofs => Program { name: "mkfs.erofs", packages: "erofs-utils" },
-        ShareMethod::Squashfs => Program { name: "mksquashfs", packages: "squashfs-tools" },
+        ShareMethod::Erofs => Program {
+            name: "mkfs.erofs",
+            packages: "erofs-utils",
+        },
+        ShareMethod::Squashfs => Program {
+            name: "mksquashfs",
+            packages: "squashfs-tools",
+        },
     })
 }
 
@@ -59,7 +75,9 @@ pub fn share_program(share: &Share) -> Result<Option<PathBuf>, MachineError> {
 }
 
 fn program(share: &Share, find: Find<'_>) -> Result<Option<PathBuf>, MachineError> {
-    let Some(program) = main_program(share.method) else { return Ok(None) };
+    let Some(program) = main_program(share.method) else {
+        return Ok(None);
+    };
     let Some(named) = share.option("server").map(PathBuf::from) else {
         return program.find(share.method, find).map(Some);
     };
@@ -67,7 +85,9 @@ fn program(share: &Share, find: Find<'_>) -> Result<Option<PathBuf>, MachineErro
         return Ok(Some(named));
     }
     let (path, name) = (named.display(), program.name);
-    Err(MachineError::NoShare(format!("share.server={path} is not a file: give the path of {name}")))
+    Err(MachineError::NoShare(format!(
+        "share.server={path} is not a file: give the path of {name}"
+    )))
 }
 
 /// Path of the port mapper that the server of a share needs; `None` where it needs none.
@@ -110,8 +130,13 @@ mod tests {
 
     fn lacking(method: ShareMethod, missing: &str) -> Option<String> {
         let find = |name: &str| (name != missing).then(|| PathBuf::from(name));
-        let share = Share { method, options: BTreeMap::new() };
-        check_programs(&share, &find).err().map(|error| error.to_string())
+        let share = Share {
+            method,
+            options: BTreeMap::new(),
+        };
+        check_programs(&share, &find)
+            .err()
+            .map(|error| error.to_string())
     }
 
     #[test]
@@ -125,6 +150,12 @@ mod tests {
         assert!(of(ShareMethod::Nfs3, "rpcbind").contains("rpcbind, which is not installed"));
         assert!(of(ShareMethod::Erofs, "mkfs.erofs").ends_with("`apt-get install erofs-utils`"));
         assert!(of(ShareMethod::Virtiofs, "virtiofsd").contains("virtiofsd"));
-        assert_eq!((lacking(ShareMethod::Nfs4, "rpcbind"), lacking(ShareMethod::NineP, "mkfs.ext4")), (None, None));
+        assert_eq!(
+            (
+                lacking(ShareMethod::Nfs4, "rpcbind"),
+                lacking(ShareMethod::NineP, "mkfs.ext4")
+            ),
+            (None, None)
+        );
     }
 }

@@ -20,7 +20,11 @@ pub(super) const VERSION_EVENT: &str = "v9fs_version_return";
 
 /// What the machine itself needs for it, behind its type.
 pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
-    if shares_memory(sharing) { ",memory-backend=ram" } else { "" }
+    if shares_memory(sharing) {
+        ",memory-backend=ram"
+    } else {
+        ""
+    }
 }
 
 /// Whether the guest's memory is shared with another process already.
@@ -29,7 +33,12 @@ pub(crate) fn shares_memory(sharing: Option<&Sharing>) -> bool {
 }
 
 /// The arguments that share it. `default` is how this run's disks are read: past the page cache or not, by which engine.
-pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, default: (bool, &str), guest: &ServerLink) -> Vec<String> {
+pub(crate) fn arguments(
+    sharing: &Sharing,
+    qemu: &QemuFacts,
+    default: (bool, &str),
+    guest: &ServerLink,
+) -> Vec<String> {
     let mut arguments = sharing.host_root.as_ref().map(besides).unwrap_or_default();
     arguments.extend(match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
@@ -53,10 +62,15 @@ pub(crate) struct ServerLink {
 
 /// Without memory that both see, the mount succeeds, and every access hangs.
 fn virtiofs(link: &ServerLink) -> Vec<String> {
-    let memory = format!("memory-backend-memfd,id=ram,size={}M,share=on", link.memory_mib);
+    let memory = format!(
+        "memory-backend-memfd,id=ram,size={}M,share=on",
+        link.memory_mib
+    );
     let stream = format!("socket,id=server,fd={}", link.stream);
     let front = format!("vhost-user-fs-pci,chardev=server,tag={TAG}");
-    ["-object", &memory, "-chardev", &stream, "-device", &front].map(str::to_owned).to_vec()
+    ["-object", &memory, "-chardev", &stream, "-device", &front]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// `restrict` leaves of the host and its network only what is forwarded.
@@ -66,7 +80,9 @@ fn network(ports: &[u16], link: &ServerLink) -> Vec<String> {
         net += &format!(",guestfwd=tcp:{SERVER}:{port}-tcp:127.0.0.1:{served}");
     }
     let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
-    ["-netdev", &net, "-device", &card].map(str::to_owned).to_vec()
+    ["-netdev", &net, "-device", &card]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// What a guest for a command has besides the host's root.
@@ -79,7 +95,10 @@ fn besides(besides: &RootExtras) -> Vec<String> {
             escaped(&folder.display().to_string())
         );
         arguments.extend(["-fsdev".to_owned(), back]);
-        arguments.extend(["-device".to_owned(), format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
+        arguments.extend([
+            "-device".to_owned(),
+            format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+        ]);
     }
     if let Some(ports) = &besides.network {
         let mut net = "user,id=net".to_owned();
@@ -94,7 +113,10 @@ fn besides(besides: &RootExtras) -> Vec<String> {
 }
 
 fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
-    let mut back = format!("local,id={TAG},path={}", escaped(&sharing.source.display().to_string()));
+    let mut back = format!(
+        "local,id={TAG},path={}",
+        escaped(&sharing.source.display().to_string())
+    );
     let model = sharing.share.option("security-model").unwrap_or("none");
     back += &format!(",security_model={model}");
     for key in ["writeout", "fmode", "dmode", "multidevs"] {
@@ -106,7 +128,9 @@ fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
         back += ",readonly=on";
     }
     let front = format!("virtio-9p-pci,fsdev={TAG},mount_tag={TAG}");
-    let mut arguments = ["-fsdev", &back, "-device", &front].map(str::to_owned).to_vec();
+    let mut arguments = ["-fsdev", &back, "-device", &front]
+        .map(str::to_owned)
+        .to_vec();
     // One event at the mount, in QEMU's log. Another back end would put a file of its own somewhere.
     if qemu.trace_backends == ["log"] {
         arguments.extend(["-trace".to_owned(), VERSION_EVENT.to_owned()]);
@@ -116,9 +140,24 @@ fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
 
 fn disk(sharing: &Sharing, (direct, aio): (bool, &str)) -> Vec<String> {
     let ours = |key: &str| !matches!(key, "readonly" | "compress");
-    let set: BTreeMap<String, String> =
-        sharing.share.options.iter().filter(|(k, _)| ours(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let set: BTreeMap<String, String> = sharing
+        .share
+        .options
+        .iter()
+        .filter(|(k, _)| ours(k))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     let file = sharing.own();
     let (serial, device) = (Some(SHARE_SERIAL), "virtio-blk-pci");
-    Disk { node: NODE, device, serial, file, direct, aio, read_only: sharing.read_only, set: &set }.arguments()
+    Disk {
+        node: NODE,
+        device,
+        serial,
+        file,
+        direct,
+        aio,
+        read_only: sharing.read_only,
+        set: &set,
+    }
+    .arguments()
 }

@@ -58,24 +58,39 @@ pub fn check_rights(share: &Share) -> Result<(), MachineError> {
         }
         _ => return Ok(()),
     };
-    Err(MachineError::NoShare(format!("share={} {why}", share.method)))
+    Err(MachineError::NoShare(format!(
+        "share={} {why}",
+        share.method
+    )))
 }
 
 impl Server {
     /// Starts what the share needs besides QEMU: a server, a copy of an image. `None` without a server.
-    pub fn start(sharing: &Sharing, setup: &Setup<'_>) -> Result<Option<(Server, ServerAddress)>, MachineError> {
+    pub fn start(
+        sharing: &Sharing,
+        setup: &Setup<'_>,
+    ) -> Result<Option<(Server, ServerAddress)>, MachineError> {
         let method = sharing.share.method;
         check_rights(&sharing.share)?;
         if let Some(copy) = &sharing.copy {
             image::copy(&sharing.source, copy)?;
         }
-        let Some(program) = &sharing.server else { return Ok(None) };
+        let Some(program) = &sharing.server else {
+            return Ok(None);
+        };
         let serving = match method {
-            ShareMethod::Virtiofs => virtiofsd::server_command(sharing, program, setup.scratch.folder())?,
+            ShareMethod::Virtiofs => {
+                virtiofsd::server_command(sharing, program, setup.scratch.folder())?
+            }
             _ => ganesha::server_command(sharing, program, setup)?,
         };
         let log = setup.log.join("server.log");
-        let started = serving.jail.iter().chain(&serving.command).cloned().collect();
+        let started = serving
+            .jail
+            .iter()
+            .chain(&serving.command)
+            .cloned()
+            .collect();
         let saved = setup.log.join("server.command");
         fs::write(&saved, shell_line(&serving.command) + "\n")
             .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
@@ -86,7 +101,8 @@ impl Server {
             log: &log,
             supervision: Supervision {
                 namespaces: Namespaces {
-                    read_only: (sharing.users && sharing.jail.is_none()).then(|| sharing.source.clone()),
+                    read_only: (sharing.users && sharing.jail.is_none())
+                        .then(|| sharing.source.clone()),
                     root: sharing.root(),
                     as_root: serving.as_root,
                     own_network: matches!(serving.endpoint, ServerEndpoint::Ports(_)),
@@ -96,12 +112,20 @@ impl Server {
                 ..Supervision::default()
             },
         })?;
-        let mut server = Server { command: serving.command, method, log, jailed: sharing.jail.is_some(), child };
+        let mut server = Server {
+            command: serving.command,
+            method,
+            log,
+            jailed: sharing.jail.is_some(),
+            child,
+        };
         let reach = match serving.endpoint {
             ServerEndpoint::Stream(stream) => ServerAddress::Stream(stream),
             ServerEndpoint::Ports(ports) => {
                 let of = server.session();
-                if !ganesha::listens(ports[0], of, setup.guest.boot_timeout(), || server.status().is_some()) {
+                if !ganesha::listens(ports[0], of, setup.guest.boot_timeout(), || {
+                    server.status().is_some()
+                }) {
                     return Err(server.ended("starting"));
                 }
                 ServerAddress::Ports { ports, of }
@@ -133,7 +157,12 @@ impl Server {
     /// The error of a server that ended.
     pub fn ended(&mut self, doing: &str) -> MachineError {
         let status = self.child.wait(CLOSE_TIMEOUT).unwrap_or(-1);
-        let name = self.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+        let name = self
+            .command
+            .first()
+            .map(Path::new)
+            .and_then(Path::file_name)
+            .unwrap_or_default();
         MachineError::ServerEnded {
             method: self.method,
             what: format!("{} ended while {doing}", name.to_string_lossy()),

@@ -52,10 +52,13 @@ pub(super) fn choose<'a, D>(
 ) -> Result<&'a D, TwinError> {
     match name {
         None => all.first().ok_or(TwinError::NoDisk),
-        Some(name) => all.iter().find(|disk| name_of(disk) == name).ok_or_else(|| TwinError::UnknownDisk {
-            name: name.to_owned(),
-            known: all.iter().map(name_of).collect::<Vec<_>>().join(", "),
-        }),
+        Some(name) => all
+            .iter()
+            .find(|disk| name_of(disk) == name)
+            .ok_or_else(|| TwinError::UnknownDisk {
+                name: name.to_owned(),
+                known: all.iter().map(name_of).collect::<Vec<_>>().join(", "),
+            }),
     }
 }
 

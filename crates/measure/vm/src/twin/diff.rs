@@ -10,7 +10,13 @@ pub(super) fn unified_diff(before: &str, after: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = |a: &[&str], b: &[&str], from_end: bool| {
         let pairs = a.len().min(b.len());
-        let is_same = |i: &usize| if from_end { a[a.len() - 1 - i] == b[b.len() - 1 - i] } else { a[*i] == b[*i] };
+        let is_same = |i: &usize| {
+            if from_end {
+                a[a.len() - 1 - i] == b[b.len() - 1 - i]
+            } else {
+                a[*i] == b[*i]
+            }
+        };
         (0..pairs).take_while(is_same).count()
     };
     let head = same(&a, &b, false);
@@ -20,18 +26,32 @@ pub(super) fn unified_diff(before: &str, after: &str) -> String {
         return String::new();
     }
     let (first, last) = (head.min(CONTEXT), tail.min(CONTEXT));
-    let mut lines: Vec<String> = a[head - first..head].iter().map(|line| format!(" {line}")).collect();
+    let mut lines: Vec<String> = a[head - first..head]
+        .iter()
+        .map(|line| format!(" {line}"))
+        .collect();
     lines.extend(changes(middle_a, middle_b));
-    lines.extend(a[a.len() - tail..][..last].iter().map(|line| format!(" {line}")));
+    lines.extend(
+        a[a.len() - tail..][..last]
+            .iter()
+            .map(|line| format!(" {line}")),
+    );
     let begin = head - first + 1;
     let (before, after) = (first + middle_a.len() + last, first + middle_b.len() + last);
-    let head = format!("--- domain.xml\n+++ domain.xml\n@@ -{begin},{before} +{begin},{after} @@\n");
-    head + &lines.iter().map(|line| format!("{line}\n")).collect::<String>()
+    let head =
+        format!("--- domain.xml\n+++ domain.xml\n@@ -{begin},{before} +{begin},{after} @@\n");
+    head + &lines
+        .iter()
+        .map(|line| format!("{line}\n"))
+        .collect::<String>()
 }
 
 /// The lines of both, those in common once.
 fn changes(a: &[&str], b: &[&str]) -> Vec<String> {
-    let (removed, added) = (|line: &&str| format!("-{line}"), |line: &&str| format!("+{line}"));
+    let (removed, added) = (
+        |line: &&str| format!("-{line}"),
+        |line: &&str| format!("+{line}"),
+    );
     if a.len() > MAX_LINES || b.len() > MAX_LINES {
         return a.iter().map(removed).chain(b.iter().map(added)).collect();
     }
@@ -39,7 +59,11 @@ fn changes(a: &[&str], b: &[&str]) -> Vec<String> {
     let mut length = vec![vec![0_u16; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
-            length[i][j] = if a[i] == b[j] { length[i + 1][j + 1] + 1 } else { length[i + 1][j].max(length[i][j + 1]) };
+            length[i][j] = if a[i] == b[j] {
+                length[i + 1][j + 1] + 1
+            } else {
+                length[i + 1][j].max(length[i][j + 1])
+            };
         }
     }
     let (mut i, mut j, mut lines) = (0, 0, Vec::new());

@@ -27,14 +27,23 @@ pub(super) struct Disk<'a>(Node<'a, 'a>);
 /// The disks that a twin can have.
 pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>> {
     let mut all = Vec::new();
-    for node in devices.children().filter(|node| node.tag_name().name() == "disk") {
+    for node in devices
+        .children()
+        .filter(|node| node.tag_name().name() == "disk")
+    {
         let disk = Disk(node);
         let kind = node.attribute("device").unwrap_or("disk");
         let source = node.attribute("type").unwrap_or("file");
         if kind != "disk" || child(node, "readonly").is_some() {
-            twin.lacks(format!("disk {} ({kind}): it is read-only or removable", disk.name()));
+            twin.lacks(format!(
+                "disk {} ({kind}): it is read-only or removable",
+                disk.name()
+            ));
         } else if !["file", "block", "volume"].contains(&source) {
-            twin.lacks(format!("disk {}: its source is of the type {source}", disk.name()));
+            twin.lacks(format!(
+                "disk {}: its source is of the type {source}",
+                disk.name()
+            ));
         } else if !["virtio", "scsi", "sata", "ide", "nvme"].contains(&disk.bus()) {
             twin.lacks(format!("disk {}: its bus is {}", disk.name(), disk.bus()));
         } else {
@@ -47,7 +56,10 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>>
 impl<'a> Disk<'a> {
     /// Its target: `vda`.
     pub fn name(&self) -> String {
-        child(self.0, "target").and_then(|target| target.attribute("dev")).unwrap_or("unnamed").to_owned()
+        child(self.0, "target")
+            .and_then(|target| target.attribute("dev"))
+            .unwrap_or("unnamed")
+            .to_owned()
     }
 
     /// Its bus, by libvirt's name.
@@ -74,10 +86,15 @@ impl<'a> Disk<'a> {
 
     /// Reads it into the twin.
     pub fn read<'d>(&self, devices: Node<'d, 'd>, twin: &mut Twin) {
-        twin.disk = TwinDisk { name: self.name(), ..TwinDisk::default() };
+        twin.disk = TwinDisk {
+            name: self.name(),
+            ..TwinDisk::default()
+        };
         let disk = &mut twin.disk;
         let source = child(self.0, "source");
-        disk.file = source.and_then(|s| s.attribute("file").or(s.attribute("dev"))).map(PathBuf::from);
+        disk.file = source
+            .and_then(|s| s.attribute("file").or(s.attribute("dev")))
+            .map(PathBuf::from);
         disk.set("cache", "writeback");
         disk.set("aio", "threads");
         match self.bus() {
@@ -92,12 +109,16 @@ impl<'a> Disk<'a> {
         }
         if self.bus() == "scsi" {
             match self.virtio_controller(devices) {
-                Some(controller) => {
-                    child(controller, "driver").into_iter().for_each(|driver| read_driver(twin, driver))
-                }
+                Some(controller) => child(controller, "driver")
+                    .into_iter()
+                    .for_each(|driver| read_driver(twin, driver)),
                 None => {
-                    let model = self.controller(devices).and_then(|controller| controller.attribute("model"));
-                    let model = model.filter(|model| *model != "auto").unwrap_or(DEFAULT_CONTROLLER);
+                    let model = self
+                        .controller(devices)
+                        .and_then(|controller| controller.attribute("model"));
+                    let model = model
+                        .filter(|model| *model != "auto")
+                        .unwrap_or(DEFAULT_CONTROLLER);
                     twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
                 }
             }
@@ -105,7 +126,11 @@ impl<'a> Disk<'a> {
         if child(self.0, "backingStore").is_some_and(|backing| backing.has_children()) {
             twin.lacks("backing image: the scratch image has none");
         }
-        for limit in child(self.0, "iotune").iter().flat_map(Node::children).filter(Node::is_element) {
+        for limit in child(self.0, "iotune")
+            .iter()
+            .flat_map(Node::children)
+            .filter(Node::is_element)
+        {
             if let Some(name) = limit_of(limit.tag_name().name()) {
                 twin.disk.set(&format!("throttling.{name}"), text_of(limit));
             }
@@ -126,7 +151,10 @@ impl<'a> Disk<'a> {
 
     /// The controller of a SCSI disk, where it is of virtio: no other has virtio's settings.
     pub fn virtio_controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
-        let is_virtio = |node: &Node<'_, '_>| node.attribute("model").is_some_and(|model| model.starts_with("virtio"));
+        let is_virtio = |node: &Node<'_, '_>| {
+            node.attribute("model")
+                .is_some_and(|model| model.starts_with("virtio"))
+        };
         self.controller(devices).filter(is_virtio)
     }
 
@@ -135,7 +163,9 @@ impl<'a> Disk<'a> {
         if self.bus() != "scsi" {
             return None;
         }
-        let index = child(self.0, "address").and_then(|address| address.attribute("controller")).unwrap_or("0");
+        let index = child(self.0, "address")
+            .and_then(|address| address.attribute("controller"))
+            .unwrap_or("0");
         devices.children().find(|node| {
             node.tag_name().name() == "controller"
                 && node.attribute("type") == Some("scsi")
@@ -146,7 +176,11 @@ impl<'a> Disk<'a> {
 
 /// The attributes of a `<driver>`.
 fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
-    let plain = |name: &str| driver.attribute(name).filter(|value| !value.is_empty() && *value != "default");
+    let plain = |name: &str| {
+        driver
+            .attribute(name)
+            .filter(|value| !value.is_empty() && *value != "default")
+    };
     match plain("type") {
         Some("qcow2") => twin.disk.set("format", "qcow2"),
         Some("raw") | None => {}
@@ -177,7 +211,9 @@ pub(super) fn limit_of(name: &str) -> Option<String> {
         return Some("iops-size".to_owned());
     }
     let (which, rest) = name.split_once('_')?;
-    let which = ["total", "read", "write"].into_iter().find(|known| *known == which)?;
+    let which = ["total", "read", "write"]
+        .into_iter()
+        .find(|known| *known == which)?;
     let (unit, end) = match rest.strip_prefix("bytes_sec") {
         Some(end) => ("bps", end),
         None => ("iops", rest.strip_prefix("iops_sec")?),
@@ -198,8 +234,14 @@ mod tests {
     #[test]
     fn limits_have_qemus_names() {
         assert_eq!(limit_of("total_bytes_sec").as_deref(), Some("bps-total"));
-        assert_eq!(limit_of("read_iops_sec_max_length").as_deref(), Some("iops-read-max-length"));
+        assert_eq!(
+            limit_of("read_iops_sec_max_length").as_deref(),
+            Some("iops-read-max-length")
+        );
         assert_eq!(limit_of("size_iops_sec").as_deref(), Some("iops-size"));
-        assert_eq!((limit_of("group_name"), limit_of("write_bytes_sec_x")), (None, None));
+        assert_eq!(
+            (limit_of("group_name"), limit_of("write_bytes_sec_x")),
+            (None, None)
+        );
     }
 }

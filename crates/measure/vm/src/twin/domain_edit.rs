@@ -15,7 +15,10 @@ const OF_SCSI_DISK: [&str; 4] = ["aio", "cache", "detect-zeroes", "discard"];
 
 /// The attribute of a disk's `<driver>` that a setting is, by libvirt's name; not `iothread`, whose value is a number there.
 pub fn driver_attribute(setting: &str) -> Option<&'static str> {
-    ATTRIBUTES.iter().find(|(known, _)| *known == setting).map(|(_, name)| *name)
+    ATTRIBUTES
+        .iter()
+        .find(|(known, _)| *known == setting)
+        .map(|(_, name)| *name)
 }
 
 /// A changed domain.
@@ -30,13 +33,20 @@ pub struct DomainEdit {
 }
 
 /// A domain with these settings of its disk changed; `None` where it is no domain with that disk.
-pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) -> Option<DomainEdit> {
+pub fn edit_domain(
+    xml: &str,
+    disk: &str,
+    changed: &BTreeMap<String, String>,
+) -> Option<DomainEdit> {
     let document = Document::parse(xml).ok()?;
     let domain = domain(&document).ok()?;
     let devices = child(domain, "devices")?;
     let all = disks(devices, &mut Twin::default());
     let disk = choose(&all, Some(disk), Disk::name).ok()?;
-    let mut edits = Edits { xml, all: Vec::new() };
+    let mut edits = Edits {
+        xml,
+        all: Vec::new(),
+    };
     let mut left_out = Vec::new();
     let (mut attributes, mut of_controller) = (Vec::new(), Vec::new());
     let is_scsi = disk.bus() == "scsi" && changed.get("bus").is_none_or(|bus| bus == "virtio-scsi");
@@ -45,10 +55,17 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
         let is_of_controller = is_scsi && OF_CONTROLLER.contains(&key.as_str());
         let is_elsewhere = is_scsi && !is_of_controller && !OF_SCSI_DISK.contains(&key.as_str());
         match key.as_str() {
-            _ if is_of_controller && controller.is_none() => left_out.push(format!("{key}={value}")),
+            _ if is_of_controller && controller.is_none() => {
+                left_out.push(format!("{key}={value}"))
+            }
             "iothread" if value == "on" => {
                 let number = edits.iothread(domain);
-                if is_scsi { &mut of_controller } else { &mut attributes }.push(("iothread", number));
+                if is_scsi {
+                    &mut of_controller
+                } else {
+                    &mut attributes
+                }
+                .push(("iothread", number));
             }
             "bus" if value == "virtio-blk" => edits.bus(disk, devices),
             "cache-size" => edits.metadata_cache(disk, value),
@@ -62,12 +79,18 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
     }
     if disk.bus() == "scsi" && !is_scsi {
         // What its controller had, the disk was measured with, too.
-        let driver = disk.virtio_controller(devices).and_then(|controller| child(controller, "driver"));
+        let driver = disk
+            .virtio_controller(devices)
+            .and_then(|controller| child(controller, "driver"));
         for setting in OF_CONTROLLER {
             let name = driver_attribute(setting).unwrap_or(setting);
             let value = driver.and_then(|driver| driver.attribute(name));
             let is_changed = attributes.iter().any(|(known, _)| *known == name);
-            attributes.extend(value.filter(|_| !is_changed).map(|value| (name, value.to_owned())));
+            attributes.extend(
+                value
+                    .filter(|_| !is_changed)
+                    .map(|value| (name, value.to_owned())),
+            );
         }
     }
     if let Some(limits) = child(disk.node(), "iotune") {
@@ -80,7 +103,11 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
     let xml_after = edits.apply()?;
     // What cannot be read again is no help to anybody.
     Document::parse(&xml_after).ok()?;
-    Some(DomainEdit { diff: unified_diff(xml, &xml_after), xml: xml_after, left_out })
+    Some(DomainEdit {
+        diff: unified_diff(xml, &xml_after),
+        xml: xml_after,
+        left_out,
+    })
 }
 
 /// Parts of a text and what stands in their place.
@@ -97,7 +124,9 @@ impl Edits<'_> {
     /// Removes an element with the blanks before it.
     fn remove(&mut self, node: Node<'_, '_>) {
         let Range { start, end } = node.range();
-        let before = self.xml[..start].trim_end_matches([' ', '\t', '\n', '\r']).len();
+        let before = self.xml[..start]
+            .trim_end_matches([' ', '\t', '\n', '\r'])
+            .len();
         self.all.push((before..end, String::new()));
     }
 
@@ -105,13 +134,24 @@ impl Edits<'_> {
     fn limits(&mut self, limits: Node<'_, '_>, changed: &BTreeMap<String, String>) {
         let rate = |limit: &Node<'_, '_>| {
             let name = limit_of(limit.tag_name().name())?;
-            Some(name.trim_end_matches("-length").trim_end_matches("-max").to_owned())
-                .filter(|name| name != "iops-size")
+            Some(
+                name.trim_end_matches("-length")
+                    .trim_end_matches("-max")
+                    .to_owned(),
+            )
+            .filter(|name| name != "iops-size")
         };
         let is_removed = |limit: &Node<'_, '_>| {
-            rate(limit).is_some_and(|rate| changed.get(&format!("throttling.{rate}")).is_some_and(|value| value == "0"))
+            rate(limit).is_some_and(|rate| {
+                changed
+                    .get(&format!("throttling.{rate}"))
+                    .is_some_and(|value| value == "0")
+            })
         };
-        let (removed, kept): (Vec<_>, Vec<_>) = limits.children().filter(|l| rate(l).is_some()).partition(is_removed);
+        let (removed, kept): (Vec<_>, Vec<_>) = limits
+            .children()
+            .filter(|l| rate(l).is_some())
+            .partition(is_removed);
         match kept.is_empty() && !removed.is_empty() {
             true => self.remove(limits),
             false => removed.into_iter().for_each(|limit| self.remove(limit)),
@@ -121,13 +161,24 @@ impl Edits<'_> {
     /// One more iothread of the domain: its number.
     fn iothread(&mut self, domain: Node<'_, '_>) -> String {
         let named = child(domain, "iothreadids");
-        let ids = named.iter().flat_map(Node::children).filter_map(|one| one.attribute("id")?.parse::<u32>().ok());
+        let ids = named
+            .iter()
+            .flat_map(Node::children)
+            .filter_map(|one| one.attribute("id")?.parse::<u32>().ok());
         let ids: Vec<u32> = ids.collect();
         let threads = child(domain, "iothreads");
-        let count = threads.and_then(|threads| text_of(threads).parse::<u32>().ok()).unwrap_or(0);
+        let count = threads
+            .and_then(|threads| text_of(threads).parse::<u32>().ok())
+            .unwrap_or(0);
         let count = count.max(u32::try_from(ids.len()).unwrap_or(u32::MAX));
         // libvirt numbers those without an ID from 1 on, so none of them is above their count.
-        let number = ids.iter().copied().max().unwrap_or(0).max(count).saturating_add(1);
+        let number = ids
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(0)
+            .max(count)
+            .saturating_add(1);
         let text = format!("<iothreads>{}</iothreads>", count.saturating_add(1));
         match threads {
             Some(threads) => self.all.push((threads.range(), text)),
@@ -142,37 +193,56 @@ impl Edits<'_> {
         }
         if let Some(last) = named.and_then(|named| named.children().rfind(Node::is_element)) {
             let indent = self.indent(last);
-            self.insert(last.range().end, format!("{indent}<iothread id='{number}'/>"));
+            self.insert(
+                last.range().end,
+                format!("{indent}<iothread id='{number}'/>"),
+            );
         }
         number.to_string()
     }
 
     /// The disk becomes one of virtio-blk.
     fn bus(&mut self, disk: &Disk<'_>, devices: Node<'_, '_>) {
-        let Some(target) = child(disk.node(), "target") else { return };
+        let Some(target) = child(disk.node(), "target") else {
+            return;
+        };
         // Also those of CD-ROM drives and of disks that are not tuned.
-        let targets = devices.children().filter_map(|node| child(node, "target")?.attribute("dev"));
+        let targets = devices
+            .children()
+            .filter_map(|node| child(node, "target")?.attribute("dev"));
         let taken: BTreeSet<&str> = targets.collect();
-        let free = ('a'..='z').map(|letter| format!("vd{letter}")).find(|name| !taken.contains(name.as_str()));
+        let free = ('a'..='z')
+            .map(|letter| format!("vd{letter}"))
+            .find(|name| !taken.contains(name.as_str()));
         self.attribute(target, "dev", &free.unwrap_or_else(|| "vda".to_owned()));
         self.attribute(target, "bus", "virtio");
         // Of its former bus.
-        child(disk.node(), "address").into_iter().for_each(|address| self.remove(address));
+        child(disk.node(), "address")
+            .into_iter()
+            .for_each(|address| self.remove(address));
     }
 
     /// The bytes of a qcow2 image's metadata cache.
     fn metadata_cache(&mut self, disk: &Disk<'_>, bytes: &str) {
-        let text = format!("<metadata_cache><max_size unit='bytes'>{}</max_size></metadata_cache>", escaped(bytes));
+        let text = format!(
+            "<metadata_cache><max_size unit='bytes'>{}</max_size></metadata_cache>",
+            escaped(bytes)
+        );
         let Some(driver) = disk.driver() else { return };
         let own = child(driver, "metadata_cache");
-        if let Some(value) = own.and_then(|own| child(own, "max_size")).and_then(|size| size.first_child()) {
+        if let Some(value) = own
+            .and_then(|own| child(own, "max_size"))
+            .and_then(|size| size.first_child())
+        {
             self.all.push((value.range(), escaped(bytes)));
         } else if let Some(own) = own {
             self.all.push((own.range(), text));
         } else {
             let range = driver.range();
             match self.xml[range.clone()].ends_with("/>") {
-                true => self.all.push((range.end - 2..range.end, format!(">{text}</driver>"))),
+                true => self
+                    .all
+                    .push((range.end - 2..range.end, format!(">{text}</driver>"))),
                 false => self.insert(range.end - "</driver>".len(), text),
             }
         }
@@ -184,11 +254,19 @@ impl Edits<'_> {
             return;
         }
         if let Some(driver) = disk.driver() {
-            attributes.iter().for_each(|(name, value)| self.attribute(driver, name, value));
+            attributes
+                .iter()
+                .for_each(|(name, value)| self.attribute(driver, name, value));
         } else if let Some(first) = disk.node().children().find(Node::is_element) {
-            let all: String = attributes.iter().map(|(name, value)| format!(" {name}='{}'", escaped(value))).collect();
+            let all: String = attributes
+                .iter()
+                .map(|(name, value)| format!(" {name}='{}'", escaped(value)))
+                .collect();
             let indent = self.indent(first);
-            self.insert(first.range().start, format!("<driver name='qemu' type='raw'{all}/>{indent}"));
+            self.insert(
+                first.range().start,
+                format!("<driver name='qemu' type='raw'{all}/>{indent}"),
+            );
         }
     }
 
@@ -198,10 +276,15 @@ impl Edits<'_> {
             return;
         }
         if let Some(driver) = child(controller, "driver") {
-            attributes.iter().for_each(|(name, value)| self.attribute(driver, name, value));
+            attributes
+                .iter()
+                .for_each(|(name, value)| self.attribute(driver, name, value));
             return;
         }
-        let all: String = attributes.iter().map(|(name, value)| format!(" {name}='{}'", escaped(value))).collect();
+        let all: String = attributes
+            .iter()
+            .map(|(name, value)| format!(" {name}='{}'", escaped(value)))
+            .collect();
         let range = controller.range();
         match controller.children().find(Node::is_element) {
             Some(first) => {
@@ -209,7 +292,10 @@ impl Edits<'_> {
                 self.insert(first.range().start, format!("<driver{all}/>{indent}"));
             }
             None if self.xml[range.clone()].ends_with("/>") => {
-                self.all.push((range.end - 2..range.end, format!("><driver{all}/></controller>")));
+                self.all.push((
+                    range.end - 2..range.end,
+                    format!("><driver{all}/></controller>"),
+                ));
             }
             None => self.insert(range.end - "</controller>".len(), format!("<driver{all}/>")),
         }
@@ -246,9 +332,15 @@ impl Edits<'_> {
 
 /// A value between single or double quotes.
 fn escaped(value: &str) -> String {
-    [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&apos;"), ("\"", "&quot;")]
-        .iter()
-        .fold(value.to_owned(), |text, (from, to)| text.replace(from, to))
+    [
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("'", "&apos;"),
+        ("\"", "&quot;"),
+    ]
+    .iter()
+    .fold(value.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 #[cfg(test)]
@@ -257,7 +349,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     const DOMAIN: &str = "<domain type='kvm'>
@@ -297,21 +392,32 @@ mod tests {
 ";
         assert!(edit.xml.contains(disk), "{}", edit.xml);
         assert!(
-            edit.xml.contains("<vcpu>2</vcpu>\n  <iothreads>1</iothreads>\n") && edit.xml.contains("<!-- kept -->")
+            edit.xml
+                .contains("<vcpu>2</vcpu>\n  <iothreads>1</iothreads>\n")
+                && edit.xml.contains("<!-- kept -->")
         );
         assert_eq!(edit.left_out, ["format=raw"]);
         assert!(
-            edit.diff.contains("+  <iothreads>1</iothreads>\n") && edit.diff.contains("-      <iotune>\n"),
+            edit.diff.contains("+  <iothreads>1</iothreads>\n")
+                && edit.diff.contains("-      <iotune>\n"),
             "{}",
             edit.diff
         );
         let other = edit_domain(DOMAIN, "vda", &settings(&[("aio", "native")])).unwrap();
         assert!(
-            other.xml.contains("<disk><driver name='qemu' type='raw' io='native'/><source file='/b'/>"),
+            other
+                .xml
+                .contains("<disk><driver name='qemu' type='raw' io='native'/><source file='/b'/>"),
             "{}",
             other.xml
         );
-        assert_eq!((edit_domain(DOMAIN, "vdz", &changed), edit_domain("x", "vda", &changed)), (None, None));
+        assert_eq!(
+            (
+                edit_domain(DOMAIN, "vdz", &changed),
+                edit_domain("x", "vda", &changed)
+            ),
+            (None, None)
+        );
         let none = edit_domain(DOMAIN, "vda", &settings(&[])).unwrap();
         assert_eq!((none.xml.as_str(), none.diff.as_str()), (DOMAIN, ""));
     }
@@ -323,54 +429,108 @@ mod tests {
         let end = DOMAIN.find("</iotune>").unwrap();
         let text = format!("{}{limits}{}", &DOMAIN[..begin], &DOMAIN[end..]);
         let edit = edit_domain(&text, "sda", &settings(&[("throttling.iops-total", "0")])).unwrap();
-        assert!(edit.xml.contains("<iotune><write_bytes_sec>9</write_bytes_sec></iotune>"), "{}", edit.xml);
-        let both = settings(&[("throttling.iops-total", "0"), ("throttling.bps-write", "0")]);
-        assert!(!edit_domain(&text, "sda", &both).unwrap().xml.contains("iotune"));
+        assert!(
+            edit.xml
+                .contains("<iotune><write_bytes_sec>9</write_bytes_sec></iotune>"),
+            "{}",
+            edit.xml
+        );
+        let both = settings(&[
+            ("throttling.iops-total", "0"),
+            ("throttling.bps-write", "0"),
+        ]);
+        assert!(
+            !edit_domain(&text, "sda", &both)
+                .unwrap()
+                .xml
+                .contains("iotune")
+        );
     }
 
     #[test]
     fn iothreads_are_counted_on() {
         let text = DOMAIN.replace("<vcpu>2</vcpu>", "<vcpu>2</vcpu><iothreads>2</iothreads>");
         let edit = edit_domain(&text, "vda", &settings(&[("iothread", "on")])).unwrap();
-        assert!(edit.xml.contains("<iothreads>3</iothreads>") && edit.xml.contains("iothread='3'"), "{}", edit.xml);
-        let ids = "<iothreads>3</iothreads>\n  <iothreadids>\n    <iothread id='7'/>\n  </iothreadids>";
+        assert!(
+            edit.xml.contains("<iothreads>3</iothreads>") && edit.xml.contains("iothread='3'"),
+            "{}",
+            edit.xml
+        );
+        let ids =
+            "<iothreads>3</iothreads>\n  <iothreadids>\n    <iothread id='7'/>\n  </iothreadids>";
         let text = DOMAIN.replace("<vcpu>2</vcpu>", &format!("<vcpu>2</vcpu>\n  {ids}"));
         let edit = edit_domain(&text, "vda", &settings(&[("iothread", "on")])).unwrap();
         let ids = "<iothreads>4</iothreads>\n  <iothreadids>\n    <iothread id='7'/>\n    <iothread id='8'/>\n  </iothreadids>";
-        assert!(edit.xml.contains(ids) && edit.xml.contains("iothread='8'"), "{}", edit.xml);
+        assert!(
+            edit.xml.contains(ids) && edit.xml.contains("iothread='8'"),
+            "{}",
+            edit.xml
+        );
     }
 
     #[test]
     fn a_scsi_disk_has_virtios_settings_at_its_controller() {
         let controller = "<controller type='scsi' index='0' model='virtio-scsi'>\n      <address/>\n    </controller>\n    <disk type";
-        let text = DOMAIN.replace("bus='sata'", "bus='scsi'").replacen("<disk type", controller, 1);
-        let changed = [("aio", "native"), ("event_idx", "off"), ("iothread", "on"), ("num-queues", "2")];
+        let text = DOMAIN
+            .replace("bus='sata'", "bus='scsi'")
+            .replacen("<disk type", controller, 1);
+        let changed = [
+            ("aio", "native"),
+            ("event_idx", "off"),
+            ("iothread", "on"),
+            ("num-queues", "2"),
+        ];
         let edit = edit_domain(&text, "sda", &settings(&changed)).unwrap();
         let driver = "<driver iothread='1' queues='2'/>\n      <address/>";
         let of_disk = "<driver io='native' name='qemu' type='qcow2'";
-        assert!(edit.xml.contains(driver) && edit.xml.contains(of_disk), "{}", edit.xml);
+        assert!(
+            edit.xml.contains(driver) && edit.xml.contains(of_disk),
+            "{}",
+            edit.xml
+        );
         assert_eq!(edit.left_out, ["event_idx=off"]);
         let empty = text.replace(">\n      <address/>\n    </controller>", "/>");
         let edit = edit_domain(&empty, "sda", &settings(&changed)).unwrap();
         assert!(
-            edit.xml.contains("model='virtio-scsi'><driver iothread='1' queues='2'/></controller>"),
+            edit.xml
+                .contains("model='virtio-scsi'><driver iothread='1' queues='2'/></controller>"),
             "{}",
             edit.xml
         );
         let without = DOMAIN.replace("bus='sata'", "bus='scsi'");
         let edit = edit_domain(&without, "sda", &settings(&changed)).unwrap();
-        assert_eq!(edit.left_out, ["event_idx=off", "iothread=on", "num-queues=2"]);
+        assert_eq!(
+            edit.left_out,
+            ["event_idx=off", "iothread=on", "num-queues=2"]
+        );
         assert!(!edit.xml.contains("<iothreads>"), "{}", edit.xml);
         // libvirt refuses a <driver> of virtio's settings at another controller.
         for model in [" model='lsilogic'", " model='auto'", ""] {
             let other = text.replace(" model='virtio-scsi'", model);
             let edit = edit_domain(&other, "sda", &settings(&changed)).unwrap();
-            assert_eq!(edit.left_out, ["event_idx=off", "iothread=on", "num-queues=2"], "{model}");
-            assert_eq!(edit.xml, other.replace("<driver name", "<driver io='native' name"), "{model}");
+            assert_eq!(
+                edit.left_out,
+                ["event_idx=off", "iothread=on", "num-queues=2"],
+                "{model}"
+            );
+            assert_eq!(
+                edit.xml,
+                other.replace("<driver name", "<driver io='native' name"),
+                "{model}"
+            );
         }
         // What becomes a virtio-blk disk has them itself.
-        let both = edit_domain(&text, "sda", &settings(&[("bus", "virtio-blk"), ("iothread", "on")])).unwrap();
-        assert!(both.xml.contains("<driver iothread='1' name='qemu'"), "{}", both.xml);
+        let both = edit_domain(
+            &text,
+            "sda",
+            &settings(&[("bus", "virtio-blk"), ("iothread", "on")]),
+        )
+        .unwrap();
+        assert!(
+            both.xml.contains("<driver iothread='1' name='qemu'"),
+            "{}",
+            both.xml
+        );
     }
 
     #[test]
@@ -378,7 +538,11 @@ mod tests {
         let cdrom = "<disk type='file' device='cdrom'><target dev='vdb' bus='virtio'/><readonly/></disk>\n  </devices>";
         let text = DOMAIN.replace("  </devices>", cdrom);
         let edit = edit_domain(&text, "sda", &settings(&[("bus", "virtio-blk")])).unwrap();
-        assert!(edit.xml.contains("<target dev='vdc' bus='virtio'/>"), "{}", edit.xml);
+        assert!(
+            edit.xml.contains("<target dev='vdc' bus='virtio'/>"),
+            "{}",
+            edit.xml
+        );
     }
 
     #[test]
@@ -386,11 +550,22 @@ mod tests {
         let controller = "<controller type='scsi' model='virtio-scsi'><driver iothread='1' queues='7'/></controller>";
         let scsi = DOMAIN.replace("bus='sata'", "bus='scsi'");
         let scsi = scsi.replace("  </devices>", &format!("{controller}\n  </devices>"));
-        let edit = edit_domain(&scsi, "sda", &settings(&[("bus", "virtio-blk"), ("num-queues", "2")])).unwrap();
+        let edit = edit_domain(
+            &scsi,
+            "sda",
+            &settings(&[("bus", "virtio-blk"), ("num-queues", "2")]),
+        )
+        .unwrap();
         assert!(edit.xml.contains(controller), "{}", edit.xml);
-        let driver = edit.xml.lines().find(|line| line.contains("<driver") && line.contains("qcow2")).unwrap();
+        let driver = edit
+            .xml
+            .lines()
+            .find(|line| line.contains("<driver") && line.contains("qcow2"))
+            .unwrap();
         assert!(
-            driver.contains("iothread='1'") && driver.contains("queues='2'") && !driver.contains("'7'"),
+            driver.contains("iothread='1'")
+                && driver.contains("queues='2'")
+                && !driver.contains("'7'"),
             "{driver}"
         );
     }

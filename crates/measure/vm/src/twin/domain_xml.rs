@@ -8,30 +8,58 @@ use roxmltree::{Document, Node};
 use std::path::PathBuf;
 
 /// Elements of `<devices>` that say nothing of a disk's speed.
-const SILENT: [&str; 10] =
-    ["disk", "emulator", "controller", "input", "channel", "serial", "console", "audio", "parallel", "hub"];
+const SILENT: [&str; 10] = [
+    "disk",
+    "emulator",
+    "controller",
+    "input",
+    "channel",
+    "serial",
+    "console",
+    "audio",
+    "parallel",
+    "hub",
+];
 
 /// The twin of a domain; of the disk of that name (`vda`), else of the first.
 pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let document = Document::parse(xml).map_err(|e| TwinError::Xml(e.to_string()))?;
     let domain = domain(&document)?;
-    let mut twin = Twin { domain_xml: Some(xml.to_owned()), ..Twin::default() };
+    let mut twin = Twin {
+        domain_xml: Some(xml.to_owned()),
+        ..Twin::default()
+    };
     let name = child(domain, "name").map_or_else(String::new, text_of);
     twin.source = format!("libvirt domain {name}");
     twin.domain_name = Some(name);
     twin.is_kvm = domain.attribute("type").map(|kind| kind == "kvm");
     twin.memory_mib = (memory_bytes(domain) >> 20).max(1);
     let vcpu = child(domain, "vcpu");
-    let count = vcpu.map(|vcpu| vcpu.attribute("current").map_or_else(|| text_of(vcpu), str::to_owned));
-    twin.cpus = count.and_then(|count| count.parse().ok()).unwrap_or(1).max(1);
+    let count = vcpu.map(|vcpu| {
+        vcpu.attribute("current")
+            .map_or_else(|| text_of(vcpu), str::to_owned)
+    });
+    twin.cpus = count
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(1)
+        .max(1);
     system(domain, &mut twin)?;
     cpu(domain, &mut twin);
-    for name in ["cputune", "numatune", "blkiotune", "memoryBacking", "launchSecurity"] {
+    for name in [
+        "cputune",
+        "numatune",
+        "blkiotune",
+        "memoryBacking",
+        "launchSecurity",
+    ] {
         if child(domain, name).is_some() {
             twin.lacks(format!("<{name}>"));
         }
     }
-    if domain.children().any(|node| node.tag_name().name() == "commandline") {
+    if domain
+        .children()
+        .any(|node| node.tag_name().name() == "commandline")
+    {
         twin.lacks("<qemu:commandline>");
     }
     let devices = child(domain, "devices").ok_or(TwinError::NoDisk)?;
@@ -41,13 +69,18 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let chosen = choose(&all, disk, Disk::name)?;
     chosen.read(devices, &mut twin);
     for other in all.iter().filter(|other| other.name() != chosen.name()) {
-        twin.lacks(format!("disk {}: one disk is tuned; --disk names another", other.name()));
+        twin.lacks(format!(
+            "disk {}: one disk is tuned; --disk names another",
+            other.name()
+        ));
     }
     for device in devices.children().filter(Node::is_element) {
         let name = device.tag_name().name();
         if !SILENT.contains(&name) {
-            let kind =
-                device.attribute("model").or(device.attribute("type")).map_or(String::new(), |kind| format!(" {kind}"));
+            let kind = device
+                .attribute("model")
+                .or(device.attribute("type"))
+                .map_or(String::new(), |kind| format!(" {kind}"));
             let model = child(device, "model")
                 .and_then(|model| model.attribute("type"))
                 .map_or(String::new(), |m| format!(" {m}"));
@@ -59,7 +92,9 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
 
 /// `<memory unit='KiB'>`, bytes.
 fn memory_bytes(domain: Node<'_, '_>) -> u64 {
-    let Some(memory) = child(domain, "currentMemory").or_else(|| child(domain, "memory")) else { return 0 };
+    let Some(memory) = child(domain, "currentMemory").or_else(|| child(domain, "memory")) else {
+        return 0;
+    };
     let unit: u64 = match memory.attribute("unit").unwrap_or("KiB") {
         "b" | "bytes" => 1,
         "KB" => 1000,
@@ -72,14 +107,22 @@ fn memory_bytes(domain: Node<'_, '_>) -> u64 {
         "T" | "TiB" => 1 << 40,
         _ => 1 << 10,
     };
-    text_of(memory).parse::<u64>().unwrap_or(0).saturating_mul(unit)
+    text_of(memory)
+        .parse::<u64>()
+        .unwrap_or(0)
+        .saturating_mul(unit)
 }
 
 /// `<os>` and `<features>`.
 fn system(domain: Node<'_, '_>, twin: &mut Twin) -> Result<(), TwinError> {
-    let Some(os) = child(domain, "os") else { return Ok(()) };
+    let Some(os) = child(domain, "os") else {
+        return Ok(());
+    };
     if let Some(kind) = child(os, "type") {
-        if let Some(other) = kind.attribute("arch").filter(|arch| !["x86_64", "i686"].contains(arch)) {
+        if let Some(other) = kind
+            .attribute("arch")
+            .filter(|arch| !["x86_64", "i686"].contains(arch))
+        {
             return Err(TwinError::Architecture(other.to_owned()));
         }
         match kind.attribute("machine") {
@@ -87,11 +130,16 @@ fn system(domain: Node<'_, '_>, twin: &mut Twin) -> Result<(), TwinError> {
                 twin.lacks(format!("machine type {machine}: q35 in its place"));
             }
             // A name alone: what else libvirt would pass is not known.
-            Some(machine) if !machine.contains([',', ' ']) => twin.machine_type = Some(machine.to_owned()),
+            Some(machine) if !machine.contains([',', ' ']) => {
+                twin.machine_type = Some(machine.to_owned())
+            }
             _ => {}
         }
     }
-    if ["loader", "kernel", "nvram"].iter().any(|name| child(os, name).is_some()) || os.attribute("firmware").is_some()
+    if ["loader", "kernel", "nvram"]
+        .iter()
+        .any(|name| child(os, name).is_some())
+        || os.attribute("firmware").is_some()
     {
         twin.lacks("firmware and kernel: vmtax boots a kernel of its own");
     }
@@ -106,8 +154,12 @@ fn system(domain: Node<'_, '_>, twin: &mut Twin) -> Result<(), TwinError> {
 
 /// `<cpu>` as QEMU's `-cpu`.
 fn cpu(domain: Node<'_, '_>, twin: &mut Twin) {
-    let Some(cpu) = child(domain, "cpu") else { return };
-    let model = child(cpu, "model").map(text_of).filter(|model| !model.is_empty());
+    let Some(cpu) = child(domain, "cpu") else {
+        return;
+    };
+    let model = child(cpu, "model")
+        .map(text_of)
+        .filter(|model| !model.is_empty());
     let name = match cpu.attribute("mode") {
         Some("host-passthrough") => Some("host".to_owned()),
         Some("maximum") => Some("max".to_owned()),
@@ -118,17 +170,28 @@ fn cpu(domain: Node<'_, '_>, twin: &mut Twin) {
         // libvirt's own default is custom.
         _ => model,
     };
-    let Some(mut name) = name.filter(|name| !name.contains([',', ' '])) else { return };
-    for feature in cpu.children().filter(|node| node.tag_name().name() == "feature") {
+    let Some(mut name) = name.filter(|name| !name.contains([',', ' '])) else {
+        return;
+    };
+    for feature in cpu
+        .children()
+        .filter(|node| node.tag_name().name() == "feature")
+    {
         let sign = match feature.attribute("policy").unwrap_or("require") {
             "force" | "require" | "optional" => "on",
             _ => "off",
         };
-        if let Some(feature) = feature.attribute("name").filter(|name| !name.contains([',', ' ', '='])) {
+        if let Some(feature) = feature
+            .attribute("name")
+            .filter(|name| !name.contains([',', ' ', '=']))
+        {
             name += &format!(",{feature}={sign}");
         }
     }
-    if child(cpu, "topology").and_then(|topology| topology.attribute("threads")).is_some_and(|threads| threads != "1") {
+    if child(cpu, "topology")
+        .and_then(|topology| topology.attribute("threads"))
+        .is_some_and(|threads| threads != "1")
+    {
         twin.lacks("vCPU topology: each vCPU is a core of its own");
     }
     twin.cpu_model = Some(name);
@@ -165,23 +228,58 @@ mod tests {
     #[test]
     fn a_domain_is_read_with_its_first_disk_or_another() {
         let twin = read(DOMAIN, None).unwrap();
-        assert_eq!((twin.memory_mib, twin.cpus, twin.is_kvm), (4096, 2, Some(true)));
+        assert_eq!(
+            (twin.memory_mib, twin.cpus, twin.is_kvm),
+            (4096, 2, Some(true))
+        );
         assert_eq!(twin.machine_type.as_deref(), Some("pc-q35-7.2"));
         assert_eq!(twin.cpu_model.as_deref(), Some("Westmere,vme=off"));
-        let set: Vec<String> = twin.disk.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let set: Vec<String> = twin
+            .disk
+            .set
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         let all = "aio=native cache=none cache-size=131072 discard=unmap format=qcow2 iothread=on num-queues=4 \
                    throttling.bps-write-max=9 throttling.iops-total=500";
-        assert_eq!((twin.disk.name.as_str(), set.join(" ").as_str()), ("vda", all));
+        assert_eq!(
+            (twin.disk.name.as_str(), set.join(" ").as_str()),
+            ("vda", all)
+        );
         let lacks = |part: &str| twin.not_twinned.iter().any(|line| line.contains(part));
-        for part in ["sda", "sdb", "<interface> network virtio", "<oddity>", "a.qcow2"] {
-            assert!(lacks(part) || part == "a.qcow2", "{part}: {:?}", twin.not_twinned);
+        for part in [
+            "sda",
+            "sdb",
+            "<interface> network virtio",
+            "<oddity>",
+            "a.qcow2",
+        ] {
+            assert!(
+                lacks(part) || part == "a.qcow2",
+                "{part}: {:?}",
+                twin.not_twinned
+            );
         }
         let other = read(DOMAIN, Some("sdb")).unwrap();
-        let set: Vec<String> = other.disk.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        assert_eq!(set.join(" "), "aio=threads bus=virtio-scsi cache=writeback iothread=on num-queues=3");
-        assert!(!other.not_twinned.iter().any(|line| line.contains("SCSI controller")), "{:?}", other.not_twinned);
-        let of_virtio =
-            "<controller type='scsi' index='0' model='virtio-scsi'><driver queues='3' iothread='2'/></controller>";
+        let set: Vec<String> = other
+            .disk
+            .set
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(
+            set.join(" "),
+            "aio=threads bus=virtio-scsi cache=writeback iothread=on num-queues=3"
+        );
+        assert!(
+            !other
+                .not_twinned
+                .iter()
+                .any(|line| line.contains("SCSI controller")),
+            "{:?}",
+            other.not_twinned
+        );
+        let of_virtio = "<controller type='scsi' index='0' model='virtio-scsi'><driver queues='3' iothread='2'/></controller>";
         for (controller, model) in [
             ("<controller type='scsi' model='lsisas1068'/>", "lsisas1068"),
             ("<controller type='scsi'/>", "lsilogic"),
@@ -190,17 +288,37 @@ mod tests {
             let twin = read(&DOMAIN.replace(of_virtio, controller), Some("sdb")).unwrap();
             let line = format!("SCSI controller {model}: virtio-scsi in its place");
             assert!(twin.not_twinned.contains(&line), "{:?}", twin.not_twinned);
-            assert!(!twin.disk.set.contains_key("iothread"), "{:?}", twin.disk.set);
+            assert!(
+                !twin.disk.set.contains_key("iothread"),
+                "{:?}",
+                twin.disk.set
+            );
         }
         let unknown = read(DOMAIN, Some("vdz")).unwrap_err().to_string();
-        assert!(unknown.contains("vdz") && unknown.contains("vda, sdb"), "{unknown}");
+        assert!(
+            unknown.contains("vdz") && unknown.contains("vda, sdb"),
+            "{unknown}"
+        );
     }
 
     #[test]
     fn what_is_no_domain_is_said() {
-        assert!(read("<network/>", None).unwrap_err().to_string().contains("<network>"));
-        assert!(read("no xml", None).unwrap_err().to_string().contains("virsh dumpxml"));
-        assert!(matches!(read("<domain><devices/></domain>", None), Err(TwinError::NoDisk)));
+        assert!(
+            read("<network/>", None)
+                .unwrap_err()
+                .to_string()
+                .contains("<network>")
+        );
+        assert!(
+            read("no xml", None)
+                .unwrap_err()
+                .to_string()
+                .contains("virsh dumpxml")
+        );
+        assert!(matches!(
+            read("<domain><devices/></domain>", None),
+            Err(TwinError::NoDisk)
+        ));
         let arm = "<domain><os><type arch='aarch64'>hvm</type></os></domain>";
         assert!(matches!(read(arm, None), Err(TwinError::Architecture(_))));
     }

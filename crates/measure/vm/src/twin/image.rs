@@ -29,7 +29,11 @@ pub(super) struct Qcow2 {
 
 /// Reads the header of a qcow2 image; `None` of other formats.
 pub(super) fn qcow2(header: &[u8]) -> Option<Qcow2> {
-    let word = |at: usize| header.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
+    let word = |at: usize| {
+        header
+            .get(at..at + 4)
+            .map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    };
     let long = |at: usize| Some(u64::from(word(at)?) << 32 | u64::from(word(at + 4)?));
     if header.get(..4)? != MAGIC {
         return None;
@@ -50,10 +54,19 @@ pub(super) fn qcow2(header: &[u8]) -> Option<Qcow2> {
 
 /// Adds what the image itself says: its size, of qcow2 how it was made. One that cannot be read is named.
 pub(super) fn add(twin: &mut Twin) {
-    let is_qcow2 = twin.disk.set.get("format").is_some_and(|format| format == "qcow2");
-    let Some(path) = twin.disk.file.clone() else { return };
+    let is_qcow2 = twin
+        .disk
+        .set
+        .get("format")
+        .is_some_and(|format| format == "qcow2");
+    let Some(path) = twin.disk.file.clone() else {
+        return;
+    };
     match read(&path) {
-        Err(why) => twin.lacks(format!("image {}: {why}; its size and how it was made are not known", path.display())),
+        Err(why) => twin.lacks(format!(
+            "image {}: {why}; its size and how it was made are not known",
+            path.display()
+        )),
         Ok((_, Some(image))) if is_qcow2 => {
             twin.disk.size = Some(image.size);
             made(&mut twin.disk, &image);
@@ -64,7 +77,10 @@ pub(super) fn add(twin: &mut Twin) {
         Ok((bytes, _)) => {
             twin.disk.size = Some(bytes).filter(|_| !is_qcow2);
             if is_qcow2 {
-                twin.lacks(format!("image {}: it has no header of qcow2", path.display()));
+                twin.lacks(format!(
+                    "image {}: it has no header of qcow2",
+                    path.display()
+                ));
             }
         }
     }
@@ -78,7 +94,10 @@ fn made(disk: &mut TwinDisk, image: &Qcow2) {
     if image.version < 3 {
         disk.set("image.compat", "0.10");
     }
-    for (key, is_on) in [("image.extended_l2", image.extended_l2), ("image.lazy_refcounts", image.lazy_refcounts)] {
+    for (key, is_on) in [
+        ("image.extended_l2", image.extended_l2),
+        ("image.lazy_refcounts", image.lazy_refcounts),
+    ] {
         if is_on {
             disk.set(key, "on");
         }
@@ -90,11 +109,15 @@ fn read(path: &Path) -> std::io::Result<(u64, Option<Qcow2>)> {
     let kind = path.metadata()?.file_type();
     // Opening a FIFO would wait for a writer.
     if !kind.is_file() && !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
-        return Err(std::io::Error::other("it is neither a file nor a block device"));
+        return Err(std::io::Error::other(
+            "it is neither a file nor a block device",
+        ));
     }
     let mut file = File::open(path)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
-    file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut header)?;
+    file.by_ref()
+        .take(HEADER_BYTES as u64)
+        .read_to_end(&mut header)?;
     Ok((file.seek(SeekFrom::End(0))?, qcow2(&header)))
 }
 
@@ -119,16 +142,25 @@ mod tests {
     #[test]
     fn a_header_says_how_the_image_was_made() {
         let usual = qcow2(&header(3, 16, 0, 0)).unwrap();
-        assert_eq!((usual.cluster_size, usual.size, usual.has_backing), (65536, 8 << 30, false));
+        assert_eq!(
+            (usual.cluster_size, usual.size, usual.has_backing),
+            (65536, 8 << 30, false)
+        );
         let other = qcow2(&header(3, 17, EXTENDED_L2, LAZY_REFCOUNTS)).unwrap();
         assert!(other.extended_l2 && other.lazy_refcounts);
         let mut disk = TwinDisk::default();
         made(&mut disk, &other);
-        assert_eq!(disk.set.get("image.cluster_size").map(String::as_str), Some("131072"));
+        assert_eq!(
+            disk.set.get("image.cluster_size").map(String::as_str),
+            Some("131072")
+        );
         assert_eq!(disk.set.len(), 3);
         let old = qcow2(&header(2, 16, u64::MAX, u64::MAX)).unwrap();
         assert!(!old.extended_l2 && !old.lazy_refcounts);
-        assert_eq!((qcow2(b"QFI\xfb"), qcow2(&header(3, 64, 0, 0)), qcow2(b"")), (None, None, None));
+        assert_eq!(
+            (qcow2(b"QFI\xfb"), qcow2(&header(3, 64, 0, 0)), qcow2(b"")),
+            (None, None, None)
+        );
     }
 
     proptest! {

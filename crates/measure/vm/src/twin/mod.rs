@@ -21,9 +21,20 @@ pub use source::twin;
 /// What a command line and an XML of somebody say of a VM, for fuzzing: how many settings of a disk.
 pub fn read_twin(text: &str) -> usize {
     let of = |twin: Result<Twin, TwinError>| twin.map_or(0, |twin| twin.disk.set.len());
-    let edited = edit_domain(text, "vda", &[("cache".to_owned(), "none".to_owned())].into());
+    let edited = edit_domain(
+        text,
+        "vda",
+        &[("cache".to_owned(), "none".to_owned())].into(),
+    );
     if let Some(edit) = &edited {
-        assert!(roxmltree::Document::parse(&edit.xml).is_ok(), "an edit broke {text}");
+        assert!(
+            roxmltree::Document::parse(&edit.xml).is_ok(),
+            "an edit broke {text}"
+        );
     }
-    of(domain_xml::read(text, None)) + of(command_line::read(&source::words(text).unwrap_or_default(), None))
+    of(domain_xml::read(text, None))
+        + of(command_line::read(
+            &source::words(text).unwrap_or_default(),
+            None,
+        ))
 }

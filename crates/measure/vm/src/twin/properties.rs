@@ -73,8 +73,16 @@ const MACHINE: [&str; 12] = [
     "vmport",
 ];
 /// Those that are another option's, or name objects that a twin has not.
-const MACHINE_IDENTITY: [&str; 8] =
-    ["", "type", "accel", "memory-backend", "graphics", "sata", "i8042", "suppress-vmdesc"];
+const MACHINE_IDENTITY: [&str; 8] = [
+    "",
+    "type",
+    "accel",
+    "memory-backend",
+    "graphics",
+    "sata",
+    "i8042",
+    "suppress-vmdesc",
+];
 
 /// Takes over the properties of a disk's device; names the others.
 pub(super) fn of_device(twin: &mut Twin, device: &Properties) {
@@ -98,8 +106,14 @@ pub(super) fn of_device(twin: &mut Twin, device: &Properties) {
 
 /// A machine type with what of its properties a twin takes over; names the others.
 pub(super) fn of_machine(twin: &mut Twin, machine: &Properties) {
-    let Some(name) = machine.first("type") else { return };
-    if name.contains(',') || name == "none" || name.starts_with("microvm") || name.starts_with("xen") {
+    let Some(name) = machine.first("type") else {
+        return;
+    };
+    if name.contains(',')
+        || name == "none"
+        || name.starts_with("microvm")
+        || name.starts_with("xen")
+    {
         twin.lacks(format!("machine type {name}: q35 in its place"));
         return;
     }

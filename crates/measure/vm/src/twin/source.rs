@@ -22,7 +22,11 @@ const MAX_XML: u64 = 4 << 20;
 /// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
 pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let all = words(like)?;
-    let mut twin = if all.len() > 1 && all.first().is_some_and(|word| command_line::is_program(word)) {
+    let mut twin = if all.len() > 1
+        && all
+            .first()
+            .is_some_and(|word| command_line::is_program(word))
+    {
         command_line::read(&all, disk)?
     } else if Path::new(like).is_file() {
         let mut twin = domain_xml::read(&text_of(Path::new(like))?, disk)?;
@@ -39,18 +43,28 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
 
 /// Root executes no QEMU that a file or another user's process names, where other users can change it.
 fn keep_trusted_program(twin: &mut Twin) {
-    let Some(program) = twin.qemu.take() else { return };
+    let Some(program) = twin.qemu.take() else {
+        return;
+    };
     match vmtax_trust::untrusted(&program, vmtax_trust::Owner::Root) {
         Ok(None) => twin.qemu = Some(program),
-        Ok(Some(why)) => twin.lacks(format!("QEMU {}: {why}; --qemu uses it all the same", program.display())),
+        Ok(Some(why)) => twin.lacks(format!(
+            "QEMU {}: {why}; --qemu uses it all the same",
+            program.display()
+        )),
         Err(why) => twin.lacks(format!("QEMU {}: {why}", program.display())),
     }
 }
 
 fn text_of(path: &Path) -> Result<String, TwinError> {
-    let failed = |source| TwinError::File { file: path.to_path_buf(), source };
+    let failed = |source| TwinError::File {
+        file: path.to_path_buf(),
+        source,
+    };
     let mut text = String::new();
-    std::fs::File::open(path).and_then(|file| file.take(MAX_XML).read_to_string(&mut text)).map_err(failed)?;
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_XML).read_to_string(&mut text))
+        .map_err(failed)?;
     Ok(text)
 }
 
@@ -66,7 +80,11 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
                         MachineError::Monitor(why) => why,
                         other => other.to_string(),
                     };
-                    Err(TwinError::NoVm { name: name.to_owned(), found, libvirt })
+                    Err(TwinError::NoVm {
+                        name: name.to_owned(),
+                        found,
+                        libvirt,
+                    })
                 }
             };
         }
@@ -78,11 +96,18 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
 fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
     let pid = vm.pid();
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let arguments: Vec<String> =
-        arguments.split(|b| *b == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect();
+    let arguments: Vec<String> = arguments
+        .split(|b| *b == 0)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect();
     let managed = vm.managed();
-    let is_libvirt = managed.as_ref().is_some_and(|managed| managed.manager == Manager::Libvirt);
-    let domain = managed.as_ref().filter(|_| is_libvirt).and_then(|managed| domain_xml_of(pid, managed).ok());
+    let is_libvirt = managed
+        .as_ref()
+        .is_some_and(|managed| managed.manager == Manager::Libvirt);
+    let domain = managed
+        .as_ref()
+        .filter(|_| is_libvirt)
+        .and_then(|managed| domain_xml_of(pid, managed).ok());
     let mut twin = match &domain {
         // What QEMU was started with has the CPU and the machine as a whole; the domain its limits and its disks' names.
         Some((running, stored)) => {
@@ -90,7 +115,8 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
             if let Ok(started) = command_line::read(&arguments, None) {
                 twin.machine_type = started.machine_type.or(twin.machine_type);
                 twin.cpu_model = started.cpu_model.or(twin.cpu_model);
-                twin.not_twinned.retain(|line| !line.starts_with("CPU model host-model"));
+                twin.not_twinned
+                    .retain(|line| !line.starts_with("CPU model host-model"));
             }
             twin.domain_xml = Some(stored.clone());
             twin
@@ -98,9 +124,13 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
         None => {
             let mut twin = command_line::read(&arguments, disk)?;
             add_live(&mut twin, &vm.settings(false));
-            twin.source = vm.name().map_or_else(|| "VM".to_owned(), |name| format!("VM {name}"));
+            twin.source = vm
+                .name()
+                .map_or_else(|| "VM".to_owned(), |name| format!("VM {name}"));
             if managed.is_some() && vm.monitor().is_none_or(crate::Monitor::taints) {
-                twin.lacks("limits and caches that were set while it runs: its monitor is its manager's");
+                twin.lacks(
+                    "limits and caches that were set while it runs: its monitor is its manager's",
+                );
             }
             twin
         }
@@ -108,11 +138,19 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
     twin.source += &format!(" (PID {pid})");
     // In a container the path is another file's.
     let program = vm.binary().filter(|path| path.is_file());
-    twin.qemu = program.clone().filter(|path| seen_from_here(pid, path) == *path);
+    twin.qemu = program
+        .clone()
+        .filter(|path| seen_from_here(pid, path) == *path);
     if let Some(program) = program.filter(|_| twin.qemu.is_none()) {
-        twin.lacks(format!("QEMU {}: that of a container; --qemu names one", program.display()));
+        twin.lacks(format!(
+            "QEMU {}: that of a container; --qemu names one",
+            program.display()
+        ));
     }
-    twin.is_kvm = vm.accelerator().map(|accelerator| accelerator == vmtax_model::Accelerator::Kvm).or(twin.is_kvm);
+    twin.is_kvm = vm
+        .accelerator()
+        .map(|accelerator| accelerator == vmtax_model::Accelerator::Kvm)
+        .or(twin.is_kvm);
     twin.disk.file = twin.disk.file.take().map(|file| seen_from_here(pid, &file));
     Ok(twin)
 }
@@ -125,19 +163,28 @@ fn seen_from_here(pid: i32, file: &Path) -> PathBuf {
         let (a, b) = (file.metadata().ok()?, inside.metadata().ok()?);
         Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
     };
-    if is_same() == Some(true) || !inside.exists() { file.to_path_buf() } else { inside }
+    if is_same() == Some(true) || !inside.exists() {
+        file.to_path_buf()
+    } else {
+        inside
+    }
 }
 
 /// What was set while it runs, as the monitor tells.
 fn add_live(twin: &mut Twin, settings: &VmSettings) {
     let is_disk = |disk: &&vmtax_model::DiskSettings| Some(&disk.file) == twin.disk.file.as_ref();
-    let Some(disk) = settings.disks.iter().find(is_disk) else { return };
+    let Some(disk) = settings.disks.iter().find(is_disk) else {
+        return;
+    };
     let limits = disk.limits.clone().unwrap_or_default();
-    twin.disk.set.retain(|key, _| !key.starts_with("throttling."));
+    twin.disk
+        .set
+        .retain(|key, _| !key.starts_with("throttling."));
     let kinds = ["total", "read", "write"];
     let mut set = |unit: &str, end: &str, values: &[u64; 3]| {
         for (kind, value) in kinds.iter().zip(values).filter(|(_, value)| **value > 0) {
-            twin.disk.set(&format!("throttling.{unit}-{kind}{end}"), value.to_string());
+            twin.disk
+                .set(&format!("throttling.{unit}-{kind}{end}"), value.to_string());
         }
     };
     set("iops", "", &limits.requests_per_s);
@@ -152,7 +199,8 @@ fn add_live(twin: &mut Twin, settings: &VmSettings) {
         set("bps", "-max-length", &limits.burst_bytes_s);
     }
     if limits.request_size > 0 {
-        twin.disk.set("throttling.iops-size", limits.request_size.to_string());
+        twin.disk
+            .set("throttling.iops-size", limits.request_size.to_string());
     }
 }
 
@@ -196,8 +244,22 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_a_shell_reads_it() {
-        let read = words("qemu  -m 1G \\\n -append 'a b' -device '{\"a\": 1}' \"x\\\"y\\n\" ''").unwrap();
-        assert_eq!(read, ["qemu", "-m", "1G", "-append", "a b", "-device", "{\"a\": 1}", "x\"y\\n", ""]);
+        let read =
+            words("qemu  -m 1G \\\n -append 'a b' -device '{\"a\": 1}' \"x\\\"y\\n\" ''").unwrap();
+        assert_eq!(
+            read,
+            [
+                "qemu",
+                "-m",
+                "1G",
+                "-append",
+                "a b",
+                "-device",
+                "{\"a\": 1}",
+                "x\"y\\n",
+                ""
+            ]
+        );
         assert!(matches!(words("qemu 'x"), Err(TwinError::Quote)));
     }
 
@@ -208,15 +270,24 @@ mod tests {
         let program = folder.path().join("qemu-system-x86_64");
         std::fs::write(&program, "").unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let mut twin = Twin { qemu: Some(program.clone()), ..Twin::default() };
+        let mut twin = Twin {
+            qemu: Some(program.clone()),
+            ..Twin::default()
+        };
         keep_trusted_program(&mut twin);
         let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-        assert_eq!((twin.qemu.is_none(), twin.not_twinned.len()), (is_root, usize::from(is_root)), "{twin:?}");
+        assert_eq!(
+            (twin.qemu.is_none(), twin.not_twinned.len()),
+            (is_root, usize::from(is_root)),
+            "{twin:?}"
+        );
     }
 
     #[test]
     fn an_unknown_vm_is_an_error_that_lists_what_is_accepted() {
-        let why = twin("/nonexistent/domain.xml", None).unwrap_err().to_string();
+        let why = twin("/nonexistent/domain.xml", None)
+            .unwrap_err()
+            .to_string();
         assert!(why.contains("/nonexistent/domain.xml"), "{why}");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.xml");

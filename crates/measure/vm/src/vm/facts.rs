@@ -14,7 +14,10 @@ use vmtax_observe::{may_observe, tracefs};
 impl Vm {
     /// Returns [`Vm::facts`] with the guest's state, for which a monitor, or virsh for all domains of the host, is asked.
     pub fn facts_with_state(&self) -> Option<VmFacts> {
-        Some(VmFacts { state: self.run_state(), ..self.facts()? })
+        Some(VmFacts {
+            state: self.run_state(),
+            ..self.facts()?
+        })
     }
 
     /// What is known of it now but the guest's state; `None` for a process that is no virtual machine.
@@ -24,7 +27,11 @@ impl Vm {
         let (roles_from, threads) = self.process.roles(&files);
         let (vcpus, memory) = self.process.size();
         let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
-        let tids: Vec<i32> = threads.iter().filter(|thread| thread.role.stays()).map(|thread| thread.tid).collect();
+        let tids: Vec<i32> = threads
+            .iter()
+            .filter(|thread| thread.role.stays())
+            .map(|thread| thread.tid)
+            .collect();
         Some(VmFacts {
             pid: self.pid(),
             name: self.process.name(),
@@ -51,17 +58,27 @@ impl Vm {
 
     fn abilities(&self, accelerator: Option<Accelerator>, cgroup: Option<&Cgroup>) -> Vec<Ability> {
         let lacking = |what: &str, why: &str, fix: &str| {
-            Some(Missing { what: what.to_owned(), why: why.to_owned(), fix: fix.to_owned() })
+            Some(Missing {
+                what: what.to_owned(),
+                why: why.to_owned(),
+                fix: fix.to_owned(),
+            })
         };
         let not_ours = "the process belongs to another user";
-        let traced = || tracefs().err().map(|e| Missing::for_error("the kernel's events", &e));
+        let traced = || {
+            tracefs()
+                .err()
+                .map(|e| Missing::for_error("the kernel's events", &e))
+        };
         let is_ours = {
             let user = std::fs::metadata(format!("/proc/{}", self.pid())).map(|data| data.uid());
             let own = rustix::process::geteuid();
             own.is_root() || user.is_ok_and(|user| user == own.as_raw())
         };
         let exits = match accelerator {
-            Some(Accelerator::Tcg) => lacking("VM exits", "TCG has none", "run the guest under KVM"),
+            Some(Accelerator::Tcg) => {
+                lacking("VM exits", "TCG has none", "run the guest under KVM")
+            }
             _ => traced(),
         };
         let limits = match cgroup {
@@ -71,7 +88,11 @@ impl Vm {
                 "start the VM in its own group: `systemd-run --scope`",
             ),
             Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => None,
-            _ => lacking("limits of its control group", "its folder is not writable", "run vmtax as root"),
+            _ => lacking(
+                "limits of its control group",
+                "its folder is not writable",
+                "run vmtax as root",
+            ),
         };
         let all = [
             (
@@ -127,11 +148,26 @@ struct Cgroup {
 impl Cgroup {
     /// That of version 1's CPU controller where the host has one, else that of version 2.
     fn of(pid: i32) -> Option<Cgroup> {
-        let groups = Process::new(pid).and_then(|process| process.cgroups()).ok()?.0;
-        let cpu = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "cpu"));
+        let groups = Process::new(pid)
+            .and_then(|process| process.cgroups())
+            .ok()?
+            .0;
+        let cpu = groups.iter().find(|group| {
+            group
+                .controllers
+                .iter()
+                .any(|controller| controller == "cpu")
+        });
         let group = cpu.or_else(|| groups.iter().find(|group| group.hierarchy == 0))?;
-        let root = PathBuf::from(if group.hierarchy == 0 { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/cpu" });
+        let root = PathBuf::from(if group.hierarchy == 0 {
+            "/sys/fs/cgroup"
+        } else {
+            "/sys/fs/cgroup/cpu"
+        });
         let folder = root.join(group.pathname.trim_start_matches('/'));
-        Some(Cgroup { name: group.pathname.clone(), folder })
+        Some(Cgroup {
+            name: group.pathname.clone(),
+            folder,
+        })
     }
 }

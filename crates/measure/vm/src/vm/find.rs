@@ -15,7 +15,9 @@ use vmtax_observe::counters::started;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
     /// Nothing runs here that is a VM.
-    #[error("no VM runs on this host, or none that this user can see: start one, or run vmtax as root")]
+    #[error(
+        "no VM runs on this host, or none that this user can see: start one, or run vmtax as root"
+    )]
     NoVms,
     /// Others run, but none of that name.
     #[error("no VM is \"{name}\"; those that run: {known}. `vmtax vms` lists them")]
@@ -62,8 +64,14 @@ pub fn running() -> Vec<i32> {
 
 /// Every process of the host.
 pub(crate) fn pids() -> BTreeSet<i32> {
-    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    let names = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect()
 }
 
 /// Whether a process runs a guest.
@@ -96,17 +104,31 @@ impl Vm {
 /// # Errors
 /// [`FindError::OtherProcess`] where another process has its PID now, or none.
 pub fn check_identity(planned: VmIdentity<'_>) -> Result<(), FindError> {
-    let VmIdentity { pid, started: Some(at_start), name } = planned else { return Ok(()) };
+    let VmIdentity {
+        pid,
+        started: Some(at_start),
+        name,
+    } = planned
+    else {
+        return Ok(());
+    };
     let now = started(pid);
     if now == Some(at_start) {
         return Ok(());
     }
     let title = |name: Option<&str>| name.unwrap_or("unnamed").to_owned();
     let now = match now.filter(|_| is_vm(pid)) {
-        Some(ticks) => format!("{} (started at tick {ticks})", title(Known::of(pid).name.as_deref())),
+        Some(ticks) => format!(
+            "{} (started at tick {ticks})",
+            title(Known::of(pid).name.as_deref())
+        ),
         None => "no VM".to_owned(),
     };
-    Err(FindError::OtherProcess { pid, planned: format!("{} (started at tick {at_start})", title(name)), now })
+    Err(FindError::OtherProcess {
+        pid,
+        planned: format!("{} (started at tick {at_start})", title(name)),
+        now,
+    })
 }
 
 /// What people may call a VM.
@@ -120,49 +142,96 @@ struct Known {
 impl Known {
     fn of(pid: i32) -> Known {
         let process = vmm::VmmProcess::without_monitor(pid);
-        Known { pid, name: process.name(), managed: process.managed() }
+        Known {
+            pid,
+            name: process.name(),
+            managed: process.managed(),
+        }
     }
 
     fn text(&self) -> String {
-        let manager = self.managed.as_ref().map_or(String::new(), |managed| format!(", {}", managed.manager.as_str()));
-        format!("{} (PID {}{manager})", self.name.as_deref().unwrap_or("unnamed"), self.pid)
+        let manager = self.managed.as_ref().map_or(String::new(), |managed| {
+            format!(", {}", managed.manager.as_str())
+        });
+        format!(
+            "{} (PID {}{manager})",
+            self.name.as_deref().unwrap_or("unnamed"),
+            self.pid
+        )
     }
 }
 
 /// The surest meaning that any VM has: PID, then the manager's ID, the whole name, a part of it. A number is no part of a name: its
 /// VM may have ended, and another would be taken for it.
 fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
-    let texts = |known: &[&Known]| known.iter().map(|known| known.text()).collect::<Vec<_>>().join("; ");
+    let texts = |known: &[&Known]| {
+        known
+            .iter()
+            .map(|known| known.text())
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
     if all.is_empty() {
         return Err(FindError::NoVms);
     }
     let is_pid = |known: &Known| name.parse() == Ok(known.pid);
-    let is_id = |known: &Known| known.managed.as_ref().is_some_and(|managed| managed.id == name);
+    let is_id = |known: &Known| {
+        known
+            .managed
+            .as_ref()
+            .is_some_and(|managed| managed.id == name)
+    };
     let is_name = |known: &Known| known.name.as_deref() == Some(name);
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
-    let has_part = |known: &Known| !is_number && known.name.as_ref().is_some_and(|known| known.contains(name));
+    let has_part = |known: &Known| {
+        !is_number
+            && known
+                .name
+                .as_ref()
+                .is_some_and(|known| known.contains(name))
+    };
     let meanings: [&dyn Fn(&Known) -> bool; 4] = [&is_pid, &is_id, &is_name, &has_part];
     for meaning in meanings {
-        match all.iter().filter(|known| meaning(known)).collect::<Vec<_>>()[..] {
+        match all
+            .iter()
+            .filter(|known| meaning(known))
+            .collect::<Vec<_>>()[..]
+        {
             [] => {}
             [one] => return Ok(one.pid),
-            ref several => return Err(FindError::Ambiguous { name: name.to_owned(), found: texts(several) }),
+            ref several => {
+                return Err(FindError::Ambiguous {
+                    name: name.to_owned(),
+                    found: texts(several),
+                });
+            }
         }
     }
-    Err(FindError::Unknown { name: name.to_owned(), known: texts(&all.iter().collect::<Vec<_>>()) })
+    Err(FindError::Unknown {
+        name: name.to_owned(),
+        known: texts(&all.iter().collect::<Vec<_>>()),
+    })
 }
 
 /// The VM that listens on a socket.
 fn by_socket(path: &str) -> Result<i32, FindError> {
-    let error = |why: &str| FindError::NoSocket { socket: path.to_owned(), why: why.to_owned() };
-    let data = Path::new(path).metadata().map_err(|e| error(&e.to_string()))?;
+    let error = |why: &str| FindError::NoSocket {
+        socket: path.to_owned(),
+        why: why.to_owned(),
+    };
+    let data = Path::new(path)
+        .metadata()
+        .map_err(|e| error(&e.to_string()))?;
     if !data.file_type().is_socket() {
         return Err(error("it is a file of another kind"));
     }
     let stream = connect(Path::new(path), ATTACH_TIMEOUT).map_err(|e| error(&e.to_string()))?;
-    let not_visible = || error("the process that listens there is in a PID namespace that is not visible here");
+    let not_visible =
+        || error("the process that listens there is in a PID namespace that is not visible here");
     let pid = Peer::of(&stream).ok_or_else(not_visible)?.pid;
-    vmm::recognize(pid).map(|_| pid).ok_or_else(|| error(&format!("process {pid} listens there, which is no VMM")))
+    vmm::recognize(pid)
+        .map(|_| pid)
+        .ok_or_else(|| error(&format!("process {pid} listens there, which is no VMM")))
 }
 
 #[cfg(test)]
@@ -171,8 +240,15 @@ mod tests {
     use vmtax_model::Manager;
 
     fn known(pid: i32, name: &str, id: Option<(Manager, &str)>) -> Known {
-        let managed = id.map(|(manager, id)| Managed { manager, id: id.to_owned() });
-        Known { pid, name: (!name.is_empty()).then(|| name.to_owned()), managed }
+        let managed = id.map(|(manager, id)| Managed {
+            manager,
+            id: id.to_owned(),
+        });
+        Known {
+            pid,
+            name: (!name.is_empty()).then(|| name.to_owned()),
+            managed,
+        }
     }
 
     #[test]
@@ -184,14 +260,30 @@ mod tests {
             known(400, "", None),
         ];
         let of = |name: &str| choose(name, &all);
-        assert_eq!((of("100"), of("18-6"), of("db")), (Ok(100), Ok(100), Ok(300)));
+        assert_eq!(
+            (of("100"), of("18-6"), of("db")),
+            (Ok(100), Ok(100), Ok(300))
+        );
         assert_eq!(of("200"), Ok(200), "a PID before Proxmox's number");
-        assert_eq!((of("web01"), of("b010")), (Ok(100), Ok(200)), "the whole name before a part");
-        assert!(matches!(of("010"), Err(FindError::Unknown { .. })), "a number is no part of a name");
+        assert_eq!(
+            (of("web01"), of("b010")),
+            (Ok(100), Ok(200)),
+            "the whole name before a part"
+        );
+        assert!(
+            matches!(of("010"), Err(FindError::Unknown { .. })),
+            "a number is no part of a name"
+        );
         let several = of("web").unwrap_err().to_string();
-        assert!(several.contains("web01 (PID 100, libvirt)") && several.contains("web010 (PID 200)"), "{several}");
+        assert!(
+            several.contains("web01 (PID 100, libvirt)") && several.contains("web010 (PID 200)"),
+            "{several}"
+        );
         let unknown = of("nine").unwrap_err().to_string();
-        assert!(unknown.contains("\"nine\"") && unknown.contains("unnamed (PID 400)"), "{unknown}");
+        assert!(
+            unknown.contains("\"nine\"") && unknown.contains("unnamed (PID 400)"),
+            "{unknown}"
+        );
         assert!(matches!(of(""), Err(FindError::Unknown { .. })));
         assert_eq!(choose("100", &[]), Err(FindError::NoVms));
     }
@@ -200,12 +292,23 @@ mod tests {
     fn the_vm_of_a_plan_is_the_process_that_started_then() {
         let (pid, name) = (std::process::id() as i32, Some("web01"));
         let at_start = started(pid);
-        let check = |pid, started| check_identity(VmIdentity { pid, started, name }).map_err(|e| e.to_string());
-        assert_eq!((check(pid, at_start), check(pid, None)), (Ok(()), Ok(())), "an older plan does not say");
+        let check = |pid, started| {
+            check_identity(VmIdentity { pid, started, name }).map_err(|e| e.to_string())
+        };
+        assert_eq!(
+            (check(pid, at_start), check(pid, None)),
+            (Ok(()), Ok(())),
+            "an older plan does not say"
+        );
         let why = check(pid, Some(7)).unwrap_err();
-        let expected = format!("process {pid} is not the VM of the plan, web01 (started at tick 7), but no VM: ");
+        let expected = format!(
+            "process {pid} is not the VM of the plan, web01 (started at tick 7), but no VM: "
+        );
         assert!(why.starts_with(&expected), "{why}");
-        assert!(check(i32::MAX, Some(7)).unwrap_err().contains("web01"), "it has ended");
+        assert!(
+            check(i32::MAX, Some(7)).unwrap_err().contains("web01"),
+            "it has ended"
+        );
     }
 
     #[test]

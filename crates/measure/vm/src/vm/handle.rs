@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    Accelerator, DiskBus, DiskSettings, GuestSettings, Managed, QemuThread, Role, RunState, VmSettings, Vmm,
+    Accelerator, DiskBus, DiskSettings, GuestSettings, Managed, QemuThread, Role, RunState,
+    VmSettings, Vmm,
 };
 use vmtax_observe::ProbePoint;
 
@@ -34,12 +35,18 @@ impl Vm {
         greeting: Duration,
     ) -> Result<Vm, MachineError> {
         let process = VmmProcess::connect(setup, session, control, greeting)?;
-        Ok(Vm { process, has_agent: setup.machine.has_kernel() })
+        Ok(Vm {
+            process,
+            has_agent: setup.machine.has_kernel(),
+        })
     }
 
     /// One that runs already. Nothing of it is changed. Its monitor, which serves one client, is left after each command.
     pub fn attach(pid: i32) -> Vm {
-        Vm { process: VmmProcess::attach(pid), has_agent: false }
+        Vm {
+            process: VmmProcess::attach(pid),
+            has_agent: false,
+        }
     }
 
     /// Its process.
@@ -100,7 +107,11 @@ impl Vm {
         let binary = binary(pid).unwrap_or_default();
         let name = binary.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches(" (deleted)");
-        if name.is_empty() { "process".to_owned() } else { name.to_owned() }
+        if name.is_empty() {
+            "process".to_owned()
+        } else {
+            name.to_owned()
+        }
     }
 
     /// Who started it, where that is not the user.
@@ -115,8 +126,15 @@ impl Vm {
 
     /// What executes the guest's instructions; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
-        let of = |is_kvm| if is_kvm { Accelerator::Kvm } else { Accelerator::Tcg };
-        self.vmm().and_then(|_| self.process.is_kvm(self.files().as_deref()).map(of))
+        let of = |is_kvm| {
+            if is_kvm {
+                Accelerator::Kvm
+            } else {
+                Accelerator::Tcg
+            }
+        };
+        self.vmm()
+            .and_then(|_| self.process.is_kvm(self.files().as_deref()).map(of))
     }
 
     /// Its threads with their roles, by number.
@@ -126,7 +144,11 @@ impl Vm {
 
     /// The threads that run the guest's vCPUs.
     pub fn vcpus(&self) -> Vec<i32> {
-        self.threads().iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).map(|thread| thread.tid).collect()
+        self.threads()
+            .iter()
+            .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+            .map(|thread| thread.tid)
+            .collect()
     }
 
     /// Where block requests to disks on a bus pass in its binary, besides those to disks on virtio-blk.
@@ -149,7 +171,10 @@ impl Vm {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] where the agent does not answer, or may not read files.
-    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<Result<GuestSettings, MachineError>> {
+    pub fn guest_settings(
+        &self,
+        disks: &[DiskSettings],
+    ) -> Option<Result<GuestSettings, MachineError>> {
         self.process.guest_settings(disks)
     }
 
@@ -160,7 +185,8 @@ impl Vm {
 
     /// The guest's consoles that can be read without taking them from anybody; `asks_libvirt`: also those that libvirt's daemon writes.
     pub(crate) fn consoles(&self, asks_libvirt: bool) -> Vec<Console> {
-        self.process.consoles(&self.files().unwrap_or_default(), asks_libvirt)
+        self.process
+            .consoles(&self.files().unwrap_or_default(), asks_libvirt)
     }
 
     /// Whether the guest has a balloon.

@@ -34,16 +34,29 @@ pub(crate) fn open_files(pid: i32) -> io::Result<Vec<OpenFile>> {
     let file = |entry: fs::DirEntry| {
         let name = fs::read_link(entry.path()).ok()?;
         let number = entry.file_name();
-        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", number.to_str()?)).unwrap_or_default();
-        Some(OpenFile { fd: number.to_str()?.parse().ok()?, name, path: entry.path(), info })
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", number.to_str()?))
+            .unwrap_or_default();
+        Some(OpenFile {
+            fd: number.to_str()?.parse().ok()?,
+            name,
+            path: entry.path(),
+            info,
+        })
     };
-    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().filter_map(file).collect())
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?
+        .flatten()
+        .filter_map(file)
+        .collect())
 }
 
 impl OpenFile {
     /// The vCPU of KVM's that it is.
     pub fn vcpu(&self) -> Option<u32> {
-        self.name.to_str()?.strip_prefix("anon_inode:kvm-vcpu:")?.parse().ok()
+        self.name
+            .to_str()?
+            .strip_prefix("anon_inode:kvm-vcpu:")?
+            .parse()
+            .ok()
     }
 
     /// Whether it is read past the page cache.
@@ -59,18 +72,29 @@ impl OpenFile {
     /// Whether it is a disk's image, as far as that shows: a block device, or a file that is locked as QEMU locks images.
     pub fn is_disk(&self) -> bool {
         use std::os::unix::fs::FileTypeExt;
-        let Ok(kind) = fs::metadata(&self.path).map(|data| data.file_type()) else { return false };
+        let Ok(kind) = fs::metadata(&self.path).map(|data| data.file_type()) else {
+            return false;
+        };
         let is_locked = self.lines("lock").any(|lock| {
-            let from = lock.split_ascii_whitespace().rev().nth(1).and_then(|from| from.parse().ok());
+            let from = lock
+                .split_ascii_whitespace()
+                .rev()
+                .nth(1)
+                .and_then(|from| from.parse().ok());
             lock.contains("OFDLCK") && from.is_some_and(|from| IMAGE_LOCKS.contains(&from))
         });
-        self.flags() & ACCESS != WRITE_ONLY && (kind.is_block_device() || (kind.is_file() && is_locked))
+        self.flags() & ACCESS != WRITE_ONLY
+            && (kind.is_block_device() || (kind.is_file() && is_locked))
     }
 
     /// Whether it is the file at `path`.
     pub fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
-        let id = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino(), data.rdev())).ok();
+        let id = |path: &Path| {
+            fs::metadata(path)
+                .map(|data| (data.dev(), data.ino(), data.rdev()))
+                .ok()
+        };
         id(&self.path).is_some_and(|own| id(path) == Some(own))
     }
 
@@ -85,11 +109,16 @@ impl OpenFile {
     }
 
     fn flags(&self) -> u32 {
-        self.lines("flags").next().and_then(|octal| u32::from_str_radix(octal, 8).ok()).unwrap_or(0)
+        self.lines("flags")
+            .next()
+            .and_then(|octal| u32::from_str_radix(octal, 8).ok())
+            .unwrap_or(0)
     }
 
     fn lines<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.info.lines().filter_map(move |line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
+        self.info
+            .lines()
+            .filter_map(move |line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
     }
 }
 
@@ -100,7 +129,11 @@ pub(crate) fn nics(files: &[OpenFile]) -> Vec<VmNic> {
     for tap in files.iter().flat_map(|file| file.lines("iff")) {
         match nics.iter_mut().find(|nic| nic.tap == tap) {
             Some(nic) => nic.queues += 1,
-            None => nics.push(VmNic { tap: tap.to_owned(), queues: 1, vhost }),
+            None => nics.push(VmNic {
+                tap: tap.to_owned(),
+                queues: 1,
+                vhost,
+            }),
         }
     }
     nics
@@ -111,7 +144,12 @@ mod tests {
     use super::*;
 
     fn file(name: &str, path: &Path, info: &str) -> OpenFile {
-        OpenFile { fd: 3, name: name.into(), path: path.into(), info: info.to_owned() }
+        OpenFile {
+            fd: 3,
+            name: name.into(),
+            path: path.into(),
+            info: info.to_owned(),
+        }
     }
 
     #[test]
@@ -119,20 +157,45 @@ mod tests {
         let image = tempfile::NamedTempFile::new().unwrap();
         let locked = "flags:\t02140002\nlock:\t1: OFDLCK ADVISORY  READ -1 fe:00:1 100 101\n";
         let disk = file("/d.raw", image.path(), locked);
-        assert!(disk.is_disk() && disk.is_direct() && !disk.is_read_only() && disk.is_at(image.path()));
+        assert!(
+            disk.is_disk() && disk.is_direct() && !disk.is_read_only() && disk.is_at(image.path())
+        );
         let pid_file = "flags:\t0100002\nlock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:1 0 EOF\n";
         assert!(!file("/q.pid", image.path(), pid_file).is_disk());
         assert!(!file("/log", image.path(), &locked.replace("02140002", "0101")).is_disk());
-        assert_eq!(file("anon_inode:kvm-vcpu:12", Path::new("/"), "").vcpu(), Some(12));
+        assert_eq!(
+            file("anon_inode:kvm-vcpu:12", Path::new("/"), "").vcpu(),
+            Some(12)
+        );
     }
 
     #[test]
     fn queues_of_a_tap_are_one_interface() {
-        let tap = |name: &str| file("/dev/net/tun", Path::new("/dev/null"), &format!("flags:\t02\niff:\t{name}\n"));
-        let files = [tap("tap0"), tap("tap1"), tap("tap0"), file("/dev/vhost-net", Path::new("/"), "")];
-        let nic = |tap: &str, queues| VmNic { tap: tap.to_owned(), queues, vhost: true };
+        let tap = |name: &str| {
+            file(
+                "/dev/net/tun",
+                Path::new("/dev/null"),
+                &format!("flags:\t02\niff:\t{name}\n"),
+            )
+        };
+        let files = [
+            tap("tap0"),
+            tap("tap1"),
+            tap("tap0"),
+            file("/dev/vhost-net", Path::new("/"), ""),
+        ];
+        let nic = |tap: &str, queues| VmNic {
+            tap: tap.to_owned(),
+            queues,
+            vhost: true,
+        };
         assert_eq!(nics(&files), [nic("tap0", 2), nic("tap1", 1)]);
-        assert!(open_files(std::process::id() as i32).unwrap().iter().all(|own| own.vcpu().is_none()));
+        assert!(
+            open_files(std::process::id() as i32)
+                .unwrap()
+                .iter()
+                .all(|own| own.vcpu().is_none())
+        );
         assert!(open_files(i32::MAX).is_err());
     }
 }

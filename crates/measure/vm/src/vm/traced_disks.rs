@@ -47,7 +47,10 @@ fn is_raw(format: Option<&str>, file: &Path) -> bool {
         Some("raw" | "file" | "host_device") => true,
         // A filter, or no monitor that tells.
         None | Some("throttle" | "copy-on-read") => {
-            File::open(file).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin != QCOW2
+            File::open(file)
+                .and_then(|mut file| file.read_exact(&mut begin))
+                .is_ok()
+                && begin != QCOW2
         }
         Some(_) => false,
     }
@@ -64,7 +67,11 @@ mod tests {
             std::fs::write(file.path(), bytes).unwrap();
             is_raw(format, file.path())
         };
-        assert!(is(Some("raw"), b"QFI\xfb\0") && is(None, b"any bytes") && is(Some("throttle"), b"any bytes"));
+        assert!(
+            is(Some("raw"), b"QFI\xfb\0")
+                && is(None, b"any bytes")
+                && is(Some("throttle"), b"any bytes")
+        );
         assert!(!is(Some("qcow2"), b"any bytes") && !is(None, b"QFI\xfb\0\0") && !is(None, b""));
     }
 }

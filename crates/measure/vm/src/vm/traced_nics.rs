@@ -11,19 +11,35 @@ impl Vm {
         let files = self.files().unwrap_or_default();
         let backends = self.process.network_backends();
         let traced = |nic: VmNic| {
-            let descriptors: Vec<i32> = files.iter().filter(|file| file.is_tap(&nic.tap)).map(|file| file.fd).collect();
-            TracedNic { notify: self.process.doorbells_of(&nic.tap, &descriptors), nic }
+            let descriptors: Vec<i32> = files
+                .iter()
+                .filter(|file| file.is_tap(&nic.tap))
+                .map(|file| file.fd)
+                .collect();
+            TracedNic {
+                notify: self.process.doorbells_of(&nic.tap, &descriptors),
+                nic,
+            }
         };
         let missing = backends.iter().map(|(id, kind)| without_tap(id, kind));
-        (nics(&files).into_iter().map(traced).collect(), missing.collect())
+        (
+            nics(&files).into_iter().map(traced).collect(),
+            missing.collect(),
+        )
     }
 }
 
 fn without_tap(id: &str, kind: &str) -> Missing {
-    let own = if matches!(kind, "user" | "passt") { kind } else { "tap" };
+    let own = if matches!(kind, "user" | "passt") {
+        kind
+    } else {
+        "tap"
+    };
     Missing {
         what: format!("packets of the network backend {id} ({kind})"),
         why: "of a running VM those that pass a tap are followed".to_owned(),
-        fix: format!("`vmtax layers --device net --set backend={own}` follows round trips of a guest that vmtax boots"),
+        fix: format!(
+            "`vmtax layers --device net --set backend={own}` follows round trips of a guest that vmtax boots"
+        ),
     }
 }

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState, TracedDisk, VmDisk,
-    VmSettings, Vmm,
+    DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,
+    TracedDisk, VmDisk, VmSettings, Vmm,
 };
 use vmtax_observe::ProbePoint;
 use vmtax_observe::counters::process_stop;
@@ -74,11 +74,17 @@ impl NoMonitor {
     /// The reason, for people.
     pub fn why(&self) -> String {
         match self {
-            NoMonitor::Stopped(ProcessStop::Signal) => "QEMU is stopped by a signal (state T)".to_owned(),
-            NoMonitor::Stopped(ProcessStop::Tracer(tracer)) => format!("{tracer} has stopped QEMU (state t)"),
-            NoMonitor::Silent(seconds) => {
-                MachineError::MonitorTimeout { seconds: *seconds, has_client: false }.to_string()
+            NoMonitor::Stopped(ProcessStop::Signal) => {
+                "QEMU is stopped by a signal (state T)".to_owned()
             }
+            NoMonitor::Stopped(ProcessStop::Tracer(tracer)) => {
+                format!("{tracer} has stopped QEMU (state t)")
+            }
+            NoMonitor::Silent(seconds) => MachineError::MonitorTimeout {
+                seconds: *seconds,
+                has_client: false,
+            }
+            .to_string(),
             NoMonitor::Other(why) => why.clone(),
         }
     }
@@ -87,7 +93,10 @@ impl NoMonitor {
 impl From<MachineError> for NoMonitor {
     fn from(error: MachineError) -> NoMonitor {
         match error {
-            MachineError::MonitorTimeout { seconds, has_client: false } => NoMonitor::Silent(seconds),
+            MachineError::MonitorTimeout {
+                seconds,
+                has_client: false,
+            } => NoMonitor::Silent(seconds),
             other => NoMonitor::Other(other.monitor_reason()),
         }
     }
@@ -110,19 +119,30 @@ impl VmmProcess {
                     .map_err(of_guest)?;
                 // Its threads are moved and traced: a QEMU that its guest took over may name any.
                 if !is_in_session(pid, session) {
-                    let why =
-                        format!("query-cpus-fast names a thread of process {pid}, which is not this guest's QEMU");
+                    let why = format!(
+                        "query-cpus-fast names a thread of process {pid}, which is not this guest's QEMU"
+                    );
                     return Err(MachineError::GuestMonitor(why));
                 }
-                Ok(VmmProcess { pid, vmm, monitor: Ok(monitor) })
+                Ok(VmmProcess {
+                    pid,
+                    vmm,
+                    monitor: Ok(monitor),
+                })
             }
-            None => Err(MachineError::NoAgent { machine: setup.machine }),
+            None => Err(MachineError::NoAgent {
+                machine: setup.machine,
+            }),
         }
     }
 
     /// A process of which only that is asked which the kernel shows.
     pub fn without_monitor(pid: i32) -> VmmProcess {
-        VmmProcess { pid, vmm: recognize(pid), monitor: Err(NoMonitor::Other("it was not asked for".to_owned())) }
+        VmmProcess {
+            pid,
+            vmm: recognize(pid),
+            monitor: Err(NoMonitor::Other("it was not asked for".to_owned())),
+        }
     }
 
     /// Recognizes the VMM that a process runs.
@@ -132,11 +152,19 @@ impl VmmProcess {
             None => attach::monitor(pid).map_err(NoMonitor::from),
         };
         // sudo, timeout and similar programs have the command line of the QEMU that they start.
-        let monitor = monitor.and_then(|monitor| match monitor.taints() || threads::belongs_to(&monitor, pid) {
-            true => Ok(monitor),
-            false => Err(NoMonitor::Other("the QMP socket of its command line belongs to another process".to_owned())),
+        let monitor = monitor.and_then(|monitor| {
+            match monitor.taints() || threads::belongs_to(&monitor, pid) {
+                true => Ok(monitor),
+                false => Err(NoMonitor::Other(
+                    "the QMP socket of its command line belongs to another process".to_owned(),
+                )),
+            }
         });
-        let vmm = if monitor.is_ok() { Some(Vmm::Qemu) } else { recognize(pid) };
+        let vmm = if monitor.is_ok() {
+            Some(Vmm::Qemu)
+        } else {
+            recognize(pid)
+        };
         VmmProcess { pid, vmm, monitor }
     }
 
@@ -144,32 +172,47 @@ impl VmmProcess {
     pub fn run_state(&self) -> Option<RunState> {
         let monitor = self.monitor.as_ref().ok()?;
         if monitor.taints() {
-            return monitor.domain_stats().ok()?.remove(&self.name()?)?.answers.state;
+            return monitor
+                .domain_stats()
+                .ok()?
+                .remove(&self.name()?)?
+                .answers
+                .state;
         }
         qemu::counters::run_state(&monitor.execute("query-status").ok()?)
     }
 
     /// The monitor, for what is worth no mark.
     fn free_monitor(&self) -> Option<&Monitor> {
-        self.monitor.as_ref().ok().filter(|monitor| !monitor.taints())
+        self.monitor
+            .as_ref()
+            .ok()
+            .filter(|monitor| !monitor.taints())
     }
 
     /// The VMM's version, where its monitor tells.
     pub fn version(&self) -> Option<String> {
-        self.free_monitor().and_then(|monitor| monitor.version().ok())
+        self.free_monitor()
+            .and_then(|monitor| monitor.version().ok())
     }
 
     /// Whether KVM runs the guest, as the monitor tells, the open `files`, or the command line.
     pub fn is_kvm(&self, files: Option<&[OpenFile]>) -> Option<bool> {
-        let from_monitor = self.free_monitor().and_then(|monitor| monitor.is_kvm().ok());
+        let from_monitor = self
+            .free_monitor()
+            .and_then(|monitor| monitor.is_kvm().ok());
         let from_files = || files.map(|files| files.iter().any(|file| file.vcpu().is_some()));
-        from_monitor.or_else(from_files).or_else(|| self.arguments().is_kvm())
+        from_monitor
+            .or_else(from_files)
+            .or_else(|| self.arguments().is_kvm())
     }
 
     /// The threads with their roles, and the source of the roles, given the files that the process has open.
     pub fn roles(&self, files: &[OpenFile]) -> (RoleSource, Vec<QemuThread>) {
         match self.vmm {
-            Some(Vmm::Qemu) => threads::roles(self.pid, self.free_monitor(), files, &self.arguments()),
+            Some(Vmm::Qemu) => {
+                threads::roles(self.pid, self.free_monitor(), files, &self.arguments())
+            }
             None => (RoleSource::Names, threads::without_roles(self.pid)),
         }
     }
@@ -177,7 +220,9 @@ impl VmmProcess {
     /// The guest's disks, given the files that the process has open.
     pub fn disks(&self, files: &[OpenFile]) -> Vec<VmDisk> {
         match self.vmm {
-            Some(Vmm::Qemu) => disks::disks(self.pid, self.free_monitor(), files, &self.arguments()),
+            Some(Vmm::Qemu) => {
+                disks::disks(self.pid, self.free_monitor(), files, &self.arguments())
+            }
             None => Vec::new(),
         }
     }
@@ -185,7 +230,12 @@ impl VmmProcess {
     /// The same with what joins their requests to the host's events. The monitor is asked even where that leaves a mark.
     pub fn traced_disks(&self, files: &[OpenFile]) -> Vec<TracedDisk> {
         match self.vmm {
-            Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
+            Some(Vmm::Qemu) => disks::traced(
+                self.pid,
+                self.monitor.as_ref().ok(),
+                files,
+                &self.arguments(),
+            ),
             None => Vec::new(),
         }
     }
@@ -201,13 +251,21 @@ impl VmmProcess {
     /// The ports and addresses by which the guest kicks the queues of the card on a tap, of which the process has these descriptors.
     /// The monitor is asked even where that leaves a mark.
     pub fn doorbells_of(&self, tap: &str, descriptors: &[i32]) -> Vec<(u64, u64)> {
-        let regions = self.monitor.as_ref().ok().map(|monitor| nics::doorbells(monitor, tap, descriptors));
+        let regions = self
+            .monitor
+            .as_ref()
+            .ok()
+            .map(|monitor| nics::doorbells(monitor, tap, descriptors));
         regions.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
     pub fn settings(&self, may_taint: bool) -> VmSettings {
-        let monitor = if may_taint { self.monitor.as_ref().ok() } else { self.free_monitor() };
+        let monitor = if may_taint {
+            self.monitor.as_ref().ok()
+        } else {
+            self.free_monitor()
+        };
         match self.vmm {
             Some(Vmm::Qemu) => qemu::settings::settings(monitor, &self.arguments()),
             None => VmSettings::default(),
@@ -215,8 +273,13 @@ impl VmmProcess {
     }
 
     /// Settings of the guest's own kernel, with those of these disks; `None` without a channel for an agent. libvirt taints the domain.
-    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<Result<GuestSettings, MachineError>> {
-        let agent = self.vmm.and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
+    pub fn guest_settings(
+        &self,
+        disks: &[DiskSettings],
+    ) -> Option<Result<GuestSettings, MachineError>> {
+        let agent = self
+            .vmm
+            .and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
         Some(guest_settings::guest_settings(&agent, disks))
     }
 
@@ -226,8 +289,15 @@ impl VmmProcess {
             Some(Vmm::Qemu) => self.arguments().apic_features(),
             None => ApicFeatures::default(),
         };
-        let known = self.monitor.as_ref().map(Monitor::apic_features).unwrap_or_default();
-        ApicFeatures { pv_eoi: known.pv_eoi.or(given.pv_eoi), x2apic: known.x2apic.or(given.x2apic) }
+        let known = self
+            .monitor
+            .as_ref()
+            .map(Monitor::apic_features)
+            .unwrap_or_default();
+        ApicFeatures {
+            pv_eoi: known.pv_eoi.or(given.pv_eoi),
+            x2apic: known.x2apic.or(given.x2apic),
+        }
     }
 
     /// The path of a file that the process names, from here.
@@ -240,14 +310,19 @@ impl VmmProcess {
     pub fn consoles(&self, files: &[OpenFile], asks_libvirt: bool) -> Vec<Console> {
         let managed = self.managed().filter(|_| asks_libvirt);
         match self.vmm {
-            Some(Vmm::Qemu) => qemu::console::consoles(self.pid, &self.arguments(), files, managed.as_ref()),
+            Some(Vmm::Qemu) => {
+                qemu::console::consoles(self.pid, &self.arguments(), files, managed.as_ref())
+            }
             None => Vec::new(),
         }
     }
 
     /// The guest's name.
     pub fn name(&self) -> Option<String> {
-        let from_monitor = || self.free_monitor().and_then(|monitor| monitor.name().ok().flatten());
+        let from_monitor = || {
+            self.free_monitor()
+                .and_then(|monitor| monitor.name().ok().flatten())
+        };
         match self.vmm? {
             Vmm::Qemu => self.arguments().name().or_else(from_monitor),
         }
@@ -271,7 +346,8 @@ impl VmmProcess {
 
     /// Who started it, where that is not the user.
     pub fn managed(&self) -> Option<Managed> {
-        self.vmm.and_then(|_| manager::of(self.pid, &self.arguments()))
+        self.vmm
+            .and_then(|_| manager::of(self.pid, &self.arguments()))
     }
 
     /// The vCPUs and bytes of memory that the guest was started with.
@@ -288,17 +364,25 @@ impl VmmProcess {
     /// Whether the guest has a balloon device.
     pub fn has_balloon(&self) -> bool {
         let arguments = self.arguments();
-        arguments
-            .properties("device")
-            .any(|device| device.first("driver").is_some_and(|name| name.starts_with("virtio-balloon")))
+        arguments.properties("device").any(|device| {
+            device
+                .first("driver")
+                .is_some_and(|name| name.starts_with("virtio-balloon"))
+        })
     }
 
     /// How to get a monitor where there is none.
     pub fn monitor_advice(&self) -> String {
         match &self.monitor {
-            Err(NoMonitor::Stopped(ProcessStop::Signal)) => format!("resume QEMU (kill -CONT {})", self.pid),
-            Err(NoMonitor::Stopped(ProcessStop::Tracer(_))) => "let the tracer continue or detach".to_owned(),
-            Err(NoMonitor::Silent(_)) => format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid),
+            Err(NoMonitor::Stopped(ProcessStop::Signal)) => {
+                format!("resume QEMU (kill -CONT {})", self.pid)
+            }
+            Err(NoMonitor::Stopped(ProcessStop::Tracer(_))) => {
+                "let the tracer continue or detach".to_owned()
+            }
+            Err(NoMonitor::Silent(_)) => {
+                format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
+            }
             _ => attach::advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }
@@ -325,5 +409,7 @@ fn of_guest(error: MachineError) -> MachineError {
 
 /// Whether a process is in a session.
 fn is_in_session(pid: i32, session: i32) -> bool {
-    Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.session == session)
+    Process::new(pid)
+        .and_then(|process| process.stat())
+        .is_ok_and(|stat| stat.session == session)
 }

@@ -6,15 +6,26 @@ use vmtax_model::Antipattern;
 use vmtax_vm::micro_guest::{Failure, Order, qemu};
 
 fn count(antipattern: Antipattern) -> u32 {
-    if antipattern == Antipattern::FastTick { 10 } else { 200 }
+    if antipattern == Antipattern::FastTick {
+        10
+    } else {
+        200
+    }
 }
 
 /// Each form, as far as this machine can.
 fn measure(guest: &mut Guest, accelerator: &str) {
-    println!("{accelerator}\n{:36} {:>10} {:>10} {:>10} {:>10}", "", "p50", "p90", "p99", "max");
+    println!(
+        "{accelerator}\n{:36} {:>10} {:>10} {:>10} {:>10}",
+        "", "p50", "p90", "p99", "max"
+    );
     for (antipattern, fixed) in Antipattern::forms() {
         let name = antipattern.label(fixed);
-        match guest.carry_out(Order::Antipattern { antipattern, fixed, count: count(antipattern) }) {
+        match guest.carry_out(Order::Antipattern {
+            antipattern,
+            fixed,
+            count: count(antipattern),
+        }) {
             Ok(()) => {
                 let ticks = guest.mailbox().antipattern(antipattern, fixed).unwrap();
                 assert_eq!(ticks.len(), count(antipattern) as usize);
@@ -31,8 +42,17 @@ fn measure(guest: &mut Guest, accelerator: &str) {
 /// ratios the median counts.
 fn ratio(guest: &mut Guest, antipattern: Antipattern) -> f64 {
     let mut median = |fixed| {
-        guest.carry_out(Order::Antipattern { antipattern, fixed, count: 20 }).unwrap();
-        ticks::percentile(&guest.mailbox().antipattern(antipattern, fixed).unwrap(), 50) as f64
+        guest
+            .carry_out(Order::Antipattern {
+                antipattern,
+                fixed,
+                count: 20,
+            })
+            .unwrap();
+        ticks::percentile(
+            &guest.mailbox().antipattern(antipattern, fixed).unwrap(),
+            50,
+        ) as f64
     };
     let mut ratios: Vec<f64> = (0..41).map(|_| median(false) / median(true)).collect();
     ratios.sort_by(f64::total_cmp);
@@ -56,7 +76,10 @@ fn antipatterns_cost_more_than_their_fixes() {
         ] {
             let ratio = ratio(&mut guest, antipattern);
             println!("{accelerator}: {antipattern:?} costs {ratio:.2} times its fix");
-            assert!(ratio > least, "{accelerator}: {antipattern:?} costs {ratio:.2} times its fix");
+            assert!(
+                ratio > least,
+                "{accelerator}: {antipattern:?} costs {ratio:.2} times its fix"
+            );
         }
     }
 }

@@ -9,19 +9,33 @@ use vmtax_vm::micro_guest::{ExitKind, Order};
 /// The median of each kind, in ticks.
 fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
     println!("{name}: ready after {:?}", guest.start);
-    println!("{:32} {:>10} {:>10} {:>10} {:>10}", "", "p50", "p90", "p99", "max");
+    println!(
+        "{:32} {:>10} {:>10} {:>10} {:>10}",
+        "", "p50", "p90", "p99", "max"
+    );
     let measured = ExitKind::ALL.map(|kind| {
         let count = if kind == ExitKind::Halt { 200 } else { 2000 };
         guest.carry_out(Order::Exits { kind, count }).unwrap();
         let exits = guest.mailbox().exits(kind).unwrap();
         assert_eq!(exits.len(), count as usize);
         assert!(exits.iter().sum::<u64>() > 0, "{kind:?} takes no time");
-        let mode = if kind.in_kernel_mode() { " (kernel mode)" } else { "" };
-        println!("{:32} {}", format!("{}{mode}", kind.label()), ticks::summary(&exits));
+        let mode = if kind.in_kernel_mode() {
+            " (kernel mode)"
+        } else {
+            ""
+        };
+        println!(
+            "{:32} {}",
+            format!("{}{mode}", kind.label()),
+            ticks::summary(&exits)
+        );
         if kind == ExitKind::Halt {
             // The CPU slept for 1 ms: when the deadline were half as far away, or none, this would be longer.
             let fastest = ticks::percentile(&exits, 0) as f64 / ticks::per_us();
-            assert!(fastest < 400.0, "{name}: the fastest wake-up takes {fastest} us");
+            assert!(
+                fastest < 400.0,
+                "{name}: the fastest wake-up takes {fastest} us"
+            );
         }
         (kind, ticks::percentile(&exits, 50))
     });
@@ -38,20 +52,39 @@ fn every_kind_costs_what_it_must() {
         // Nothing takes no time in either mode: which of the two is shorter is chance.
         let nothing = at(ExitKind::Empty).min(at(ExitKind::EmptyKernel));
         for kind in ExitKind::ALL {
-            assert!(at(kind) >= nothing, "{accelerator}: {kind:?} is cheaper than nothing");
+            assert!(
+                at(kind) >= nothing,
+                "{accelerator}: {kind:?} is cheaper than nothing"
+            );
         }
-        for kind in [ExitKind::PioUserWrite, ExitKind::PioUserRead, ExitKind::MmioUserWrite, ExitKind::MmioUserRead] {
-            assert!(at(kind) > at(ExitKind::Empty), "{accelerator}: {kind:?} costs nothing");
+        for kind in [
+            ExitKind::PioUserWrite,
+            ExitKind::PioUserRead,
+            ExitKind::MmioUserWrite,
+            ExitKind::MmioUserRead,
+        ] {
+            assert!(
+                at(kind) > at(ExitKind::Empty),
+                "{accelerator}: {kind:?} costs nothing"
+            );
         }
-        assert!(at(ExitKind::Inject) > at(ExitKind::Empty) && at(ExitKind::Halt) > at(ExitKind::Empty));
+        assert!(
+            at(ExitKind::Inject) > at(ExitKind::Empty) && at(ExitKind::Halt) > at(ExitKind::Empty)
+        );
         if accelerator == "kvm" {
-            assert!(at(ExitKind::Cpuid) > 4 * at(ExitKind::Empty), "cpuid leaves every guest of KVM");
+            assert!(
+                at(ExitKind::Cpuid) > 4 * at(ExitKind::Empty),
+                "cpuid leaves every guest of KVM"
+            );
             for (user, kernel) in [
                 (ExitKind::PioUserWrite, ExitKind::PioKernelWrite),
                 (ExitKind::PioUserRead, ExitKind::PioKernelRead),
                 (ExitKind::MmioUserRead, ExitKind::MmioKernelRead),
             ] {
-                assert!(4 * at(user) > 5 * at(kernel), "{user:?} goes no further than {kernel:?}");
+                assert!(
+                    4 * at(user) > 5 * at(kernel),
+                    "{user:?} goes no further than {kernel:?}"
+                );
             }
         }
     }
@@ -63,7 +96,11 @@ fn other_machines_do_as_well() {
     for accelerator in accelerators() {
         let mut machines = vec![["-cpu", "max"], ["-cpu", "qemu64"], ["-smp", "2"]];
         if accelerator == "kvm" {
-            machines.extend([["-cpu", "host"], ["-M", "kernel-irqchip=split"], ["-M", "kernel-irqchip=off"]]);
+            machines.extend([
+                ["-cpu", "host"],
+                ["-M", "kernel-irqchip=split"],
+                ["-M", "kernel-irqchip=off"],
+            ]);
         }
         for machine in machines {
             let name = format!("{accelerator} {}", machine.join(" "));

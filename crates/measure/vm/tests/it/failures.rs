@@ -11,11 +11,29 @@ use vmtax_vm::micro_guest::{Completion, Direction, ExitKind, Failure, MicroError
 fn a_missing_disk_is_said_and_exits_need_none() {
     for accelerator in accelerators() {
         let mut guest = Guest::start(accelerator, &[]);
-        assert_eq!(guest.carry_out(Order::Run(reads(10, Completion::Polled))), Err(Failure::NoDisk));
-        assert_eq!(guest.mailbox().requests(), Err(MicroError::Failed(Failure::NoDisk)));
-        assert_eq!(guest.carry_out(Order::Exits { kind: ExitKind::Cpuid, count: 10 }), Ok(()));
-        assert!(matches!(guest.mailbox().requests(), Err(MicroError::NotDone { .. })));
-        assert!(matches!(guest.mailbox().exits(ExitKind::Eoi), Err(MicroError::NotDone { .. })));
+        assert_eq!(
+            guest.carry_out(Order::Run(reads(10, Completion::Polled))),
+            Err(Failure::NoDisk)
+        );
+        assert_eq!(
+            guest.mailbox().requests(),
+            Err(MicroError::Failed(Failure::NoDisk))
+        );
+        assert_eq!(
+            guest.carry_out(Order::Exits {
+                kind: ExitKind::Cpuid,
+                count: 10
+            }),
+            Ok(())
+        );
+        assert!(matches!(
+            guest.mailbox().requests(),
+            Err(MicroError::NotDone { .. })
+        ));
+        assert!(matches!(
+            guest.mailbox().exits(ExitKind::Eoi),
+            Err(MicroError::NotDone { .. })
+        ));
         assert_eq!(guest.mailbox().exits(ExitKind::Cpuid).unwrap().len(), 10);
     }
 }
@@ -25,10 +43,25 @@ fn a_range_larger_than_the_disk_is_refused_whole() {
     let disk = DiskFile::new();
     let mut guest = Guest::start("tcg", &disk.arguments("", ""));
     for completion in COMPLETIONS {
-        let run = Run { sectors: DISK_SECTORS + 8, ..reads(10, completion) };
-        assert_eq!(guest.carry_out(Order::Run(run)), Err(Failure::SmallDisk { sectors: DISK_SECTORS }));
-        let run = Run { sectors: DISK_SECTORS + 7, ..run };
-        assert_eq!(guest.carry_out(Order::Run(run)), Ok(()), "what fills no block is not used");
+        let run = Run {
+            sectors: DISK_SECTORS + 8,
+            ..reads(10, completion)
+        };
+        assert_eq!(
+            guest.carry_out(Order::Run(run)),
+            Err(Failure::SmallDisk {
+                sectors: DISK_SECTORS
+            })
+        );
+        let run = Run {
+            sectors: DISK_SECTORS + 7,
+            ..run
+        };
+        assert_eq!(
+            guest.carry_out(Order::Run(run)),
+            Ok(()),
+            "what fills no block is not used"
+        );
     }
 }
 
@@ -38,8 +71,17 @@ fn an_error_of_the_disk_is_said_with_its_request() {
     for accelerator in accelerators() {
         let mut guest = Guest::start(accelerator, &disk.arguments(",readonly=on", ""));
         for completion in COMPLETIONS {
-            let run = Run { direction: Direction::Write, ..reads(10, completion) };
-            assert_eq!(guest.carry_out(Order::Run(run)), Err(Failure::Io { request: 0, status: 1 }));
+            let run = Run {
+                direction: Direction::Write,
+                ..reads(10, completion)
+            };
+            assert_eq!(
+                guest.carry_out(Order::Run(run)),
+                Err(Failure::Io {
+                    request: 0,
+                    status: 1
+                })
+            );
             assert_eq!(guest.carry_out(Order::Run(reads(10, completion))), Ok(()));
         }
     }
@@ -50,9 +92,18 @@ fn without_msix_there_are_the_other_ways() {
     let disk = DiskFile::new();
     for accelerator in accelerators() {
         let mut guest = Guest::start(accelerator, &disk.arguments("", ",vectors=0"));
-        assert_eq!(guest.carry_out(Order::Run(reads(10, Completion::Msix))), Err(Failure::NoMsix));
-        assert_eq!(guest.carry_out(Order::Run(reads(10, Completion::Intx))), Ok(()));
-        assert_eq!(guest.carry_out(Order::Run(reads(10, Completion::Polled))), Ok(()));
+        assert_eq!(
+            guest.carry_out(Order::Run(reads(10, Completion::Msix))),
+            Err(Failure::NoMsix)
+        );
+        assert_eq!(
+            guest.carry_out(Order::Run(reads(10, Completion::Intx))),
+            Ok(())
+        );
+        assert_eq!(
+            guest.carry_out(Order::Run(reads(10, Completion::Polled))),
+            Ok(())
+        );
     }
 }
 
@@ -60,16 +111,37 @@ fn without_msix_there_are_the_other_ways() {
 /// whether they come before the next order or because of it.
 #[test]
 fn a_completion_that_does_not_come_is_given_up() {
-    let disk = disk_arguments("file.driver=null-co,file.size=1G,file.latency-ns=500000000,format=raw", "");
+    let disk = disk_arguments(
+        "file.driver=null-co,file.size=1G,file.latency-ns=500000000,format=raw",
+        "",
+    );
     let ms = |ms: f64| (ms * 1000.0 * ticks::per_us()) as u64;
     for accelerator in accelerators() {
         let mut guest = Guest::start(accelerator, &disk);
         for (completion, pause) in COMPLETIONS.into_iter().flat_map(|c| [(c, 0), (c, 600)]) {
-            let short = Run { timeout: ms(50.0), ..reads(3, completion) };
-            assert_eq!(guest.carry_out(Order::Run(short)), Err(Failure::Timeout { number: 0 }), "{completion:?}");
+            let short = Run {
+                timeout: ms(50.0),
+                ..reads(3, completion)
+            };
+            assert_eq!(
+                guest.carry_out(Order::Run(short)),
+                Err(Failure::Timeout { number: 0 }),
+                "{completion:?}"
+            );
             std::thread::sleep(Duration::from_millis(pause));
-            assert_eq!(guest.carry_out(Order::Exits { kind: ExitKind::Inject, count: 100 }), Ok(()), "{completion:?}");
-            assert_eq!(guest.carry_out(Order::Run(reads(1, completion))), Ok(()), "{completion:?}");
+            assert_eq!(
+                guest.carry_out(Order::Exits {
+                    kind: ExitKind::Inject,
+                    count: 100
+                }),
+                Ok(()),
+                "{completion:?}"
+            );
+            assert_eq!(
+                guest.carry_out(Order::Run(reads(1, completion))),
+                Ok(()),
+                "{completion:?}"
+            );
             let took = guest.mailbox().requests().unwrap()[0];
             assert!(took.seen - took.begin > ms(450.0), "{took:?}");
         }
@@ -81,8 +153,15 @@ fn orders_wait_for_one_another() {
     let disk = DiskFile::new();
     let mut guest = Guest::start("tcg", &disk.arguments("", ""));
     guest.mailbox().order(&Order::Ping).unwrap();
-    assert!(matches!(guest.mailbox().order(&Order::Leave), Err(MicroError::Busy { .. })));
-    guest.mailbox().stamps().0.store(u64::MAX, Ordering::Release);
+    assert!(matches!(
+        guest.mailbox().order(&Order::Leave),
+        Err(MicroError::Busy { .. })
+    ));
+    guest
+        .mailbox()
+        .stamps()
+        .0
+        .store(u64::MAX, Ordering::Release);
     guest.wait();
     assert_eq!(guest.leave(), Some(0));
 }
@@ -91,10 +170,26 @@ fn orders_wait_for_one_another() {
 #[test]
 fn a_crash_is_said_with_its_place() {
     let mut guest = Guest::start("tcg", &[]);
-    guest.memory.cell(0x13008).unwrap().store(0, Ordering::Release); // where devices are mapped
-    let order = Order::Exits { kind: ExitKind::MmioUserRead, count: 10 };
-    let Err(crash @ Failure::Trap { vector: 14, address: 0xf_0000..0x10_0000 }) = guest.carry_out(order) else {
+    guest
+        .memory
+        .cell(0x13008)
+        .unwrap()
+        .store(0, Ordering::Release); // where devices are mapped
+    let order = Order::Exits {
+        kind: ExitKind::MmioUserRead,
+        count: 10,
+    };
+    let Err(
+        crash @ Failure::Trap {
+            vector: 14,
+            address: 0xf_0000..0x10_0000,
+        },
+    ) = guest.carry_out(order)
+    else {
         panic!("{:?}", guest.mailbox().state());
     };
-    assert_eq!(guest.mailbox().order(&Order::Leave), Err(MicroError::Failed(crash)));
+    assert_eq!(
+        guest.mailbox().order(&Order::Leave),
+        Err(MicroError::Failed(crash))
+    );
 }

@@ -38,27 +38,48 @@ impl DiskFile {
         // Not below /tmp, which may be memory: there is no O_DIRECT there.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("disk");
-        let bytes: Vec<u8> = (0..DISK_SECTORS).flat_map(|sector| sector.to_le_bytes().repeat(64)).collect();
+        let bytes: Vec<u8> = (0..DISK_SECTORS)
+            .flat_map(|sector| sector.to_le_bytes().repeat(64))
+            .collect();
         std::fs::write(&path, bytes).unwrap();
-        DiskFile { path, _folder: folder }
+        DiskFile {
+            path,
+            _folder: folder,
+        }
     }
 
     /// The file as words.
     pub fn words(&self) -> Vec<u64> {
         let bytes = std::fs::read(&self.path).unwrap();
-        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+        bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect()
     }
 
     /// QEMU's arguments for it as a disk that the ROM can use; `drive` and `device` begin with a comma.
     pub fn arguments(&self, drive: &str, device: &str) -> Vec<String> {
-        disk_arguments(&format!("format=raw,cache.direct=on,file={}{drive}", self.path.display()), device)
+        disk_arguments(
+            &format!(
+                "format=raw,cache.direct=on,file={}{drive}",
+                self.path.display()
+            ),
+            device,
+        )
     }
 }
 
 /// The same for any drive.
 pub fn disk_arguments(drive: &str, device: &str) -> Vec<String> {
     let device = format!("{},drive=d0{device}", qemu::DISK_DEVICE);
-    ["-drive", &format!("if=none,id=d0,{drive}"), "-device", &device].map(str::to_owned).to_vec()
+    [
+        "-drive",
+        &format!("if=none,id=d0,{drive}"),
+        "-device",
+        &device,
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 pub struct Guest {
@@ -84,8 +105,21 @@ impl Guest {
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let begin = Instant::now();
         let qemu = Command::new("qemu-system-x86_64")
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .args(["-accel", accelerator, "-M", qemu::MACHINE, "-m", qemu::MEMORY])
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-display",
+                "none",
+                "-no-reboot",
+            ])
+            .args([
+                "-accel",
+                accelerator,
+                "-M",
+                qemu::MACHINE,
+                "-m",
+                qemu::MEMORY,
+            ])
             .args(["-object", &format!("{}{path}", qemu::MEMORY_OBJECT)])
             .arg("-bios")
             .arg(image.path())
@@ -94,7 +128,12 @@ impl Guest {
             .stderr(Stdio::piped())
             .spawn()
             .expect("qemu-system-x86_64 starts: install it with `apt-get install qemu-system-x86`");
-        let mut guest = Guest { qemu, memory, start: Duration::ZERO, _image: image };
+        let mut guest = Guest {
+            qemu,
+            memory,
+            start: Duration::ZERO,
+            _image: image,
+        };
         assert_eq!(guest.poll()?, State::Ready);
         guest.start = begin.elapsed();
         Ok(guest)

@@ -29,7 +29,10 @@ fn ping(guest: &mut Guest, accelerator: &str) -> Ping {
     let ping = exchange(&guest.memory, host, guests, Duration::from_millis(200)).unwrap();
     assert_eq!(guest.wait(), State::Done);
     let width = (ping.high - ping.low) as f64 / ticks::per_us() * 1000.0;
-    println!("{accelerator}: {} exchanges, offset known to {width:.0} ns", ping.exchanges);
+    println!(
+        "{accelerator}: {} exchanges, offset known to {width:.0} ns",
+        ping.exchanges
+    );
     assert!(ping.exchanges > 0 && ping.low <= ping.high);
     ping
 }

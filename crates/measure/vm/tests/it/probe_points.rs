@@ -16,10 +16,20 @@ fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
 #[test]
 fn the_points_are_those_of_the_checkpoints() {
     let sources = vmtax_model::DISK.iter().flat_map(|info| info.sources);
-    let wanted: BTreeSet<&str> =
-        sources.filter_map(|source| if let Source::Qemu(event) = source { Some(*event) } else { None }).collect();
+    let wanted: BTreeSet<&str> = sources
+        .filter_map(|source| {
+            if let Source::Qemu(event) = source {
+                Some(*event)
+            } else {
+                None
+            }
+        })
+        .collect();
     let all = DiskBus::ALL.into_iter().flat_map(disk_probe_points);
-    assert_eq!(all.map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(
+        all.map(|point| point.event).collect::<BTreeSet<_>>(),
+        wanted
+    );
 }
 
 #[test]
@@ -28,21 +38,31 @@ fn points_of_an_event_have_the_same_fields() {
     let all = || DiskBus::ALL.into_iter().flat_map(disk_probe_points);
     for point in all().filter(|p| p.used != ProbeUse::Instead) {
         let kinds = |fields: &str| -> Vec<String> {
-            let parts = fields.split(' ').filter_map(|f| Some((f.split_once('=')?.0, f.rsplit_once(':')?.1)));
+            let parts = fields
+                .split(' ')
+                .filter_map(|f| Some((f.split_once('=')?.0, f.rsplit_once(':')?.1)));
             parts.map(|(name, kind)| format!("{name}:{kind}")).collect()
         };
         let first = all().find(|other| other.event == point.event).unwrap();
-        assert_eq!(kinds(point.fields), kinds(first.fields), "{}", point.function);
+        assert_eq!(
+            kinds(point.fields),
+            kinds(first.fields),
+            "{}",
+            point.function
+        );
     }
 }
 
 /// Made for this: functions that begin as QEMU's do, some of them badly.
 #[test]
 fn each_function_of_a_binary_gets_its_place() {
-    let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/qemu_points/functions.so");
+    let binary =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/qemu_points/functions.so");
     let (probes, missing) = uprobes(&binary);
-    let found: Vec<(&str, u64, &str)> =
-        probes.iter().map(|p| (p.function, p.offset, p.fields.split(' ').next().unwrap())).collect();
+    let found: Vec<(&str, u64, &str)> = probes
+        .iter()
+        .map(|p| (p.function, p.offset, p.fields.split(' ').next().unwrap()))
+        .collect();
     let expected = [
         ("virtio_blk_handle_vq", 0x376, "vq=+72(%ax):x64"),
         ("blk_aio_preadv", 0x395, "offset=%si:u64"),
@@ -53,35 +73,54 @@ fn each_function_of_a_binary_gets_its_place() {
         ("pci_set_irq", 0x3b2, "dev=%di:x64"),
     ];
     assert_eq!(found, expected);
-    assert!(probes[1].fields.contains("bytes=+32(%r10)") && probes[5].fields.contains("level=%dx"), "{probes:?}");
+    assert!(
+        probes[1].fields.contains("bytes=+32(%r10)") && probes[5].fields.contains("level=%dx"),
+        "{probes:?}"
+    );
     let what: Vec<&str> = missing.iter().map(|m| m.what.as_str()).collect();
-    let expected = ["a cheap probe on QEMU's blk_aio_pwritev", "QEMU's probe point `notify`"];
+    let expected = [
+        "a cheap probe on QEMU's blk_aio_pwritev",
+        "QEMU's probe point `notify`",
+    ];
     assert_eq!(what, expected);
 }
 
 #[test]
 fn this_hosts_qemu_offers_every_point_cheaply() {
     let binary = Path::new("/usr/bin/qemu-system-x86_64");
-    let Ok(bytes) = std::fs::read(binary) else { return skipped(&format!("there is no {}", binary.display())) };
-    let (probes, missing) = vmtax_observe::uprobes(&DiskBus::ALL.map(disk_probe_points).concat(), binary);
+    let Ok(bytes) = std::fs::read(binary) else {
+        return skipped(&format!("there is no {}", binary.display()));
+    };
+    let (probes, missing) =
+        vmtax_observe::uprobes(&DiskBus::ALL.map(disk_probe_points).concat(), binary);
     if missing.iter().any(|m| m.why.contains("does not export")) {
         return skipped("this QEMU exports nothing");
     }
     assert_eq!(missing, []);
-    for event in ["pop", "scsi", "begin", "submit", "push", "end", "notify", "inject", "line"] {
+    for event in [
+        "pop", "scsi", "begin", "submit", "push", "end", "notify", "inject", "line",
+    ] {
         assert!(probes.iter().any(|p| p.event == event), "{event}");
     }
     for probe in &probes {
         assert!(is_cheap(&bytes[probe.offset as usize..]), "{probe:?}");
     }
-    assert!(probes.iter().any(|p| p.function == "virtio_blk_handle_vq"), "pop has lost its element");
+    assert!(
+        probes.iter().any(|p| p.function == "virtio_blk_handle_vq"),
+        "pop has lost its element"
+    );
 }
 
 #[test]
 fn what_is_no_qemu_offers_nothing_and_says_so() {
     let (probes, missing) = uprobes(Path::new("/bin/true"));
     assert_eq!(probes, []);
-    assert!(missing.iter().any(|m| m.what.contains("`pop`") && m.why.contains("/bin/true")), "{missing:?}");
+    assert!(
+        missing
+            .iter()
+            .any(|m| m.what.contains("`pop`") && m.why.contains("/bin/true")),
+        "{missing:?}"
+    );
     assert_eq!(uprobes(Path::new("/etc/passwd")).0, []);
     assert_eq!(uprobes(Path::new("/nonexistent")).0, []);
 }

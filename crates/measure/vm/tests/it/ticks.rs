@@ -17,6 +17,7 @@ pub fn percentile(ticks: &[u64], percent: usize) -> u64 {
 
 /// p50, p90, p99 and the largest, in microseconds.
 pub fn summary(ticks: &[u64]) -> String {
-    let [p50, p90, p99, max] = [50, 90, 99, 100].map(|percent| percentile(ticks, percent) as f64 / per_us());
+    let [p50, p90, p99, max] =
+        [50, 90, 99, 100].map(|percent| percentile(ticks, percent) as f64 / per_us());
     format!("{p50:10.3} {p90:10.3} {p99:10.3} {max:10.3} us")
 }

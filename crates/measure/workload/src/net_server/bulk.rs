@@ -61,7 +61,11 @@ pub(super) fn count(socket: &UdpSocket) -> io::Result<()> {
                     counted += 1;
                 }
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused
+                ) => {}
             Err(e) => return Err(e),
         }
     }

@@ -13,7 +13,11 @@ pub(super) fn datagrams(socket: &UdpSocket) -> io::Result<()> {
         match socket.recv_from(&mut buffer) {
             // One that cannot be answered is lost, as on any network.
             Ok((bytes, from)) => drop(socket.send_to(&buffer[..bytes], from)),
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused
+                ) => {}
             Err(e) => return Err(e),
         }
     }

@@ -34,8 +34,12 @@ pub const fn bulk_address(echo: SocketAddrV4) -> SocketAddrV4 {
 /// # Errors
 /// When a descriptor is no such socket.
 pub fn serve() -> io::Result<()> {
-    let [echo, bulk] = [(ECHO_UDP, ECHO_TCP), (BULK_UDP, BULK_TCP)]
-        .map(|(udp, tcp)| Ok::<_, io::Error>((UdpSocket::from(opened(udp)?), TcpListener::from(opened(tcp)?))));
+    let [echo, bulk] = [(ECHO_UDP, ECHO_TCP), (BULK_UDP, BULK_TCP)].map(|(udp, tcp)| {
+        Ok::<_, io::Error>((
+            UdpSocket::from(opened(udp)?),
+            TcpListener::from(opened(tcp)?),
+        ))
+    });
     let ((echo_udp, echo_tcp), (bulk_udp, bulk_tcp)) = (echo?, bulk?);
     accept("echo-tcp", MAX_CONNECTIONS, &echo_tcp, echo::answer)?;
     accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer)?;
@@ -58,7 +62,11 @@ fn accept(
             for stream in listener.incoming() {
                 match stream {
                     Ok(stream) => drop(serve(stream)),
-                    Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                    Err(e)
+                        if matches!(
+                            e.kind(),
+                            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                        ) => {}
                     // It would fail again at once.
                     Err(_) => return,
                 }
@@ -85,17 +93,25 @@ pub(crate) fn in_this_process() -> SocketAddrV4 {
     use std::net::{Ipv4Addr, SocketAddr};
     loop {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let SocketAddr::V4(echo) = udp.local_addr().unwrap() else { unreachable!("it was bound to an IPv4 address") };
+        let SocketAddr::V4(echo) = udp.local_addr().unwrap() else {
+            unreachable!("it was bound to an IPv4 address")
+        };
         let bulk = bulk_address(echo);
-        let (Ok(tcp), Ok(bulk_udp), Ok(bulk_tcp)) =
-            (TcpListener::bind(echo), UdpSocket::bind(bulk), TcpListener::bind(bulk))
-        else {
+        let (Ok(tcp), Ok(bulk_udp), Ok(bulk_tcp)) = (
+            TcpListener::bind(echo),
+            UdpSocket::bind(bulk),
+            TcpListener::bind(bulk),
+        ) else {
             continue;
         };
         accept("echo-tcp", MAX_CONNECTIONS, &tcp, echo::answer).unwrap();
         accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer).unwrap();
-        std::thread::Builder::new().spawn(move || echo::datagrams(&udp)).unwrap();
-        std::thread::Builder::new().spawn(move || bulk::count(&bulk_udp)).unwrap();
+        std::thread::Builder::new()
+            .spawn(move || echo::datagrams(&udp))
+            .unwrap();
+        std::thread::Builder::new()
+            .spawn(move || bulk::count(&bulk_udp))
+            .unwrap();
         return echo;
     }
 }

@@ -75,7 +75,10 @@ impl Gate {
             if let Some(start) = state.open {
                 return start;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -83,7 +86,10 @@ impl Gate {
     fn open(&self, threads: usize, go: bool) -> u64 {
         let mut state = self.lock();
         while go && state.ready < threads {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         let start = go.then(monotonic_ns);
         state.open = Some(start);
@@ -111,24 +117,45 @@ struct Account<W> {
 }
 
 /// Runs each worker in a thread of its own until the limits, its own end, or an error.
-pub(crate) fn run<W: Worker>(clock: &Clock, limits: &Limits, workers: Vec<W>) -> Result<Finished<W>, WorkloadError> {
+pub(crate) fn run<W: Worker>(
+    clock: &Clock,
+    limits: &Limits,
+    workers: Vec<W>,
+) -> Result<Finished<W>, WorkloadError> {
     let threads = workers.len();
-    let shared =
-        Shared { clock, limits, gate: Gate::default(), taken: AtomicU64::new(0), failed: AtomicBool::new(false) };
+    let shared = Shared {
+        clock,
+        limits,
+        gate: Gate::default(),
+        taken: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+    };
     let mut accounts: Vec<Account<W>> = workers
         .into_iter()
-        .map(|worker| Account { worker, latency: Latency::new(), events: 0, busy_ns: 0, error: None })
+        .map(|worker| Account {
+            worker,
+            latency: Latency::new(),
+            events: 0,
+            busy_ns: 0,
+            error: None,
+        })
         .collect();
     let total_ns = std::thread::scope(|scope| {
         let mut handles = Vec::with_capacity(threads);
         for (index, account) in accounts.iter_mut().enumerate() {
             let shared = &shared;
-            let started = Builder::new().stack_size(STACK).spawn_scoped(scope, move || account.work(shared));
+            let started = Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, move || account.work(shared));
             match started {
                 Ok(handle) => handles.push(handle),
                 Err(source) => {
                     shared.gate.open(threads, false);
-                    return Err(WorkloadError::Threads { number: index as u32 + 1, threads: threads as u32, source });
+                    return Err(WorkloadError::Threads {
+                        number: index as u32 + 1,
+                        threads: threads as u32,
+                        source,
+                    });
                 }
             }
         }
@@ -144,8 +171,13 @@ pub(crate) fn run<W: Worker>(clock: &Clock, limits: &Limits, workers: Vec<W>) ->
 
 impl<W: Worker> Account<W> {
     fn work(&mut self, shared: &Shared) {
-        let Some(start) = shared.gate.wait() else { return };
-        self.error = self.events(shared, start).and_then(|()| self.worker.finish()).err();
+        let Some(start) = shared.gate.wait() else {
+            return;
+        };
+        self.error = self
+            .events(shared, start)
+            .and_then(|()| self.worker.finish())
+            .err();
         if self.error.is_some() {
             shared.failed.store(true, Relaxed);
         }
@@ -160,7 +192,9 @@ impl<W: Worker> Account<W> {
             if limits.events > 0 && shared.taken.fetch_add(1, Relaxed) >= limits.events {
                 break;
             }
-            let Some(request) = self.worker.next() else { break };
+            let Some(request) = self.worker.next() else {
+                break;
+            };
             let entered = monotonic_ns();
             let began = clock.start();
             self.worker.execute(request)?;
@@ -178,7 +212,13 @@ fn settle<W>(accounts: Vec<Account<W>>, total_ns: u64) -> Result<Finished<W>, Wo
     let (events_mean, events_stddev) = spread(accounts.iter().map(|a| a.events as f64));
     let (time_mean_s, time_stddev_s) = spread(accounts.iter().map(|a| a.busy_ns as f64 / 1e9));
     let threads = accounts.len() as u32;
-    let fairness = Fairness { threads, events_mean, events_stddev, time_mean_s, time_stddev_s };
+    let fairness = Fairness {
+        threads,
+        events_mean,
+        events_stddev,
+        time_mean_s,
+        time_stddev_s,
+    };
     let events = accounts.iter().map(|a| a.events).sum();
     let mut latency = Latency::new();
     let mut workers = Vec::with_capacity(accounts.len());
@@ -189,12 +229,21 @@ fn settle<W>(accounts: Vec<Account<W>>, total_ns: u64) -> Result<Finished<W>, Wo
         latency.add(&account.latency);
         workers.push(account.worker);
     }
-    Ok(Finished { workers, latency, fairness, events, total_s: total_ns as f64 / 1e9 })
+    Ok(Finished {
+        workers,
+        latency,
+        fairness,
+        events,
+        total_s: total_ns as f64 / 1e9,
+    })
 }
 
 /// Mean and population standard deviation.
 fn spread(values: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.clone().sum::<f64>() / n;
-    (mean, (values.map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt())
+    (
+        mean,
+        (values.map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt(),
+    )
 }

@@ -19,7 +19,10 @@ unsafe impl<const PAD: usize> Send for Locks<PAD> {}
 impl<const PAD: usize> Locks<PAD> {
     /// `count` mutexes of the default kind.
     pub fn new(count: usize) -> Self {
-        let fresh = || Padded { mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), pad: [0; PAD] };
+        let fresh = || Padded {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            pad: [0; PAD],
+        };
         Locks((0..count).map(|_| fresh()).collect())
     }
 

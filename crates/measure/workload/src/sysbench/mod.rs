@@ -11,10 +11,18 @@ use crate::{Clock, WorkloadError};
 use events::{Finished, Limits, Worker};
 
 pub(crate) const THREADS: OptionInfo = options::count("threads", "1", (1, 1024), "worker threads");
-pub(crate) const TIME: OptionInfo =
-    options::seconds(options::TIME, "10", (0.0, 86_400.0), "seconds after which no new event starts; 0: no limit");
-pub(crate) const EVENTS: OptionInfo =
-    options::count("events", "0", (0, u64::MAX), "events of all threads together after which none starts; 0: no limit");
+pub(crate) const TIME: OptionInfo = options::seconds(
+    options::TIME,
+    "10",
+    (0.0, 86_400.0),
+    "seconds after which no new event starts; 0: no limit",
+);
+pub(crate) const EVENTS: OptionInfo = options::count(
+    "events",
+    "0",
+    (0, u64::MAX),
+    "events of all threads together after which none starts; 0: no limit",
+);
 
 /// Runs a test's workers; `events` is 0 where it has no such option. Gives what every test reports as well: one `event`
 /// operation, fairness, the time.
@@ -24,8 +32,19 @@ pub(crate) fn run<W: Worker>(
     events: u64,
     workers: Vec<W>,
 ) -> Result<(Finished<W>, Yield), WorkloadError> {
-    let mut done = events::run(clock, &Limits { time_ns: nanoseconds(time), events }, workers)?;
-    let mut got = Yield { fairness: Some(done.fairness), total_s: done.total_s, ..Yield::default() };
+    let mut done = events::run(
+        clock,
+        &Limits {
+            time_ns: nanoseconds(time),
+            events,
+        },
+        workers,
+    )?;
+    let mut got = Yield {
+        fairness: Some(done.fairness),
+        total_s: done.total_s,
+        ..Yield::default()
+    };
     got.operation("event", std::mem::take(&mut done.latency));
     Ok((done, got))
 }

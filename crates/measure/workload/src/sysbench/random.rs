@@ -40,7 +40,10 @@ mod tests {
         assert_eq!(random.unit(), fraction(1 + 2));
         // By hand: 1 turned left by 55, with 1 ^ 2 and that shifted by 14; 1 ^ 2 turned left by 36.
         assert_eq!((random.0, random.1), ((1 << 55) ^ 3 ^ (3 << 14), 3 << 36));
-        assert_eq!(random.unit(), fraction(((1 << 55) ^ 3 ^ (3 << 14)) + (3 << 36)));
+        assert_eq!(
+            random.unit(),
+            fraction(((1 << 55) ^ 3 ^ (3 << 14)) + (3 << 36))
+        );
     }
 
     #[test]
@@ -58,7 +61,11 @@ mod tests {
     fn threads_draw_differently_and_the_same_again() {
         let three = |thread| {
             let mut random = Random::of_thread(thread);
-            [random.below(1 << 30), random.below(1 << 30), random.below(1 << 30)]
+            [
+                random.below(1 << 30),
+                random.below(1 << 30),
+                random.below(1 << 30),
+            ]
         };
         assert_eq!(three(1), three(1));
         assert_ne!(three(1), three(2));

@@ -137,7 +137,15 @@ mod tests {
     #[test]
     fn counts_of_primes_are_the_known_ones() {
         // The prime-counting function, less the prime 2 that is not tested.
-        for (max, pi) in [(3, 1), (4, 2), (10, 4), (100, 25), (1_000, 168), (10_000, 1_229), (100_000, 9_592)] {
+        for (max, pi) in [
+            (3, 1),
+            (4, 2),
+            (10, 4),
+            (100, 25),
+            (1_000, 168),
+            (10_000, 1_229),
+            (100_000, 9_592),
+        ] {
             assert_eq!(primes(max), pi - 1, "below {max}");
         }
     }

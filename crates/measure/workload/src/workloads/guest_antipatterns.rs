@@ -23,7 +23,9 @@ workload! {
 
 impl Workload for GuestAntipatterns {
     fn run(&self, _: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
-        Err(WorkloadError::MicroGuestOnly(WorkloadName::GuestAntipatterns))
+        Err(WorkloadError::MicroGuestOnly(
+            WorkloadName::GuestAntipatterns,
+        ))
     }
 }
 
@@ -45,7 +47,11 @@ pub struct AntipatternWork {
 pub fn antipattern_work(spec: &WorkloadSpec) -> Result<AntipatternWork, WorkloadError> {
     let GuestAntipatterns { count, form, time } = options_of(spec, GuestAntipatterns::OPTIONS)?;
     let forms = ["antipattern", "fix"].map(|one| ["both", one].contains(&form));
-    Ok(AntipatternWork { count, forms, time: Duration::from_secs_f64(time) })
+    Ok(AntipatternWork {
+        count,
+        forms,
+        time: Duration::from_secs_f64(time),
+    })
 }
 
 #[cfg(test)]
@@ -54,9 +60,12 @@ mod tests {
 
     #[test]
     fn older_words_of_plans_and_recordings_are_read() {
-        for (word, forms) in
-            [("both", [true, true]), ("habit", [true, false]), ("fix", [false, true]), ("cure", [false, true])]
-        {
+        for (word, forms) in [
+            ("both", [true, true]),
+            ("habit", [true, false]),
+            ("fix", [false, true]),
+            ("cure", [false, true]),
+        ] {
             let spec = WorkloadSpec::new(WorkloadName::GuestAntipatterns).with("form", word);
             assert_eq!(antipattern_work(&spec).unwrap().forms, forms, "{word}");
         }

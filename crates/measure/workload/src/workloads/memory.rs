@@ -82,14 +82,22 @@ fn pass(block: &[AtomicU64], eight: impl Fn(u64, &[AtomicU64; 8]), one: impl Fn(
 fn write_words(block: &[AtomicU64]) {
     let end = block.as_ptr_range().end as u64;
     let store = |here, word: &AtomicU64| word.store(distance(here, end), Relaxed);
-    let eight = |here, line: &[AtomicU64; 8]| (0..).zip(line).for_each(|(i, word)| store(here + i * WORD, word));
+    let eight = |here, line: &[AtomicU64; 8]| {
+        (0..)
+            .zip(line)
+            .for_each(|(i, word)| store(here + i * WORD, word))
+    };
     pass(block, eight, store);
 }
 
 #[inline(never)]
 fn read_words(block: &[AtomicU64]) {
     let load = |_, word: &AtomicU64| _ = opaque(word.load(Relaxed));
-    pass(block, |_, line: &[AtomicU64; 8]| line.iter().for_each(|word| load(0, word)), load);
+    pass(
+        block,
+        |_, line: &[AtomicU64; 8]| line.iter().for_each(|word| load(0, word)),
+        load,
+    );
 }
 
 /// One step for every eight words, as the reference's compiler left of it.
@@ -167,11 +175,13 @@ impl Worker for Mover {
 
 fn block(bytes: u64) -> Result<Arc<Vec<AtomicU64>>, WorkloadError> {
     let mut words: Vec<AtomicU64> = Vec::new();
-    words.try_reserve_exact((bytes / WORD) as usize).map_err(|_| WorkloadError::NoMemory {
-        workload: WorkloadName::Memory,
-        bytes,
-        option: WorkloadSpec::BLOCK_SIZE,
-    })?;
+    words
+        .try_reserve_exact((bytes / WORD) as usize)
+        .map_err(|_| WorkloadError::NoMemory {
+            workload: WorkloadName::Memory,
+            bytes,
+            option: WorkloadSpec::BLOCK_SIZE,
+        })?;
     words.extend((0..bytes / WORD).map(|_| AtomicU64::new(0)));
     Ok(Arc::new(words))
 }
@@ -197,7 +207,12 @@ impl Workload for Memory {
         let workers = (0..self.threads)
             .map(|thread| {
                 let block = shared.clone().map_or_else(|| block(bytes), Ok)?;
-                Ok(Mover { block, pass: Pass::of(self), left, random: Random::of_thread(thread) })
+                Ok(Mover {
+                    block,
+                    pass: Pass::of(self),
+                    left,
+                    random: Random::of_thread(thread),
+                })
             })
             .collect::<Result<Vec<_>, WorkloadError>>()?;
         let (done, mut got) = sysbench::run(clock, self.time, 0, workers)?;
@@ -227,7 +242,12 @@ mod tests {
     #[test]
     fn random_writes_go_all_over_the_block() {
         let block = block(64 * WORD).unwrap();
-        let mut mover = Mover { block, pass: Pass::RandomWrite, left: 50, random: Random::of_thread(0) };
+        let mut mover = Mover {
+            block,
+            pass: Pass::RandomWrite,
+            left: 50,
+            random: Random::of_thread(0),
+        };
         while mover.next().is_some() {
             mover.execute(()).unwrap();
         }

@@ -68,7 +68,10 @@ impl Worker for Locker<'_> {
             let lock = self.random.below(self.count) as usize;
             count_to(&self.loops);
             // Different mutexes guard the same number, so additions may be lost: so it is in the reference.
-            self.locks.hold(lock, || self.shared.store(self.shared.load(Relaxed).wrapping_add(1), Relaxed));
+            self.locks.hold(lock, || {
+                self.shared
+                    .store(self.shared.load(Relaxed).wrapping_add(1), Relaxed)
+            });
         }
         Ok(())
     }

@@ -30,9 +30,17 @@ workload! {
 impl Workload for Names {
     fn room(&self, _: u64) -> Room {
         // Attributes that an inode has no room for take a page.
-        let attributes = if self.xattrs > 0 { self.files.min(OWN) * PAGE_BYTES } else { 0 };
+        let attributes = if self.xattrs > 0 {
+            self.files.min(OWN) * PAGE_BYTES
+        } else {
+            0
+        };
         let share_bytes = self.files * NAME_BYTES + self.depth * PAGE_BYTES + attributes;
-        Room { share_bytes, share_files: self.files + self.depth + 2, ..Room::default() }
+        Room {
+            share_bytes,
+            share_files: self.files + self.depth + 2,
+            ..Room::default()
+        }
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
@@ -50,32 +58,45 @@ impl Workload for Names {
         let called = make(&folder, files)?;
         let mut got = Yield::default();
         let mut random = fastrand::Rng::with_seed(SEED);
-        let mut drawn = || called.get(random.usize(..called.len().max(1))).unwrap_or(&folder);
-        let mut measured = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
-            let mut latency = Latency::new();
-            for _ in 0..count {
-                clock.time(&mut latency, &mut *call)?;
-            }
-            got.measure(metric, latency.quantile(0.5) as f64);
-            got.operation(metric.operation().unwrap_or_default(), latency);
-            Ok(())
+        let mut drawn = || {
+            called
+                .get(random.usize(..called.len().max(1)))
+                .unwrap_or(&folder)
         };
+        let mut measured =
+            |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
+                let mut latency = Latency::new();
+                for _ in 0..count {
+                    clock.time(&mut latency, &mut *call)?;
+                }
+                got.measure(metric, latency.quantile(0.5) as f64);
+                got.operation(metric.operation().unwrap_or_default(), latency);
+                Ok(())
+            };
         measured(Metric::NamesStat, samples, &mut || stat(drawn()))?;
         measured(Metric::NamesOpenClose, samples, &mut || open_close(drawn()))?;
         let new = folder.join("new");
-        measured(Metric::NamesCreateUnlink, samples, &mut || create_unlink(&new))?;
-        measured(Metric::NamesList, samples.min(LISTINGS), &mut || list(&folder))?;
+        measured(Metric::NamesCreateUnlink, samples, &mut || {
+            create_unlink(&new)
+        })?;
+        measured(Metric::NamesList, samples.min(LISTINGS), &mut || {
+            list(&folder)
+        })?;
         match self.xattrs {
             0 => {}
             count => match hang(&called, count) {
                 Ok(()) => {
                     let last = attribute(count - 1);
-                    measured(Metric::NamesGetxattr, samples, &mut || getxattr(drawn(), &last))?;
+                    measured(Metric::NamesGetxattr, samples, &mut || {
+                        getxattr(drawn(), &last)
+                    })?;
                 }
                 Err((_, e @ (Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT))) => {
                     let metric = Metric::NamesGetxattr;
                     let reason = match e {
-                        Errno::OPNOTSUPP => "EOPNOTSUPP: files have no user attributes here".to_owned(),
+                        Errno::OPNOTSUPP => {
+                            "EOPNOTSUPP: files have no user attributes here".to_owned()
+                        }
                         _ => format!("a file has no room for {count} attributes here"),
                     };
                     got.unsupported.push(Unsupported { metric, reason });
@@ -118,7 +139,12 @@ fn hang(files: &[PathBuf], attributes: u64) -> Result<(), (PathBuf, Errno)> {
 
 /// One that NFS and virtiofs pass on to the server; 9p does so where it does not cache.
 fn stat(path: &Path) -> Result<(), WorkloadError> {
-    let found = rustix::fs::statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    let found = rustix::fs::statx(
+        CWD,
+        path,
+        AtFlags::STATX_FORCE_SYNC,
+        StatxFlags::BASIC_STATS,
+    );
     found.map(drop).map_err(|e| error("stat", path, e))
 }
 
@@ -142,5 +168,6 @@ fn list(folder: &Path) -> Result<(), WorkloadError> {
 
 fn getxattr(path: &Path, name: &str) -> Result<(), WorkloadError> {
     let got = rustix::fs::lgetxattr(path, name, &mut [0; 16][..]);
-    got.map(drop).map_err(|e| error("read an attribute of", path, e))
+    got.map(drop)
+        .map_err(|e| error("read an attribute of", path, e))
 }

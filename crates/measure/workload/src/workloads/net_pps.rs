@@ -54,7 +54,11 @@ fn received(socket: &UdpSocket) -> io::Result<Option<u64>> {
         match socket.recv(&mut answer) {
             Ok(8) => return Ok(Some(u64::from_le_bytes(answer))),
             Ok(_) => {}
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) => {}
             Err(e) => return Err(e),
         }
     }
@@ -67,12 +71,21 @@ impl Workload for NetPps {
         let failed = |source| no_answer(server, "udp", Some(source));
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
         socket.connect(server).map_err(failed)?;
-        socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).map_err(failed)?;
+        socket
+            .set_read_timeout(Some(RESPONSE_TIMEOUT))
+            .map_err(failed)?;
         // Addresses are resolved, and there is a server.
-        received(&socket).map_err(failed)?.ok_or_else(|| no_answer(server, "udp", None))?;
+        received(&socket)
+            .map_err(failed)?
+            .ok_or_else(|| no_answer(server, "udp", None))?;
         let (sent, ns) = self.send(&socket, clock).map_err(failed)?;
-        let received = received(&socket).map_err(failed)?.ok_or_else(|| no_answer(server, "udp", None))?;
-        let mut found = Yield { total_s: ns as f64 / 1e9, ..Yield::default() };
+        let received = received(&socket)
+            .map_err(failed)?
+            .ok_or_else(|| no_answer(server, "udp", None))?;
+        let mut found = Yield {
+            total_s: ns as f64 / 1e9,
+            ..Yield::default()
+        };
         found.measure(Metric::NetPpsSent, sent as f64 / found.total_s);
         found.measure(Metric::NetPpsReceived, received as f64 / found.total_s);
         Ok(found)
@@ -87,7 +100,10 @@ mod tests {
 
     #[test]
     fn what_arrives_is_counted_and_is_not_more_than_what_was_sent() {
-        let places = Places { echo: Some(in_this_process()), ..Places::default() };
+        let places = Places {
+            echo: Some(in_this_process()),
+            ..Places::default()
+        };
         let spec = WorkloadSpec::new(WorkloadName::NetPps).with("time", "0.2");
         // The second sender is counted from zero.
         for _ in 0..2 {

@@ -67,12 +67,23 @@ impl Workload for NetStream {
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
         let server = bulk_server(WorkloadName::NetStream, places)?;
         let failed = |source| no_answer(server, "tcp", Some(source));
-        let stream = TcpStream::connect_timeout(&server.into(), RESPONSE_TIMEOUT).map_err(failed)?;
-        stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).map_err(failed)?;
-        stream.set_write_timeout(Some(RESPONSE_TIMEOUT)).map_err(failed)?;
+        let stream =
+            TcpStream::connect_timeout(&server.into(), RESPONSE_TIMEOUT).map_err(failed)?;
+        stream
+            .set_read_timeout(Some(RESPONSE_TIMEOUT))
+            .map_err(failed)?;
+        stream
+            .set_write_timeout(Some(RESPONSE_TIMEOUT))
+            .map_err(failed)?;
         let (bytes, ns) = self.transfer(&stream, clock).map_err(failed)?;
-        let mut found = Yield { total_s: ns as f64 / 1e9, ..Yield::default() };
-        found.measure(Metric::NetStreamThroughput, bytes as f64 / f64::from(1 << 20) / found.total_s);
+        let mut found = Yield {
+            total_s: ns as f64 / 1e9,
+            ..Yield::default()
+        };
+        found.measure(
+            Metric::NetStreamThroughput,
+            bytes as f64 / f64::from(1 << 20) / found.total_s,
+        );
         Ok(found)
     }
 }
@@ -85,11 +96,19 @@ mod tests {
 
     #[test]
     fn data_goes_either_way() {
-        let places = Places { echo: Some(in_this_process()), ..Places::default() };
+        let places = Places {
+            echo: Some(in_this_process()),
+            ..Places::default()
+        };
         for (direction, size) in [("send", "128K"), ("receive", "1000")] {
-            let spec = WorkloadSpec::new(WorkloadName::NetStream).with("direction", direction).with("size", size);
+            let spec = WorkloadSpec::new(WorkloadName::NetStream)
+                .with("direction", direction)
+                .with("size", size);
             let result = run(&spec.with("time", "0.2"), &places).unwrap();
-            assert!(result.measures[0].value > 1.0 && (0.2..5.0).contains(&result.total_s), "{direction}: {result:?}");
+            assert!(
+                result.measures[0].value > 1.0 && (0.2..5.0).contains(&result.total_s),
+                "{direction}: {result:?}"
+            );
         }
     }
 }

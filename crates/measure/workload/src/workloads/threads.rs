@@ -56,7 +56,12 @@ impl Workload for Threads {
 
     fn run(&self, clock: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
         let (locks, turn) = (Locks::new(self.locks as usize), AtomicU32::new(0));
-        let worker = |_| Yields { locks: &locks, count: self.locks, turn: &turn, yields: self.yields };
+        let worker = |_| Yields {
+            locks: &locks,
+            count: self.locks,
+            turn: &turn,
+            yields: self.yields,
+        };
         let workers = (0..self.threads).map(worker).collect();
         let (done, mut got) = sysbench::run(clock, self.time, self.events, workers)?;
         got.measure(Metric::ThreadsEvents, done.events as f64 / done.total_s);

@@ -8,11 +8,18 @@ use vmtax_model::{Metric, Places, Series, Stamped, TrialResult, WorkloadName, Wo
 use vmtax_workload::{BlockWork, WorkloadError, block_work, run, run_with_series};
 
 fn spec(options: &[(&str, &str)]) -> WorkloadSpec {
-    options.iter().fold(WorkloadSpec::new(WorkloadName::Disk), |spec, (o, v)| spec.with(o, v))
+    options
+        .iter()
+        .fold(WorkloadSpec::new(WorkloadName::Disk), |spec, (o, v)| {
+            spec.with(o, v)
+        })
 }
 
 fn places(disk: &Path) -> Places {
-    Places { disk: Some(disk.to_owned()), ..Places::default() }
+    Places {
+        disk: Some(disk.to_owned()),
+        ..Places::default()
+    }
 }
 
 fn measured(disk: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
@@ -33,7 +40,10 @@ fn most_under_way(operations: &[Stamped]) -> usize {
     let mut most = 0;
     for operation in operations {
         under_way.retain(|o| o.end > operation.begin);
-        assert!(under_way.iter().all(|o| o.key != operation.key), "twice at once: {operation:?}");
+        assert!(
+            under_way.iter().all(|o| o.key != operation.key),
+            "twice at once: {operation:?}"
+        );
         under_way.push(operation);
         most = most.max(under_way.len());
     }
@@ -82,17 +92,31 @@ fn a_disk_that_cannot_be_measured_is_refused_with_the_reason() {
     File::create(&path).unwrap().set_len(4 << 20).unwrap();
     assert!(refusal(&path).contains("is sparse"), "{}", refusal(&path));
     let small = written(&directory, 4096);
-    assert!(refusal(&small).contains("has 4096 bytes"), "{}", refusal(&small));
+    assert!(
+        refusal(&small).contains("has 4096 bytes"),
+        "{}",
+        refusal(&small)
+    );
     let missing = directory.path().join("missing");
-    assert!(refusal(&missing).contains("existing block device"), "{}", refusal(&missing));
-    assert!(refusal(directory.path()).contains("neither a file nor a block device"), "{}", refusal(directory.path()));
+    assert!(
+        refusal(&missing).contains("existing block device"),
+        "{}",
+        refusal(&missing)
+    );
+    assert!(
+        refusal(directory.path()).contains("neither a file nor a block device"),
+        "{}",
+        refusal(directory.path())
+    );
     // procfs has no direct I/O.
     assert!(
         refusal(Path::new("/proc/version")).contains("refuses direct I/O"),
         "{}",
         refusal(Path::new("/proc/version"))
     );
-    let none = run(&WorkloadSpec::new(WorkloadName::Disk), &Places::default()).unwrap_err().to_string();
+    let none = run(&WorkloadSpec::new(WorkloadName::Disk), &Places::default())
+        .unwrap_err()
+        .to_string();
     assert!(none.contains("--disk FILE"), "{none}");
 }
 
@@ -103,16 +127,37 @@ fn every_mode_makes_what_is_asked_for() {
     for mode in ["seq", "random"] {
         for operation in ["read", "write"] {
             for depth in ["1", "2", "32"] {
-                let options =
-                    [("mode", mode), ("operation", operation), ("depth", depth), ("count", "200"), ("time", "0")];
+                let options = [
+                    ("mode", mode),
+                    ("operation", operation),
+                    ("depth", depth),
+                    ("count", "200"),
+                    ("time", "0"),
+                ];
                 let (got, series) = with_series(&disk, &options);
                 let summary = got.summary(operation).unwrap();
-                assert_eq!((summary.count, series.operations.len()), (200, 200), "{options:?}");
+                assert_eq!(
+                    (summary.count, series.operations.len()),
+                    (200, 200),
+                    "{options:?}"
+                );
                 assert!(got.value(Metric::DiskTail) >= got.value(Metric::DiskMedian));
                 assert!((got.value(Metric::DiskRate).unwrap() * got.total_s - 200.0).abs() < 1e-6);
-                let ns: f64 = series.operations.iter().map(|o| (o.end - o.begin) as f64 * 1000.0 / series.mhz).sum();
-                assert!((ns / summary.sum_ns - 1.0).abs() < 0.01, "{ns} ns by stamps, {} else", summary.sum_ns);
-                assert!(offsets(&series).iter().all(|o| o % 4096 == 0 && *o < 4 << 20));
+                let ns: f64 = series
+                    .operations
+                    .iter()
+                    .map(|o| (o.end - o.begin) as f64 * 1000.0 / series.mhz)
+                    .sum();
+                assert!(
+                    (ns / summary.sum_ns - 1.0).abs() < 0.01,
+                    "{ns} ns by stamps, {} else",
+                    summary.sum_ns
+                );
+                assert!(
+                    offsets(&series)
+                        .iter()
+                        .all(|o| o % 4096 == 0 && *o < 4 << 20)
+                );
             }
         }
     }
@@ -122,8 +167,14 @@ fn every_mode_makes_what_is_asked_for() {
 fn one_at_a_time_goes_block_by_block() {
     let directory = directory();
     let disk = written(&directory, 1 << 20);
-    let (_, series) = with_series(&disk, &[("block-size", "64K"), ("count", "40"), ("time", "0")]);
-    assert_eq!(offsets(&series), (0..40).map(|n| n % 16 * 65_536).collect::<Vec<u64>>());
+    let (_, series) = with_series(
+        &disk,
+        &[("block-size", "64K"), ("count", "40"), ("time", "0")],
+    );
+    assert_eq!(
+        offsets(&series),
+        (0..40).map(|n| n % 16 * 65_536).collect::<Vec<u64>>()
+    );
     assert_eq!(most_under_way(&series.operations), 1);
 }
 
@@ -133,7 +184,13 @@ fn many_are_under_way_at_once_but_never_two_at_one_place() {
     let disk = written(&directory, 1 << 20);
     for mode in ["seq", "random"] {
         // As many blocks as there are places: the hardest case.
-        let options = [("block-size", "32K"), ("depth", "32"), ("mode", mode), ("count", "3000"), ("time", "0")];
+        let options = [
+            ("block-size", "32K"),
+            ("depth", "32"),
+            ("mode", mode),
+            ("count", "3000"),
+            ("time", "0"),
+        ];
         let (_, series) = with_series(&disk, &options);
         let most = most_under_way(&series.operations);
         assert!((2..=32).contains(&most), "{most} in mode {mode}");
@@ -144,7 +201,15 @@ fn many_are_under_way_at_once_but_never_two_at_one_place() {
 fn random_blocks_are_uniform_and_the_same_each_time() {
     let directory = directory();
     let disk = written(&directory, 1 << 20);
-    let draw = || offsets(&with_series(&disk, &[("mode", "random"), ("count", "6400"), ("time", "0")]).1);
+    let draw = || {
+        offsets(
+            &with_series(
+                &disk,
+                &[("mode", "random"), ("count", "6400"), ("time", "0")],
+            )
+            .1,
+        )
+    };
     let drawn = draw();
     assert_eq!(drawn, draw());
     let mut times = [0i64; 256];
@@ -159,16 +224,37 @@ fn writes_reach_every_block_and_reads_leave_all_as_it_was() {
     let directory = directory();
     let disk = written(&directory, (1 << 20) + 100);
     for depth in ["1", "8"] {
-        measured(&disk, &[("depth", depth), ("mode", "random"), ("count", "600"), ("time", "0")]).unwrap();
+        measured(
+            &disk,
+            &[
+                ("depth", depth),
+                ("mode", "random"),
+                ("count", "600"),
+                ("time", "0"),
+            ],
+        )
+        .unwrap();
         assert!(fs::read(&disk).unwrap().iter().all(|&b| b == 0x5a));
     }
     for depth in ["1", "8"] {
         let disk = written(&directory, (1 << 20) + 100);
-        measured(&disk, &[("operation", "write"), ("depth", depth), ("count", "256"), ("time", "0")]).unwrap();
+        measured(
+            &disk,
+            &[
+                ("operation", "write"),
+                ("depth", depth),
+                ("count", "256"),
+                ("time", "0"),
+            ],
+        )
+        .unwrap();
         let bytes = fs::read(&disk).unwrap();
         assert_eq!(bytes.len(), (1 << 20) + 100);
         let blocks = bytes.chunks_exact(4096);
-        assert!(blocks.remainder().iter().all(|&b| b == 0x5a), "what is no whole block is not touched");
+        assert!(
+            blocks.remainder().iter().all(|&b| b == 0x5a),
+            "what is no whole block is not touched"
+        );
         assert!(blocks.clone().all(|block| block[8..] != [0x5a; 4088]));
         let heads: BTreeSet<&[u8]> = blocks.map(|block| &block[..8]).collect();
         assert_eq!(heads.len(), 256, "depth {depth}");
@@ -179,9 +265,15 @@ fn writes_reach_every_block_and_reads_leave_all_as_it_was() {
 fn time_ends_it_with_many_under_way_too() {
     let directory = directory();
     let disk = written(&directory, 4 << 20);
-    let (got, series) = with_series(&disk, &[("time", "0.1"), ("depth", "4"), ("mode", "random")]);
+    let (got, series) = with_series(
+        &disk,
+        &[("time", "0.1"), ("depth", "4"), ("mode", "random")],
+    );
     assert!((0.1..5.0).contains(&got.total_s), "{} s", got.total_s);
-    assert_eq!(got.summary("read").unwrap().count, series.operations.len() as u64);
+    assert_eq!(
+        got.summary("read").unwrap().count,
+        series.operations.len() as u64
+    );
 }
 
 #[test]
@@ -190,17 +282,47 @@ fn stamps_that_cannot_be_kept_and_disks_too_small_are_refused() {
     let disk = written(&directory, 1 << 20);
     let refused = |spec: &WorkloadSpec| run_with_series(spec, &places(&disk)).unwrap_err();
     let cpu = refused(&WorkloadSpec::new(WorkloadName::Cpu));
-    assert!(matches!(cpu, WorkloadError::NoRequests(WorkloadName::Cpu)), "{cpu}");
-    assert!(matches!(refused(&spec(&[("count", "5000000")])), WorkloadError::TooMany { asked: 5_000_000, .. }));
+    assert!(
+        matches!(cpu, WorkloadError::NoRequests(WorkloadName::Cpu)),
+        "{cpu}"
+    );
+    assert!(matches!(
+        refused(&spec(&[("count", "5000000")])),
+        WorkloadError::TooMany {
+            asked: 5_000_000,
+            ..
+        }
+    ));
     let few = refused(&spec(&[("block-size", "64K"), ("depth", "17")])).to_string();
-    assert!(few.contains("has 16 blocks of 65536, fewer than depth=17"), "{few}");
+    assert!(
+        few.contains("has 16 blocks of 65536, fewer than depth=17"),
+        "{few}"
+    );
 }
 
 #[test]
 fn what_is_asked_for_can_be_read_off() {
-    let options = [("mode", "random"), ("operation", "write"), ("depth", "32"), ("time", "0.5"), ("count", "7")];
-    let work = BlockWork { block: 4096, random: true, write: true, depth: 32, time_ns: 500_000_000, count: 7 };
+    let options = [
+        ("mode", "random"),
+        ("operation", "write"),
+        ("depth", "32"),
+        ("time", "0.5"),
+        ("count", "7"),
+    ];
+    let work = BlockWork {
+        block: 4096,
+        random: true,
+        write: true,
+        depth: 32,
+        time_ns: 500_000_000,
+        count: 7,
+    };
     assert_eq!(block_work(&spec(&options)).unwrap(), work);
-    assert!(block_work(&spec(&[("depth", "33")])).unwrap_err().to_string().contains("from 1 to 32"));
+    assert!(
+        block_work(&spec(&[("depth", "33")]))
+            .unwrap_err()
+            .to_string()
+            .contains("from 1 to 32")
+    );
     assert!(block_work(&WorkloadSpec::new(WorkloadName::Memory)).is_err());
 }

@@ -88,12 +88,28 @@ fn commands(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparis
         of_metric(row.metric, &row.machines, push);
     }
     for row in &findings.printed {
-        beside_native(&printed_name(&row.of, &row.name), row.unit, row.better, &row.machines, push);
+        beside_native(
+            &printed_name(&row.of, &row.name),
+            row.unit,
+            row.better,
+            &row.machines,
+            push,
+        );
     }
 }
 
-fn of_metric(metric: Metric, machines: &[MachineColumn], push: &mut impl FnMut(Compared<'_>, &Comparison)) {
-    beside_native(metric.id(), metric.unit(), Some(metric.better()), machines, push);
+fn of_metric(
+    metric: Metric,
+    machines: &[MachineColumn],
+    push: &mut impl FnMut(Compared<'_>, &Comparison),
+) {
+    beside_native(
+        metric.id(),
+        metric.unit(),
+        Some(metric.better()),
+        machines,
+        push,
+    );
 }
 
 fn beside_native(
@@ -104,9 +120,14 @@ fn beside_native(
     push: &mut impl FnMut(Compared<'_>, &Comparison),
 ) {
     let median = |column: &MachineColumn| column.spread.as_ref().map(|spread| spread.median);
-    let native = machines.iter().find(|column| column.machine == Machine::NATIVE).and_then(median);
+    let native = machines
+        .iter()
+        .find(|column| column.machine == Machine::NATIVE)
+        .and_then(median);
     for column in machines {
-        let Some(overhead) = &column.overhead else { continue };
+        let Some(overhead) = &column.overhead else {
+            continue;
+        };
         let of = Compared {
             metric: metric.to_owned(),
             unit,

@@ -9,9 +9,17 @@ use vmtax_model::Variant;
 use vmtax_recording::Recording;
 
 pub fn rows(recording: &Recording, run: &Run) -> Rows {
-    let mut rows = Rows::new(["run", "machine", "variant", "name", "value"].map(text).into());
+    let mut rows = Rows::new(
+        ["run", "machine", "variant", "name", "value"]
+            .map(text)
+            .into(),
+    );
     let mut push = |machine: &str, variant: &str, name: &str, value: &str| {
-        rows.push([run.id.as_str(), machine, variant, name, value].map(words).into());
+        rows.push(
+            [run.id.as_str(), machine, variant, name, value]
+                .map(words)
+                .into(),
+        );
     };
     for (name, value) in of_host(recording, run) {
         push("", "", name, &value);
@@ -23,7 +31,12 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
 }
 
 fn of_host(recording: &Recording, run: &Run) -> Vec<(&'static str, String)> {
-    let Recording { manifest, plan, host, .. } = recording;
+    let Recording {
+        manifest,
+        plan,
+        host,
+        ..
+    } = recording;
     let cpu = &host.cpu;
     let name = host.identity.name.clone().filter(|_| !run.is_hashed);
     let facts = [
@@ -34,7 +47,10 @@ fn of_host(recording: &Recording, run: &Run) -> Vec<(&'static str, String)> {
         ("host_cpu_model_name", Some(cpu.model.clone())),
         ("host_cpu_microcode", cpu.microcode.clone()),
         ("host_cpus", Some(cpu.online.to_string())),
-        ("host_threads_per_core", Some(cpu.threads_per_core.to_string())),
+        (
+            "host_threads_per_core",
+            Some(cpu.threads_per_core.to_string()),
+        ),
         ("host_memory_mib", Some(host.memory_mib.to_string())),
         ("virtualization", cpu.virtualisation.clone()),
         ("hypervisor", cpu.hypervisor.clone()),
@@ -46,9 +62,15 @@ fn of_host(recording: &Recording, run: &Run) -> Vec<(&'static str, String)> {
         ("os_description", Some(host.distribution.clone())),
         ("kernel_release", Some(host.kernel.clone())),
         ("kvm", Some(<&str>::from(host.kvm.class).to_owned())),
-        ("qemu_version", host.qemu.first().map(|qemu| qemu.version.clone())),
+        (
+            "qemu_version",
+            host.qemu.first().map(|qemu| qemu.version.clone()),
+        ),
     ];
-    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
 /// Machine, variant and name of a fact.
@@ -56,17 +78,31 @@ type Of<'a> = (&'a str, &'a str, &'static str);
 
 /// The QEMU and the kernel of each guest that had a trial.
 fn of_guests(recording: &Recording) -> BTreeMap<Of<'_>, String> {
-    let Recording { plan, host, trials, .. } = recording;
+    let Recording {
+        plan, host, trials, ..
+    } = recording;
     let mut all = BTreeMap::new();
     for trial in trials.iter().filter(|t| t.machine.is_guest()) {
         let variant = plan.variant_of(trial);
         // Of one that nothing is known of, what it was called.
-        let named = || variant.and_then(Variant::qemu).map(Path::display).map(|path| path.to_string());
-        let qemu = host.qemu_of(variant).map(|qemu| qemu.version.clone()).or_else(named);
-        let kernel = trial.result().filter(|_| trial.machine.has_kernel()).map(|r| r.kernel.release.clone());
+        let named = || {
+            variant
+                .and_then(Variant::qemu)
+                .map(Path::display)
+                .map(|path| path.to_string())
+        };
+        let qemu = host
+            .qemu_of(variant)
+            .map(|qemu| qemu.version.clone())
+            .or_else(named);
+        let kernel = trial
+            .result()
+            .filter(|_| trial.machine.has_kernel())
+            .map(|r| r.kernel.release.clone());
         for (name, value) in [("qemu_version", qemu), ("guest_kernel_release", kernel)] {
             if let Some(value) = value {
-                all.entry((trial.machine.as_str(), trial.variant.as_str(), name)).or_insert(value);
+                all.entry((trial.machine.as_str(), trial.variant.as_str(), name))
+                    .or_insert(value);
             }
         }
     }

@@ -30,15 +30,34 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
         ("value", Column::Float(vec![])),
     ]);
     // The probes are in the figures of observed trials, and those of the rounds after the plan's are observed, too.
-    let plain = recording.trials.iter().filter(|t| t.probes == Probes::None && t.round < plan.rounds);
+    let plain = recording
+        .trials
+        .iter()
+        .filter(|t| t.probes == Probes::None && t.round < plan.rounds);
     for trial in plain {
-        let Some(result) = trial.result() else { continue };
+        let Some(result) = trial.result() else {
+            continue;
+        };
         let measures = result.measures.iter();
-        let measures = measures.map(|m| (m.metric.id().to_owned(), m.metric.unit(), Some(m.metric.better()), m.value));
-        let printed = trial.execution.iter().flat_map(|execution| &execution.printed);
+        let measures = measures.map(|m| {
+            (
+                m.metric.id().to_owned(),
+                m.metric.unit(),
+                Some(m.metric.better()),
+                m.value,
+            )
+        });
+        let printed = trial
+            .execution
+            .iter()
+            .flat_map(|execution| &execution.printed);
         let printed = printed.map(|p| (printed_name(&p.of, &p.name), p.unit, p.better, p.value));
         let settings = serde_json::to_string(&plan.settings_of(trial)).unwrap_or_default();
-        let started = trial.started.parse::<Timestamp>().ok().map(Timestamp::as_microsecond);
+        let started = trial
+            .started
+            .parse::<Timestamp>()
+            .ok()
+            .map(Timestamp::as_microsecond);
         let finite = |(_, _, _, value): &Measured| value.is_finite();
         for (metric, unit, direction, value) in measures.chain(printed).filter(finite) {
             rows.push(vec![
@@ -65,5 +84,9 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
 
 /// The metric of a figure that a command printed: what it is of, if that is known, and its name.
 pub fn printed_name(of: &str, name: &str) -> String {
-    if of.is_empty() { name.to_owned() } else { format!("{of}: {name}") }
+    if of.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{of}: {name}")
+    }
 }

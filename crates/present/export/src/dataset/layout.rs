@@ -23,8 +23,12 @@ pub struct Partition<'a> {
 impl Partition<'_> {
     fn folder(&self) -> PathBuf {
         let host = self.host.map_or_else(|| UNKNOWN.to_owned(), encode);
-        let parts =
-            [self.table, &format!("schema={SCHEMA}"), &format!("date={}", encode(self.date)), &format!("host={host}")];
+        let parts = [
+            self.table,
+            &format!("schema={SCHEMA}"),
+            &format!("date={}", encode(self.date)),
+            &format!("host={host}"),
+        ];
         parts.iter().collect()
     }
 }
@@ -35,7 +39,9 @@ fn encode(value: &str) -> String {
     let mut encoded = String::new();
     for byte in value.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => encoded.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => {
+                encoded.push(char::from(byte))
+            }
             _ => _ = write!(encoded, "%{byte:02X}"),
         }
     }
@@ -60,11 +66,16 @@ pub fn put(
 ) -> Result<Change, ExportError> {
     let folder = dataset.join(partition.folder());
     let path = folder.join(format!("{}.parquet", encode(run)));
-    let failed = |source: io::Error| ExportError::File { path: path.clone(), source };
+    let failed = |source: io::Error| ExportError::File {
+        path: path.clone(),
+        source,
+    };
     fs::create_dir_all(&folder).map_err(failed)?;
     let mut name = tempfile::Builder::new();
     // Who may read it is up to the umask, as of any file.
-    name.prefix(".").suffix(".part").permissions(Permissions::from_mode(0o666));
+    name.prefix(".")
+        .suffix(".part")
+        .permissions(Permissions::from_mode(0o666));
     let unfinished = name.tempfile_in(&folder).map_err(failed)?;
     fill(unfinished.reopen().map_err(failed)?)?;
     if is_same(unfinished.path(), &path).map_err(failed)? {
@@ -72,13 +83,17 @@ pub fn put(
     }
     unfinished.as_file().sync_all().map_err(failed)?;
     unfinished.persist(&path).map_err(|e| failed(e.error))?;
-    File::open(&folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+    File::open(&folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(failed)?;
     Ok(Change::Written)
 }
 
 /// Whether two files have the same content; a file that is not there, or no regular file, has none.
 fn is_same(new: &Path, old: &Path) -> io::Result<bool> {
-    let Ok(metadata) = fs::symlink_metadata(old) else { return Ok(false) };
+    let Ok(metadata) = fs::symlink_metadata(old) else {
+        return Ok(false);
+    };
     if !metadata.is_file() || metadata.len() != fs::metadata(new)?.len() {
         return Ok(false);
     }
@@ -119,14 +134,26 @@ mod tests {
     fn values_are_encoded_as_hive_does() {
         assert_eq!(encode("db-1.example_org"), "db-1.example_org");
         assert_eq!(encode("../a b=ü%"), "..%2Fa%20b%3D%C3%BC%25");
-        let unknown = Partition { table: "facts", date: "2026-11-25", host: None }.folder();
-        assert_eq!(unknown, Path::new("facts/schema=1/date=2026-11-25/host=__HIVE_DEFAULT_PARTITION__"));
+        let unknown = Partition {
+            table: "facts",
+            date: "2026-11-25",
+            host: None,
+        }
+        .folder();
+        assert_eq!(
+            unknown,
+            Path::new("facts/schema=1/date=2026-11-25/host=__HIVE_DEFAULT_PARTITION__")
+        );
     }
 
     #[test]
     fn a_file_is_written_once_and_replaced_only_by_other_content() {
         let dataset = tempfile::tempdir().unwrap();
-        let partition = Partition { table: "facts", date: "2026-11-25", host: Some("a") };
+        let partition = Partition {
+            table: "facts",
+            date: "2026-11-25",
+            host: Some("a"),
+        };
         let put = |content: &'static [u8]| {
             let fill = |mut file: File| {
                 file.write_all(content).unwrap();
@@ -136,10 +163,18 @@ mod tests {
         };
         assert_eq!(
             (put(b"one"), put(b"one"), put(b"two"), put(b"three")),
-            (Change::Written, Change::None, Change::Written, Change::Written)
+            (
+                Change::Written,
+                Change::None,
+                Change::Written,
+                Change::Written
+            )
         );
         let folder = dataset.path().join(partition.folder());
-        let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(names, ["run.parquet"]);
         assert_eq!(fs::read(folder.join("run.parquet")).unwrap(), b"three");
     }
@@ -147,9 +182,18 @@ mod tests {
     #[test]
     fn what_fails_leaves_what_was_there() {
         let dataset = tempfile::tempdir().unwrap();
-        let partition = Partition { table: "facts", date: "2026-11-25", host: Some("a") };
+        let partition = Partition {
+            table: "facts",
+            date: "2026-11-25",
+            host: Some("a"),
+        };
         put(dataset.path(), &partition, "run", |_| Ok(())).unwrap();
-        let fail = |_| Err(ExportError::HostName { folder: PathBuf::new(), length: 65 });
+        let fail = |_| {
+            Err(ExportError::HostName {
+                folder: PathBuf::new(),
+                length: 65,
+            })
+        };
         assert!(put(dataset.path(), &partition, "run", fail).is_err());
         let folder = dataset.path().join(partition.folder());
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1);

@@ -50,7 +50,10 @@ impl Dataset {
     /// [`ExportError::Folder`] when it cannot be made, or this is root and another user can change the path.
     pub fn create(folder: &Path, hash_host: bool) -> Result<Dataset, ExportError> {
         RecordingsFolder::create(folder)?;
-        Ok(Dataset { folder: folder.to_owned(), hash_host })
+        Ok(Dataset {
+            folder: folder.to_owned(),
+            hash_host,
+        })
     }
 
     /// Adds a recording: a file in each table that has rows of it. The name of a file depends on the run alone, and it is
@@ -120,7 +123,11 @@ impl Dataset {
         run: &Run,
         fill: impl FnOnce(File) -> Result<(), ExportError>,
     ) -> Result<Change, ExportError> {
-        let partition = Partition { table, date: &run.date, host: run.host.as_deref() };
+        let partition = Partition {
+            table,
+            date: &run.date,
+            host: run.host.as_deref(),
+        };
         layout::put(&self.folder, &partition, &run.id, fill)
     }
 }

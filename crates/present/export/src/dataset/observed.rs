@@ -17,7 +17,10 @@ pub struct Observed {
 impl Observed {
     /// Reads what was observed in each trial.
     pub fn of(recording: &Recording, run: &Run) -> Result<Observed, ExportError> {
-        let mut observed = Observed { exits: Rows::new(exits()), samples: Rows::new(samples()) };
+        let mut observed = Observed {
+            exits: Rows::new(exits()),
+            samples: Rows::new(samples()),
+        };
         for trial in &recording.trials {
             let rows = observed_rows(&recording.trial_folder(trial.number))?;
             observed.push(run, trial.machine, &trial.variant, trial.number, rows);
@@ -33,8 +36,15 @@ impl Observed {
 
     fn push(&mut self, run: &Run, machine: Machine, variant: &str, trial: u32, rows: ObservedRows) {
         let vm = rows.vm.and_then(|vm| vm.name);
-        let identity =
-            || [words(&run.id), words(machine.as_str()), words(variant), Cell::Int(trial), maybe(vm.as_deref())];
+        let identity = || {
+            [
+                words(&run.id),
+                words(machine.as_str()),
+                words(variant),
+                Cell::Int(trial),
+                maybe(vm.as_deref()),
+            ]
+        };
         for exits in &rows.exits {
             let access = exits.access;
             let of_exits = [
@@ -43,7 +53,11 @@ impl Observed {
                 words(ExitActivity::from_reason(&exits.reason).into()),
                 maybe(access.map(|access| access.space.into())),
                 // Addresses have at most 52 bits; what is larger is no address.
-                Cell::Maybe(access.map(|access| access.address).filter(|address| i64::try_from(*address).is_ok())),
+                Cell::Maybe(
+                    access
+                        .map(|access| access.address)
+                        .filter(|address| i64::try_from(*address).is_ok()),
+                ),
                 maybe(access.map(|access| if access.write { "write" } else { "read" })),
                 words(&exits.device),
                 words(&exits.register),
@@ -53,7 +67,8 @@ impl Observed {
                 Cell::Float(exits.total_ns),
                 Cell::Float(rows.seconds),
             ];
-            self.exits.push(identity().into_iter().chain(of_exits).collect());
+            self.exits
+                .push(identity().into_iter().chain(of_exits).collect());
         }
         for stack in &rows.stacks {
             let of_stack = [
@@ -64,7 +79,8 @@ impl Observed {
                 words(&stack.stack),
                 Cell::Long(stack.count),
             ];
-            self.samples.push(identity().into_iter().chain(of_stack).collect());
+            self.samples
+                .push(identity().into_iter().chain(of_stack).collect());
         }
     }
 }

@@ -13,7 +13,10 @@ pub struct Rows {
 
 impl Rows {
     pub fn new(columns: Vec<(&'static str, Column)>) -> Rows {
-        Rows { columns, rows: Vec::new() }
+        Rows {
+            columns,
+            rows: Vec::new(),
+        }
     }
 
     pub fn push(&mut self, row: Vec<Cell>) {

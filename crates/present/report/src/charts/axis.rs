@@ -16,38 +16,74 @@ impl Axis {
     pub fn for_ratios(values: &[f64]) -> Axis {
         let (low, high) = bounds(values, 1.0, 1.0);
         if high / low > 8.0 {
-            Axis { low: low / 1.1, high: high * 1.1, log: true }
+            Axis {
+                low: low / 1.1,
+                high: high * 1.1,
+                log: true,
+            }
         } else {
-            Axis { low: 0.0, high: high * 1.05, log: false }
+            Axis {
+                low: 0.0,
+                high: high * 1.05,
+                log: false,
+            }
         }
     }
 
     /// A logarithmic axis that holds all values; those of zero or less are left out.
     pub fn log(values: &[f64]) -> Axis {
-        let positive: Vec<f64> = values.iter().copied().filter(|v| v.is_finite() && *v > 0.0).collect();
+        let positive: Vec<f64> = values
+            .iter()
+            .copied()
+            .filter(|v| v.is_finite() && *v > 0.0)
+            .collect();
         let (low, high) = bounds(&positive, f64::MAX, 0.0);
         if positive.is_empty() {
-            return Axis { low: 1.0, high: 10.0, log: true };
+            return Axis {
+                low: 1.0,
+                high: 10.0,
+                log: true,
+            };
         }
         // A little air, and never a width of nothing.
-        Axis { low: low / 1.15, high: high * 1.15, log: true }
+        Axis {
+            low: low / 1.15,
+            high: high * 1.15,
+            log: true,
+        }
     }
 
     /// A linear axis from 0 to `high`.
     pub fn from_zero(high: f64) -> Axis {
-        Axis { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, log: false }
+        Axis {
+            low: 0.0,
+            high: if high > 0.0 { high } else { 1.0 },
+            log: false,
+        }
     }
 
     /// A logarithmic axis with these ends, both above 0.
     pub fn between(low: f64, high: f64) -> Axis {
-        Axis { low, high: high.max(low * 1.01), log: true }
+        Axis {
+            low,
+            high: high.max(low * 1.01),
+            log: true,
+        }
     }
 
     /// A linear axis that holds all values, which lie close together: no zero, a little air.
     pub fn around(values: &[f64]) -> Axis {
         let (low, high) = bounds(values, f64::MAX, f64::MIN_POSITIVE);
         let air = ((high - low) * 0.1).max(high * 0.01);
-        if low > high { Axis::from_zero(1.0) } else { Axis { low: low - air, high: high + air, log: false } }
+        if low > high {
+            Axis::from_zero(1.0)
+        } else {
+            Axis {
+                low: low - air,
+                high: high + air,
+                log: false,
+            }
+        }
     }
 
     /// An axis for the figures of many runs with their intervals: without zero, logarithmic where they span more than a
@@ -55,11 +91,21 @@ impl Axis {
     pub fn of_figures(series: &SeriesFindings) -> Axis {
         let values = series.figures.iter().map(|f| f.value);
         let all: Vec<f64> = values
-            .flat_map(|v| [Some(v.median), v.interval.map(|i| i.low), v.interval.map(|i| i.high)])
+            .flat_map(|v| {
+                [
+                    Some(v.median),
+                    v.interval.map(|i| i.low),
+                    v.interval.map(|i| i.high),
+                ]
+            })
             .flatten()
             .collect();
         let (low, high) = bounds(&all, f64::MAX, 0.0);
-        if high / low > 8.0 { Axis::log(&all) } else { Axis::around(&all) }
+        if high / low > 8.0 {
+            Axis::log(&all)
+        } else {
+            Axis::around(&all)
+        }
     }
 
     /// Both ends.
@@ -74,13 +120,20 @@ impl Axis {
         } else {
             (v - self.low) / (self.high - self.low)
         };
-        if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
+        if share.is_finite() {
+            share.clamp(0.0, 1.0) * 100.0
+        } else {
+            0.0
+        }
     }
 
     /// A bar for a ratio, from the line of 1 (logarithmic) or from 0, with a whisker for its interval; `middle` and
     /// `height` in pixels.
     pub fn bar(&self, ratio: &Estimate, middle: f64, height: f64) -> Markup {
-        let (start, end) = (if self.log { self.at(1.0) } else { 0.0 }, self.at(ratio.median));
+        let (start, end) = (
+            if self.log { self.at(1.0) } else { 0.0 },
+            self.at(ratio.median),
+        );
         let (from, width) = (start.min(end), (start - end).abs().max(0.2));
         markup! {
             rect x=(percent(from)) width=(percent(width)) y=(middle - height / 2.0) height=(height) rx="2" {}
@@ -90,7 +143,9 @@ impl Axis {
 
     /// The interval of a ratio as a line with ends so high, px; nothing where there is none.
     pub fn whisker(&self, ratio: &Estimate, middle: f64, ends: f64) -> Markup {
-        let Some(i) = ratio.interval else { return markup! {} };
+        let Some(i) = ratio.interval else {
+            return markup! {};
+        };
         let (low, high) = (percent(self.at(i.low)), percent(self.at(i.high)));
         markup! {
             line x1=(low) x2=(high) y1=(middle) y2=(middle) {}
@@ -100,11 +155,18 @@ impl Axis {
 
     /// Round values along the axis, at most about `most`.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
-        if self.log { self.log_ticks(most) } else { self.linear_ticks(most) }
+        if self.log {
+            self.log_ticks(most)
+        } else {
+            self.linear_ticks(most)
+        }
     }
 
     fn log_ticks(&self, most: usize) -> Vec<f64> {
-        let (from, to) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+        let (from, to) = (
+            self.low.log10().floor() as i32,
+            self.high.log10().ceil() as i32,
+        );
         let decades = usize::try_from(to - from).unwrap_or(1).max(1);
         let steps: &[f64] = match decades {
             d if d * 3 <= most + 2 => &[1.0, 2.0, 5.0],
@@ -120,11 +182,17 @@ impl Axis {
     fn linear_ticks(&self, most: usize) -> Vec<f64> {
         let rough = (self.high - self.low) / most.max(1) as f64;
         let decade = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].iter().map(|s| s * decade).find(|s| *s >= rough).unwrap_or(10.0 * decade);
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .iter()
+            .map(|s| s * decade)
+            .find(|s| *s >= rough)
+            .unwrap_or(10.0 * decade);
         let first = (self.low / step).ceil();
         let count = (self.high / step).floor() - first;
         // At most ten times `most` by the choice of the step; the cast cannot lose anything.
-        (0..=count.clamp(0.0, 100.0) as u32).map(|i| (first + f64::from(i)) * step).collect()
+        (0..=count.clamp(0.0, 100.0) as u32)
+            .map(|i| (first + f64::from(i)) * step)
+            .collect()
     }
 
     /// Vertical lines at `ticks` over the whole height of a picture.
@@ -177,12 +245,19 @@ mod tests {
 
     #[test]
     fn ticks_are_few_inside_and_round() {
-        for (values, most) in [(vec![1.0, 1.3], 6), (vec![0.5, 4000.0], 6), (vec![30.0, 40.0], 4), (vec![1.0, 1e12], 5)]
-        {
+        for (values, most) in [
+            (vec![1.0, 1.3], 6),
+            (vec![0.5, 4000.0], 6),
+            (vec![30.0, 40.0], 4),
+            (vec![1.0, 1e12], 5),
+        ] {
             for axis in [Axis::for_ratios(&values), Axis::log(&values)] {
                 let ticks = axis.ticks(most);
                 assert!(ticks.len() <= most + 3, "{values:?} {ticks:?}");
-                assert!(ticks.iter().all(|t| (axis.low..=axis.high).contains(t)), "{ticks:?}");
+                assert!(
+                    ticks.iter().all(|t| (axis.low..=axis.high).contains(t)),
+                    "{ticks:?}"
+                );
             }
         }
     }

@@ -48,9 +48,23 @@ pub struct Lane {
 
 impl Bars {
     fn costs(&self) -> Vec<f64> {
-        let lanes = self.groups.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lanes);
-        let ends = |cost: Estimate| [Some(cost.median), cost.interval.map(|i| i.low), cost.interval.map(|i| i.high)];
-        lanes.filter_map(|lane| lane.cost).flat_map(ends).flatten().collect()
+        let lanes = self
+            .groups
+            .iter()
+            .flat_map(|(_, rows)| rows)
+            .flat_map(|row| &row.lanes);
+        let ends = |cost: Estimate| {
+            [
+                Some(cost.median),
+                cost.interval.map(|i| i.low),
+                cost.interval.map(|i| i.high),
+            ]
+        };
+        lanes
+            .filter_map(|lane| lane.cost)
+            .flat_map(ends)
+            .flatten()
+            .collect()
     }
 
     /// Whether there is a bar at all.
@@ -85,7 +99,11 @@ impl Chart for Bars {
 
 fn tick(t: f64) -> String {
     let text = significant(t);
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
     format!("×{text}")
 }
 

@@ -27,15 +27,28 @@ impl Chart for Curves<'_> {
 
 fn picture(curves: &Curves) -> Markup {
     let growths = &curves.growths;
-    let costs = growths.iter().flat_map(|(_, g)| g.steps.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
+    let costs = growths
+        .iter()
+        .flat_map(|(_, g)| g.steps.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
     let y = Axis::log(
-        &costs.chain(growths.iter().flat_map(|(_, g)| g.curve.iter().map(|p| p.ns.median))).collect::<Vec<_>>(),
+        &costs
+            .chain(
+                growths
+                    .iter()
+                    .flat_map(|(_, g)| g.curve.iter().map(|p| p.ns.median)),
+            )
+            .collect::<Vec<_>>(),
     );
-    let sizes: Vec<f64> = growths.iter().flat_map(|(_, g)| g.steps.iter().map(|r| r.size as f64)).collect();
+    let sizes: Vec<f64> = growths
+        .iter()
+        .flat_map(|(_, g)| g.steps.iter().map(|r| r.size as f64))
+        .collect();
     let x = Axis::log(&sizes);
     let (across, up) = (x.ticks(6), y.ticks(5));
     let height = |ns: f64| HEIGHT * (1.0 - y.at(ns) / 100.0);
-    let what = growths.first().map_or(String::new(), |(_, g)| cost_label(g));
+    let what = growths
+        .first()
+        .map_or(String::new(), |(_, g)| cost_label(g));
     markup! {
             p.legend {
                 @for (class, g) in growths { span.key.(class) { (machine_label(g)) ": " b { (law_label(g)) } } }
@@ -103,13 +116,24 @@ pub fn law_label(growth: &Growth) -> String {
     let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
     laws.sort_unstable();
     if laws.len() > 2 {
-        return format!("{} to {}", laws[0].notation(), laws[laws.len() - 1].notation());
+        return format!(
+            "{} to {}",
+            laws[0].notation(),
+            laws[laws.len() - 1].notation()
+        );
     }
-    laws.iter().map(|law| law.notation()).collect::<Vec<_>>().join(" or ")
+    laws.iter()
+        .map(|law| law.notation())
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 fn spoken(growths: &[(&str, &Growth)]) -> String {
-    growths.iter().map(|(_, g)| format!("{} {}", machine_label(g), law_label(g))).collect::<Vec<_>>().join(", ")
+    growths
+        .iter()
+        .map(|(_, g)| format!("{} {}", machine_label(g), law_label(g)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn line(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {
@@ -118,8 +142,10 @@ fn line(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {
 
 /// Along the intervals' upper ends, and back along the lower ones; empty where there are none.
 fn band(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {
-    let ends: Vec<(f64, f64, f64)> =
-        curve.iter().filter_map(|p| p.ns.interval.map(|i| (p.size, i.low, i.high))).collect();
+    let ends: Vec<(f64, f64, f64)> = curve
+        .iter()
+        .filter_map(|p| p.ns.interval.map(|i| (p.size, i.low, i.high)))
+        .collect();
     let there = ends.iter().map(|(n, _, high)| (*n, *high));
     let back = ends.iter().rev().map(|(n, low, _)| (*n, *low));
     let mut d = path(there.chain(back), x, y);

@@ -21,7 +21,10 @@ pub struct Densities(pub Vec<(Machine, Latency)>);
 
 impl Chart for Densities {
     fn svg(&self) -> Markup {
-        let ends = self.0.iter().flat_map(|(_, l)| [l.quantile(CUT) as f64, l.quantile(1.0 - CUT) as f64]);
+        let ends = self
+            .0
+            .iter()
+            .flat_map(|(_, l)| [l.quantile(CUT) as f64, l.quantile(1.0 - CUT) as f64]);
         let axis = Axis::log(&ends.map(|ns| ns.max(1.0)).collect::<Vec<_>>());
         let ticks = axis.ticks(5);
         html! {

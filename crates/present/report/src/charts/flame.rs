@@ -22,6 +22,8 @@ impl Chart for Flame<'_> {
 
 /// How high the picture is, px, as it says itself.
 fn height(svg: &str) -> u32 {
-    let said = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"')?.0.parse().ok());
+    let said = svg
+        .split_once(" height=\"")
+        .and_then(|(_, rest)| rest.split_once('"')?.0.parse().ok());
     said.unwrap_or(600).clamp(200, 1200)
 }

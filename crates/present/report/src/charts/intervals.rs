@@ -20,11 +20,16 @@ impl Chart for Intervals<'_> {
     fn svg(&self) -> Markup {
         let rows = &self.against.rows;
         let ends = rows.iter().flat_map(|r| {
-            [r.comparison.ratio.median]
-                .into_iter()
-                .chain(deciding(r).interval.into_iter().flat_map(|i| [i.low, i.high]))
+            [r.comparison.ratio.median].into_iter().chain(
+                deciding(r)
+                    .interval
+                    .into_iter()
+                    .flat_map(|i| [i.low, i.high]),
+            )
         });
-        let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]).collect();
+        let ends: Vec<f64> = ends
+            .chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)])
+            .collect();
         let axis = Axis::log(&ends);
         let ticks = near_one(&axis);
         markup! {
@@ -46,15 +51,25 @@ fn near_one(axis: &Axis) -> Vec<f64> {
         return usual;
     }
     let reach = (high.ln()).max(-low.ln());
-    let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].into_iter().find(|s| reach / s <= 5.0).unwrap_or(1.0);
-    (-8..=8).map(|i| 1.0 + f64::from(i) * step).filter(|t| (low..=high).contains(t)).collect()
+    let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
+        .into_iter()
+        .find(|s| reach / s <= 5.0)
+        .unwrap_or(1.0);
+    (-8..=8)
+        .map(|i| 1.0 + f64::from(i) * step)
+        .filter(|t| (low..=high).contains(t))
+        .collect()
 }
 
 fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
     let verdict = verdict(row, min_effect);
     let at = |v: f64| percent(axis.at(v));
     let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
-    let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&deciding(row)));
+    let spoken = format!(
+        "{} {}: {verdict}",
+        ratio(row.comparison.ratio.median),
+        interval(&deciding(row))
+    );
     markup! {
         div.row.(class(row.comparison.verdict)) {
             span.name { (row.metric.label()) }
@@ -77,18 +92,31 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
 /// (Holm): an inconclusive metric's interval may exclude ×1, and would contradict what stands beside it.
 pub fn deciding(row: &Compared) -> Estimate {
     let ratio = row.comparison.ratio;
-    Estimate { interval: ratio.interval.filter(|_| !row.is_left_open_by_correction()), ..ratio }
+    Estimate {
+        interval: ratio.interval.filter(|_| !row.is_left_open_by_correction()),
+        ..ratio
+    }
 }
 
 /// "3.1 % lower", "2.47 times as high": what became of the value itself, also of a rate.
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
     // A rate is the inverse of its cost.
-    let times = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
+    let times = if row.metric.better() == Better::Higher {
+        1.0 / cost
+    } else {
+        cost
+    };
     match row.comparison.verdict {
-        Verdict::Slower | Verdict::Faster if times > 2.0 => format!("{} times as high", factor(times)),
+        Verdict::Slower | Verdict::Faster if times > 2.0 => {
+            format!("{} times as high", factor(times))
+        }
         Verdict::Slower | Verdict::Faster => {
-            format!("{} {}", number::percent((times - 1.0).abs()), if times > 1.0 { "higher" } else { "lower" })
+            format!(
+                "{} {}",
+                number::percent((times - 1.0).abs()),
+                if times > 1.0 { "higher" } else { "lower" }
+            )
         }
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),

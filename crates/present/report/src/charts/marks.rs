@@ -26,7 +26,11 @@ pub struct Mark<'a> {
 
 impl Chart for Marks<'_> {
     fn svg(&self) -> Markup {
-        let ends: Vec<f64> = self.0.iter().flat_map(|mark| [mark.figure.p50_ns, mark.figure.max_ns]).collect();
+        let ends: Vec<f64> = self
+            .0
+            .iter()
+            .flat_map(|mark| [mark.figure.p50_ns, mark.figure.max_ns])
+            .collect();
         let axis = Axis::log(&ends);
         let ticks = axis.ticks(7);
         html! {
@@ -40,9 +44,18 @@ impl Chart for Marks<'_> {
 
 fn line(mark: &Mark, axis: &Axis, ticks: &[f64]) -> Markup {
     let f = mark.figure;
-    let [p50, p90, p99, max] = [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns].map(|ns| percent(axis.at(ns)));
-    let spoken = [("p50", f.p50_ns), ("p90", f.p90_ns), ("p99", f.p99_ns), ("max", f.max_ns)];
-    let spoken: Vec<String> = spoken.iter().map(|(name, ns)| format!("{name} {}", nanoseconds(*ns))).collect();
+    let [p50, p90, p99, max] =
+        [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns].map(|ns| percent(axis.at(ns)));
+    let spoken = [
+        ("p50", f.p50_ns),
+        ("p90", f.p90_ns),
+        ("p99", f.p99_ns),
+        ("max", f.max_ns),
+    ];
+    let spoken: Vec<String> = spoken
+        .iter()
+        .map(|(name, ns)| format!("{name} {}", nanoseconds(*ns)))
+        .collect();
     html! {
         div.row {
             span.name { (mark.shown) }

@@ -30,7 +30,11 @@ pub struct Parts {
 
 impl Chart for Parts {
     fn svg(&self) -> Markup {
-        let longest = self.rows.iter().map(|(_, native, guest)| native.unwrap_or(0.0).max(*guest)).fold(0.0, f64::max);
+        let longest = self
+            .rows
+            .iter()
+            .map(|(_, native, guest)| native.unwrap_or(0.0).max(*guest))
+            .fold(0.0, f64::max);
         let axis = Axis::from_zero(longest.max(f64::MIN_POSITIVE));
         let ticks = axis.ticks(5);
         html! {

@@ -39,16 +39,31 @@ pub struct Values {
 impl Chart for Rounds<'_> {
     fn svg(&self) -> Markup {
         let mut dots = Vec::new();
-        for (place, Values { machine, median, rounds }) in self.values.iter().enumerate() {
-            let Some(median) = median.filter(|m| *m > 0.0) else { continue };
+        for (
+            place,
+            Values {
+                machine,
+                median,
+                rounds,
+            },
+        ) in self.values.iter().enumerate()
+        {
+            let Some(median) = median.filter(|m| *m > 0.0) else {
+                continue;
+            };
             // Side by side within a round, so that equal values do not hide each other.
-            let shift =
-                (place as f64 - (self.values.len() as f64 - 1.0) / 2.0) * 14.0 / f64::from(self.rounds).max(4.0);
+            let shift = (place as f64 - (self.values.len() as f64 - 1.0) / 2.0) * 14.0
+                / f64::from(self.rounds).max(4.0);
             for (round, v) in rounds {
                 dots.push((*machine, *round, *v, v / median - 1.0, shift));
             }
         }
-        let span = dots.iter().map(|d| d.3.abs()).filter(|d| d.is_finite()).fold(LEAST_SPAN, f64::max) * 1.08;
+        let span = dots
+            .iter()
+            .map(|d| d.3.abs())
+            .filter(|d| d.is_finite())
+            .fold(LEAST_SPAN, f64::max)
+            * 1.08;
         let y = |deviation: f64| HEIGHT / 2.0 - deviation / span * (HEIGHT / 2.0 - 6.0);
         let x = |round: u32| (f64::from(round) + 0.5) / f64::from(self.rounds) * 100.0;
         let span_text = format!("{:.0} %", span * 100.0);

@@ -40,7 +40,11 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
         levels.push((0, first.at, first.before));
     }
     for (i, c) in series.changes.iter().enumerate() {
-        levels.push((c.at, series.changes.get(i + 1).map_or(count, |next| next.at), c.after));
+        levels.push((
+            c.at,
+            series.changes.get(i + 1).map_or(count, |next| next.at),
+            c.after,
+        ));
     }
     let days: Vec<usize> = (0..count).step_by(count.div_ceil(8).max(1)).collect();
     html! {
@@ -82,16 +86,26 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
 pub fn series_label(series: &SeriesFindings) -> String {
     let key = &series.key;
     let words = [key.machine.as_str(), &key.variant, &key.step];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+    words
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// "16 runs, 2026-11-20 14:02 UTC to 2026-11-21 09:10 UTC".
 pub fn extent(series: &SeriesFindings) -> String {
-    let (Some(first), Some(last)) = (series.figures.first(), series.figures.last()) else { return String::new() };
+    let (Some(first), Some(last)) = (series.figures.first(), series.figures.last()) else {
+        return String::new();
+    };
     let runs = runs(series.figures.len());
     match series.figures.len() {
         1 => format!("{runs}, {}", when(&first.run.started)),
-        _ => format!("{runs}, {} to {}", when(&first.run.started), when(&last.run.started)),
+        _ => format!(
+            "{runs}, {} to {}",
+            when(&first.run.started),
+            when(&last.run.started)
+        ),
     }
 }
 
@@ -133,11 +147,25 @@ const NOTHING: Mark = Mark(' ', "");
 /// The runs from left to right; medians as dots, intervals as strokes, the medians between changes as lines.
 fn plot(series: &SeriesFindings, metric: Metric, width: usize, paint: Paint) -> String {
     let axis = Axis::of_figures(series);
-    let ticks = [LINES - 1, LINES / 2, 0].map(|row| (row, value(metric.unit(), at_row(&axis, row))));
-    let label = ticks.iter().map(|(_, text)| columns(text)).max().unwrap_or(0);
+    let ticks =
+        [LINES - 1, LINES / 2, 0].map(|row| (row, value(metric.unit(), at_row(&axis, row))));
+    let label = ticks
+        .iter()
+        .map(|(_, text)| columns(text))
+        .max()
+        .unwrap_or(0);
     let count = series.figures.len();
-    let room = width.saturating_sub(label + 3).max(1).min(count.saturating_sub(1) * MOST_APART + 1);
-    let column_of = |i: usize| if count < 2 { 0 } else { i * (room - 1) / (count - 1) };
+    let room = width
+        .saturating_sub(label + 3)
+        .max(1)
+        .min(count.saturating_sub(1) * MOST_APART + 1);
+    let column_of = |i: usize| {
+        if count < 2 {
+            0
+        } else {
+            i * (room - 1) / (count - 1)
+        }
+    };
     let row = |v: f64| (axis.at(v) / 100.0 * (LINES - 1) as f64).round() as usize;
     let mut grid = vec![vec![NOTHING; room]; LINES];
     let mut under = vec![NOTHING; room];
@@ -146,7 +174,10 @@ fn plot(series: &SeriesFindings, metric: Metric, width: usize, paint: Paint) -> 
     ends.push(count);
     let mut from = 0;
     for (i, end) in ends.iter().enumerate() {
-        let level = i.checked_sub(1).map(|i| &series.changes[i]).map(|c| c.after);
+        let level = i
+            .checked_sub(1)
+            .map(|i| &series.changes[i])
+            .map(|c| c.after);
         if let Some(level) = level.or_else(|| series.changes.first().map(|c| c.before)) {
             grid[row(level)][column_of(from)..=column_of(end - 1)].fill(Mark('─', "36"));
         }
@@ -160,7 +191,8 @@ fn plot(series: &SeriesFindings, metric: Metric, width: usize, paint: Paint) -> 
         }
     }
     for (i, figure) in series.figures.iter().enumerate() {
-        grid[row(figure.value.median)][column_of(i)] = Mark(if figure.run.recorded { '●' } else { '○' }, "1");
+        grid[row(figure.value.median)][column_of(i)] =
+            Mark(if figure.run.recorded { '●' } else { '○' }, "1");
     }
     for (i, change) in series.changes.iter().enumerate() {
         // Between the run before and the first run after, where there is room.
@@ -177,13 +209,24 @@ fn plot(series: &SeriesFindings, metric: Metric, width: usize, paint: Paint) -> 
 
     let mut out = String::new();
     for (at, line) in grid.iter().enumerate().rev() {
-        let text = ticks.iter().find(|(row, _)| *row == at).map_or("", |(_, text)| text.as_str());
+        let text = ticks
+            .iter()
+            .find(|(row, _)| *row == at)
+            .map_or("", |(_, text)| text.as_str());
         let axis = if text.is_empty() { '│' } else { '┤' };
-        out.push_str(&format!("{}{text} {axis}{}\n", " ".repeat(label - columns(text)), painted(line, paint)));
+        out.push_str(&format!(
+            "{}{text} {axis}{}\n",
+            " ".repeat(label - columns(text)),
+            painted(line, paint)
+        ));
     }
     out.push_str(&format!("{} └{}\n", " ".repeat(label), "─".repeat(room)));
     if !series.changes.is_empty() {
-        out.push_str(&format!("{}  {}\n", " ".repeat(label), painted(&under, paint)));
+        out.push_str(&format!(
+            "{}  {}\n",
+            " ".repeat(label),
+            painted(&under, paint)
+        ));
     }
     let extent = fit(&plain(&extent(series)), width.saturating_sub(label + 2));
     out.push_str(&format!("{}  {extent}\n", " ".repeat(label)));
@@ -195,12 +238,20 @@ fn painted(line: &[Mark], paint: Paint) -> String {
         "" => mark.0.to_string(),
         code => paint.with(code, &mark.0.to_string()),
     };
-    line.iter().map(text).collect::<String>().trim_end().to_owned()
+    line.iter()
+        .map(text)
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 /// The value that a row stands for.
 fn at_row(axis: &Axis, row: usize) -> f64 {
     let (low, high) = axis.ends();
     let share = row as f64 / (LINES - 1) as f64;
-    if axis.log { low * (high / low).powf(share) } else { low + (high - low) * share }
+    if axis.log {
+        low * (high / low).powf(share)
+    } else {
+        low + (high - low) * share
+    }
 }

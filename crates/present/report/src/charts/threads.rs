@@ -18,12 +18,19 @@ enum BarState {
 }
 
 impl BarState {
-    const ALL: [BarState; 4] = [BarState::Running, BarState::Runnable, BarState::Blocked, BarState::Idle];
+    const ALL: [BarState; 4] = [
+        BarState::Running,
+        BarState::Runnable,
+        BarState::Blocked,
+        BarState::Idle,
+    ];
 
     /// Of a wait: what a thread without work does is idle.
     fn of(reason: WaitFor) -> BarState {
         match reason {
-            WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest | WaitFor::Resume => BarState::Idle,
+            WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest | WaitFor::Resume => {
+                BarState::Idle
+            }
             WaitFor::Lock | WaitFor::BigLock | WaitFor::Io | WaitFor::Other => BarState::Blocked,
         }
     }
@@ -60,16 +67,21 @@ impl BarState {
         match self {
             BarState::Running => thread.running,
             BarState::Runnable => thread.runnable.unwrap_or(0.0),
-            BarState::Blocked | BarState::Idle => {
-                thread.waits.iter().filter(|wait| BarState::of(wait.reason) == self).map(|wait| wait.fraction).sum()
-            }
+            BarState::Blocked | BarState::Idle => thread
+                .waits
+                .iter()
+                .filter(|wait| BarState::of(wait.reason) == self)
+                .map(|wait| wait.fraction)
+                .sum(),
         }
     }
 }
 
 /// What the characters of [`bar`] mean.
 pub fn legend() -> String {
-    BarState::ALL.map(|state| format!("{} {}", state.character(), state.label())).join("  ")
+    BarState::ALL
+        .map(|state| format!("{} {}", state.character(), state.label()))
+        .join("  ")
 }
 
 /// A thread's time in characters.
@@ -123,7 +135,11 @@ fn parts(thread: &ThreadStates) -> Vec<(BarState, f64, f64)> {
         at += 100.0 * state.fraction(thread).clamp(0.0, 1.0);
         (state, begin, f64::min(at, 100.0))
     };
-    BarState::ALL.into_iter().map(part).filter(|(_, begin, end)| end > begin).collect()
+    BarState::ALL
+        .into_iter()
+        .map(part)
+        .filter(|(_, begin, end)| end > begin)
+        .collect()
 }
 
 #[cfg(test)]
@@ -133,11 +149,28 @@ mod tests {
 
     #[test]
     fn a_bar_is_full_and_in_the_order_of_states() {
-        let wait = |reason, fraction| StateWait { reason, call: String::new(), below: String::new(), fraction };
-        let waits = vec![wait(WaitFor::Guest, 0.1), wait(WaitFor::BigLock, 0.1), wait(WaitFor::Events, 0.05)];
-        let thread = ThreadStates { running: 0.25, runnable: Some(0.5), waits, ..ThreadStates::default() };
+        let wait = |reason, fraction| StateWait {
+            reason,
+            call: String::new(),
+            below: String::new(),
+            fraction,
+        };
+        let waits = vec![
+            wait(WaitFor::Guest, 0.1),
+            wait(WaitFor::BigLock, 0.1),
+            wait(WaitFor::Events, 0.05),
+        ];
+        let thread = ThreadStates {
+            running: 0.25,
+            runnable: Some(0.5),
+            waits,
+            ..ThreadStates::default()
+        };
         assert_eq!(bar(&thread), "█████▓▓▓▓▓▓▓▓▓▓▒▒░░░");
-        let ends: Vec<f64> = parts(&thread).into_iter().map(|(_, _, end)| end.round()).collect();
+        let ends: Vec<f64> = parts(&thread)
+            .into_iter()
+            .map(|(_, _, end)| end.round())
+            .collect();
         assert_eq!(ends, [25.0, 75.0, 85.0, 100.0]);
     }
 }

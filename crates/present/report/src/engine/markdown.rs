@@ -1,7 +1,9 @@
 //! A report as Markdown, for comments and issues: its tables, and no picture.
 
 use super::prose::{escaped, with_lines};
-use super::sections::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
+use super::sections::{
+    Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text,
+};
 use super::table::{Cell, Row, Table};
 use crate::text::printable;
 
@@ -9,23 +11,43 @@ impl Report<'_> {
     /// The report as GitHub's Markdown.
     pub fn markdown(&self) -> String {
         let mut out = format!("**{}**\n", escaped(self.headline()));
-        let basis = self.titled_basis().into_iter().map(escaped).collect::<Vec<_>>().join(" · ");
+        let basis = self
+            .titled_basis()
+            .into_iter()
+            .map(escaped)
+            .collect::<Vec<_>>()
+            .join(" · ");
         if !basis.is_empty() {
             out += &format!("\n{basis}\n");
         }
-        self.next.iter().for_each(|command| out += &format!("\nNext: {}\n", escaped(&format!("`{command}`"))));
+        self.next
+            .iter()
+            .for_each(|command| out += &format!("\nNext: {}\n", escaped(&format!("`{command}`"))));
         for tile in &self.tiles {
-            let limits = if tile.limits.is_empty() { String::new() } else { format!(" {}", escaped(&tile.limits)) };
+            let limits = if tile.limits.is_empty() {
+                String::new()
+            } else {
+                format!(" {}", escaped(&tile.limits))
+            };
             out += &format!("\n- {}{limits}", escaped(&tile.text));
         }
         if !self.tiles.is_empty() {
             out.push('\n');
         }
-        let advice: Vec<String> = self.advice.iter().take(MAX_ADVICE).map(advice_text).collect();
+        let advice: Vec<String> = self
+            .advice
+            .iter()
+            .take(MAX_ADVICE)
+            .map(advice_text)
+            .collect();
         out += &list("Advice", &advice);
         self.sections.iter().for_each(|one| out += &section(one));
         for Notice { title, kind, items } in &self.notices {
-            let mark = if *kind == NoticeKind::Warning { "⚠ " } else { "" };
+            let mark = if *kind == NoticeKind::Warning {
+                "⚠ "
+            } else {
+                ""
+            };
             out += &list(&format!("{mark}{title}"), items);
         }
         if !self.method.is_empty() {
@@ -43,10 +65,21 @@ fn list(title: &str, items: &[String]) -> String {
     }
     let item = |item: &String| {
         let (sentence, lines) = with_lines(item);
-        let lines = if lines.is_empty() { String::new() } else { format!("\n{}", fenced(lines)) };
-        format!("- {}{}\n", escaped(sentence), lines.replace('\n', "\n  ").trim_end())
+        let lines = if lines.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", fenced(lines))
+        };
+        format!(
+            "- {}{}\n",
+            escaped(sentence),
+            lines.replace('\n', "\n  ").trim_end()
+        )
     };
-    format!("\n## {title}\n\n{}", items.iter().map(item).collect::<String>())
+    format!(
+        "\n## {title}\n\n{}",
+        items.iter().map(item).collect::<String>()
+    )
 }
 
 fn section(section: &Section) -> String {
@@ -64,14 +97,20 @@ fn block(one: &Block) -> String {
         Block::Lines(lines) => format!("\n{}", fenced(lines)),
         Block::Legend(_) => String::new(),
         Block::Facts(facts) => {
-            let fact = |(name, value): &(String, String)| format!("- {}: {}\n", escaped(name), escaped(value));
+            let fact = |(name, value): &(String, String)| {
+                format!("- {}: {}\n", escaped(name), escaped(value))
+            };
             format!("\n{}", facts.iter().map(fact).collect::<String>())
         }
         Block::Table(table) => self::table(table),
         Block::Figure(figure) => figure.table.as_ref().map_or(String::new(), self::table),
         Block::Figures(_, figures) => {
             let titled = |figure: &Figure| {
-                Some(format!("\n**{}**\n{}", escaped(&figure.title), self::table(figure.table.as_ref()?)))
+                Some(format!(
+                    "\n**{}**\n{}",
+                    escaped(&figure.title),
+                    self::table(figure.table.as_ref()?)
+                ))
             };
             figures.iter().filter_map(titled).collect()
         }
@@ -79,24 +118,42 @@ fn block(one: &Block) -> String {
         Block::Folded(title, blocks) => {
             let body: String = blocks.iter().map(block).collect();
             let title = escaped(title);
-            if body.is_empty() { body } else { format!("\n<details><summary>{title}</summary>\n{body}\n</details>\n") }
+            if body.is_empty() {
+                body
+            } else {
+                format!("\n<details><summary>{title}</summary>\n{body}\n</details>\n")
+            }
         }
     }
 }
 
 /// Lines behind a fence that none of them ends.
 fn fenced(lines: &str) -> String {
-    let fence = "`".repeat(2 + lines.split(|c| c != '`').map(str::len).max().unwrap_or(0).max(1));
+    let fence = "`".repeat(
+        2 + lines
+            .split(|c| c != '`')
+            .map(str::len)
+            .max()
+            .unwrap_or(0)
+            .max(1),
+    );
     format!("{fence}text\n{}\n{fence}\n", printable(lines).trim_end())
 }
 
 fn table(table: &Table) -> String {
     let names = table.columns.iter().map(|column| escaped(&column.name));
-    let aligned = table.columns.iter().map(|column| if column.figures { "--:" } else { "---" }.to_owned());
+    let aligned = table
+        .columns
+        .iter()
+        .map(|column| if column.figures { "--:" } else { "---" }.to_owned());
     let mut out = format!("\n{}{}", line(names), line(aligned));
     for row in &table.rows {
         out += &match row {
-            Row::Group(name) => line([format!("**{}**", escaped(name))].into_iter().chain(empty(table, 1))),
+            Row::Group(name) => line(
+                [format!("**{}**", escaped(name))]
+                    .into_iter()
+                    .chain(empty(table, 1)),
+            ),
             Row::Cells(cells) | Row::First(cells) => {
                 let text = |cell: &Cell| match escaped(&cell.text) {
                     text if cell.strong && !text.is_empty() => format!("**{text}**"),
@@ -106,7 +163,9 @@ fn table(table: &Table) -> String {
             }
         };
     }
-    table.all_notes().for_each(|note| out += &format!("\n{}\n", escaped(&note)));
+    table
+        .all_notes()
+        .for_each(|note| out += &format!("\n{}\n", escaped(&note)));
     out
 }
 

@@ -10,5 +10,8 @@ mod terminal;
 
 pub use format::FORMATS;
 pub use page::prose;
-pub use sections::{Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile, advice_text, remedy_text};
+pub use sections::{
+    Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile, advice_text,
+    remedy_text,
+};
 pub use table::{Cell, Column, Filled, Row, Table, Tone};

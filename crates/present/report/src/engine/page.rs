@@ -46,7 +46,13 @@ impl Report<'_> {
     /// What a study's page has beside the style that all share, and what it may load and run.
     fn own(&self) -> (&'static str, &'static str) {
         match self.study {
-            "compare" => (concat!(include_str!("../charts/layers.css"), include_str!("../charts/compare.css")), POLICY),
+            "compare" => (
+                concat!(
+                    include_str!("../charts/layers.css"),
+                    include_str!("../charts/compare.css")
+                ),
+                POLICY,
+            ),
             "profile" => (include_str!("../charts/profile.css"), FRAMES),
             "shares" => (include_str!("../charts/shares.css"), POLICY),
             "fleet" => (include_str!("../charts/fleet.css"), POLICY),
@@ -58,10 +64,26 @@ impl Report<'_> {
     }
 
     fn body(&self) -> Markup {
-        let advice: Vec<String> = self.advice.iter().take(MAX_ADVICE).map(advice_text).collect();
-        let class = |kind| if kind == NoticeKind::Note { "effects" } else { "warnings" };
-        let notes = self.notices.iter().filter(|notice| !notice.items.is_empty());
-        let notes: Vec<_> = notes.map(|notice| (notice.title, class(notice.kind), &notice.items)).collect();
+        let advice: Vec<String> = self
+            .advice
+            .iter()
+            .take(MAX_ADVICE)
+            .map(advice_text)
+            .collect();
+        let class = |kind| {
+            if kind == NoticeKind::Note {
+                "effects"
+            } else {
+                "warnings"
+            }
+        };
+        let notes = self
+            .notices
+            .iter()
+            .filter(|notice| !notice.items.is_empty());
+        let notes: Vec<_> = notes
+            .map(|notice| (notice.title, class(notice.kind), &notice.items))
+            .collect();
         html! {
             header {
                 @if !self.answer.is_empty() { p.kicker { (prose(&self.title)) } }
@@ -127,7 +149,11 @@ pub fn prose(text: &str) -> Markup {
 fn breakable(text: &str) -> Markup {
     let parts: Vec<&str> = text.split_inclusive(',').collect();
     // Not within a figure: "9,994".
-    let breaks = |i: usize| parts.get(i + 1).is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()));
+    let breaks = |i: usize| {
+        parts
+            .get(i + 1)
+            .is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()))
+    };
     html! { @for (i, part) in parts.iter().enumerate() { (part) @if breaks(i) { wbr; } } }
 }
 
@@ -170,7 +196,13 @@ fn table(table: &Table) -> Markup {
             @if i == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
         }
     };
-    let shown = || table.columns.iter().enumerate().filter(|(i, _)| !table.is_empty(*i));
+    let shown = || {
+        table
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| !table.is_empty(*i))
+    };
     let row = |cells: &[Cell], class: Option<&str>| {
         html! { tr class=[class] { @for (i, column) in shown() { (cell((i, column), cells.get(i))) } } }
     };
@@ -208,7 +240,14 @@ fn class(column: &Column, cell: &Cell) -> Option<String> {
         Tone::Warn => "notable",
         Tone::Soft => "open",
     };
-    let classes = [if column.figures { "number" } else { "" }, if cell.strong { "median" } else { "" }, tone];
-    let classes: Vec<&str> = classes.into_iter().filter(|class| !class.is_empty()).collect();
+    let classes = [
+        if column.figures { "number" } else { "" },
+        if cell.strong { "median" } else { "" },
+        tone,
+    ];
+    let classes: Vec<&str> = classes
+        .into_iter()
+        .filter(|class| !class.is_empty())
+        .collect();
     (!classes.is_empty()).then(|| classes.join(" "))
 }

@@ -4,7 +4,10 @@ use crate::text::plain;
 
 /// The parts of a text: whether it is a command, and what it says.
 pub fn parts(text: &str) -> impl Iterator<Item = (bool, &str)> {
-    text.split('`').enumerate().map(|(i, part)| (i % 2 == 1, part)).filter(|(_, part)| !part.is_empty())
+    text.split('`')
+        .enumerate()
+        .map(|(i, part)| (i % 2 == 1, part))
+        .filter(|(_, part)| !part.is_empty())
 }
 
 /// A sentence, and the lines that it ends with, to be copied.

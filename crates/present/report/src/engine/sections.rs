@@ -38,13 +38,21 @@ pub struct Report<'a> {
 impl Report<'_> {
     /// What the report begins with: the answer, or where there is none the title.
     pub fn headline(&self) -> &str {
-        if self.answer.is_empty() { &self.title } else { &self.answer }
+        if self.answer.is_empty() {
+            &self.title
+        } else {
+            &self.answer
+        }
     }
 
     /// The basis of the answer, behind the title where that is not the headline.
     pub fn titled_basis(&self) -> Vec<&str> {
         let title = (!self.answer.is_empty() && !self.title.is_empty()).then_some(&self.title);
-        title.into_iter().chain(&self.basis).map(String::as_str).collect()
+        title
+            .into_iter()
+            .chain(&self.basis)
+            .map(String::as_str)
+            .collect()
     }
 }
 
@@ -96,17 +104,29 @@ pub struct Notice {
 impl Notice {
     /// What weakens the figures.
     pub fn warnings(items: Vec<String>) -> Notice {
-        Notice { title: "Warnings", kind: NoticeKind::Warning, items }
+        Notice {
+            title: "Warnings",
+            kind: NoticeKind::Warning,
+            items,
+        }
     }
 
     /// What could not be measured.
     pub fn missing(title: &'static str, items: Vec<String>) -> Notice {
-        Notice { title, kind: NoticeKind::Missing, items }
+        Notice {
+            title,
+            kind: NoticeKind::Missing,
+            items,
+        }
     }
 
     /// What else holds.
     pub fn notes(title: &'static str, items: Vec<String>) -> Notice {
-        Notice { title, kind: NoticeKind::Note, items }
+        Notice {
+            title,
+            kind: NoticeKind::Note,
+            items,
+        }
     }
 }
 
@@ -118,19 +138,34 @@ pub fn advice_text(advice: &Advice) -> String {
     let is_alone = |line: &str| line.contains('\n') || line.chars().count() > LONG_LINE;
     let mut text = advice.finding.clone();
     for remedy in &advice.remedies {
-        let line = if is_alone(&remedy.line) { "" } else { remedy.line.as_str() };
+        let line = if is_alone(&remedy.line) {
+            ""
+        } else {
+            remedy.line.as_str()
+        };
         text += &format!(" {}", with_line(remedy, line));
     }
     if !advice.source.is_empty() {
         text += &format!(" (Source: {})", advice.source_title());
     }
-    let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| is_alone(line));
+    let lines = advice
+        .remedies
+        .iter()
+        .map(|remedy| remedy.line.as_str())
+        .filter(|line| is_alone(line));
     lines.fold(text, |text, line| text + "\n" + line)
 }
 
 /// What to do, where, and what it costs. Of several lines to copy none is in it.
 pub fn remedy_text(remedy: &Remedy) -> String {
-    with_line(remedy, if remedy.line.contains('\n') { "" } else { &remedy.line })
+    with_line(
+        remedy,
+        if remedy.line.contains('\n') {
+            ""
+        } else {
+            &remedy.line
+        },
+    )
 }
 
 fn with_line(remedy: &Remedy, line: &str) -> String {
@@ -141,7 +176,11 @@ fn with_line(remedy: &Remedy, line: &str) -> String {
         (place, Some(ChangeCost::Live)) => format!(" ({place}, no restart)"),
         (place, Some(cost)) => format!(" ({place}, {cost})"),
     };
-    let line = if line.is_empty() { String::new() } else { format!(": `{line}`") };
+    let line = if line.is_empty() {
+        String::new()
+    } else {
+        format!(": `{line}`")
+    };
     format!("{}{at}{line}.", remedy.action)
 }
 
@@ -158,12 +197,20 @@ pub struct Section<'a> {
 impl<'a> Section<'a> {
     /// One that every form of the report shows.
     pub fn new(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
-        Section { title: title.into(), detail: false, blocks }
+        Section {
+            title: title.into(),
+            detail: false,
+            blocks,
+        }
     }
 
     /// One that a terminal shows only if asked for details.
     pub fn detail(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
-        Section { title: title.into(), detail: true, blocks }
+        Section {
+            title: title.into(),
+            detail: true,
+            blocks,
+        }
     }
 }
 
@@ -206,7 +253,13 @@ pub struct Figure<'a> {
 impl<'a> Figure<'a> {
     /// A picture alone.
     pub fn new(chart: impl Chart + 'a) -> Figure<'a> {
-        Figure { title: String::new(), chart: Box::new(chart), caption: String::new(), table: None, below: false }
+        Figure {
+            title: String::new(),
+            chart: Box::new(chart),
+            caption: String::new(),
+            table: None,
+            below: false,
+        }
     }
 }
 

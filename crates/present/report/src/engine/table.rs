@@ -43,22 +43,35 @@ pub struct Column {
 impl Column {
     /// A column of words.
     pub fn words(name: impl Into<String>) -> Column {
-        Column { name: name.into(), ..Column::default() }
+        Column {
+            name: name.into(),
+            ..Column::default()
+        }
     }
 
     /// A column of figures.
     pub fn figures(name: impl Into<String>) -> Column {
-        Column { name: name.into(), figures: true, ..Column::default() }
+        Column {
+            name: name.into(),
+            figures: true,
+            ..Column::default()
+        }
     }
 
     /// The same, left out from a step on.
     pub fn spare(self, step: u8) -> Column {
-        Column { spare: step, ..self }
+        Column {
+            spare: step,
+            ..self
+        }
     }
 
     /// The same, with short forms from a step on.
     pub fn shorten(self, step: u8) -> Column {
-        Column { shorten: step, ..self }
+        Column {
+            shorten: step,
+            ..self
+        }
     }
 
     /// The same, with what its signs mean.
@@ -68,12 +81,18 @@ impl Column {
 
     /// The same, its cells broken into lines of at least so many characters: wanted, and at the worst.
     pub fn broken(self, wanted: usize, worst: usize) -> Column {
-        Column { least: Some((wanted, worst)), ..self }
+        Column {
+            least: Some((wanted, worst)),
+            ..self
+        }
     }
 
     /// The same, its cells cut to at least so many characters: wanted, and at the worst.
     pub fn cut(self, wanted: usize, worst: usize) -> Column {
-        Column { cut: true, ..self.broken(wanted, worst) }
+        Column {
+            cut: true,
+            ..self.broken(wanted, worst)
+        }
     }
 }
 
@@ -123,19 +142,28 @@ pub struct Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Cell {
-        Cell { text: text.into(), ..Cell::default() }
+        Cell {
+            text: text.into(),
+            ..Cell::default()
+        }
     }
 }
 
 impl Cell {
     /// One that stands out.
     pub fn strong(text: impl Into<String>) -> Cell {
-        Cell { strong: true, ..Cell::from(text) }
+        Cell {
+            strong: true,
+            ..Cell::from(text)
+        }
     }
 
     /// One with a mark in the colour of this class.
     pub fn key(class: &'static str, text: impl Into<String>) -> Cell {
-        Cell { key: class, ..Cell::from(text) }
+        Cell {
+            key: class,
+            ..Cell::from(text)
+        }
     }
 
     /// The same in a colour.
@@ -145,12 +173,18 @@ impl Cell {
 
     /// The same with a short form.
     pub fn short(self, short: impl Into<String>) -> Cell {
-        Cell { short: Some(short.into()), ..self }
+        Cell {
+            short: Some(short.into()),
+            ..self
+        }
     }
 
     /// The same with more about it.
     pub fn hint(self, hint: impl Into<String>) -> Cell {
-        Cell { hint: hint.into(), ..self }
+        Cell {
+            hint: hint.into(),
+            ..self
+        }
     }
 }
 
@@ -167,7 +201,11 @@ impl<R> Filled<R> {
     }
 
     /// Adds columns of figures with these heads.
-    pub fn figures<C: Into<Cell>, const N: usize>(self, names: [&str; N], cells: impl Fn(&R) -> [C; N]) -> Filled<R> {
+    pub fn figures<C: Into<Cell>, const N: usize>(
+        self,
+        names: [&str; N],
+        cells: impl Fn(&R) -> [C; N],
+    ) -> Filled<R> {
         self.columns(names.map(Column::figures), cells)
     }
 
@@ -195,24 +233,40 @@ impl<R> Filled<R> {
 impl Table {
     /// One without rows.
     pub fn new(label: impl Into<String>, columns: Vec<Column>) -> Table {
-        Table { label: label.into(), columns, ..Table::default() }
+        Table {
+            label: label.into(),
+            columns,
+            ..Table::default()
+        }
     }
 
     /// One with a row for each of these, whose columns `column` adds.
     pub fn of<R>(label: impl Into<String>, items: impl IntoIterator<Item = R>) -> Filled<R> {
         let items: Vec<R> = items.into_iter().collect();
         let rows = items.iter().map(|_| Row::Cells(Vec::new())).collect();
-        Filled { table: Table { rows, ..Table::new(label, Vec::new()) }, items }
+        Filled {
+            table: Table {
+                rows,
+                ..Table::new(label, Vec::new())
+            },
+            items,
+        }
     }
 
     /// The same, whose columns follow in a further table where they do not fit.
     pub fn in_parts(self) -> Table {
-        Table { parts: true, ..self }
+        Table {
+            parts: true,
+            ..self
+        }
     }
 
     /// Returns the table as one that names the columns that do not fit.
     pub fn naming_left_out(self) -> Table {
-        Table { names_left_out: true, ..self }
+        Table {
+            names_left_out: true,
+            ..self
+        }
     }
 
     /// The same with these rows.
@@ -228,7 +282,12 @@ impl Table {
 
     /// What is told below it: of its columns together, then of the whole.
     pub fn all_notes(&self) -> impl Iterator<Item = String> + '_ {
-        self.notes_with(self.columns.iter().filter_map(|column| column.note.as_deref()).collect())
+        self.notes_with(
+            self.columns
+                .iter()
+                .filter_map(|column| column.note.as_deref())
+                .collect(),
+        )
     }
 
     /// The same, with the notes of these columns alone.
@@ -255,13 +314,16 @@ impl Table {
     fn has_cell(&self, column: usize, is_such: impl Fn(&str) -> bool) -> bool {
         self.rows.iter().any(|row| match row {
             Row::Group(_) => false,
-            Row::Cells(cells) | Row::First(cells) => cells.get(column).is_some_and(|cell| is_such(&cell.text)),
+            Row::Cells(cells) | Row::First(cells) => {
+                cells.get(column).is_some_and(|cell| is_such(&cell.text))
+            }
         })
     }
 
     /// Adds a row.
     pub fn row<C: Into<Cell>>(&mut self, cells: Vec<C>) {
-        self.rows.push(Row::Cells(cells.into_iter().map(Into::into).collect()));
+        self.rows
+            .push(Row::Cells(cells.into_iter().map(Into::into).collect()));
     }
 
     /// Adds a row that is set off from those above.

@@ -6,7 +6,9 @@ use crate::text::when;
 use crate::view;
 use crate::view::verdict::paired_median;
 use crate::view::{host, origin};
-use vmtax_model::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns, shell_line};
+use vmtax_model::{
+    AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns, shell_line,
+};
 use vmtax_recording::Recording;
 
 /// The report.
@@ -16,8 +18,16 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -
         study: "antipatterns",
         title: "Guest kernel antipatterns and their fixes".to_owned(),
         basis: [vec![when(&manifest.started)], host(recording)].concat(),
-        origin: Origin { command: shell_line(&manifest.command), ..origin(recording) },
-        answer: findings.machines.iter().filter_map(answer).collect::<Vec<_>>().join(" "),
+        origin: Origin {
+            command: shell_line(&manifest.command),
+            ..origin(recording)
+        },
+        answer: findings
+            .machines
+            .iter()
+            .filter_map(answer)
+            .collect::<Vec<_>>()
+            .join(" "),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],
@@ -27,7 +37,10 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -
 
 /// The antipattern that costs most beside its fix.
 fn answer(machine: &MachineAntipatterns) -> Option<String> {
-    let measured = machine.rows.iter().filter_map(|row| Some((row, row.ratio?)));
+    let measured = machine
+        .rows
+        .iter()
+        .filter_map(|row| Some((row, row.ratio?)));
     let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
     let (antipattern, fix) = (row.antipattern.label(false), row.antipattern.label(true));
     Some(format!(
@@ -55,12 +68,22 @@ fn section(machine: &MachineAntipatterns) -> Section<'_> {
             time(row.before.as_ref()).into(),
             exits(row.before.as_ref()).into(),
             Cell::strong(row.ratio.map_or(NONE.to_owned(), |r| ratio(r.median))),
-            row.ratio.and_then(|r| r.interval).map_or(NONE.to_owned(), |i| range(&i)).into(),
+            row.ratio
+                .and_then(|r| r.interval)
+                .map_or(NONE.to_owned(), |i| range(&i))
+                .into(),
         ]);
         let fix = format!("→ {}{mark}", row.antipattern.label(true));
-        table.row(vec![fix, time(row.after.as_ref()), exits(row.after.as_ref())]);
+        table.row(vec![
+            fix,
+            time(row.after.as_ref()),
+            exits(row.after.as_ref()),
+        ]);
     }
-    Section::new(machine.machine.as_str(), vec![Block::Table(table.notes(notes(machine)))])
+    Section::new(
+        machine.machine.as_str(),
+        vec![Block::Table(table.notes(notes(machine)))],
+    )
 }
 
 fn time(form: Option<&AntipatternForm>) -> String {
@@ -69,9 +92,15 @@ fn time(form: Option<&AntipatternForm>) -> String {
 
 /// Exits of one, to the tenth: what is below is the host's own interrupts.
 fn exits(form: Option<&AntipatternForm>) -> String {
-    let Some(exits) = form.and_then(|form| form.exits) else { return NONE.to_owned() };
+    let Some(exits) = form.and_then(|form| form.exits) else {
+        return NONE.to_owned();
+    };
     let tenths = (exits * 10.0).round() / 10.0;
-    if tenths.fract() == 0.0 { format!("{tenths:.0}") } else { format!("{tenths:.1}") }
+    if tenths.fract() == 0.0 {
+        format!("{tenths:.0}")
+    } else {
+        format!("{tenths:.1}")
+    }
 }
 
 /// What a mark stands for, and why a figure is missing.
@@ -83,8 +112,18 @@ fn notes(machine: &MachineAntipatterns) -> Vec<String> {
         );
     }
     let missing = |row: &AntipatternRow| {
-        format!("{}: {}.", row.antipattern.label(row.before.is_some()), row.why.trim_end_matches('.'))
+        format!(
+            "{}: {}.",
+            row.antipattern.label(row.before.is_some()),
+            row.why.trim_end_matches('.')
+        )
     };
-    notes.extend(machine.rows.iter().filter(|row| !row.why.is_empty()).map(missing));
+    notes.extend(
+        machine
+            .rows
+            .iter()
+            .filter(|row| !row.why.is_empty())
+            .map(missing),
+    );
     notes
 }

@@ -15,23 +15,32 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         _ => Cell::from("passed"),
     };
     let table = Table::of("Metrics against their limits", &findings.rows)
-        .column(Column::words("metric").cut(24, 14), |row| format!("{} on {}", row.metric, row.place))
-        .columns(["then", "now"].map(|name| Column::figures(name).spare(3)), |row| {
-            [row.then, row.now].map(|median| value(row.metric.unit(), median))
+        .column(Column::words("metric").cut(24, 14), |row| {
+            format!("{} on {}", row.metric, row.place)
         })
+        .columns(
+            ["then", "now"].map(|name| Column::figures(name).spare(3)),
+            |row| [row.then, row.now].map(|median| value(row.metric.unit(), median)),
+        )
         .column(Column::figures("slowdown (paired)"), |row| paired(row))
-        .column(Column::figures(format!("{} CI", percent(coverage(findings)))).spare(2), |row| {
-            interval(&row.comparison.ratio)
-        })
+        .column(
+            Column::figures(format!("{} CI", percent(coverage(findings)))).spare(2),
+            |row| interval(&row.comparison.ratio),
+        )
         .column(Column::figures("limit"), |row| most(row))
-        .column(Column::figures("rounds").spare(1), |row| format!("{}, {}", row.rounds.0, row.rounds.1))
+        .column(Column::figures("rounds").spare(1), |row| {
+            format!("{}, {}", row.rounds.0, row.rounds.1)
+        })
         .column(Column::words("outcome"), outcome_of)
         .done()
         .notes(notes(findings));
     Report {
         study: "check",
         title: format!("{} checked against {}", findings.now, findings.baseline),
-        basis: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
+        basis: vec![format!(
+            "worse: exceeds its limit at {} confidence",
+            percent(findings.confidence)
+        )],
         answer: outcome(findings),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: vec![Section::new("", vec![Block::Table(table)])],
@@ -45,13 +54,23 @@ fn coverage(findings: &CheckFindings) -> f64 {
 }
 
 fn paired(row: &CheckedRow) -> String {
-    verdict::paired(row.comparison.ratio.median, row.then, row.now, Some(row.metric.better()))
+    verdict::paired(
+        row.comparison.ratio.median,
+        row.then,
+        row.now,
+        Some(row.metric.better()),
+    )
 }
 
 /// What the columns and marks mean.
 fn notes(findings: &CheckFindings) -> Vec<String> {
     let opposed = |row: &CheckedRow| {
-        verdict::is_opposed(row.comparison.ratio.median, row.then, row.now, Some(row.metric.better()))
+        verdict::is_opposed(
+            row.comparison.ratio.median,
+            row.then,
+            row.now,
+            Some(row.metric.better()),
+        )
     };
     let meaning = "Then and now: medians of the rounds. Slowdown: the median of the ratios (paired) of each round now to each \
                    round then; for a rate, then to now. Worse: the whole interval is above the limit.";
@@ -61,17 +80,24 @@ fn notes(findings: &CheckFindings) -> Vec<String> {
 
 /// JUnit's XML: a test case for each metric.
 pub fn junit(findings: &CheckFindings) -> String {
-    let [failures, skipped] = [Verdict::Slower, Verdict::TooFewRounds].map(|verdict| of(findings, verdict).count());
+    let [failures, skipped] =
+        [Verdict::Slower, Verdict::TooFewRounds].map(|verdict| of(findings, verdict).count());
     let count = findings.rows.len();
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"vmtax\" tests=\"{count}\" failures=\"{failures}\" skipped=\"{skipped}\" errors=\"0\">\n"
     );
     for row in &findings.rows {
-        out += &format!("    <testcase classname=\"{}\" name=\"{}\"", xml(&row.place), xml(row.metric.id()));
+        out += &format!(
+            "    <testcase classname=\"{}\" name=\"{}\"",
+            xml(&row.place),
+            xml(row.metric.id())
+        );
         let said = xml(&sentence(row, findings));
         out += &match row.comparison.verdict {
             Verdict::Slower => format!(">\n      <failure message=\"{said}\"/>\n    </testcase>\n"),
-            Verdict::TooFewRounds => format!(">\n      <skipped message=\"{said}\"/>\n    </testcase>\n"),
+            Verdict::TooFewRounds => {
+                format!(">\n      <skipped message=\"{said}\"/>\n    </testcase>\n")
+            }
             _ => "/>\n".to_owned(),
         };
     }
@@ -84,29 +110,48 @@ pub fn github(findings: &CheckFindings) -> String {
     for row in of(findings, Verdict::Slower) {
         // https://docs.github.com/actions: what would end the line or the property is written as a percent code.
         let escaped = |text: &str| plain(text).replace('%', "%25");
-        let title = escaped(&format!("{} on {}", row.metric, row.place)).replace(':', "%3A").replace(',', "%2C");
-        out += &format!("::error title={title}::{}\n", escaped(&sentence(row, findings)));
+        let title = escaped(&format!("{} on {}", row.metric, row.place))
+            .replace(':', "%3A")
+            .replace(',', "%2C");
+        out += &format!(
+            "::error title={title}::{}\n",
+            escaped(&sentence(row, findings))
+        );
     }
     out
 }
 
 /// The rows with a verdict: slower is worse by more than it may be.
 fn of(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Item = &CheckedRow> {
-    findings.rows.iter().filter(move |row| row.comparison.verdict == verdict)
+    findings
+        .rows
+        .iter()
+        .filter(move |row| row.comparison.verdict == verdict)
 }
 
 fn outcome(findings: &CheckFindings) -> String {
     let worse: Vec<&CheckedRow> = of(findings, Verdict::Slower).collect();
     let unsaid = of(findings, Verdict::TooFewRounds).count();
-    let unsaid = if unsaid > 0 { format!(" Of {unsaid} there are too few rounds to say.") } else { String::new() };
+    let unsaid = if unsaid > 0 {
+        format!(" Of {unsaid} there are too few rounds to say.")
+    } else {
+        String::new()
+    };
     match worse.as_slice() {
         [] if findings.tested_nothing() => format!(
             "None of {} metrics could be tested: too few rounds. Measure both with more --rounds.",
             findings.rows.len()
         ),
-        [] => format!("No metric of {} is shown to be worse by more than it may be.{unsaid}", findings.rows.len()),
+        [] => format!(
+            "No metric of {} is shown to be worse by more than it may be.{unsaid}",
+            findings.rows.len()
+        ),
         [one] => format!("Worse: {}.{unsaid}", sentence(one, findings)),
-        all => format!("{} of {} metrics are worse by more than they may be.{unsaid}", all.len(), findings.rows.len()),
+        all => format!(
+            "{} of {} metrics are worse by more than they may be.{unsaid}",
+            all.len(),
+            findings.rows.len()
+        ),
     }
 }
 
@@ -131,7 +176,11 @@ fn most(row: &CheckedRow) -> String {
 }
 
 fn xml(text: &str) -> String {
-    plain(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    plain(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -148,7 +197,11 @@ mod tests {
             comparison: Comparison {
                 ratio: Estimate {
                     median,
-                    interval: Some(Interval { low: median - 0.1, high: median + 0.1, coverage: 0.9 }),
+                    interval: Some(Interval {
+                        low: median - 0.1,
+                        high: median + 0.1,
+                        coverage: 0.9,
+                    }),
                 },
                 difference: None,
                 rounds: 6,
@@ -176,7 +229,8 @@ mod tests {
         let hostile = "tcg, a\"<b>|&\n::error::x%,";
         let xml = junit(&findings(hostile));
         assert!(
-            xml.contains("tests=\"2\" failures=\"1\"") && xml.contains("a&quot;&lt;b&gt;|&amp; ::error::x%,"),
+            xml.contains("tests=\"2\" failures=\"1\"")
+                && xml.contains("a&quot;&lt;b&gt;|&amp; ::error::x%,"),
             "{xml}"
         );
         let markdown = report(&findings(hostile)).markdown();
@@ -185,15 +239,30 @@ mod tests {
         assert_eq!(rows, 4, "{markdown}");
         let annotations = github(&findings(hostile));
         assert_eq!(annotations.lines().count(), 1, "{annotations}");
-        assert!(annotations.starts_with("::error title=cpu.events on tcg%2C a"), "{annotations}");
-        assert!(annotations.contains("%25%2C::cpu.events on"), "{annotations}");
+        assert!(
+            annotations.starts_with("::error title=cpu.events on tcg%2C a"),
+            "{annotations}"
+        );
+        assert!(
+            annotations.contains("%25%2C::cpu.events on"),
+            "{annotations}"
+        );
     }
 
     #[test]
     fn no_line_is_too_wide() {
         for width in [80, 100] {
-            let text = report(&findings("tcg")).terminal(crate::Style { width, color: false }, false);
-            assert!(text.lines().all(|l| crate::text::columns(l) <= width), "{text}");
+            let text = report(&findings("tcg")).terminal(
+                crate::Style {
+                    width,
+                    color: false,
+                },
+                false,
+            );
+            assert!(
+                text.lines().all(|l| crate::text::columns(l) <= width),
+                "{text}"
+            );
             assert!(text.contains("worse") && text.contains("×1.300"), "{text}");
         }
     }

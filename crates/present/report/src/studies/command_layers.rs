@@ -8,12 +8,21 @@ use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Machine, Metric
 /// Each disk's use, then where the time of a request goes.
 pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Section<'a>> {
     let disks = found.disks.iter().map(|disk| {
-        let title = format!("Requests to the scratch disk on {} (one more run, traced)", disk.machine);
+        let title = format!(
+            "Requests to the scratch disk on {} (one more run, traced)",
+            disk.machine
+        );
         let table = (!disk.kinds.is_empty()).then(|| Block::Table(table(disk, &title)));
-        let blocks = table.into_iter().chain([Block::Text(sentence(disk, exec))]).collect();
+        let blocks = table
+            .into_iter()
+            .chain([Block::Text(sentence(disk, exec))])
+            .collect();
         Section::new(title, blocks)
     });
-    disks.chain(layers::brief(&found.layers, 1)).chain(layers::details(&found.layers)).collect()
+    disks
+        .chain(layers::brief(&found.layers, 1))
+        .chain(layers::details(&found.layers))
+        .collect()
 }
 
 /// How much of the command's time there were requests at all.
@@ -31,14 +40,27 @@ fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
 }
 
 /// How long a traced run took, beside the untraced ones, and how much of it was observed.
-pub(super) fn took(machine: Machine, (wall_s, observed_s): (f64, f64), exec: &ExecFindings) -> String {
-    let row = exec.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
+pub(super) fn took(
+    machine: Machine,
+    (wall_s, observed_s): (f64, f64),
+    exec: &ExecFindings,
+) -> String {
+    let row = exec
+        .overheads
+        .rows
+        .iter()
+        .find(|row| row.metric == Metric::ExecWall);
     let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == machine));
     let untraced = column
         .and_then(|c| c.spread.as_ref())
-        .map_or(String::new(), |spread| format!(", the untraced ones {} (median)", seconds(spread.median)));
+        .map_or(String::new(), |spread| {
+            format!(", the untraced ones {} (median)", seconds(spread.median))
+        });
     let part = if observed_s < wall_s {
-        format!(" Its first {} alone were observed: then the buffers for events were full.", seconds(observed_s))
+        format!(
+            " Its first {} alone were observed: then the buffers for events were full.",
+            seconds(observed_s)
+        )
     } else {
         String::new()
     };
@@ -56,8 +78,12 @@ fn table(disk: &DiskUse, title: &str) -> Table {
         .column(Column::figures("bytes").spare(4), |kind| bytes(kind.bytes))
         .column(Column::figures("each").spare(1), |kind| sizes(kind))
         .column(Column::figures("p50"), |kind| nanoseconds(kind.time.p50_ns))
-        .column(Column::figures("p99").spare(3), |kind| nanoseconds(kind.time.p99_ns))
-        .column(Column::figures("longest").spare(2), |kind| nanoseconds(kind.time.max_ns))
+        .column(Column::figures("p99").spare(3), |kind| {
+            nanoseconds(kind.time.p99_ns)
+        })
+        .column(Column::figures("longest").spare(2), |kind| {
+            nanoseconds(kind.time.max_ns)
+        })
         .column(Column::figures("matched"), |kind| count(kind.followed))
         .done()
 }
@@ -73,5 +99,8 @@ fn sizes(kind: &KindUse) -> String {
 
 /// Without a invalid fraction: lengths are powers of two as a rule.
 fn size(length: u64) -> String {
-    bytes(length).replace(".000 ", " ").replace(".00 ", " ").replace(".0 ", " ")
+    bytes(length)
+        .replace(".000 ", " ")
+        .replace(".00 ", " ")
+        .replace(".0 ", " ")
 }

@@ -9,9 +9,15 @@ use vmtax_model::{CommandPackets, ExecFindings, LayerColumn, NicUse, PacketUse};
 /// Each card's use, then where the time of a packet goes, direction by direction.
 pub fn sections<'a>(found: &'a CommandPackets, exec: &ExecFindings) -> Vec<Section<'a>> {
     let nics = found.nics.iter().map(|nic| {
-        let title = format!("Packets of the network card on {} (one more run, traced)", nic.machine);
+        let title = format!(
+            "Packets of the network card on {} (one more run, traced)",
+            nic.machine
+        );
         let table = (!nic.directions.is_empty()).then(|| Block::Table(table(nic, &title)));
-        let blocks = table.into_iter().chain([Block::Text(sentence(nic, exec))]).collect();
+        let blocks = table
+            .into_iter()
+            .chain([Block::Text(sentence(nic, exec))])
+            .collect();
         Section::new(title, blocks)
     });
     let mut all: Vec<Section<'a>> = nics.collect();
@@ -19,11 +25,27 @@ pub fn sections<'a>(found: &'a CommandPackets, exec: &ExecFindings) -> Vec<Secti
         return all;
     }
     all.extend(layers::pictures(&found.layers));
-    all.extend(found.layers.columns.iter().skip(1).flat_map(layers::sums_and_segments));
+    all.extend(
+        found
+            .layers
+            .columns
+            .iter()
+            .skip(1)
+            .flat_map(layers::sums_and_segments),
+    );
     let directions = found.nics.iter().flat_map(|nic| &nic.directions);
-    let quality = found.layers.columns.iter().zip(directions).map(|(column, used)| Block::Text(quality(column, used)));
-    let overhead = "Tracing overhead: not measured, the untraced runs do not time packets.".to_owned();
-    all.push(Section::new("", quality.chain([Block::Text(overhead)]).collect()));
+    let quality = found
+        .layers
+        .columns
+        .iter()
+        .zip(directions)
+        .map(|(column, used)| Block::Text(quality(column, used)));
+    let overhead =
+        "Tracing overhead: not measured, the untraced runs do not time packets.".to_owned();
+    all.push(Section::new(
+        "",
+        quality.chain([Block::Text(overhead)]).collect(),
+    ));
     all.extend(layers::details(&found.layers));
     all
 }
@@ -38,10 +60,19 @@ fn sentence(nic: &NicUse, exec: &ExecFindings) -> String {
 
 /// How many were followed, how they were batched, how exact it is.
 fn quality(column: &LayerColumn, used: &PacketUse) -> String {
-    let batched = used.batching.iter().map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
+    let batched = used
+        .batching
+        .iter()
+        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
     let batched = batched.collect::<Vec<_>>().join(", ");
-    let batched = if batched.is_empty() { batched } else { format!(" Packets: {batched}.") };
-    let corrected = words::corrected(column).map_or(String::new(), |text| format!(" Corrected for tracing: {text}."));
+    let batched = if batched.is_empty() {
+        batched
+    } else {
+        format!(" Packets: {batched}.")
+    };
+    let corrected = words::corrected(column).map_or(String::new(), |text| {
+        format!(" Corrected for tracing: {text}.")
+    });
     format!(
         "{}, {}: {}.{batched} Clock error: {}.{corrected}",
         column.machine,

@@ -13,8 +13,8 @@ use crate::view::{self, origin};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, Part, PartRow, Plan,
-    Probes, Statuses, Unit, Verdict, Warning, shell_line,
+    Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric,
+    Part, PartRow, Plan, Probes, Statuses, Unit, Verdict, Warning, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -26,27 +26,60 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let overheads = &findings.overheads;
     let rows = metric_rows::with_printed(overheads, &findings.printed);
-    let breakdowns = findings.breakdowns.iter().map(|breakdown| section(breakdown, &recording.plan));
-    let about = about(&recording.plan, findings).into_iter().map(Block::Text).collect();
-    let requests = layers.map_or(Vec::new(), |layers| command_layers::sections(layers, findings));
+    let breakdowns = findings
+        .breakdowns
+        .iter()
+        .map(|breakdown| section(breakdown, &recording.plan));
+    let about = about(&recording.plan, findings)
+        .into_iter()
+        .map(Block::Text)
+        .collect();
+    let requests = layers.map_or(Vec::new(), |layers| {
+        command_layers::sections(layers, findings)
+    });
     let of_packets = layers.and_then(|layers| layers.packets.as_ref());
-    let packets = of_packets.map_or(Vec::new(), |packets| command_packets::sections(packets, findings));
-    let traced = || layers.map(|layers| &layers.layers).into_iter().chain(of_packets.map(|packets| &packets.layers));
+    let packets = of_packets.map_or(Vec::new(), |packets| {
+        command_packets::sections(packets, findings)
+    });
+    let traced = || {
+        layers
+            .map(|layers| &layers.layers)
+            .into_iter()
+            .chain(of_packets.map(|packets| &packets.layers))
+    };
     let mut missing: Vec<String> = traced().flat_map(super::layers::words::missing).collect();
     let mut known = BTreeSet::new();
     missing.retain(|text| known.insert(text.clone()));
-    let advice = overheads.advice.iter().chain(traced().flat_map(|layers| &layers.advice)).cloned().collect();
-    let warned: Vec<Warning> = traced().flat_map(|layers| &layers.warnings).cloned().collect();
-    let warnings = warnings(recording, findings).into_iter().chain(view::in_words(&warned));
+    let advice = overheads
+        .advice
+        .iter()
+        .chain(traced().flat_map(|layers| &layers.advice))
+        .cloned()
+        .collect();
+    let warned: Vec<Warning> = traced()
+        .flat_map(|layers| &layers.warnings)
+        .cloned()
+        .collect();
+    let warnings = warnings(recording, findings)
+        .into_iter()
+        .chain(view::in_words(&warned));
     Report {
         study: "exec",
         title: "Overhead of a command".to_owned(),
-        basis: overhead::basis(recording, overheads).into_iter().chain([ended(findings)]).collect(),
+        basis: overhead::basis(recording, overheads)
+            .into_iter()
+            .chain([ended(findings)])
+            .collect(),
         origin: origin(recording),
         answer: answer(recording, findings),
-        next: next(recording, findings, layers.is_some()).into_iter().collect(),
+        next: next(recording, findings, layers.is_some())
+            .into_iter()
+            .collect(),
         advice: by_gain(advice),
-        notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
+        notices: vec![
+            Notice::missing("Not observed", missing),
+            Notice::warnings(warnings.collect()),
+        ],
         sections: breakdowns
             .chain([Section::new("", about)])
             .chain(overhead::sections(recording, overheads, &rows))
@@ -65,7 +98,12 @@ fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
     advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     let mut lines: Vec<String> = Vec::new();
     for one in &mut advice {
-        match one.remedies.first().map(|remedy| remedy.line.clone()).filter(|line| !line.is_empty()) {
+        match one
+            .remedies
+            .first()
+            .map(|remedy| remedy.line.clone())
+            .filter(|line| !line.is_empty())
+        {
             Some(line) if lines.contains(&line) => {
                 one.finding.push_str(" The remedy above is for this, too.");
                 one.remedies.clear();
@@ -79,11 +117,18 @@ fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
 
 /// More rounds where there are too few, else what shows where most of the additional time comes from.
 fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Option<String> {
-    let compared = recording.plan.machines.iter().any(|machine| !machine.is_guest());
+    let compared = recording
+        .plan
+        .machines
+        .iter()
+        .any(|machine| !machine.is_guest());
     if compared && !view::has_intervals(&findings.overheads) {
         return view::with_more_rounds(recording);
     }
-    let largest = findings.breakdowns.iter().find_map(|breakdown| sorted(breakdown).first().map(|row| row.part));
+    let largest = findings
+        .breakdowns
+        .iter()
+        .find_map(|breakdown| sorted(breakdown).first().map(|row| row.part));
     match largest? {
         Part::QemuThreads | Part::Waiting => (!observed).then(|| again_with(recording, "--layers")),
         _ => (!has_option(recording, "--profile")).then(|| again_with(recording, "--profile")),
@@ -92,15 +137,22 @@ fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Optio
 
 /// Returns true if the command that made the recording had this option; the words of the measured command do not count.
 fn has_option(recording: &Recording, option: &str) -> bool {
-    recording.manifest.command.iter().take_while(|word| *word != "--").any(|word| word == option)
+    recording
+        .manifest
+        .command
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == option)
 }
 
 /// The same command with another option; of a plan's file what its options would be.
 fn again_with(recording: &Recording, option: &str) -> String {
     let own = match &recording.manifest.command[..] {
-        [_, study, ..] if study == "exec" => {
-            view::as_line(&view::with_option(&recording.manifest.command, option, None))
-        }
+        [_, study, ..] if study == "exec" => view::as_line(&view::with_option(
+            &recording.manifest.command,
+            option,
+            None,
+        )),
         _ => None,
     };
     let plan = &recording.plan;
@@ -129,7 +181,8 @@ pub fn json(
 }
 
 fn command(plan: &Plan) -> String {
-    plan.command().map_or(String::new(), |command| shell_line(&command.argv))
+    plan.command()
+        .map_or(String::new(), |command| shell_line(&command.argv))
 }
 
 /// What the answer shows of the command: the report has all of it.
@@ -140,28 +193,57 @@ const LARGE: f64 = 0.05;
 
 /// How much slower the command is on each guest, and what takes it.
 fn answer(recording: &Recording, findings: &ExecFindings) -> String {
-    let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let row = findings
+        .overheads
+        .rows
+        .iter()
+        .find(|row| row.metric == Metric::ExecWall);
     let native = row.and_then(|row| view::column(row, Machine::NATIVE)?.spread.as_ref());
     let failed = failed(findings);
     let of = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
-        let native =
-            native.map_or(String::new(), |s| format!(", {} natively (medians)", value(Unit::Seconds, s.median)));
-        let slower = column.overhead.map_or(String::new(), |overhead| match overhead.ratio.interval {
-            Some(_) => {
-                let open = if overhead.verdict == Verdict::Inconclusive { ", inconclusive" } else { "" };
-                format!("{native}, {}{open}", paired_median(&overhead.ratio))
-            }
-            None => {
-                format!("{native}, {}", range_of_rounds(recording, machine).unwrap_or(ratio(overhead.ratio.median)))
-            }
+        let native = native.map_or(String::new(), |s| {
+            format!(", {} natively (medians)", value(Unit::Seconds, s.median))
         });
-        let breakdown = findings.breakdowns.iter().find(|breakdown| breakdown.machine == machine);
+        let slower =
+            column
+                .overhead
+                .map_or(String::new(), |overhead| match overhead.ratio.interval {
+                    Some(_) => {
+                        let open = if overhead.verdict == Verdict::Inconclusive {
+                            ", inconclusive"
+                        } else {
+                            ""
+                        };
+                        format!("{native}, {}{open}", paired_median(&overhead.ratio))
+                    }
+                    None => {
+                        format!(
+                            "{native}, {}",
+                            range_of_rounds(recording, machine)
+                                .unwrap_or(ratio(overhead.ratio.median))
+                        )
+                    }
+                });
+        let breakdown = findings
+            .breakdowns
+            .iter()
+            .find(|breakdown| breakdown.machine == machine);
         let parts = breakdown.map_or(String::new(), largest);
-        Some(format!("{} {wall} on {machine}{slower}{parts}", if failed.is_some() { "it takes" } else { "takes" }))
+        Some(format!(
+            "{} {wall} on {machine}{slower}{parts}",
+            if failed.is_some() {
+                "it takes"
+            } else {
+                "takes"
+            }
+        ))
     };
-    let guests = row.into_iter().flat_map(|row| &row.machines).filter(|column| column.machine.is_guest());
+    let guests = row
+        .into_iter()
+        .flat_map(|row| &row.machines)
+        .filter(|column| column.machine.is_guest());
     let each: Vec<String> = guests.filter_map(of).collect();
     match each.is_empty() {
         true => ended(findings),
@@ -176,7 +258,10 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
 /// "failed (exit status 2)", where its figures are not those of the work that was asked for.
 fn failed(findings: &ExecFindings) -> Option<String> {
     match findings.status() {
-        _ if findings.differs() => Some(format!("did not end alike everywhere ({})", ended(findings))),
+        _ if findings.differs() => Some(format!(
+            "did not end alike everywhere ({})",
+            ended(findings)
+        )),
         Some(code) if code != 0 => Some(format!("failed ({})", ended(findings))),
         _ => None,
     }
@@ -185,31 +270,55 @@ fn failed(findings: &ExecFindings) -> Option<String> {
 /// "×35 to ×124 per round, 2 rounds": between which ratios of wall time the rounds lie.
 fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let walls = |machine: Machine| {
-        let untraced = recording.trials.iter().filter(move |t| t.machine == machine && t.probes == Probes::None);
+        let untraced = recording
+            .trials
+            .iter()
+            .filter(move |t| t.machine == machine && t.probes == Probes::None);
         untraced.filter_map(|t| Some((t.round, t.result()?.value(Metric::ExecWall)?)))
     };
     let native: BTreeMap<u32, f64> = walls(Machine::NATIVE).collect();
-    let mut ratios: Vec<f64> = walls(machine).filter_map(|(round, wall)| Some(wall / native.get(&round)?)).collect();
+    let mut ratios: Vec<f64> = walls(machine)
+        .filter_map(|(round, wall)| Some(wall / native.get(&round)?))
+        .collect();
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratios.first()?, ratios.last()?);
-    (ratios.len() > 1).then(|| format!("{} to {} per round, {} rounds", ratio(*low), ratio(*high), ratios.len()))
+    (ratios.len() > 1).then(|| {
+        format!(
+            "{} to {} per round, {} rounds",
+            ratio(*low),
+            ratio(*high),
+            ratios.len()
+        )
+    })
 }
 
 /// "; largest parts of the additional time: 55 % off CPU, 13 % vCPU steal": those that together are no more than all.
 fn largest(breakdown: &Breakdown) -> String {
-    let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
+    let whole = breakdown
+        .native_s
+        .map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
     let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
-    let parts = sorted(breakdown).into_iter().map(|row| (more(row), row.part.label(breakdown.machine)));
-    let mut parts: Vec<(f64, &str)> = parts.chain([(breakdown.unexplained_s, "unexplained")]).collect();
+    let parts = sorted(breakdown)
+        .into_iter()
+        .map(|row| (more(row), row.part.label(breakdown.machine)));
+    let mut parts: Vec<(f64, &str)> = parts
+        .chain([(breakdown.unexplained_s, "unexplained")])
+        .collect();
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut left = whole;
     let named = parts.iter().take_while(|(more, _)| {
         left -= more;
         left >= 0.0 && *more >= LARGE * whole
     });
-    let named: Vec<String> =
-        named.take(NAMED).map(|(more, part)| format!("{} {part}", percent(more / whole))).collect();
-    let of = if breakdown.native_s.is_some() { "additional time" } else { "time" };
+    let named: Vec<String> = named
+        .take(NAMED)
+        .map(|(more, part)| format!("{} {part}", percent(more / whole)))
+        .collect();
+    let of = if breakdown.native_s.is_some() {
+        "additional time"
+    } else {
+        "time"
+    };
     match named.is_empty() {
         true => String::new(),
         false => {
@@ -229,16 +338,31 @@ fn sorted(breakdown: &Breakdown) -> Vec<&PartRow> {
 
 /// How it ended.
 fn ended(findings: &ExecFindings) -> String {
-    let words = |statuses: &[i32]| statuses.iter().map(|s| status(*s)).collect::<Vec<_>>().join(" or ");
-    let (ran, not): (Vec<&Statuses>, Vec<_>) = findings.statuses.iter().partition(|s| !s.statuses.is_empty());
+    let words = |statuses: &[i32]| {
+        statuses
+            .iter()
+            .map(|s| status(*s))
+            .collect::<Vec<_>>()
+            .join(" or ")
+    };
+    let (ran, not): (Vec<&Statuses>, Vec<_>) = findings
+        .statuses
+        .iter()
+        .partition(|s| !s.statuses.is_empty());
     match ran.first() {
         None => "no exit status".to_owned(),
         Some(first) if not.is_empty() && !findings.differs() => {
             format!("exit {} in all runs", words(&first.statuses))
         }
         Some(_) => {
-            let all: Vec<String> = ran.iter().map(|s| format!("{} with {}", s.machine, words(&s.statuses))).collect();
-            let nowhere: Vec<String> = not.iter().map(|s| format!(", did not run on {}", s.machine)).collect();
+            let all: Vec<String> = ran
+                .iter()
+                .map(|s| format!("{} with {}", s.machine, words(&s.statuses)))
+                .collect();
+            let nowhere: Vec<String> = not
+                .iter()
+                .map(|s| format!(", did not run on {}", s.machine))
+                .collect();
             format!("exit on {}{}", all.join(", on "), nowhere.concat())
         }
     }
@@ -288,9 +412,17 @@ fn legend(machine: Machine) -> String {
 /// The parts, what none accounts for, and the sum.
 fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
     let rounds = counted(breakdown.rounds.into(), "round");
-    let title = format!("Where the time goes on {} (means of {rounds})", breakdown.machine);
-    let whole = breakdown.native_s.map(|native| breakdown.machine_s - native);
-    let mut columns = vec![Column::words(unit(plan)).broken(20, 12), Column::figures(breakdown.machine.as_str())];
+    let title = format!(
+        "Where the time goes on {} (means of {rounds})",
+        breakdown.machine
+    );
+    let whole = breakdown
+        .native_s
+        .map(|native| breakdown.machine_s - native);
+    let mut columns = vec![
+        Column::words(unit(plan)).broken(20, 12),
+        Column::figures(breakdown.machine.as_str()),
+    ];
     if whole.is_some() {
         columns.extend([
             Column::figures("native").spare(2),
@@ -301,7 +433,9 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
     let line = |label: &str, native: Option<f64>, machine: f64| {
         // What only a guest has is all difference.
         let more = breakdown.native_s.map(|_| machine - native.unwrap_or(0.0));
-        let share = more.zip(whole.filter(|w| *w > 1e-6)).map(|(more, whole)| more / whole);
+        let share = more
+            .zip(whole.filter(|w| *w > 1e-6))
+            .map(|(more, whole)| more / whole);
         let share = share.map_or(String::new(), |share| match share < 0.0 {
             true => format!("−{}", percent(-share)),
             false => percent(share),
@@ -311,22 +445,41 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
             true => "0".to_owned(),
             false => difference(Unit::Seconds, s),
         });
-        vec![label.into(), Cell::strong(seconds(machine)), native.into(), more.into(), share.into()]
+        vec![
+            label.into(),
+            Cell::strong(seconds(machine)),
+            native.into(),
+            more.into(),
+            share.into(),
+        ]
     };
     let mut table = Table::new(title.clone(), columns);
-    sorted(breakdown)
-        .into_iter()
-        .for_each(|row| table.row(line(row.part.label(breakdown.machine), row.native_s, row.machine_s)));
+    sorted(breakdown).into_iter().for_each(|row| {
+        table.row(line(
+            row.part.label(breakdown.machine),
+            row.native_s,
+            row.machine_s,
+        ))
+    });
     table.row(line("unexplained", None, breakdown.unexplained_s));
     table.first(line("sum", breakdown.native_s, breakdown.machine_s));
     let rows = sorted(breakdown)
         .into_iter()
-        .map(|row| (row.part.label(breakdown.machine), row.native_s, row.machine_s))
+        .map(|row| {
+            (
+                row.part.label(breakdown.machine),
+                row.native_s,
+                row.machine_s,
+            )
+        })
         .collect();
     let figure = Figure {
         table: Some(table.notes(vec![legend(breakdown.machine)])),
         below: true,
-        ..Figure::new(Parts { machine: breakdown.machine, rows })
+        ..Figure::new(Parts {
+            machine: breakdown.machine,
+            rows,
+        })
     };
     Section::new(title, vec![Block::Figure(figure)])
 }
@@ -374,7 +527,14 @@ mod tests {
             let sum = |side: fn(&(Part, f64, f64)) -> f64| parts.iter().map(side).sum();
             let (native_s, machine_s) = (Some(sum(|part| part.1)), sum(|part| part.2));
             let (machine, rows) = (Machine::KVM, rows.collect());
-            let found = Breakdown { machine, rounds: 6, native_s, machine_s, rows, unexplained_s: 0.0 };
+            let found = Breakdown {
+                machine,
+                rounds: 6,
+                native_s,
+                machine_s,
+                rows,
+                unexplained_s: 0.0,
+            };
             largest(&found).replace('\u{a0}', " ")
         };
         let steal = (Part::Steal, 0.0, 1.4);
@@ -395,12 +555,34 @@ mod tests {
     fn the_larger_gain_is_first_and_a_remedy_stands_once() {
         let advice = |rule: &str, gain: f64| {
             let line = "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus".to_owned();
-            let remedy = Remedy { line, ..Remedy::default() };
+            let remedy = Remedy {
+                line,
+                ..Remedy::default()
+            };
             let (rule, finding) = (rule.to_owned(), format!("{rule}."));
-            Advice { rule, finding, gain, remedies: vec![remedy], change: None, source: "Linux".to_owned() }
+            Advice {
+                rule,
+                finding,
+                gain,
+                remedies: vec![remedy],
+                change: None,
+                source: "Linux".to_owned(),
+            }
         };
-        let all = by_gain(vec![advice("qemu-run-queue-wait", 0.06), advice("command-steal", 0.54)]);
-        let texts: Vec<(&str, usize)> = all.iter().map(|one| (one.finding.as_str(), one.remedies.len())).collect();
-        assert_eq!(texts, [("command-steal.", 1), ("qemu-run-queue-wait. The remedy above is for this, too.", 0)]);
+        let all = by_gain(vec![
+            advice("qemu-run-queue-wait", 0.06),
+            advice("command-steal", 0.54),
+        ]);
+        let texts: Vec<(&str, usize)> = all
+            .iter()
+            .map(|one| (one.finding.as_str(), one.remedies.len()))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                ("command-steal.", 1),
+                ("qemu-run-queue-wait. The remedy above is for this, too.", 0)
+            ]
+        );
     }
 }

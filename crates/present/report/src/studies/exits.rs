@@ -7,14 +7,18 @@ use crate::text::when;
 use crate::view::{self, not_observed};
 use maud::html;
 use vmtax_model::{
-    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, MachineExits, Missing,
-    NO_DEVICE, Summary, shell_line,
+    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER,
+    MachineExits, Missing, NO_DEVICE, Summary, shell_line,
 };
 
 /// The report.
 pub fn report(findings: &ExitFindings) -> Report<'_> {
-    let about =
-        [when(&findings.started), findings.cpu.clone(), format!("Linux {}", findings.kernel), findings.kvm.clone()];
+    let about = [
+        when(&findings.started),
+        findings.cpu.clone(),
+        format!("Linux {}", findings.kernel),
+        findings.kvm.clone(),
+    ];
     let answers: Vec<String> = findings.machines.iter().filter_map(answer).collect();
     Report {
         study: "exits",
@@ -27,7 +31,9 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
         },
         answer: match findings.machines.is_empty() {
             true => "No machine was measured: there is nothing to show.".to_owned(),
-            false if answers.is_empty() => "No exit by KVM or QEMU was measured: the tables have each kind.".to_owned(),
+            false if answers.is_empty() => {
+                "No exit by KVM or QEMU was measured: the tables have each kind.".to_owned()
+            }
             false => answers.join(" "),
         },
         advice: findings.advice.clone(),
@@ -44,28 +50,37 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
 /// What exits cost by who handles them; TCG has none.
 fn answer(machine: &MachineExits) -> Option<String> {
     let medians = |end: &str| {
-        let kinds =
-            machine.kinds.iter().filter(|kind| kind.label.ends_with(end) && !kind.emulated && !kind.without_exit);
+        let kinds = machine
+            .kinds
+            .iter()
+            .filter(|kind| kind.label.ends_with(end) && !kind.emulated && !kind.without_exit);
         let mut all: Vec<f64> = kinds.map(|kind| kind.time.p50_ns).collect();
         all.sort_by(f64::total_cmp);
         let (low, high) = (nanoseconds(*all.first()?), nanoseconds(*all.last()?));
         Some(
-            if low == high { low } else { format!("{low} to {high}") }
-                .replace(' ', "\u{a0}")
-                .replace("\u{a0}to\u{a0}", " to "),
+            if low == high {
+                low
+            } else {
+                format!("{low} to {high}")
+            }
+            .replace(' ', "\u{a0}")
+            .replace("\u{a0}to\u{a0}", " to "),
         )
     };
     let kinds = match machine.machine.accelerator() {
-        Some(Accelerator::Kvm) => {
-            [(HANDLED_IN_KVM, "a port or MMIO access handled in KVM"), (HANDLED_IN_QEMU, "one handled in QEMU")]
-        }
+        Some(Accelerator::Kvm) => [
+            (HANDLED_IN_KVM, "a port or MMIO access handled in KVM"),
+            (HANDLED_IN_QEMU, "one handled in QEMU"),
+        ],
         _ => [
             (INTERRUPT_CONTROLLER, "an access to an interrupt controller"),
             (NO_DEVICE, "one to an unassigned port or address"),
         ],
     };
-    let each: Vec<String> =
-        kinds.into_iter().filter_map(|(end, what)| Some(format!("{what} takes {}", medians(end)?))).collect();
+    let each: Vec<String> = kinds
+        .into_iter()
+        .filter_map(|(end, what)| Some(format!("{what} takes {}", medians(end)?)))
+        .collect();
     let on = match machine.machine.accelerator() {
         Some(Accelerator::Kvm) => format!("On {}", machine.machine),
         _ => format!("On {}, without VM exits,", machine.machine),
@@ -80,12 +95,24 @@ fn all(machine: &MachineExits) -> impl Iterator<Item = &ExitKind> {
 
 fn section(machine: &MachineExits) -> Section<'_> {
     let marks = all(machine).enumerate().map(|(i, kind)| {
-        let class = if i == 0 { "whole" } else { machine.machine.as_str() };
-        Mark { name: kind.label.clone(), shown: html! { (label(kind)) }, class, figure: &kind.time }
+        let class = if i == 0 {
+            "whole"
+        } else {
+            machine.machine.as_str()
+        };
+        Mark {
+            name: kind.label.clone(),
+            shown: html! { (label(kind)) },
+            class,
+            figure: &kind.time,
+        }
     });
     let title = format!("{}, {}", machine.machine, machine.qemu);
     let figure = Figure {
-        caption: format!("{} The rows \"no exit\" are two rdtsc alone and not subtracted.", marks::CAPTION),
+        caption: format!(
+            "{} The rows \"no exit\" are two rdtsc alone and not subtracted.",
+            marks::CAPTION
+        ),
         table: Some(table(machine, &title)),
         below: true,
         ..Figure::new(Marks(marks.collect()))
@@ -108,7 +135,9 @@ fn table(machine: &MachineExits, title: &str) -> Table {
         .column(Column::words("exit").broken(20, 10), |kind| label(kind))
         .column(Column::figures("n"), |kind| count(kind.time.n))
         .column(Column::figures("min").spare(1), time(|t| t.min_ns))
-        .column(Column::figures("p50"), |kind| Cell::strong(nanoseconds(kind.time.p50_ns)))
+        .column(Column::figures("p50"), |kind| {
+            Cell::strong(nanoseconds(kind.time.p50_ns))
+        })
         .column(Column::figures("p90").spare(2), time(|t| t.p90_ns))
         .column(Column::figures("p99"), time(|t| t.p99_ns))
         .column(Column::figures("max").spare(2), time(|t| t.max_ns))
@@ -136,12 +165,22 @@ fn notes(machine: &MachineExits) -> Vec<String> {
     }
     mark.into_iter()
         .chain(by_cpu)
-        .chain(said.iter().map(|(note, labels)| format!("{}: {note}.", labels.join("; "))))
+        .chain(
+            said.iter()
+                .map(|(note, labels)| format!("{}: {note}.", labels.join("; "))),
+        )
         .collect()
 }
 
 /// The kinds that could not be measured.
 fn missing(findings: &ExitFindings) -> Vec<String> {
-    let one = |(machine, missing): (&MachineExits, &Missing)| not_observed(missing, &format!(" ({})", machine.machine));
-    findings.machines.iter().flat_map(|machine| machine.missing.iter().map(move |m| (machine, m))).map(one).collect()
+    let one = |(machine, missing): (&MachineExits, &Missing)| {
+        not_observed(missing, &format!(" ({})", machine.machine))
+    };
+    findings
+        .machines
+        .iter()
+        .flat_map(|machine| machine.missing.iter().map(move |m| (machine, m)))
+        .map(one)
+        .collect()
 }

@@ -5,7 +5,8 @@ use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section
 use crate::number::{NONE, count, counted, percent, ratio};
 use crate::view::verdict::{interval, p_value};
 use vmtax_model::{
-    Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict, MetricOutlier, shell_line,
+    Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict,
+    MetricOutlier, shell_line,
 };
 
 /// Hosts that a terminal lists without details.
@@ -18,11 +19,23 @@ const FURTHEST: usize = 5;
 const MODEL: &str = "host_cpu_model_name";
 
 /// The report. `dataset`: its folder as a shell takes it; `vmtax`: the version that draws it; `command`: what makes it again.
-pub fn report<'a>(found: &'a FleetFindings, dataset: &str, vmtax: &str, command: &str) -> Report<'a> {
-    let classes = counted(found.classes.len() as u64, if is_model(found) { "model" } else { "class" });
+pub fn report<'a>(
+    found: &'a FleetFindings,
+    dataset: &str,
+    vmtax: &str,
+    command: &str,
+) -> Report<'a> {
+    let classes = counted(
+        found.classes.len() as u64,
+        if is_model(found) { "model" } else { "class" },
+    );
     let classes = classes.replace("classs", "classes");
     let [first, last] = &found.dates;
-    let dates = if first == last { first.clone() } else { format!("{first} to {last}") };
+    let dates = if first == last {
+        first.clone()
+    } else {
+        format!("{first} to {last}")
+    };
     let basis = [
         format!("{} hosts", count(found.hosts.len() as u64)),
         classes,
@@ -34,11 +47,18 @@ pub fn report<'a>(found: &'a FleetFindings, dataset: &str, vmtax: &str, command:
     Report {
         study: "fleet",
         title: "Hosts compared with those of their class".to_owned(),
-        origin: Origin { vmtax: vmtax.to_owned(), started: last.clone(), command: command.to_owned() },
+        origin: Origin {
+            vmtax: vmtax.to_owned(),
+            started: last.clone(),
+            command: command.to_owned(),
+        },
         answer: answer(found),
         basis: basis.into_iter().filter(|part| !part.is_empty()).collect(),
         next: next(found, dataset),
-        sections: [hosts(found), metrics(found), facts(found)].into_iter().flatten().collect(),
+        sections: [hosts(found), metrics(found), facts(found)]
+            .into_iter()
+            .flatten()
+            .collect(),
         notices: vec![Notice::warnings(found.warnings.clone())],
         method: vec![found.method.clone()],
         ..Report::default()
@@ -50,13 +70,22 @@ fn is_model(found: &FleetFindings) -> bool {
 }
 
 fn others(found: &FleetFindings) -> &'static str {
-    if is_model(found) { "others of their model" } else { "others of their class" }
+    if is_model(found) {
+        "others of their model"
+    } else {
+        "others of their class"
+    }
 }
 
 /// "a, b, c and 2 more".
 fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = hosts.collect();
-    let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let first = all
+        .iter()
+        .take(NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
     match all.len().saturating_sub(NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),
@@ -81,20 +110,48 @@ fn answer(found: &FleetFindings) -> String {
         let median = ratios.get(ratios.len() / 2)?;
         let are = if hosts.len() == 1 { "is" } else { "are" };
         let names = names(hosts.iter().map(|host| host.host.as_str()));
-        Some(format!("{} of {all} hosts {are} {word} than {} by {}: {names}", hosts.len(), others(found), by(*median)))
+        Some(format!(
+            "{} of {all} hosts {are} {word} than {} by {}: {names}",
+            hosts.len(),
+            others(found),
+            by(*median)
+        ))
     };
-    let parts: Vec<String> =
-        [of(HostVerdict::Slower, "slower"), of(HostVerdict::Faster, "faster")].into_iter().flatten().collect();
+    let parts: Vec<String> = [
+        of(HostVerdict::Slower, "slower"),
+        of(HostVerdict::Faster, "faster"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let candidates = found.with(HostVerdict::TooFewRuns).count();
-    let said = match (parts.is_empty(), candidates, found.metric_outliers.is_empty()) {
+    let said = match (
+        parts.is_empty(),
+        candidates,
+        found.metric_outliers.is_empty(),
+    ) {
         (false, ..) => parts.join("; "),
-        (true, 0, true) => format!("None of {all} hosts is shown to be slower or faster than {}", others(found)),
+        (true, 0, true) => format!(
+            "None of {all} hosts is shown to be slower or faster than {}",
+            others(found)
+        ),
         (true, 0, false) => {
-            let mut hosts: Vec<&str> =
-                found.metric_outliers.iter().map(|o| found.hosts[o.host].host.as_str()).collect();
+            let mut hosts: Vec<&str> = found
+                .metric_outliers
+                .iter()
+                .map(|o| found.hosts[o.host].host.as_str())
+                .collect();
             hosts.dedup();
-            let is = if hosts.len() == 1 { "is an outlier" } else { "are outliers" };
-            format!("{} of {all} hosts {is} in single metrics: {}", hosts.len(), names(hosts.into_iter()))
+            let is = if hosts.len() == 1 {
+                "is an outlier"
+            } else {
+                "are outliers"
+            };
+            format!(
+                "{} of {all} hosts {is} in single metrics: {}",
+                hosts.len(),
+                names(hosts.into_iter())
+            )
         }
         (true, ..) => format!(
             "{candidates} of {all} hosts may differ from {}: measure them again, their runs are too few",
@@ -110,69 +167,146 @@ fn answer(found: &FleetFindings) -> String {
 
 fn cause_text(found: &FleetFindings, cause: &FactEffect) -> String {
     let share = percent(cause.explained.median);
-    let range = share_interval(&cause.explained).map_or(String::new(), |text| format!(", 95 % CI {text}"));
+    let range =
+        share_interval(&cause.explained).map_or(String::new(), |text| format!(", 95 % CI {text}"));
     let named = value(cause).map_or(String::new(), |value| format!(" {}", shown(&value.value)));
-    let what = if found.has_outliers() { "" } else { " of what hosts differ by" };
+    let what = if found.has_outliers() {
+        ""
+    } else {
+        " of what hosts differ by"
+    };
     let same = match &cause.same_as[..] {
         [] => String::new(),
-        same => format!("; {} divides the hosts in the same way", names(same.iter().map(String::as_str))),
+        same => format!(
+            "; {} divides the hosts in the same way",
+            names(same.iter().map(String::as_str))
+        ),
     };
-    format!("The fact that explains most{what}: {}{named} ({share}{range}{same})", cause.fact)
+    format!(
+        "The fact that explains most{what}: {}{named} ({share}{range}{same})",
+        cause.fact
+    )
 }
 
 /// The value of a fact that matters: that of most outliers, else the one furthest from the most common.
 fn value(fact: &FactEffect) -> Option<&FactValue> {
     let far = |value: &FactValue| value.ratio.map_or(0.0, |ratio| ratio.median.ln().abs());
-    fact.values.iter().max_by(|a, b| a.outliers.cmp(&b.outliers).then(far(a).total_cmp(&far(b))))
+    fact.values
+        .iter()
+        .max_by(|a, b| a.outliers.cmp(&b.outliers).then(far(a).total_cmp(&far(b))))
 }
 
 /// A value of a fact.
 fn shown(value: &str) -> &str {
-    if value.is_empty() { "(not known)" } else { value }
+    if value.is_empty() {
+        "(not known)"
+    } else {
+        value
+    }
 }
 
 fn share_interval(share: &Estimate) -> Option<String> {
-    share.interval.map(|i| format!("{} to {}", percent(i.low), percent(i.high)))
+    share
+        .interval
+        .map(|i| format!("{} to {}", percent(i.low), percent(i.high)))
 }
 
 /// Names of facts are the dataset's: only such as vmtax gives become words of a command.
 fn next(found: &FleetFindings, dataset: &str) -> Vec<String> {
-    let is_plain = |name: &&String| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let is_plain = |name: &&String| {
+        name.bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
     let fact = found.cause().map(|cause| &cause.fact).filter(is_plain);
     let command = |fact: &String| {
-        let facts = found.class_by.iter().chain([fact]).map(String::as_str).collect::<Vec<_>>().join(",");
-        format!("vmtax fleet {dataset} {}", shell_line(&["--class".to_owned(), facts]))
+        let facts = found
+            .class_by
+            .iter()
+            .chain([fact])
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(",");
+        format!(
+            "vmtax fleet {dataset} {}",
+            shell_line(&["--class".to_owned(), facts])
+        )
     };
     fact.map(command).into_iter().collect()
 }
 
-fn lanes<'a>(found: &'a FleetFindings, names: &[&'a str], name: impl Fn(usize) -> &'a str) -> Hosts<'a> {
+fn lanes<'a>(
+    found: &'a FleetFindings,
+    names: &[&'a str],
+    name: impl Fn(usize) -> &'a str,
+) -> Hosts<'a> {
     let lane = |wanted: &&'a str| Lane {
         name: shown(wanted),
-        hosts: found.hosts.iter().enumerate().filter(|(i, _)| name(*i) == *wanted).map(|(_, host)| host).collect(),
+        hosts: found
+            .hosts
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| name(*i) == *wanted)
+            .map(|(_, host)| host)
+            .collect(),
     };
     Hosts(names.iter().take(MAX_LANES).map(lane).collect())
 }
 
 fn hosts(found: &FleetFindings) -> Option<Section<'_>> {
-    let outliers = found.hosts.iter().filter(|host| host.verdict != HostVerdict::Typical).count();
-    let listed = if outliers > 0 { outliers } else { found.hosts.len().min(FURTHEST) };
+    let outliers = found
+        .hosts
+        .iter()
+        .filter(|host| host.verdict != HostVerdict::Typical)
+        .count();
+    let listed = if outliers > 0 {
+        outliers
+    } else {
+        found.hosts.len().min(FURTHEST)
+    };
     let table = Table::of("Hosts", found.hosts.iter().take(listed))
-        .column(Column::words("host").cut(24, 12), |host| Cell::strong(host.host.as_str()))
-        .column(Column::words("class").cut(28, 10).spare(2), |host| found.classes[host.class].name.as_str())
-        .column(Column::figures("runs").spare(1), |host| host.runs.to_string())
+        .column(Column::words("host").cut(24, 12), |host| {
+            Cell::strong(host.host.as_str())
+        })
+        .column(Column::words("class").cut(28, 10).spare(2), |host| {
+            found.classes[host.class].name.as_str()
+        })
+        .column(Column::figures("runs").spare(1), |host| {
+            host.runs.to_string()
+        })
         .column(Column::figures("cost"), |host| ratio(host.ratio.median))
-        .column(Column::figures("95 % CI").spare(3), |host| interval(&host.ratio))
+        .column(Column::figures("95 % CI").spare(3), |host| {
+            interval(&host.ratio)
+        })
         .column(Column::figures("p"), |host| p_value(host.p))
         .column(Column::words("result"), |host| verdict(host.verdict));
     let hidden = found.classes.len().saturating_sub(MAX_LANES);
-    let hidden = if hidden > 0 { format!(" {hidden} more classes are not drawn.") } else { String::new() };
-    let names: Vec<&str> = found.classes.iter().map(|class| class.name.as_str()).collect();
-    let chart = lanes(found, &names, |i| found.classes[found.hosts[i].class].name.as_str());
+    let hidden = if hidden > 0 {
+        format!(" {hidden} more classes are not drawn.")
+    } else {
+        String::new()
+    };
+    let names: Vec<&str> = found
+        .classes
+        .iter()
+        .map(|class| class.name.as_str())
+        .collect();
+    let chart = lanes(found, &names, |i| {
+        found.classes[found.hosts[i].class].name.as_str()
+    });
     let note = "cost: over that of the class's median host, the median over metrics and runs; p: corrected for all hosts and metrics.";
-    let figure = Figure { caption: format!("{CAPTION}{hidden}"), ..Figure::new(chart) };
-    let blocks = vec![Block::Figure(figure), Block::Table(table.done().most(MOST).notes(vec![note.to_owned()]))];
-    let title = if outliers > 0 { "Outliers" } else { "Hosts furthest from their class" };
+    let figure = Figure {
+        caption: format!("{CAPTION}{hidden}"),
+        ..Figure::new(chart)
+    };
+    let blocks = vec![
+        Block::Figure(figure),
+        Block::Table(table.done().most(MOST).notes(vec![note.to_owned()])),
+    ];
+    let title = if outliers > 0 {
+        "Outliers"
+    } else {
+        "Hosts furthest from their class"
+    };
     (!found.hosts.is_empty()).then(|| Section::new(title, blocks))
 }
 
@@ -189,50 +323,90 @@ fn verdict(verdict: HostVerdict) -> Cell {
 /// Hosts that are outliers in single metrics.
 fn metrics(found: &FleetFindings) -> Option<Section<'_>> {
     let place = |o: &&MetricOutlier| {
-        let size = o.series.size.map_or(String::new(), |size| format!(" {size}"));
-        format!("{} {}{size}", o.series.machine, o.series.variant).trim_end().to_owned()
+        let size = o
+            .series
+            .size
+            .map_or(String::new(), |size| format!(" {size}"));
+        format!("{} {}{size}", o.series.machine, o.series.variant)
+            .trim_end()
+            .to_owned()
     };
-    let table = Table::of("Hosts that are outliers in single metrics", &found.metric_outliers)
-        .column(Column::words("host").cut(24, 12), |o| found.hosts[o.host].host.as_str())
-        .column(Column::words("metric").cut(24, 12), |o| o.series.metric.as_str())
-        .column(Column::words("machine").cut(12, 6).spare(1), place)
-        .column(Column::figures("cost"), |o| ratio(o.ratio.median))
-        .column(Column::figures("95 % CI").spare(2), |o| interval(&o.ratio))
-        .column(Column::figures("p"), |o| p_value(o.p))
-        .column(Column::words("result"), |o| verdict(o.verdict));
+    let table = Table::of(
+        "Hosts that are outliers in single metrics",
+        &found.metric_outliers,
+    )
+    .column(Column::words("host").cut(24, 12), |o| {
+        found.hosts[o.host].host.as_str()
+    })
+    .column(Column::words("metric").cut(24, 12), |o| {
+        o.series.metric.as_str()
+    })
+    .column(Column::words("machine").cut(12, 6).spare(1), place)
+    .column(Column::figures("cost"), |o| ratio(o.ratio.median))
+    .column(Column::figures("95 % CI").spare(2), |o| interval(&o.ratio))
+    .column(Column::figures("p"), |o| p_value(o.p))
+    .column(Column::words("result"), |o| verdict(o.verdict));
     let table = table.done().most(MOST);
-    (!found.metric_outliers.is_empty()).then(|| Section::new("Outliers in single metrics", vec![Block::Table(table)]))
+    (!found.metric_outliers.is_empty())
+        .then(|| Section::new("Outliers in single metrics", vec![Block::Table(table)]))
 }
 
 fn facts(found: &FleetFindings) -> Option<Section<'_>> {
     let first = found.facts.first()?;
-    let what = if found.has_outliers() { "the outliers' difference" } else { "what hosts differ by" };
+    let what = if found.has_outliers() {
+        "the outliers' difference"
+    } else {
+        "what hosts differ by"
+    };
     let table = Table::of("Facts", &found.facts)
-        .column(Column::words("fact").cut(28, 14), |fact| match fact.p <= FLEET_LEVEL {
-            true => Cell::strong(fact.fact.as_str()),
-            false => Cell::from(fact.fact.as_str()).tone(Tone::Soft),
+        .column(Column::words("fact").cut(28, 14), |fact| {
+            match fact.p <= FLEET_LEVEL {
+                true => Cell::strong(fact.fact.as_str()),
+                false => Cell::from(fact.fact.as_str()).tone(Tone::Soft),
+            }
         })
-        .column(Column::figures("explains"), |fact| percent(fact.explained.median))
+        .column(Column::figures("explains"), |fact| {
+            percent(fact.explained.median)
+        })
         .column(Column::figures("95 % CI").spare(2), |fact| {
             share_interval(&fact.explained).unwrap_or_else(|| NONE.to_owned())
         })
         .column(Column::figures("p"), |fact| p_value(fact.p))
-        .column(Column::words("value").cut(24, 10), |fact| value(fact).map_or(NONE, |value| shown(&value.value)))
-        .column(Column::figures("hosts").spare(1), |fact| value(fact).map_or(0, |value| value.hosts).to_string())
-        .column(Column::figures("outliers").spare(3), |fact| value(fact).map_or(0, |value| value.outliers).to_string())
+        .column(Column::words("value").cut(24, 10), |fact| {
+            value(fact).map_or(NONE, |value| shown(&value.value))
+        })
+        .column(Column::figures("hosts").spare(1), |fact| {
+            value(fact).map_or(0, |value| value.hosts).to_string()
+        })
+        .column(Column::figures("outliers").spare(3), |fact| {
+            value(fact).map_or(0, |value| value.outliers).to_string()
+        })
         .column(Column::figures("cost of value").spare(1), |fact| {
-            value(fact).and_then(|value| value.ratio).map_or_else(|| NONE.to_owned(), |r| ratio(r.median))
+            value(fact)
+                .and_then(|value| value.ratio)
+                .map_or_else(|| NONE.to_owned(), |r| ratio(r.median))
         });
     let notes = vec![format!(
         "explains: the share of {what} that is gone when hosts with the same value are compared; p: corrected for all facts, \
          above {FLEET_LEVEL} inconclusive; value: that of most outliers; its cost is over that of hosts with the most common value."
     )];
     let table = Block::Table(table.done().most(MOST).notes(notes));
-    let names: Vec<&str> = first.values.iter().map(|value| value.value.as_str()).collect();
+    let names: Vec<&str> = first
+        .values
+        .iter()
+        .map(|value| value.value.as_str())
+        .collect();
     let is_shown = found.cause().is_some() && found.first_fact.len() == found.hosts.len();
     let chart = is_shown.then(|| {
         let chart = lanes(found, &names, |i| found.first_fact[i].as_str());
-        Block::Figure(Figure { title: first.fact.clone(), caption: CAPTION.to_owned(), ..Figure::new(chart) })
+        Block::Figure(Figure {
+            title: first.fact.clone(),
+            caption: CAPTION.to_owned(),
+            ..Figure::new(chart)
+        })
     });
-    Some(Section::new(format!("Facts that explain {what}"), chart.into_iter().chain([table]).collect()))
+    Some(Section::new(
+        format!("Facts that explain {what}"),
+        chart.into_iter().chain([table]).collect(),
+    ))
 }

@@ -6,29 +6,52 @@ use crate::number::{NONE, counted, value};
 use crate::text::when;
 use std::collections::BTreeMap;
 use vmtax_analysis::FEWEST_RUNS;
-use vmtax_model::{Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, SeriesFindings};
+use vmtax_model::{
+    Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, SeriesFindings,
+};
 
 /// Series that a terminal draws without details.
 const DRAWN: usize = 6;
 
 /// A metric over the runs. `notes`: what became of the ledger; `vmtax`: the version that draws it; `command`: what makes it
 /// again.
-pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, command: &str) -> Report<'a> {
+pub fn report<'a>(
+    findings: &'a HistoryFindings,
+    notes: &[String],
+    vmtax: &str,
+    command: &str,
+) -> Report<'a> {
     let metric = findings.metric;
-    let runs = findings.series.iter().flat_map(|s| &s.figures).map(|f| f.run.started.as_str());
+    let runs = findings
+        .series
+        .iter()
+        .flat_map(|s| &s.figures)
+        .map(|f| f.run.started.as_str());
     let last = runs.max().unwrap_or_default();
-    let changes = findings.series.iter().flat_map(|s| s.changes.iter().enumerate().map(move |(i, c)| (s, i, c)));
+    let changes = findings
+        .series
+        .iter()
+        .flat_map(|s| s.changes.iter().enumerate().map(move |(i, c)| (s, i, c)));
     let tiles: Vec<Tile> = changes
         .map(|(series, i, change)| Tile {
             class: series.key.machine.as_str(),
             figure: change_label(change),
-            text: format!("{}. {}", series_label(series), sentence(i + 1, change, series, metric)),
+            text: format!(
+                "{}. {}",
+                series_label(series),
+                sentence(i + 1, change, series, metric)
+            ),
             limits: String::new(),
         })
         .collect();
-    let about = [metric.to_string(), format!("until {}", when(last)), shared(findings)];
+    let about = [
+        metric.to_string(),
+        format!("until {}", when(last)),
+        shared(findings),
+    ];
     let more = findings.series.len().saturating_sub(DRAWN);
-    let more = (more > 0).then(|| format!("{more} more series: --html FILE draws all, --machine one machine's."));
+    let more = (more > 0)
+        .then(|| format!("{more} more series: --html FILE draws all, --machine one machine's."));
     let more = more.map(|text| Section::new("", vec![Block::Text(text)]));
     let intro = "Each dot is the median over one run's rounds, its stroke the 95 % interval; runs from left to right in order \
                  of time. A dashed line is a change, a level line the median between changes; a ring is a run whose \
@@ -37,7 +60,11 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
         study: "history",
         title: format!("{} over the runs", metric.label()),
         basis: about.into_iter().filter(|part| !part.is_empty()).collect(),
-        origin: Origin { vmtax: vmtax.to_owned(), started: last.to_owned(), command: command.to_owned() },
+        origin: Origin {
+            vmtax: vmtax.to_owned(),
+            started: last.to_owned(),
+            command: command.to_owned(),
+        },
         answer: answer(findings, tiles.len()),
         tiles,
         notices: vec![Notice::warnings(notes.to_vec())],
@@ -48,7 +75,10 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
             .map(|(i, series)| section(findings, series, i))
             .chain(more)
             .collect(),
-        method: split(findings).into_iter().chain([intro.to_owned(), findings.method.clone()]).collect(),
+        method: split(findings)
+            .into_iter()
+            .chain([intro.to_owned(), findings.method.clone()])
+            .collect(),
         ..Report::default()
     }
 }
@@ -56,29 +86,72 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
 /// How many changes there are, and the last of them.
 fn answer(findings: &HistoryFindings, changes: usize) -> String {
     let label = findings.metric.label();
-    let of = |series: &'_ SeriesFindings| series.changes.last().map(|change| (change.at, change_label(change)));
-    let last = findings.series.iter().filter_map(|series| Some((series, of(series)?)));
-    let last = last.max_by_key(|(series, (at, _))| series.figures.get(*at).map(|figure| figure.run.started.clone()));
+    let of = |series: &'_ SeriesFindings| {
+        series
+            .changes
+            .last()
+            .map(|change| (change.at, change_label(change)))
+    };
+    let last = findings
+        .series
+        .iter()
+        .filter_map(|series| Some((series, of(series)?)));
+    let last = last.max_by_key(|(series, (at, _))| {
+        series
+            .figures
+            .get(*at)
+            .map(|figure| figure.run.started.clone())
+    });
     match last {
-        None => format!("{label} did not change significantly ({} series).", findings.series.len()),
+        None => format!(
+            "{label} did not change significantly ({} series).",
+            findings.series.len()
+        ),
         Some((series, (at, label_of_change))) => {
-            let run = series.figures.get(at).map_or(String::new(), |figure| format!(" in run {}", figure.run.folder));
+            let run = series.figures.get(at).map_or(String::new(), |figure| {
+                format!(" in run {}", figure.run.folder)
+            });
             let count = counted(changes as u64, "time");
-            format!("{label} changed {count}; last{run}: {label_of_change} ({}).", series_label(series))
+            format!(
+                "{label} changed {count}; last{run}: {label_of_change} ({}).",
+                series_label(series)
+            )
         }
     }
 }
 
-fn section<'a>(findings: &'a HistoryFindings, series: &'a SeriesFindings, at: usize) -> Section<'a> {
+fn section<'a>(
+    findings: &'a HistoryFindings,
+    series: &'a SeriesFindings,
+    at: usize,
+) -> Section<'a> {
     let conditions = conditions(series, &findings.series);
     let gap = if conditions.is_empty() { "" } else { ": " };
     let unchanged = series.changes.is_empty().then(|| unchanged(series));
-    let said = unchanged.into_iter().chain(deleted(series)).map(Block::Text);
-    let figure =
-        Figure { caption: format!("{}.", extent(series)), ..Figure::new(Series { series, metric: findings.metric }) };
-    let every = Block::Folded("Every run".to_owned(), vec![Block::Table(table(series, findings))]);
-    let blocks = [Block::Figures("wide", vec![figure])].into_iter().chain(said).chain([every]).collect();
-    Section { detail: at >= DRAWN, ..Section::new(format!("{}{gap}{conditions}", series_label(series)), blocks) }
+    let said = unchanged
+        .into_iter()
+        .chain(deleted(series))
+        .map(Block::Text);
+    let figure = Figure {
+        caption: format!("{}.", extent(series)),
+        ..Figure::new(Series {
+            series,
+            metric: findings.metric,
+        })
+    };
+    let every = Block::Folded(
+        "Every run".to_owned(),
+        vec![Block::Table(table(series, findings))],
+    );
+    let blocks = [Block::Figures("wide", vec![figure])]
+        .into_iter()
+        .chain(said)
+        .chain([every])
+        .collect();
+    Section {
+        detail: at >= DRAWN,
+        ..Section::new(format!("{}{gap}{conditions}", series_label(series)), blocks)
+    }
 }
 
 fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
@@ -95,33 +168,60 @@ fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
     for (i, f) in series.figures.iter().enumerate() {
         let change = series.changes.iter().position(|c| c.at == i);
         let interval = f.value.interval;
-        let mut otherwise: Vec<String> =
-            change.map(|n| format!("change {}: {}", n + 1, change_label(&series.changes[n]))).into_iter().collect();
-        otherwise.extend((i > 0).then(|| others(&series.figures[i - 1], f)).filter(|text| !text.is_empty()));
+        let mut otherwise: Vec<String> = change
+            .map(|n| format!("change {}: {}", n + 1, change_label(&series.changes[n])))
+            .into_iter()
+            .collect();
+        otherwise.extend(
+            (i > 0)
+                .then(|| others(&series.figures[i - 1], f))
+                .filter(|text| !text.is_empty()),
+        );
         let cells: Vec<Cell> = vec![
             run_label(&f.run).into(),
             when(&f.run.started).into(),
             f.n.to_string().into(),
             value(unit, f.value.median).into(),
-            interval.map_or(NONE.to_owned(), |i| format!("{} to {}", value(unit, i.low), value(unit, i.high))).into(),
-            Cell { strong: change.is_some(), ..otherwise.join("\n").into() },
+            interval
+                .map_or(NONE.to_owned(), |i| {
+                    format!("{} to {}", value(unit, i.low), value(unit, i.high))
+                })
+                .into(),
+            Cell {
+                strong: change.is_some(),
+                ..otherwise.join("\n").into()
+            },
         ];
-        if change.is_some() { table.first(cells) } else { table.row(cells) }
+        if change.is_some() {
+            table.first(cells)
+        } else {
+            table.row(cells)
+        }
     }
     table
 }
 
 fn others(before: &PastFigure, after: &PastFigure) -> String {
-    let differ = after.facts.iter().filter(|(name, value)| before.facts.get(*name) != Some(value));
-    differ.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join("; ")
+    let differ = after
+        .facts
+        .iter()
+        .filter(|(name, value)| before.facts.get(*name) != Some(value));
+    differ
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// What a ledger holds.
 pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     let table = Table::of("Metrics of the runs", entries)
-        .column(Column::words("metric").cut(20, 14), |e| e.metric.to_string())
+        .column(Column::words("metric").cut(20, 14), |e| {
+            e.metric.to_string()
+        })
         .column(Column::words("machine"), |e| e.machine.to_string())
-        .figures(["runs", "series"], |e| [e.runs, e.series].map(|n| n.to_string()))
+        .figures(["runs", "series"], |e| {
+            [e.runs, e.series].map(|n| n.to_string())
+        })
         .column(Column::words("first").spare(1), |e| when(&e.first))
         .column(Column::words("last").spare(2), |e| when(&e.last));
     let note = "A series is what was measured under the same conditions: CPUs, variant, size, settings. \
@@ -156,7 +256,9 @@ fn conditions(series: &SeriesFindings, all: &[SeriesFindings]) -> String {
 
 /// What all series were measured under; empty for one alone, which says it itself.
 fn shared(findings: &HistoryFindings) -> String {
-    let [first, rest @ ..] = &findings.series[..] else { return String::new() };
+    let [first, rest @ ..] = &findings.series[..] else {
+        return String::new();
+    };
     if rest.is_empty() {
         return String::new();
     }
@@ -164,16 +266,34 @@ fn shared(findings: &HistoryFindings) -> String {
     if rest.iter().all(|s| s.key.host == first.key.host) {
         words.push(first.key.host.clone());
     }
-    let common = |(name, setting): &(&String, &String)| rest.iter().all(|s| s.key.settings.get(*name) == Some(setting));
-    words.extend(first.key.settings.iter().filter(common).map(|(name, setting)| format!("{name}={setting}")));
+    let common = |(name, setting): &(&String, &String)| {
+        rest.iter()
+            .all(|s| s.key.settings.get(*name) == Some(setting))
+    };
+    words.extend(
+        first
+            .key
+            .settings
+            .iter()
+            .filter(common)
+            .map(|(name, setting)| format!("{name}={setting}")),
+    );
     words.join(", ")
 }
 
 /// That not everything is one series, and why.
 fn split(findings: &HistoryFindings) -> Option<String> {
     let count = findings.series.len();
-    let hosts: BTreeMap<&str, ()> = findings.series.iter().map(|s| (s.key.host.as_str(), ())).collect();
-    let cpus = if hosts.len() > 1 { format!(" They are from {} kinds of CPUs.", hosts.len()) } else { String::new() };
+    let hosts: BTreeMap<&str, ()> = findings
+        .series
+        .iter()
+        .map(|s| (s.key.host.as_str(), ()))
+        .collect();
+    let cpus = if hosts.len() > 1 {
+        format!(" They are from {} kinds of CPUs.", hosts.len())
+    } else {
+        String::new()
+    };
     (count > 1).then(|| {
         format!(
             "{count} series: figures of other CPUs, machines, variants, sizes or settings are not compared with each \
@@ -186,17 +306,29 @@ fn split(findings: &HistoryFindings) -> Option<String> {
 fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
-        return format!("No change can be found in {} yet: it takes {FEWEST_RUNS}.", runs(count));
+        return format!(
+            "No change can be found in {} yet: it takes {FEWEST_RUNS}.",
+            runs(count)
+        );
     }
-    let older = if series.searched < count { format!(" in the last {}", runs(series.searched)) } else { String::new() };
+    let older = if series.searched < count {
+        format!(" in the last {}", runs(series.searched))
+    } else {
+        String::new()
+    };
     format!("No change shown{older}.")
 }
 
 /// A change in a sentence.
 fn sentence(number: usize, change: &Change, series: &SeriesFindings, metric: Metric) -> String {
     let first = series.figures.get(change.at);
-    let (at, folder) = first.map_or((String::new(), NONE), |f| (when(&f.run.started), f.run.folder.as_str()));
-    let (before, after) = (value(metric.unit(), change.before), value(metric.unit(), change.after));
+    let (at, folder) = first.map_or((String::new(), NONE), |f| {
+        (when(&f.run.started), f.run.folder.as_str())
+    });
+    let (before, after) = (
+        value(metric.unit(), change.before),
+        value(metric.unit(), change.after),
+    );
     format!(
         "Change {number}, from `{folder}` on ({at}): {}, {before} to {after} (medians of {} before and {} after, p = {:.3}). {}",
         change_label(change),
@@ -215,15 +347,30 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
     }
     let one = |f: &FactChange| {
         let text = |value: &Option<String>| value.as_deref().unwrap_or("unknown").to_owned();
-        let run = series.figures.get(f.at).map_or(NONE, |figure| figure.run.folder.as_str());
-        let at = if f.at == change.at { String::new() } else { format!(" (from `{run}` on)") };
+        let run = series
+            .figures
+            .get(f.at)
+            .map_or(NONE, |figure| figure.run.folder.as_str());
+        let at = if f.at == change.at {
+            String::new()
+        } else {
+            format!(" (from `{run}` on)")
+        };
         format!("{} {} → {}{at}", f.fact, text(&f.before), text(&f.after))
     };
-    format!("With it changed: {}.", change.facts.iter().map(one).collect::<Vec<_>>().join("; "))
+    format!(
+        "With it changed: {}.",
+        change.facts.iter().map(one).collect::<Vec<_>>().join("; ")
+    )
 }
 
 /// How many runs' recordings are gone.
 fn deleted(series: &SeriesFindings) -> Option<String> {
     let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
-    (gone > 0).then(|| format!("○: the recordings of {} are gone; their figures are kept.", runs(gone)))
+    (gone > 0).then(|| {
+        format!(
+            "○: the recordings of {} are gone; their figures are kept.",
+            runs(gone)
+        )
+    })
 }

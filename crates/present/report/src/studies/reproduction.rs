@@ -13,62 +13,119 @@ use vmtax_recording::Recording;
 pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &Recording) {
     let own = std::mem::replace(&mut report.answer, answer(case));
     if !own.is_empty() {
-        report.tiles.insert(0, Tile { class: "open", text: own, ..Tile::default() });
+        report.tiles.insert(
+            0,
+            Tile {
+                class: "open",
+                text: own,
+                ..Tile::default()
+            },
+        );
     }
     report.title = format!("Reproduction of {}", case.title);
     report.basis.insert(0, case.source.clone());
-    let rounds = recording.trials.iter().map(|trial| trial.round).collect::<BTreeSet<u32>>().len() as u32;
+    let rounds = recording
+        .trials
+        .iter()
+        .map(|trial| trial.round)
+        .collect::<BTreeSet<u32>>()
+        .len() as u32;
     if let Some(more) = case.rows.iter().filter_map(|row| row.rounds_needed).max() {
-        report.next = view::with_rounds(recording, rounds + more).into_iter().collect();
+        report.next = view::with_rounds(recording, rounds + more)
+            .into_iter()
+            .collect();
     }
     let shared = needed_by_all(&case.rows);
     let without = case.rows.iter().any(|row| {
-        row.verdict == ClaimVerdict::Inconclusive && row.measured.is_some_and(|figure| figure.interval.is_none())
+        row.verdict == ClaimVerdict::Inconclusive
+            && row.measured.is_some_and(|figure| figure.interval.is_none())
     });
-    let without = without.then(|| format!("A figure has no interval below {} rounds.", vmtax_model::FEWEST_ROUNDS));
-    let said_once = shared.as_ref().map(|text| format!("Inconclusive claims: {text}.")).into_iter().chain(without);
+    let without = without.then(|| {
+        format!(
+            "A figure has no interval below {} rounds.",
+            vmtax_model::FEWEST_ROUNDS
+        )
+    });
+    let said_once = shared
+        .as_ref()
+        .map(|text| format!("Inconclusive claims: {text}."))
+        .into_iter()
+        .chain(without);
     let needs = |row: &ClaimRow| match needed(row) {
         Some(text) if shared.is_none() => format!("; {text}"),
         _ => String::new(),
     };
     let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
-    let all: BTreeSet<&str> = case.rows.iter().flat_map(|row| notes(row, recording)).collect();
-    let numbered = all.iter().enumerate().map(|(i, note)| format!("Note {}: {note}.", i + 1));
+    let all: BTreeSet<&str> = case
+        .rows
+        .iter()
+        .flat_map(|row| notes(row, recording))
+        .collect();
+    let numbered = all
+        .iter()
+        .enumerate()
+        .map(|(i, note)| format!("Note {}: {note}.", i + 1));
     let paired = "Measured ratios (×): the median of the rounds' ratios (paired).".to_owned();
     let table = Table::of("Claims of the published result", &case.rows)
-        .column(Column::words("claim").broken(20, 12), |row| row.what.as_str())
-        .column(Column::words("published").broken(12, 8), |row| row.published.as_str())
-        .column(Column::words("measured").broken(16, 10), |row| Cell::strong(measured(row)))
+        .column(Column::words("claim").broken(20, 12), |row| {
+            row.what.as_str()
+        })
+        .column(Column::words("published").broken(12, 8), |row| {
+            row.published.as_str()
+        })
+        .column(Column::words("measured").broken(16, 10), |row| {
+            Cell::strong(measured(row))
+        })
         .column(Column::words("result").broken(14, 10), verdict)
         .column(Column::words("criterion").broken(20, 10), |row| {
             let own = notes(row, recording);
-            let marks = all.iter().enumerate().filter(|(_, note)| own.contains(*note));
-            marks.fold(row.why.clone() + &needs(row), |text, (i, _)| format!("{text} (note {})", i + 1))
+            let marks = all
+                .iter()
+                .enumerate()
+                .filter(|(_, note)| own.contains(*note));
+            marks.fold(row.why.clone() + &needs(row), |text, (i, _)| {
+                format!("{text} (note {})", i + 1)
+            })
         })
         .done()
         .notes(said_once.chain([paired]).chain(numbered).collect());
     let claim = Block::Text(format!("Published: {}", case.claim));
-    report.sections.insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
+    report
+        .sections
+        .insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
 }
 
 /// How many of how many claims have which verdict.
 fn answer(case: &ReproductionFindings) -> String {
     use ClaimVerdict::{Inconclusive, NotReproduced, NotTestable, Reproduced};
-    let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable].into_iter().filter_map(|verdict| {
-        let rows = case.rows.iter().filter(|row| row.verdict == verdict).count();
-        (rows > 0).then(|| format!("{rows} {}", word(verdict)))
-    });
+    let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable]
+        .into_iter()
+        .filter_map(|verdict| {
+            let rows = case
+                .rows
+                .iter()
+                .filter(|row| row.verdict == verdict)
+                .count();
+            (rows > 0).then(|| format!("{rows} {}", word(verdict)))
+        });
     let all = counted(case.rows.len() as u64, "claim");
-    format!("{}: of {all} {}.", case.name, counts.collect::<Vec<_>>().join(", "))
+    format!(
+        "{}: of {all} {}.",
+        case.name,
+        counts.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// What would decide an inconclusive claim.
 fn needed(row: &ClaimRow) -> Option<String> {
     match (row.verdict, row.rounds_needed) {
-        (ClaimVerdict::Inconclusive, Some(n)) => {
-            Some(format!("about {} more would decide", counted(u64::from(n), "round")))
+        (ClaimVerdict::Inconclusive, Some(n)) => Some(format!(
+            "about {} more would decide",
+            counted(u64::from(n), "round")
+        )),
+        (ClaimVerdict::Inconclusive, None) => {
+            Some("more rounds are not likely to decide".to_owned())
         }
-        (ClaimVerdict::Inconclusive, None) => Some("more rounds are not likely to decide".to_owned()),
         _ => None,
     }
 }
@@ -83,8 +140,15 @@ fn needed_by_all(rows: &[ClaimRow]) -> Option<String> {
 /// What the trials of a claim's workload noted.
 fn notes<'a>(row: &ClaimRow, recording: &'a Recording) -> BTreeSet<&'a str> {
     let workload = row.metric.map(|metric| metric.workload());
-    let trials = recording.trials.iter().filter(|trial| Some(trial.workload.name) == workload);
-    trials.filter_map(|trial| trial.result()).flat_map(|result| &result.notes).map(String::as_str).collect()
+    let trials = recording
+        .trials
+        .iter()
+        .filter(|trial| Some(trial.workload.name) == workload);
+    trials
+        .filter_map(|trial| trial.result())
+        .flat_map(|result| &result.notes)
+        .map(String::as_str)
+        .collect()
 }
 
 /// A report's JSON with the reproduction beside its findings.
@@ -98,7 +162,9 @@ pub fn into_json(document: &str, case: &ReproductionFindings) -> Result<String, 
 }
 
 fn measured(row: &ClaimRow) -> String {
-    let Some(figure) = row.measured else { return NONE.to_owned() };
+    let Some(figure) = row.measured else {
+        return NONE.to_owned();
+    };
     let text = |v: f64| match row.unit {
         ClaimUnit::Ratio => ratio(v),
         ClaimUnit::Nanoseconds if v < 0.0 => format!("−{}", nanoseconds(-v)),
@@ -107,7 +173,9 @@ fn measured(row: &ClaimRow) -> String {
         ClaimUnit::Count => format!("{} exits saved per operation", significant(v)),
         ClaimUnit::Exponent => format!("n^{v:.1}"),
     };
-    let interval = figure.interval.map_or(String::new(), |i| format!(" (95 % CI {} to {})", text(i.low), text(i.high)));
+    let interval = figure.interval.map_or(String::new(), |i| {
+        format!(" (95 % CI {} to {})", text(i.low), text(i.high))
+    });
     format!("{}{interval}", text(figure.median))
 }
 
@@ -135,7 +203,16 @@ mod tests {
 
     fn row(verdict: ClaimVerdict, rounds_needed: Option<u32>) -> ClaimRow {
         let (what, published, why) = (String::new(), String::new(), String::new());
-        ClaimRow { what, published, measured: None, unit: ClaimUnit::Ratio, verdict, why, rounds_needed, metric: None }
+        ClaimRow {
+            what,
+            published,
+            measured: None,
+            unit: ClaimUnit::Ratio,
+            verdict,
+            why,
+            rounds_needed,
+            metric: None,
+        }
     }
 
     #[test]
@@ -144,9 +221,20 @@ mod tests {
         let (three, four) = (row(Inconclusive, Some(3)), row(Inconclusive, Some(4)));
         let done = row(Reproduced, None);
         let same = [three.clone(), done.clone(), three.clone()];
-        assert_eq!(needed_by_all(&same).unwrap(), "about 3 rounds more would decide");
-        assert_eq!(needed_by_all(&[three.clone(), four]), None, "each needs its own");
-        assert_eq!(needed_by_all(&[three, done.clone()]), None, "one alone says it itself");
+        assert_eq!(
+            needed_by_all(&same).unwrap(),
+            "about 3 rounds more would decide"
+        );
+        assert_eq!(
+            needed_by_all(&[three.clone(), four]),
+            None,
+            "each needs its own"
+        );
+        assert_eq!(
+            needed_by_all(&[three, done.clone()]),
+            None,
+            "one alone says it itself"
+        );
         assert_eq!(needed_by_all(&[done]), None);
     }
 }

@@ -6,21 +6,26 @@ use crate::text::when;
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
 use vmtax_model::{
-    BeforeAfter, Comparison, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneStep,
-    TuneVerdict, shell_line,
+    BeforeAfter, Comparison, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow, TuneSpec,
+    TuneStep, TuneVerdict, shell_line,
 };
 use vmtax_recording::Recording;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
     let origin = origin(recording);
-    let measured = found.applied.then(|| format!("measured for {:.0} s", found.seconds));
+    let measured = found
+        .applied
+        .then(|| format!("measured for {:.0} s", found.seconds));
     Report {
         study: "compare",
         title: format!("Tuning of {}", vm::name(&found.vm)),
         basis: [
             vm::basis(&found.vm),
-            measured.into_iter().chain([when(&recording.manifest.started)]).collect(),
+            measured
+                .into_iter()
+                .chain([when(&recording.manifest.started)])
+                .collect(),
             host(recording),
         ]
         .concat(),
@@ -28,10 +33,20 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
         next: next(recording, found),
         notices: vec![
             Notice::notes("Not tried", found.not_tried.iter().map(not_tried).collect()),
-            Notice::warnings(found.ended.iter().map(|why| format!("{}.", why.trim_end_matches('.'))).collect()),
+            Notice::warnings(
+                found
+                    .ended
+                    .iter()
+                    .map(|why| format!("{}.", why.trim_end_matches('.')))
+                    .collect(),
+            ),
         ],
         sections: sections(found),
-        method: if found.applied { method(found) } else { Vec::new() },
+        method: if found.applied {
+            method(found)
+        } else {
+            Vec::new()
+        },
         origin,
         ..Report::default()
     }
@@ -40,7 +55,11 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
 /// What helped, by how much; what could be tried; or that nothing is.
 fn answer(found: &TuneFindings) -> String {
     let name = vm::name(&found.vm);
-    let kept: Vec<&TuneRow> = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep).collect();
+    let kept: Vec<&TuneRow> = found
+        .candidates
+        .iter()
+        .filter(|row| row.verdict == TuneVerdict::Keep)
+        .collect();
     if found.candidates.is_empty() {
         return format!(
             "{name}: there is nothing to try while it runs: no cause was found that a live setting removes."
@@ -57,7 +76,10 @@ fn answer(found: &TuneFindings) -> String {
             1 => ", and 1 other change".to_owned(),
             more => format!(", and {more} other changes"),
         };
-        return format!("{name}: to try: {}{most}{others}. Nothing was changed yet.", first.change.action);
+        return format!(
+            "{name}: to try: {}{most}{others}. Nothing was changed yet.",
+            first.change.action
+        );
     }
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
         return format!(
@@ -68,17 +90,33 @@ fn answer(found: &TuneFindings) -> String {
             }
         );
     };
-    let actions: Vec<&str> = kept.iter().map(|row| &*row.candidate.change.action).collect();
-    let state = if found.is_on { "It was left on" } else { "It is not kept" };
+    let actions: Vec<&str> = kept
+        .iter()
+        .map(|row| &*row.candidate.change.action)
+        .collect();
+    let state = if found.is_on {
+        "It was left on"
+    } else {
+        "It is not kept"
+    };
     let state = if kept.len() > 1 {
-        state.replace("It is", "They are").replace("It was", "They were")
+        state
+            .replace("It is", "They are")
+            .replace("It was", "They were")
     } else {
         state.to_owned()
     };
     // The figure that counts, where it is one of the VM's.
     let moved = found.moved.iter().find(|row| row.name == found.metric);
-    let moved = moved.map_or(String::new(), |row| format!(", {} → {}", value(row, row.before), value(row, row.after)));
-    format!("{name} {}: {}{moved}. {}. {state}.", gain(&total), found.metric, actions.join("; "))
+    let moved = moved.map_or(String::new(), |row| {
+        format!(", {} → {}", value(row, row.before), value(row, row.after))
+    });
+    format!(
+        "{name} {}: {}{moved}. {}. {state}.",
+        gain(&total),
+        found.metric,
+        actions.join("; ")
+    )
 }
 
 /// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison` is faster.
@@ -86,11 +124,27 @@ pub(super) fn gain(comparison: &Comparison) -> String {
     let ratio = &comparison.ratio;
     let ci = |range: String| format!(" (95 % CI {range})");
     if ratio.median < 0.5 {
-        let range = ratio.interval.map(|i| ci(format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low))));
-        return format!("is {} times as fast{}", factor(1.0 / ratio.median), range.unwrap_or_default());
+        let range = ratio
+            .interval
+            .map(|i| ci(format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low))));
+        return format!(
+            "is {} times as fast{}",
+            factor(1.0 / ratio.median),
+            range.unwrap_or_default()
+        );
     }
-    let range = ratio.interval.map(|i| ci(format!("{} to {}", percent(1.0 - i.high), percent(1.0 - i.low))));
-    format!("takes {} less time per operation{}", percent(1.0 - ratio.median), range.unwrap_or_default())
+    let range = ratio.interval.map(|i| {
+        ci(format!(
+            "{} to {}",
+            percent(1.0 - i.high),
+            percent(1.0 - i.low)
+        ))
+    });
+    format!(
+        "takes {} less time per operation{}",
+        percent(1.0 - ratio.median),
+        range.unwrap_or_default()
+    )
 }
 
 /// A figure in its unit.
@@ -115,7 +169,11 @@ fn next(recording: &Recording, found: &TuneFindings) -> Vec<String> {
 }
 
 fn not_tried(remedy: &vmtax_model::NotTried) -> String {
-    let line = if remedy.line.is_empty() { String::new() } else { format!(": `{}`", remedy.line) };
+    let line = if remedy.line.is_empty() {
+        String::new()
+    } else {
+        format!(": `{}`", remedy.line)
+    };
     format!("{}: {}{line}", remedy.action, remedy.why)
 }
 
@@ -123,23 +181,34 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
     let mut all = Vec::new();
     if !found.candidates.is_empty() {
         all.push(Section::new(
-            if found.applied { "Changes" } else { "Changes to try" },
+            if found.applied {
+                "Changes"
+            } else {
+                "Changes to try"
+            },
             vec![Block::Table(changes(found))],
         ));
     }
     if !found.moved.is_empty() {
         all.push(Section::new(
             "Without vs. with the kept changes",
-            vec![Block::Table(before_after("Without vs. with the kept changes", &found.moved))],
+            vec![Block::Table(before_after(
+                "Without vs. with the kept changes",
+                &found.moved,
+            ))],
         ));
     }
     all
 }
 
 fn changes(found: &TuneFindings) -> Table {
-    let mut columns = vec![Column::words("change").broken(28, 16), Column::figures("at most")];
+    let mut columns = vec![
+        Column::words("change").broken(28, 16),
+        Column::figures("at most"),
+    ];
     if found.applied {
-        let measured = ["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12));
+        let measured =
+            ["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12));
         columns.extend(measured);
         columns.push(Column::words("result"));
     } else {
@@ -149,18 +218,27 @@ fn changes(found: &TuneFindings) -> Table {
     let mut notes = Vec::new();
     for row in &found.candidates {
         let candidate = &row.candidate;
-        let ceiling = if candidate.ceiling > 0.0 { percent(candidate.ceiling) } else { NONE.to_owned() };
+        let ceiling = if candidate.ceiling > 0.0 {
+            percent(candidate.ceiling)
+        } else {
+            NONE.to_owned()
+        };
         let mut cells = vec![Cell::from(candidate.change.action.clone()), ceiling.into()];
         if found.applied {
             cells.extend(
-                [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "pair"))),
+                [&row.screening, &row.confirmation]
+                    .map(|comparison| Cell::from(ratio(comparison.as_ref(), "pair"))),
             );
             cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
         } else {
             cells.push(settings(row).into());
         }
         table.row(cells);
-        notes.extend(row.why.iter().map(|why| format!("{}: {why}.", candidate.change.action)));
+        notes.extend(
+            row.why
+                .iter()
+                .map(|why| format!("{}: {why}.", candidate.change.action)),
+        );
     }
     let meaning = if found.applied {
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the pairs' ratios, 95 % CI; below ×1 is \
@@ -174,19 +252,35 @@ fn changes(found: &TuneFindings) -> Table {
 /// The settings and their new values; of many the first.
 fn settings(row: &TuneRow) -> String {
     let all = &row.candidate.change.settings;
-    let one = all.first().map_or_else(String::new, |value| match &value.setting {
-        LiveSetting::DiskLimits { .. } if value.value == "{}" => format!("{}: none", value.setting.label()),
-        setting => format!("{}: {}", setting.label(), value.value),
-    });
-    if all.len() > 1 { format!("{one}, and {} more", all.len() - 1) } else { one }
+    let one = all
+        .first()
+        .map_or_else(String::new, |value| match &value.setting {
+            LiveSetting::DiskLimits { .. } if value.value == "{}" => {
+                format!("{}: none", value.setting.label())
+            }
+            setting => format!("{}: {}", setting.label(), value.value),
+        });
+    if all.len() > 1 {
+        format!("{one}, and {} more", all.len() - 1)
+    } else {
+        one
+    }
 }
 
 pub(super) fn ratio(comparison: Option<&Comparison>, what: &str) -> String {
     comparison.map_or_else(
         || NONE.to_owned(),
         |found| match found.ratio.interval {
-            Some(_) => format!("{} ({})", number::ratio(found.ratio.median), interval(&found.ratio)),
-            None => format!("{} ({})", number::ratio(found.ratio.median), counted(found.rounds.into(), what)),
+            Some(_) => format!(
+                "{} ({})",
+                number::ratio(found.ratio.median),
+                interval(&found.ratio)
+            ),
+            None => format!(
+                "{} ({})",
+                number::ratio(found.ratio.median),
+                counted(found.rounds.into(), what)
+            ),
         },
     )
 }
@@ -207,13 +301,20 @@ pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
         .column(Column::figures("without"), |row| value(row, row.before))
         .column(Column::figures("with"), |row| value(row, row.after))
         .column(Column::figures("ratio"), |row| {
-            row.comparison.map_or_else(|| NONE.to_owned(), |found| number::ratio(found.ratio.median))
+            row.comparison.map_or_else(
+                || NONE.to_owned(),
+                |found| number::ratio(found.ratio.median),
+            )
         })
         .column(Column::figures("95 % CI").spare(2), |row| {
-            row.comparison.map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
+            row.comparison
+                .map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
         })
         .done()
-        .notes(vec!["Medians of the measurements; ratio: the median of the paired ratios, with ÷ without.".to_owned()])
+        .notes(vec![
+            "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without."
+                .to_owned(),
+        ])
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {
@@ -222,23 +323,39 @@ fn method(found: &TuneFindings) -> Vec<String> {
                sign test decides after 8, 11 and 15 pairs; a change that is 5 % slower in each of its first three pairs is reverted. Changes that help are \
                measured again, with the other helpful changes on, and then all kept changes vs. none: the reported gain comes from these pairs only, \
                to avoid selection bias.";
-    let causes =
-        found.candidates.iter().map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
+    let causes = found
+        .candidates
+        .iter()
+        .map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
     [how.to_owned()].into_iter().chain(causes).collect()
 }
 
 /// What begins with a step, where that is not the next pair of the same question: for the progress on a terminal.
 pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Option<String> {
-    let TuneStep::Pair(plan) = step else { return None };
-    let last = records
-        .iter()
-        .rev()
-        .find_map(|record| if let TuneRecord::Pair { plan, .. } = record { Some(plan) } else { None });
+    let TuneStep::Pair(plan) = step else {
+        return None;
+    };
+    let last = records.iter().rev().find_map(|record| {
+        if let TuneRecord::Pair { plan, .. } = record {
+            Some(plan)
+        } else {
+            None
+        }
+    });
     if last.is_some_and(|last| last.phase == plan.phase && last.changed == plan.changed) {
         return None;
     }
-    let action = |number: &usize| spec.candidates.get(*number).map(|candidate| &*candidate.change.action);
-    let actions = plan.changed.iter().filter_map(action).collect::<Vec<_>>().join("; ");
+    let action = |number: &usize| {
+        spec.candidates
+            .get(*number)
+            .map(|candidate| &*candidate.change.action)
+    };
+    let actions = plan
+        .changed
+        .iter()
+        .filter_map(action)
+        .collect::<Vec<_>>()
+        .join("; ");
     let number = plan.changed.first().map_or(1, |first| first + 1);
     Some(match plan.phase {
         TunePhase::Screening => format!(
@@ -254,25 +371,45 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
 mod tests {
     use super::*;
     use vmtax_model::{
-        Candidate, ChangeCost, Estimate, Interval, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
+        Candidate, ChangeCost, Estimate, Interval, LiveChange, LiveMetric, SettingValue, Verdict,
+        VmFacts,
     };
 
     fn row(action: &str, verdict: TuneVerdict) -> TuneRow {
-        let setting = LiveSetting::DiskLimits { device: "d0".to_owned() };
+        let setting = LiveSetting::DiskLimits {
+            device: "d0".to_owned(),
+        };
         let change = LiveChange {
             action: action.to_owned(),
             cost: ChangeCost::Live,
             metric: Some(LiveMetric::Latency),
             disk: None,
-            settings: vec![SettingValue { setting, value: "{}".to_owned() }],
+            settings: vec![SettingValue {
+                setting,
+                value: "{}".to_owned(),
+            }],
         };
-        let candidate = Candidate { rule: String::new(), finding: "It is slow.".to_owned(), ceiling: 0.9, change };
-        TuneRow { candidate, verdict, why: None, screening: None, confirmation: None }
+        let candidate = Candidate {
+            rule: String::new(),
+            finding: "It is slow.".to_owned(),
+            ceiling: 0.9,
+            change,
+        };
+        TuneRow {
+            candidate,
+            verdict,
+            why: None,
+            screening: None,
+            confirmation: None,
+        }
     }
 
     fn found(candidates: Vec<TuneRow>, applied: bool) -> TuneFindings {
         TuneFindings {
-            vm: VmFacts { name: Some("db".to_owned()), ..VmFacts::unknown(7) },
+            vm: VmFacts {
+                name: Some("db".to_owned()),
+                ..VmFacts::unknown(7)
+            },
             applied,
             metric: LiveMetric::Latency.label().to_owned(),
             total: None,
@@ -287,9 +424,22 @@ mod tests {
 
     #[test]
     fn the_answer_says_what_helped_or_that_nothing_did_or_what_to_try() {
-        let interval = Some(Interval { low: 0.01, high: 0.08, coverage: 0.95 });
-        let ratio = Estimate { median: 0.02, interval };
-        let total = Comparison { ratio, difference: None, rounds: 8, p: None, verdict: Verdict::Faster };
+        let interval = Some(Interval {
+            low: 0.01,
+            high: 0.08,
+            coverage: 0.95,
+        });
+        let ratio = Estimate {
+            median: 0.02,
+            interval,
+        };
+        let total = Comparison {
+            ratio,
+            difference: None,
+            rounds: 8,
+            p: None,
+            verdict: Verdict::Faster,
+        };
         let moved = BeforeAfter {
             name: LiveMetric::Latency.label().to_owned(),
             unit: "ns".to_owned(),
@@ -298,8 +448,12 @@ mod tests {
             comparison: None,
         };
         let kept = row("Remove the I/O limits of disk0", TuneVerdict::Keep);
-        let helped =
-            TuneFindings { total: Some(total), moved: vec![moved], is_on: true, ..found(vec![kept.clone()], true) };
+        let helped = TuneFindings {
+            total: Some(total),
+            moved: vec![moved],
+            is_on: true,
+            ..found(vec![kept.clone()], true)
+        };
         let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
         assert_eq!(
             answer(&helped),

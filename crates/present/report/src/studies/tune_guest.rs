@@ -7,8 +7,8 @@ use crate::text::when;
 use crate::view::{self, host, origin};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep, Plan, SecondScreening, TrialRecord,
-    TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
+    GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep, Plan,
+    SecondScreening, TrialRecord, TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -25,10 +25,21 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
     for warning in recording.trials.iter().flat_map(|trial| &trial.warnings) {
         vmtax_analysis::add_warning(&mut warnings, warning);
     }
-    let ended = found.ended.iter().map(|why| format!("{}.", capitalized(why)));
-    let warnings = guards_that_cost(found).chain(ended).chain(view::warnings(recording, &warnings)).collect();
-    let place =
-        vec![rounds, view::guests_in_short(plan), workload(recording), from(found), when(&recording.manifest.started)];
+    let ended = found
+        .ended
+        .iter()
+        .map(|why| format!("{}.", capitalized(why)));
+    let warnings = guards_that_cost(found)
+        .chain(ended)
+        .chain(view::warnings(recording, &warnings))
+        .collect();
+    let place = vec![
+        rounds,
+        view::guests_in_short(plan),
+        workload(recording),
+        from(found),
+        when(&recording.manifest.started),
+    ];
     Report {
         study: "compare",
         title: "Tuning of a guest".to_owned(),
@@ -39,11 +50,19 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
             Notice::notes("Differences from the fio job", found.job_notes.clone()),
             Notice::notes(
                 "Not copied from the VM",
-                found.like.iter().flat_map(|like| like.not_twinned.clone()).collect(),
+                found
+                    .like
+                    .iter()
+                    .flat_map(|like| like.not_twinned.clone())
+                    .collect(),
             ),
             Notice::notes(
                 "Not tried",
-                found.not_tried.iter().map(|one| format!("{}: {}.", one.action, one.why)).collect(),
+                found
+                    .not_tried
+                    .iter()
+                    .map(|one| format!("{}: {}.", one.action, one.why))
+                    .collect(),
             ),
             Notice::warnings(warnings),
         ],
@@ -55,27 +74,46 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
 }
 
 fn workload(recording: &Recording) -> String {
-    let command = recording.plan.command().map(|command| shell_line(&command.argv));
+    let command = recording
+        .plan
+        .command()
+        .map(|command| shell_line(&command.argv));
     command.unwrap_or_else(|| view::layers::workload(recording))
 }
 
 /// The settings with which it began.
 fn from(found: &GuestTuneFindings) -> String {
     let share = |key: &str| key == "share" || key.starts_with("share.");
-    let settings = found.baseline.iter().filter(|(key, _)| !share(key)).map(|(key, value)| format!("{key}={value}"));
-    let like =
-        found.like.as_ref().map_or(String::new(), |like| format!("twin of {}, disk {}, ", like.source, like.disk));
+    let settings = found
+        .baseline
+        .iter()
+        .filter(|(key, _)| !share(key))
+        .map(|(key, value)| format!("{key}={value}"));
+    let like = found.like.as_ref().map_or(String::new(), |like| {
+        format!("twin of {}, disk {}, ", like.source, like.disk)
+    });
     format!("{like}baseline {}", settings.collect::<Vec<_>>().join(", "))
 }
 
 /// What is kept, with the gain and which change brought what; or that nothing is.
 pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let what = workload(recording);
-    let kept: Vec<&GuestTuneRow> = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep).collect();
+    let kept: Vec<&GuestTuneRow> = found
+        .candidates
+        .iter()
+        .filter(|row| row.verdict == TuneVerdict::Keep)
+        .collect();
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
-        let measured = found.candidates.iter().filter(|row| row.screening.is_some()).count() as u64;
+        let measured = found
+            .candidates
+            .iter()
+            .filter(|row| row.screening.is_some())
+            .count() as u64;
         let bound = found.at_most.map_or(String::new(), |most| {
-            format!(" (at most {} of the time, of those that were measured to the end)", percent(most.max(0.0)))
+            format!(
+                " (at most {} of the time, of those that were measured to the end)",
+                percent(most.max(0.0))
+            )
         });
         let why = match measured {
             0 => "no change was measured".to_owned(),
@@ -84,22 +122,44 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
         };
         return format!("{what}: {why}{bound}; nothing is kept.");
     };
-    let figures = found.before.zip(found.after).map_or(String::new(), |(before, after)| {
-        let unit = found.metric.unit();
-        format!(": {} {} → {} (medians)", found.metric.label(), value(unit, before), value(unit, after))
-    });
+    let figures = found
+        .before
+        .zip(found.after)
+        .map_or(String::new(), |(before, after)| {
+            let unit = found.metric.unit();
+            format!(
+                ": {} {} → {} (medians)",
+                found.metric.label(),
+                value(unit, before),
+                value(unit, after)
+            )
+        });
     // A limit that is removed is named "without …".
     let names = kept.iter().map(|row| row.candidate.name.as_str());
-    let (without, with): (Vec<&str>, Vec<&str>) = names.partition(|name| name.starts_with("without "));
+    let (without, with): (Vec<&str>, Vec<&str>) =
+        names.partition(|name| name.starts_with("without "));
     let with = (!with.is_empty()).then(|| format!("with {}", with.join(", ")));
-    let changes: Vec<String> = with.into_iter().chain(without.into_iter().map(str::to_owned)).collect();
-    let share = |row: &&GuestTuneRow| Some(format!("{} {}", row.candidate.name, gain(&row.confirmation?)));
+    let changes: Vec<String> = with
+        .into_iter()
+        .chain(without.into_iter().map(str::to_owned))
+        .collect();
+    let share = |row: &&GuestTuneRow| {
+        Some(format!(
+            "{} {}",
+            row.candidate.name,
+            gain(&row.confirmation?)
+        ))
+    };
     let shares: Vec<String> = kept.iter().filter_map(share).collect();
     let shares = match kept.len() {
         1 => String::new(),
         _ => format!(" Each beside the others: {}.", shares.join("; ")),
     };
-    format!("{}, {what} {}{figures}.{shares}", capitalized(&changes.join(" and ")), gain(&total))
+    format!(
+        "{}, {what} {}{figures}.{shares}",
+        capitalized(&changes.join(" and ")),
+        gain(&total)
+    )
 }
 
 /// A sentence's beginning; names of settings stay as they are.
@@ -116,36 +176,77 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
     if found.total.is_none() {
         return Vec::new();
     }
-    let file = |name: &str| recording.folder.join("tuned").join(name).display().to_string();
+    let file = |name: &str| {
+        recording
+            .folder
+            .join("tuned")
+            .join(name)
+            .display()
+            .to_string()
+    };
     let like = found.like.as_ref();
     if let Some((like, xml)) = like.and_then(|like| Some((like, like.domain_xml.as_deref()?))) {
-        let line = |words: &[&str]| shell_line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let line = |words: &[&str]| {
+            shell_line(
+                &words
+                    .iter()
+                    .map(|word| (*word).to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
         let (diff, tuned, undo) = (file("domain.diff"), file("domain.xml"), file("undo.xml"));
         let cat = line(&["cat", &diff]);
         let define = |file: &str| line(&["virsh", "define", file]);
         let started = "then shut the domain down and start it";
         // Its secrets are not in the XML that was read, and would be gone after `virsh define`.
-        if ["<graphics", "<cookie"].iter().any(|element| xml.contains(element)) {
+        if ["<graphics", "<cookie"]
+            .iter()
+            .any(|element| xml.contains(element))
+        {
             let name = like.domain_name.as_deref().unwrap_or("DOMAIN");
             let (tuned, undo) = (format!("./{name}.tuned.xml"), format!("./{name}.undo.xml"));
             return vec![
                 cat,
-                format!("{} >{}", line(&["virsh", "dumpxml", "--inactive", "--security-info", name]), line(&[&undo])),
-                format!("{} && {}  # {started}", line(&["patch", "-o", &tuned, &undo, &diff]), define(&tuned)),
+                format!(
+                    "{} >{}",
+                    line(&["virsh", "dumpxml", "--inactive", "--security-info", name]),
+                    line(&[&undo])
+                ),
+                format!(
+                    "{} && {}  # {started}",
+                    line(&["patch", "-o", &tuned, &undo, &diff]),
+                    define(&tuned)
+                ),
                 format!("{}  # undo", define(&undo)),
             ];
         }
-        return vec![cat, format!("{}  # {started}", define(&tuned)), format!("{}  # undo", define(&undo))];
+        return vec![
+            cat,
+            format!("{}  # {started}", define(&tuned)),
+            format!("{}  # undo", define(&undo)),
+        ];
     }
-    let of_disk = if found.changes_disk() { vec!["qemu.args", "libvirt.xml", "UNDO.md"] } else { Vec::new() };
+    let of_disk = if found.changes_disk() {
+        vec!["qemu.args", "libvirt.xml", "UNDO.md"]
+    } else {
+        Vec::new()
+    };
     let of_guest = found.changes_guest().then_some("guest.md");
     let files = of_disk.into_iter().chain(of_guest).map(file);
-    vec![shell_line(&["cat".to_owned()].into_iter().chain(files).collect::<Vec<_>>())]
+    vec![shell_line(
+        &["cat".to_owned()]
+            .into_iter()
+            .chain(files)
+            .collect::<Vec<_>>(),
+    )]
 }
 
 /// Figures besides the one that decides that are shown to be worse with what is kept.
 fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> + '_ {
-    let worse = found.guards.iter().filter(|row| row.comparison.is_some_and(|one| one.verdict == Verdict::Slower));
+    let worse = found.guards.iter().filter(|row| {
+        row.comparison
+            .is_some_and(|one| one.verdict == Verdict::Slower)
+    });
     worse.map(|row| {
         format!(
             "What is kept costs elsewhere: {}, {} → {}.",
@@ -161,10 +262,16 @@ fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<S
     if !found.guards.is_empty() {
         all.push(Section::new(
             "Baseline vs. kept changes",
-            vec![Block::Table(before_after("Baseline vs. kept changes", &found.guards))],
+            vec![Block::Table(before_after(
+                "Baseline vs. kept changes",
+                &found.guards,
+            ))],
         ));
     }
-    all.push(Section::detail("What is published of these changes", vec![Block::Table(published(found))]));
+    all.push(Section::detail(
+        "What is published of these changes",
+        vec![Block::Table(published(found))],
+    ));
     all.extend(view::facts(recording, &[]));
     all
 }
@@ -185,7 +292,8 @@ fn changes(found: &GuestTuneFindings) -> Table {
     for row in &found.candidates {
         let mut cells = vec![Cell::from(row.candidate.name.clone())];
         cells.extend(
-            [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "round"))),
+            [&row.screening, &row.confirmation]
+                .map(|comparison| Cell::from(ratio(comparison.as_ref(), "round"))),
         );
         // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, is not kept.
         let result = match row.verdict {
@@ -194,7 +302,11 @@ fn changes(found: &GuestTuneFindings) -> Table {
         };
         cells.push(Cell::from(result).tone(tone(row.verdict)));
         table.row(cells);
-        notes.extend(row.why.iter().map(|why| format!("{}: {}.", row.candidate.name, why.trim_end_matches('.'))));
+        notes.extend(
+            row.why
+                .iter()
+                .map(|why| format!("{}: {}.", row.candidate.name, why.trim_end_matches('.'))),
+        );
     }
     table.notes(notes)
 }
@@ -203,14 +315,23 @@ fn changes(found: &GuestTuneFindings) -> Table {
 fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
     let mut beside: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in &found.candidates {
-        row.beside.iter().for_each(|others| beside.entry(others).or_default().push(&row.candidate.name));
+        row.beside
+            .iter()
+            .for_each(|others| beside.entry(others).or_default().push(&row.candidate.name));
     }
-    beside.into_iter().map(|(others, names)| format!("Screened on top of {others}: {}.", names.join(", "))).collect()
+    beside
+        .into_iter()
+        .map(|(others, names)| format!("Screened on top of {others}: {}.", names.join(", ")))
+        .collect()
 }
 
 /// What was screened once more, and with which result.
 fn second_screening(second: &SecondScreening) -> String {
-    let kept = if second.kept.is_empty() { "nothing".to_owned() } else { second.kept.join(", ") };
+    let kept = if second.kept.is_empty() {
+        "nothing".to_owned()
+    } else {
+        second.kept.join(", ")
+    };
     format!(
         "Second screening, on top of {}, which may have masked other changes: {} in {}; kept of these: {kept}.",
         second.beside,
@@ -220,14 +341,26 @@ fn second_screening(second: &SecondScreening) -> String {
 }
 
 fn published(found: &GuestTuneFindings) -> Table {
-    let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
+    let or_none = |text: &str| {
+        if text.is_empty() {
+            NONE.to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
     Table::of("What is published of these changes", &found.candidates)
         .column(Column::words("change"), |row| row.candidate.name.clone())
         .column(Column::words("applying it takes"), |row| {
-            row.candidate.cost.map_or(NONE.to_owned(), |cost| cost.to_string())
+            row.candidate
+                .cost
+                .map_or(NONE.to_owned(), |cost| cost.to_string())
         })
-        .column(Column::words("published").broken(40, 20), |row| or_none(&row.candidate.source))
-        .column(Column::words("when it harms").broken(40, 20), |row| or_none(&row.candidate.trap))
+        .column(Column::words("published").broken(40, 20), |row| {
+            or_none(&row.candidate.source)
+        })
+        .column(Column::words("when it harms").broken(40, 20), |row| {
+            or_none(&row.candidate.trap)
+        })
         .done()
 }
 
@@ -243,8 +376,16 @@ fn method(recording: &Recording) -> Vec<String> {
                from these last rounds only, to avoid selection bias.";
     let disk = "The test disk is 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; with a \
                 larger disk they may not be.";
-    let has_disk = recording.plan.workloads.iter().any(|workload| workload.name == WorkloadName::Disk);
-    [Some(how), has_disk.then_some(disk)].into_iter().flatten().map(str::to_owned).collect()
+    let has_disk = recording
+        .plan
+        .workloads
+        .iter()
+        .any(|workload| workload.name == WorkloadName::Disk);
+    [Some(how), has_disk.then_some(disk)]
+        .into_iter()
+        .flatten()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// What begins with a step: for the progress on a terminal.
@@ -258,18 +399,31 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
     Some(match step.phase {
         phase @ (GuestTunePhase::Screening | GuestTunePhase::SecondScreening) => {
             let open = counted(step.configurations.len() as u64 - 1, "change");
-            let against = if first.is_empty() { "the baseline".to_owned() } else { spec.name(first) };
+            let against = if first.is_empty() {
+                "the baseline".to_owned()
+            } else {
+                spec.name(first)
+            };
             let screening = match phase {
                 GuestTunePhase::SecondScreening => {
-                    format!("second screening: {open} once more against {against}, which may have masked them")
+                    format!(
+                        "second screening: {open} once more against {against}, which may have masked them"
+                    )
                 }
                 _ => format!("screening: {open} against {against}"),
             };
-            format!("{}{screening}, {boots} a round; {time}", news(spec, &found, first))
+            format!(
+                "{}{screening}, {boots} a round; {time}",
+                news(spec, &found, first)
+            )
         }
         GuestTunePhase::Combination => {
             let with = step.configurations.last()?;
-            let more: Vec<usize> = with.iter().copied().filter(|number| !first.contains(number)).collect();
+            let more: Vec<usize> = with
+                .iter()
+                .copied()
+                .filter(|number| !first.contains(number))
+                .collect();
             format!(
                 "it helped: {}; does {} help beside it? {boots} a round; {time}",
                 spec.name(first),
@@ -277,23 +431,40 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
             )
         }
         GuestTunePhase::Confirmation => {
-            format!("confirmation of {} against the baseline, on new boots: {boots} a round; {time}", spec.name(first))
+            format!(
+                "confirmation of {} against the baseline, on new boots: {boots} a round; {time}",
+                spec.name(first)
+            )
         }
     })
 }
 
 /// What is known since the last part and makes others be screened beside `base`; empty where nothing is.
 fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> String {
-    let Some(last) = spec.parts.last().filter(|_| !base.is_empty()) else { return String::new() };
+    let Some(last) = spec.parts.last().filter(|_| !base.is_empty()) else {
+        return String::new();
+    };
     let before = last.configurations.first().map_or(&[][..], Vec::as_slice);
-    let added: Vec<usize> = base.iter().copied().filter(|number| !before.contains(number)).collect();
+    let added: Vec<usize> = base
+        .iter()
+        .copied()
+        .filter(|number| !before.contains(number))
+        .collect();
     match (last.phase, found.total) {
         // Once, after its confirmation.
         (GuestTunePhase::Confirmation, Some(total)) => {
-            format!("confirmed: with {}, it {}. Next, beside it: ", spec.name(base), gain(&total))
+            format!(
+                "confirmed: with {}, it {}. Next, beside it: ",
+                spec.name(base),
+                gain(&total)
+            )
         }
         (GuestTunePhase::Screening, _) if !before.is_empty() && !added.is_empty() => {
-            format!("it helped beside {}: {}. Next, beside all: ", spec.name(before), spec.name(&added))
+            format!(
+                "it helped beside {}: {}. Next, beside all: ",
+                spec.name(before),
+                spec.name(&added)
+            )
         }
         _ => String::new(),
     }

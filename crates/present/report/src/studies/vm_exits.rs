@@ -19,11 +19,22 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmExits) -> Report<'a> {
     Report {
         study: "profile",
         title: format!("VM exits of {}", vm::name(&found.vm)),
-        basis: [vm::basis(&found.vm), vec![when(&recording.manifest.started)], host(recording)].concat(),
+        basis: [
+            vm::basis(&found.vm),
+            vec![when(&recording.manifest.started)],
+            host(recording),
+        ]
+        .concat(),
         answer: answer(found),
-        next: vec![format!("{} --details", origin.command), format!("vmtax profile --vm {}", found.vm.pid)],
+        next: vec![
+            format!("{} --details", origin.command),
+            format!("vmtax profile --vm {}", found.vm.pid),
+        ],
         advice: found.exits.advice.clone(),
-        notices: vec![Notice::missing("Not observed", vm::missing(found.missing.iter()))],
+        notices: vec![Notice::missing(
+            "Not observed",
+            vm::missing(found.missing.iter()),
+        )],
         sections: vec![exits::section(&found.exits)],
         method: exits::method(&found.exits),
         origin,
@@ -34,19 +45,31 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmExits) -> Report<'a> {
 /// Number of exits, time in which the vCPUs are halted and spin in them, and the time of the others.
 fn answer(found: &VmExits) -> String {
     let (name, exits) = (vm::name(&found.vm), &found.exits);
-    if let Some(why) = vm::stopped(&found.vm, &name).filter(|_| exits.vcpus.iter().all(|vcpu| vcpu.count == 0)) {
+    if let Some(why) =
+        vm::stopped(&found.vm, &name).filter(|_| exits.vcpus.iter().all(|vcpu| vcpu.count == 0))
+    {
         return format!("No VM exits of {name} in {:.1} s: {why}.", exits.seconds);
     }
     if exits.reasons.is_empty() {
         let counted = exits.counters.get("exits").copied().unwrap_or(0);
         let per_s = counted as f64 / exits.seconds.max(f64::MIN_POSITIVE);
-        return format!("{name} makes {} VM exits a second, by KVM's counters.", count(per_s.round() as u64));
+        return format!(
+            "{name} makes {} VM exits a second, by KVM's counters.",
+            count(per_s.round() as u64)
+        );
     }
     let per_s: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
     let device = dearest_device(exits).unwrap_or_default();
     let clauses: Vec<String> = idle(exits).into_iter().chain(cost(exits)).collect();
-    let times = if clauses.is_empty() { String::new() } else { format!(": {}", clauses.join("; ")) };
-    format!("{name} makes {} VM exits a second{times}.{device}", count(per_s.round() as u64))
+    let times = if clauses.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", clauses.join("; "))
+    };
+    format!(
+        "{name} makes {} VM exits a second{times}.{device}",
+        count(per_s.round() as u64)
+    )
 }
 
 /// Time in which the guest does nothing, or waits for another of its vCPUs: "its vCPUs are halted 49 % of the time".
@@ -56,15 +79,25 @@ fn idle(exits: &GuestExits) -> Option<String> {
         let part = exits.part_of_time(ns);
         (part >= NAMED).then(|| format!("{verb} {}", percent(part)))
     };
-    let parts: Vec<String> =
-        part("are halted", times.halted_ns).into_iter().chain(part("spin", times.spinning_ns)).collect();
+    let parts: Vec<String> = part("are halted", times.halted_ns)
+        .into_iter()
+        .chain(part("spin", times.spinning_ns))
+        .collect();
     (!parts.is_empty()).then(|| format!("its vCPUs {} of the time", parts.join(" and ")))
 }
 
 /// Time of the exits that KVM and QEMU handle: "other exits take 19 %, most of it msr (900/s, 12 µs each, 8.1 %)".
 fn cost(exits: &GuestExits) -> Option<String> {
-    let handled = || exits.reasons.iter().filter(|reason| reason.activity == ExitActivity::Handled);
-    let [all, timed] = [handled().map(|r| r.exits.count).sum(), handled().map(|r| r.exits.timed).sum::<u64>()];
+    let handled = || {
+        exits
+            .reasons
+            .iter()
+            .filter(|reason| reason.activity == ExitActivity::Handled)
+    };
+    let [all, timed] = [
+        handled().map(|r| r.exits.count).sum(),
+        handled().map(|r| r.exits.timed).sum::<u64>(),
+    ];
     if timed == 0 {
         return None;
     }
@@ -77,12 +110,24 @@ fn cost(exits: &GuestExits) -> Option<String> {
         (false, false) => ("those with a known time take", " of its vCPUs' time"),
     };
     let most = handled().max_by(|a, b| a.exits.total_ns.total_cmp(&b.exits.total_ns));
-    let most = most.filter(|reason| reason.exits.total_ns > 0.0).map_or(String::new(), |reason| {
-        let mean = reason.exits.mean_ns.map_or(String::new(), |ns| format!(", {} each", nanoseconds(ns)));
-        let part = percent(exits.part_of_time(reason.exits.total_ns));
-        format!(", most of it {} ({}/s{mean}, {part})", reason.reason, count(reason.exits.per_s.round() as u64))
-    });
-    Some(format!("{which} {}{of}{most}", percent(exits.part_of_time(exits.times().handled_ns))))
+    let most = most
+        .filter(|reason| reason.exits.total_ns > 0.0)
+        .map_or(String::new(), |reason| {
+            let mean = reason
+                .exits
+                .mean_ns
+                .map_or(String::new(), |ns| format!(", {} each", nanoseconds(ns)));
+            let part = percent(exits.part_of_time(reason.exits.total_ns));
+            format!(
+                ", most of it {} ({}/s{mean}, {part})",
+                reason.reason,
+                count(reason.exits.per_s.round() as u64)
+            )
+        });
+    Some(format!(
+        "{which} {}{of}{most}",
+        percent(exits.part_of_time(exits.times().handled_ns))
+    ))
 }
 
 /// A sentence about the device whose accesses take most time; where none has a time, of the most accessed. An address whose device
@@ -103,14 +148,28 @@ fn dearest_device(exits: &GuestExits) -> Option<String> {
         sum.total_ns += access.exits.total_ns;
     }
     let most_of = |sum: &ExitCount| (sum.total_ns, sum.count as f64);
-    let most = |a: &ExitCount, b: &ExitCount| most_of(a).partial_cmp(&most_of(b)).unwrap_or(Ordering::Equal);
+    let most = |a: &ExitCount, b: &ExitCount| {
+        most_of(a)
+            .partial_cmp(&most_of(b))
+            .unwrap_or(Ordering::Equal)
+    };
     let (name, sum) = devices.iter().max_by(|a, b| most(a.1, b.1))?;
     let time = match sum.timed {
         0 => String::new(),
-        _ => format!(", {} of the time", percent(exits.part_of_time(sum.total_ns))),
+        _ => format!(
+            ", {} of the time",
+            percent(exits.part_of_time(sum.total_ns))
+        ),
     };
-    let what = if sum.timed == 0 { "is accessed most" } else { "takes most" };
-    Some(format!(" Of devices, {name} {what}: {} accesses a second{time}.", count(sum.per_s.round() as u64)))
+    let what = if sum.timed == 0 {
+        "is accessed most"
+    } else {
+        "takes most"
+    };
+    Some(format!(
+        " Of devices, {name} {what}: {} accesses a second{time}.",
+        count(sum.per_s.round() as u64)
+    ))
 }
 
 #[cfg(test)]
@@ -118,7 +177,11 @@ mod tests {
     use super::*;
     use vmtax_model::{DevicesFrom, ExitAddress, ExitReason, RunState, VcpuExits, VmFacts};
 
-    fn ten_seconds(vcpus: Vec<VcpuExits>, reasons: Vec<ExitReason>, addresses: Vec<ExitAddress>) -> GuestExits {
+    fn ten_seconds(
+        vcpus: Vec<VcpuExits>,
+        reasons: Vec<ExitReason>,
+        addresses: Vec<ExitAddress>,
+    ) -> GuestExits {
         GuestExits {
             seconds: 10.0,
             vcpus,
@@ -137,7 +200,14 @@ mod tests {
         let reason = |(reason, count, timed, ms): &(&str, u64, u64, f64)| {
             let (per_s, total_ns) = (*count as f64 / 10.0, ms * 1e6);
             let mean_ns = (*timed > 0).then(|| total_ns / *timed as f64);
-            let count = ExitCount { count: *count, per_s, timed: *timed, total_ns, mean_ns, ..ExitCount::default() };
+            let count = ExitCount {
+                count: *count,
+                per_s,
+                timed: *timed,
+                total_ns,
+                mean_ns,
+                ..ExitCount::default()
+            };
             ExitReason::new((*reason).to_owned(), count)
         };
         let all: u64 = reasons.iter().map(|(_, count, ..)| count).sum();
@@ -150,9 +220,21 @@ mod tests {
             halted_ns: 0.0,
             spinning_ns: 0.0,
         };
-        let exits = ten_seconds(vec![vcpu(0), vcpu(1)], reasons.iter().map(reason).collect(), Vec::new());
-        let vm = VmFacts { name: Some("web01".to_owned()), ..VmFacts::unknown(40) };
-        answer(&VmExits { vm, exits, missing: Vec::new() }).replace('\u{a0}', " ")
+        let exits = ten_seconds(
+            vec![vcpu(0), vcpu(1)],
+            reasons.iter().map(reason).collect(),
+            Vec::new(),
+        );
+        let vm = VmFacts {
+            name: Some("web01".to_owned()),
+            ..VmFacts::unknown(40)
+        };
+        answer(&VmExits {
+            vm,
+            exits,
+            missing: Vec::new(),
+        })
+        .replace('\u{a0}', " ")
     }
 
     /// An idle VM, on Intel's and on AMD's CPUs: 18.6 of 20 s in HLT, 80 ms in all other exits.
@@ -165,11 +247,19 @@ mod tests {
             )
         };
         assert_eq!(
-            sentence(&[("HLT", 160, 160, 18_600.0), ("MSR_WRITE", 120, 120, 60.0), ("EPT_VIOLATION", 20, 20, 20.0)]),
+            sentence(&[
+                ("HLT", 160, 160, 18_600.0),
+                ("MSR_WRITE", 120, 120, 60.0),
+                ("EPT_VIOLATION", 20, 20, 20.0)
+            ]),
             expected("MSR_WRITE")
         );
         assert_eq!(
-            sentence(&[("hlt", 160, 158, 18_600.0), ("msr", 120, 120, 60.0), ("npf", 20, 20, 20.0)]),
+            sentence(&[
+                ("hlt", 160, 158, 18_600.0),
+                ("msr", 120, 120, 60.0),
+                ("npf", 20, 20, 20.0)
+            ]),
             expected("msr")
         );
     }
@@ -177,15 +267,39 @@ mod tests {
     #[test]
     fn a_device_is_all_of_its_registers_and_one_without_a_name_is_one() {
         let access = |space, address, device: &str, count: u64, ms: f64| {
-            let exits =
-                ExitCount { count, per_s: count as f64, timed: count, total_ns: ms * 1e6, ..ExitCount::default() };
-            ExitAddress { space, address, write: true, device: device.to_owned(), register: String::new(), exits }
+            let exits = ExitCount {
+                count,
+                per_s: count as f64,
+                timed: count,
+                total_ns: ms * 1e6,
+                ..ExitCount::default()
+            };
+            ExitAddress {
+                space,
+                address,
+                write: true,
+                device: device.to_owned(),
+                register: String::new(),
+                exits,
+            }
         };
         let of = |addresses: Vec<ExitAddress>| {
-            let vcpu =
-                VcpuExits { vcpu: 0, tid: 1, count: 0, per_s: 0.0, total_ns: 0.0, halted_ns: 0.0, spinning_ns: 0.0 };
-            let exits = GuestExits { seconds: 1.0, ..ten_seconds(vec![vcpu], Vec::new(), addresses) };
-            dearest_device(&exits).unwrap_or_default().replace('\u{a0}', " ")
+            let vcpu = VcpuExits {
+                vcpu: 0,
+                tid: 1,
+                count: 0,
+                per_s: 0.0,
+                total_ns: 0.0,
+                halted_ns: 0.0,
+                spinning_ns: 0.0,
+            };
+            let exits = GuestExits {
+                seconds: 1.0,
+                ..ten_seconds(vec![vcpu], Vec::new(), addresses)
+            };
+            dearest_device(&exits)
+                .unwrap_or_default()
+                .replace('\u{a0}', " ")
         };
         let (port, memory) = (AddressSpace::Port, AddressSpace::Memory);
         let [apm, control] = [0xb2, 0xb3].map(|address| access(port, address, "apm-io", 100, 15.0));
@@ -194,7 +308,10 @@ mod tests {
             of(vec![notify.clone(), apm, control]),
             " Of devices, apm-io takes most: 200 accesses a second, 3.0 % of the time."
         );
-        let [unknown, rtc] = [access(memory, 0xfebf_b000, "", 240, 23.0), access(port, 0x70, "rtc", 400, 2.0)];
+        let [unknown, rtc] = [
+            access(memory, 0xfebf_b000, "", 240, 23.0),
+            access(port, 0x70, "rtc", 400, 2.0),
+        ];
         assert_eq!(
             of(vec![rtc, unknown]),
             " Of devices, an unknown device at 0xfebfb000 takes most: 240 accesses a second, 2.3 % of the time."
@@ -209,10 +326,18 @@ mod tests {
     #[test]
     fn a_guest_that_does_not_run_makes_no_exits_for_that_reason() {
         let state = Some(RunState::Stopped("paused".to_owned()));
-        let vm = VmFacts { name: Some("web01".to_owned()), state, ..VmFacts::unknown(40) };
+        let vm = VmFacts {
+            name: Some("web01".to_owned()),
+            state,
+            ..VmFacts::unknown(40)
+        };
         let exits = ten_seconds(Vec::new(), Vec::new(), Vec::new());
         assert_eq!(
-            answer(&VmExits { vm, exits, missing: Vec::new() }),
+            answer(&VmExits {
+                vm,
+                exits,
+                missing: Vec::new()
+            }),
             "No VM exits of web01 in 10.0 s: web01 is paused."
         );
     }
@@ -220,7 +345,11 @@ mod tests {
     #[test]
     fn spinning_stands_apart_and_so_do_exits_without_a_time() {
         assert_eq!(
-            sentence(&[("hlt", 100, 100, 8_000.0), ("pause", 900, 900, 1_000.0), ("msr", 1000, 1000, 4_000.0)]),
+            sentence(&[
+                ("hlt", 100, 100, 8_000.0),
+                ("pause", 900, 900, 1_000.0),
+                ("msr", 1000, 1000, 4_000.0)
+            ]),
             "web01 makes 200 VM exits a second: its vCPUs are halted 40 % and spin 5.0 % of the time; other exits take 20 %, \
              most of it msr (100/s, 4.00 ms each, 20 %)."
         );
@@ -233,7 +362,11 @@ mod tests {
             some.contains("a second: those with a known time take 10 % of its vCPUs' time, most of it port I/O"),
             "{some}"
         );
-        assert_eq!(sentence(&[("MSR", 900, 0, 0.0)]), "web01 makes 90 VM exits a second.", "no time is known");
+        assert_eq!(
+            sentence(&[("MSR", 900, 0, 0.0)]),
+            "web01 makes 90 VM exits a second.",
+            "no time is known"
+        );
         assert_eq!(
             sentence(&[("HLT", 100, 100, 10_000.0)]),
             "web01 makes 10 VM exits a second: its vCPUs are halted 50 % of the time."

@@ -12,28 +12,52 @@ use vmtax_recording::Recording;
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
     let main = found.requests.first().zip(found.layers.columns.first());
     Report {
-        answer: main.map_or_else(|| idle(found), |(requests, column)| answer(requests, column)),
+        answer: main.map_or_else(
+            || idle(found),
+            |(requests, column)| answer(requests, column),
+        ),
         sections: sections(found),
         ..traced(recording, found, ("Block requests", "requests"))
     }
 }
 
 /// What a report of a traced VM has whatever was traced: `title` and `traced` are what that is called.
-pub(super) fn traced<'a>(recording: &'a Recording, found: &'a VmLayers, (title, traced): (&str, &str)) -> Report<'a> {
+pub(super) fn traced<'a>(
+    recording: &'a Recording,
+    found: &'a VmLayers,
+    (title, traced): (&str, &str),
+) -> Report<'a> {
     let (origin, name) = (origin(recording), vm::name(&found.vm));
     let time = format!("traced for {:.1} s", found.seconds);
-    let ended = || format!("{name} ended after {:.1} s: the figures are of the {traced} until then.", found.seconds);
+    let ended = || {
+        format!(
+            "{name} ended after {:.1} s: the figures are of the {traced} until then.",
+            found.seconds
+        )
+    };
     Report {
         study: "layers",
         title: format!("{title} of {name}, by layer and state"),
-        basis: [vm::basis(&found.vm), vec![time, when(&recording.manifest.started)], host(recording)].concat(),
-        next: vec![format!("{} --details", origin.command), format!("vmtax profile --vm {}", found.vm.pid)],
+        basis: [
+            vm::basis(&found.vm),
+            vec![time, when(&recording.manifest.started)],
+            host(recording),
+        ]
+        .concat(),
+        next: vec![
+            format!("{} --details", origin.command),
+            format!("vmtax profile --vm {}", found.vm.pid),
+        ],
         advice: found.layers.advice.clone(),
         notices: vec![
             Notice::missing("Not observed", vm::missing(missing(found))),
             Notice::warnings(found.ended.then(ended).into_iter().collect()),
         ],
-        method: if found.layers.columns.is_empty() { Vec::new() } else { vec![found.layers.method.clone()] },
+        method: if found.layers.columns.is_empty() {
+            Vec::new()
+        } else {
+            vec![found.layers.method.clone()]
+        },
         origin,
         ..Report::default()
     }
@@ -41,20 +65,34 @@ pub(super) fn traced<'a>(recording: &'a Recording, found: &'a VmLayers, (title, 
 
 /// What could not be observed of its requests.
 pub(super) fn missing(found: &VmLayers) -> impl Iterator<Item = &Missing> {
-    found.layers.columns.iter().flat_map(|column| &column.missing).chain(&found.missing)
+    found
+        .layers
+        .columns
+        .iter()
+        .flat_map(|column| &column.missing)
+        .chain(&found.missing)
 }
 
 /// That there is nothing to follow is an answer, too.
 fn idle(found: &VmLayers) -> String {
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
-    if found.missing.iter().any(|missing| missing.what == VmLayers::REQUESTS) {
-        return format!("The requests of {name} cannot be followed in this build of QEMU: below is why.");
+    if found
+        .missing
+        .iter()
+        .any(|missing| missing.what == VmLayers::REQUESTS)
+    {
+        return format!(
+            "The requests of {name} cannot be followed in this build of QEMU: below is why."
+        );
     }
     if !found.not_followed.is_empty() && found.idle.is_empty() {
         let disks = found.not_followed.join(", ");
-        return format!("The requests of {name} cannot be followed: the trace does not show those of {disks}.");
+        return format!(
+            "The requests of {name} cannot be followed: the trace does not show those of {disks}."
+        );
     }
-    let why = vm::stopped(&found.vm, &name).unwrap_or_else(|| "none of its disks was used".to_owned());
+    let why =
+        vm::stopped(&found.vm, &name).unwrap_or_else(|| "none of its disks was used".to_owned());
     format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
@@ -64,18 +102,38 @@ fn answer(requests: &VmRequests, column: &LayerColumn) -> String {
     let kind = one(requests.kind);
     let disk = &requests.disk;
     if requests.followed == 0 {
-        return format!("None of {} to {disk} could be followed: below is why.", requests.kind.label());
+        return format!(
+            "None of {} to {disk} could be followed: below is why.",
+            requests.kind.label()
+        );
     }
-    let parts = requests.kavg.as_ref().zip(requests.davg.as_ref()).map_or_else(
-        || "; its time at the host's device is not observed".to_owned(),
-        |(k, d)| format!(": {} at the host's device (DAVG) and {} above it (KAVG)", time(d.mean_ns), time(k.mean_ns)),
-    );
+    let parts = requests
+        .kavg
+        .as_ref()
+        .zip(requests.davg.as_ref())
+        .map_or_else(
+            || "; its time at the host's device is not observed".to_owned(),
+            |(k, d)| {
+                format!(
+                    ": {} at the host's device (DAVG) and {} above it (KAVG)",
+                    time(d.mean_ns),
+                    time(k.mean_ns)
+                )
+            },
+        );
     let (states, layers) = (largest_states(column), largest_layers(column));
     let gavg = time(requests.gavg.mean_ns);
-    let scope =
-        if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (GAVG, mean)" };
+    let scope = if column.from_host {
+        "on the host (GAVG, mean)"
+    } else {
+        "from the guest's block layer on (GAVG, mean)"
+    };
     // Where only the guest's trace shows them, the host's device does not.
-    let parts = if column.from_host || requests.davg.is_some() { parts } else { String::new() };
+    let parts = if column.from_host || requests.davg.is_some() {
+        parts
+    } else {
+        String::new()
+    };
     format!("{kind} of {disk} takes {gavg} {scope}{parts}. Of this {states}. {layers}")
 }
 
@@ -94,15 +152,35 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
     if found.requests.is_empty() {
         return Vec::new();
     }
-    let mut all = vec![Section::new("Latency by disk", vec![Block::Table(latencies(found))])];
+    let mut all = vec![Section::new(
+        "Latency by disk",
+        vec![Block::Table(latencies(found))],
+    )];
     all.extend(layers::pictures(&found.layers));
-    let quality = found.requests.iter().zip(&found.layers.columns).map(|(requests, column)| {
-        let thread = if requests.thread.is_empty() { String::new() } else { format!(" ({})", requests.thread) };
-        let clock = if column.from_host { String::new() } else { format!(" Clock error: {}.", words::clock(column)) };
-        Block::Text(format!("{}{thread}: {}.{clock}", column.variant, words::matched(column, 1)))
-    });
+    let quality = found
+        .requests
+        .iter()
+        .zip(&found.layers.columns)
+        .map(|(requests, column)| {
+            let thread = if requests.thread.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", requests.thread)
+            };
+            let clock = if column.from_host {
+                String::new()
+            } else {
+                format!(" Clock error: {}.", words::clock(column))
+            };
+            Block::Text(format!(
+                "{}{thread}: {}.{clock}",
+                column.variant,
+                words::matched(column, 1)
+            ))
+        });
     let control = Block::Text(
-        "Tracing overhead: not measured, a running VM has no untraced run of the same requests.".to_owned(),
+        "Tracing overhead: not measured, a running VM has no untraced run of the same requests."
+            .to_owned(),
     );
     all.push(Section::new("", quality.chain([control]).collect()));
     all.extend(layers::details(&found.layers));
@@ -118,35 +196,69 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
         Column::figures("in flight").spare(3),
     ];
     let averages = ["GAVG", "KAVG", "DAVG"].map(|name| {
-        [Column::figures(format!("{name} mean")), Column::figures("p50").spare(2), Column::figures("p99").spare(1)]
+        [
+            Column::figures(format!("{name} mean")),
+            Column::figures("p50").spare(2),
+            Column::figures("p99").spare(1),
+        ]
     });
-    let mut table = Table::new("Latency by disk", columns.into_iter().chain(averages.into_iter().flatten()).collect())
-        .naming_left_out();
+    let mut table = Table::new(
+        "Latency by disk",
+        columns
+            .into_iter()
+            .chain(averages.into_iter().flatten())
+            .collect(),
+    )
+    .naming_left_out();
     for requests in &found.requests {
         let of = |average: Option<&Summary>| {
             average.map_or([NONE.to_owned(), NONE.to_owned(), NONE.to_owned()], |a| {
                 [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
             })
         };
-        let words = [requests.disk.clone(), requests.kind.label().to_owned(), rate(requests.per_s)];
-        let figures = [of(Some(&requests.gavg)), of(requests.kavg.as_ref()), of(requests.davg.as_ref())].concat();
-        let cells = words.into_iter().chain([format!("{:.2}", requests.in_flight)]).chain(figures);
+        let words = [
+            requests.disk.clone(),
+            requests.kind.label().to_owned(),
+            rate(requests.per_s),
+        ];
+        let figures = [
+            of(Some(&requests.gavg)),
+            of(requests.kavg.as_ref()),
+            of(requests.davg.as_ref()),
+        ]
+        .concat();
+        let cells = words
+            .into_iter()
+            .chain([format!("{:.2}", requests.in_flight)])
+            .chain(figures);
         table.row(cells.map(Cell::from).collect::<Vec<_>>());
     }
     table.notes(notes(found))
 }
 
 pub(super) fn rate(per_s: f64) -> String {
-    if per_s < 10.0 { format!("{per_s:.1}") } else { count(per_s.round() as u64) }
+    if per_s < 10.0 {
+        format!("{per_s:.1}")
+    } else {
+        count(per_s.round() as u64)
+    }
 }
 
 /// What the columns mean, what the disks are, and which were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
-    let is_from_host = found.layers.columns.first().is_none_or(|column| column.from_host);
+    let is_from_host = found
+        .layers
+        .columns
+        .first()
+        .is_none_or(|column| column.from_host);
     let scope = if is_from_host {
         "GAVG = KAVG + DAVG: from the guest's kick to the interrupt's delivery, as far as they are seen; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
-    } else if found.requests.iter().any(|requests| requests.davg.is_some()) {
+    } else if found
+        .requests
+        .iter()
+        .any(|requests| requests.davg.is_some())
+    {
         "GAVG = KAVG + DAVG: from the guest's block layer taking a request to its completion there; DAVG the part at the host's \
          device, KAVG the rest: guest kernel, notification, QEMU, host kernel, interrupt."
     } else {
@@ -160,13 +272,23 @@ fn notes(found: &VmLayers) -> Vec<String> {
         }
     }
     let named = disks.into_iter().filter_map(|requests| {
-        let format = requests.format.as_ref().map_or(String::new(), |format| format!(" ({format})"));
-        Some(format!("{}: {}{format}.", requests.disk, requests.file.as_ref()?))
+        let format = requests
+            .format
+            .as_ref()
+            .map_or(String::new(), |format| format!(" ({format})"));
+        Some(format!(
+            "{}: {}{format}.",
+            requests.disk,
+            requests.file.as_ref()?
+        ))
     });
     notes.extend(named);
     if !found.idle.is_empty() {
         let disks = counted(found.idle.len() as u64, "disk");
-        notes.push(format!("{disks} without requests: {}.", found.idle.join(", ")));
+        notes.push(format!(
+            "{disks} without requests: {}.",
+            found.idle.join(", ")
+        ));
     }
     notes
 }

@@ -23,7 +23,10 @@ pub fn top(sample: &TopSample) -> Report<'static> {
         study: "top",
         title: sample.time.clone(),
         answer: answer(sample),
-        basis: [level_cost(sample)].into_iter().chain(host_disks(&sample.vms)).collect(),
+        basis: [level_cost(sample)]
+            .into_iter()
+            .chain(host_disks(&sample.vms))
+            .collect(),
         sections,
         notices: notes(sample),
         ..Report::default()
@@ -34,21 +37,33 @@ pub fn top(sample: &TopSample) -> Report<'static> {
 pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     let mut table = Table::of("VMs", vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
     for column in TOP_COLUMNS {
-        table = table.column(Column::figures(column.name).spare(column.spare), |vm| (column.text)(vm));
+        table = table.column(Column::figures(column.name).spare(column.spare), |vm| {
+            (column.text)(vm)
+        });
     }
-    table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done().naming_left_out()
+    table
+        .column(Column::words("busiest thread").cut(20, 10), |vm| {
+            busiest(vm)
+        })
+        .done()
+        .naming_left_out()
 }
 
 /// The row of a single VM at a level, with what its columns mean, and why a figure is missing.
 pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
     let mut table = table([vm]);
     for column in TOP_COLUMNS {
-        let shown = table.columns.iter_mut().find(|shown| shown.name == column.name);
+        let shown = table
+            .columns
+            .iter_mut()
+            .find(|shown| shown.name == column.name);
         let reason = match (column.text)(vm) == NONE {
             true => format!("; –: {}", (column.unknown)(vm, level)),
             false => String::new(),
         };
-        shown.into_iter().for_each(|shown| shown.note = Some(format!("{}: {}{reason}.", column.name, column.what)));
+        shown.into_iter().for_each(|shown| {
+            shown.note = Some(format!("{}: {}{reason}.", column.name, column.what))
+        });
     }
     table
 }
@@ -56,14 +71,22 @@ pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
 fn notes(sample: &TopSample) -> Vec<Notice> {
     let of_events = Notice::notes("Notes", sample.notes.clone());
     let of_unknown = Notice::notes("Not known (–)", unknown::of_all(&sample.vms, sample.level));
-    [of_events, of_unknown].into_iter().filter(|notice| !notice.items.is_empty()).collect()
+    [of_events, of_unknown]
+        .into_iter()
+        .filter(|notice| !notice.items.is_empty())
+        .collect()
 }
 
 fn answer(sample: &TopSample) -> String {
-    let worst = sample.vms.iter().filter_map(|vm| Some((vm, vm.findings.first()?)));
+    let worst = sample
+        .vms
+        .iter()
+        .filter_map(|vm| Some((vm, vm.findings.first()?)));
     match worst.max_by(|a, b| a.1.gain.total_cmp(&b.1.gain)) {
         Some((vm, advice)) => format!("{}: {}", vm.label(), advice.finding),
-        None if sample.vms.is_empty() => "No VM runs on this host, or none that this user can see.".to_owned(),
+        None if sample.vms.is_empty() => {
+            "No VM runs on this host, or none that this user can see.".to_owned()
+        }
         None => format!(
             "{}, no known problem in this interval{}.",
             counted(sample.vms.len() as u64, "VM"),
@@ -79,7 +102,10 @@ fn not_known_to_run(vms: &[VmRates]) -> String {
     match names.as_slice() {
         [] => String::new(),
         [one] => format!("; whether {one} is halted or paused is not known"),
-        several => format!("; whether {} VMs are halted or paused is not known", several.len()),
+        several => format!(
+            "; whether {} VMs are halted or paused is not known",
+            several.len()
+        ),
     }
 }
 
@@ -91,5 +117,7 @@ fn line(vm: &VmRates) -> String {
 
 /// The busiest thread with its role.
 fn busiest(vm: &VmRates) -> String {
-    vm.busiest().map_or(NONE.to_owned(), |thread| format!("{} {}", thread.role.label(), percent(thread.run)))
+    vm.busiest().map_or(NONE.to_owned(), |thread| {
+        format!("{} {}", thread.role.label(), percent(thread.run))
+    })
 }

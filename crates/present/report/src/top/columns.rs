@@ -137,7 +137,11 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         what: "requests in flight in virtio disks (level 1)",
         explanation: "Taken by QEMU and not yet returned, at the interval's end (x-query-virtio-queue-status, QEMU 7.2 and newer, --level 1). esxtop: ACTV.",
         spare: 2,
-        text: |vm| vm.io.and_then(|io| io.in_flight).map_or_else(none, |count| count.to_string()),
+        text: |vm| {
+            vm.io
+                .and_then(|io| io.in_flight)
+                .map_or_else(none, |count| count.to_string())
+        },
         unknown: reason::no_queues,
         key: |vm| vm.io.and_then(|io| io.in_flight).map(|count| count as f64),
     },
@@ -146,7 +150,13 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         what: "packets through the tap devices",
         explanation: "Both directions (/proc/PID/net/dev).",
         spare: 5,
-        text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.packets_per_s()) },
+        text: |vm| {
+            if vm.nics.is_empty() {
+                none()
+            } else {
+                rate(vm.packets_per_s())
+            }
+        },
         unknown: reason::no_tap,
         key: |vm| (!vm.nics.is_empty()).then(|| vm.packets_per_s()),
     },
@@ -155,7 +165,13 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         what: "packets that the tap devices dropped",
         explanation: "Those to the guest for a full receive queue, mostly.",
         spare: 1,
-        text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.drops_per_s()) },
+        text: |vm| {
+            if vm.nics.is_empty() {
+                none()
+            } else {
+                rate(vm.drops_per_s())
+            }
+        },
         unknown: reason::no_tap,
         key: |vm| (!vm.nics.is_empty()).then(|| vm.drops_per_s()),
     },
@@ -196,7 +212,11 @@ fn none() -> String {
 fn percent(part: Option<f64>) -> String {
     part.map_or_else(none, |part| {
         let percent = part * 100.0;
-        if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+        if percent < 9.95 {
+            format!("{percent:.1}")
+        } else {
+            format!("{percent:.0}")
+        }
     })
 }
 
@@ -218,6 +238,9 @@ fn size(n: u64) -> String {
 }
 
 /// The largest figure of any disk.
-pub(super) fn largest(vm: &VmRates, of: impl Fn(&vmtax_model::DiskRates) -> Option<f64>) -> Option<f64> {
+pub(super) fn largest(
+    vm: &VmRates,
+    of: impl Fn(&vmtax_model::DiskRates) -> Option<f64>,
+) -> Option<f64> {
     vm.disks.iter().filter_map(of).max_by(f64::total_cmp)
 }

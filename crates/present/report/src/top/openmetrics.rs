@@ -22,9 +22,20 @@ const FAMILIES: &[Family] = &[
         unit: "",
         help: "A running VM.",
         samples: |facts, _| {
-            let manager = facts.managed.as_ref().map_or("", |Managed { manager, .. }| manager.as_str());
-            let accelerator = facts.accelerator.map_or("", |accelerator| accelerator.as_str());
-            vec![(vec![("manager", manager.to_owned()), ("accelerator", accelerator.to_owned())], 1.0)]
+            let manager = facts
+                .managed
+                .as_ref()
+                .map_or("", |Managed { manager, .. }| manager.as_str());
+            let accelerator = facts
+                .accelerator
+                .map_or("", |accelerator| accelerator.as_str());
+            vec![(
+                vec![
+                    ("manager", manager.to_owned()),
+                    ("accelerator", accelerator.to_owned()),
+                ],
+                1.0,
+            )]
         },
     },
     Family {
@@ -32,7 +43,12 @@ const FAMILIES: &[Family] = &[
         kind: "gauge",
         unit: "",
         help: "1 where the guest runs, 0 where its vCPUs are stopped.",
-        samples: |_, vm| vm.state.iter().map(|state| one(f64::from(u8::from(*state == RunState::Running)))).collect(),
+        samples: |_, vm| {
+            vm.state
+                .iter()
+                .map(|state| one(f64::from(u8::from(*state == RunState::Running))))
+                .collect()
+        },
     },
     Family {
         name: "vmtax_vm_vcpus",
@@ -60,7 +76,13 @@ const FAMILIES: &[Family] = &[
         kind: "counter",
         unit: "seconds",
         help: "Time that the VM's control groups were throttled by a CPU quota.",
-        samples: |_, vm| vm.cgroup.throttled_us.iter().map(|us| one(*us as f64 / 1e6)).collect(),
+        samples: |_, vm| {
+            vm.cgroup
+                .throttled_us
+                .iter()
+                .map(|us| one(*us as f64 / 1e6))
+                .collect()
+        },
     },
     Family {
         name: "vmtax_vm_exits",
@@ -96,7 +118,9 @@ const FAMILIES: &[Family] = &[
         unit: "",
         help: "Requests of a disk that QEMU has taken and not yet returned.",
         samples: |_, vm| {
-            let of = |disk: &DiskCounters| Some((vec![("disk", disk.name.clone())], disk.in_flight? as f64));
+            let of = |disk: &DiskCounters| {
+                Some((vec![("disk", disk.name.clone())], disk.in_flight? as f64))
+            };
             vm.disks.iter().filter_map(of).collect()
         },
     },
@@ -155,8 +179,16 @@ const FAMILIES: &[Family] = &[
         unit: "seconds",
         help: "Time that some or all (full) tasks of the VM's control group waited for memory.",
         samples: |_, vm| {
-            let of = |kind: &str, us: Option<u64>| Some((vec![("kind", kind.to_owned())], us? as f64 / 1e6));
-            [of("some", vm.cgroup.memory_some_us), of("full", vm.cgroup.memory_full_us)].into_iter().flatten().collect()
+            let of = |kind: &str, us: Option<u64>| {
+                Some((vec![("kind", kind.to_owned())], us? as f64 / 1e6))
+            };
+            [
+                of("some", vm.cgroup.memory_some_us),
+                of("full", vm.cgroup.memory_full_us),
+            ]
+            .into_iter()
+            .flatten()
+            .collect()
         },
     },
 ];
@@ -165,8 +197,15 @@ const FAMILIES: &[Family] = &[
 pub fn openmetrics(vms: &[(&VmFacts, &VmCounters)]) -> String {
     let mut out = String::new();
     for family in FAMILIES {
-        let name = family.name.strip_suffix("_info").filter(|_| family.kind == "info").unwrap_or(family.name);
-        let samples: Vec<String> = vms.iter().flat_map(|(facts, vm)| lines(family, facts, vm)).collect();
+        let name = family
+            .name
+            .strip_suffix("_info")
+            .filter(|_| family.kind == "info")
+            .unwrap_or(family.name);
+        let samples: Vec<String> = vms
+            .iter()
+            .flat_map(|(facts, vm)| lines(family, facts, vm))
+            .collect();
         if samples.is_empty() {
             continue;
         }
@@ -182,8 +221,14 @@ pub fn openmetrics(vms: &[(&VmFacts, &VmCounters)]) -> String {
 }
 
 fn lines(family: &Family, facts: &VmFacts, vm: &VmCounters) -> Vec<String> {
-    let suffix = if family.kind == "counter" { "_total" } else { "" };
-    let line = |(labels, value): (Labels, f64)| format!("{}{suffix}{} {value}\n", family.name, text(facts, &labels));
+    let suffix = if family.kind == "counter" {
+        "_total"
+    } else {
+        ""
+    };
+    let line = |(labels, value): (Labels, f64)| {
+        format!("{}{suffix}{} {value}\n", family.name, text(facts, &labels))
+    };
     (family.samples)(facts, vm).into_iter().map(line).collect()
 }
 
@@ -191,20 +236,34 @@ fn lines(family: &Family, facts: &VmFacts, vm: &VmCounters) -> Vec<String> {
 fn histograms(out: &mut String, vms: &[(&VmFacts, &VmCounters)]) {
     const NAME: &str = "vmtax_vm_disk_request_duration_seconds";
     let mut lines = String::new();
-    for (facts, disk) in vms.iter().flat_map(|(facts, vm)| vm.disks.iter().map(move |disk| (facts, disk))) {
+    for (facts, disk) in vms
+        .iter()
+        .flat_map(|(facts, vm)| vm.disks.iter().map(move |disk| (facts, disk)))
+    {
         for (kind, histogram) in KINDS.iter().zip(disk.histograms.iter().flatten()) {
-            let ends = histogram.boundaries.iter().map(|ns| (*ns as f64 / 1e9).to_string()).chain(["+Inf".to_owned()]);
+            let ends = histogram
+                .boundaries
+                .iter()
+                .map(|ns| (*ns as f64 / 1e9).to_string())
+                .chain(["+Inf".to_owned()]);
             let mut below = 0u64;
             for (end, bin) in ends.zip(&histogram.bins) {
                 below = below.saturating_add(*bin);
-                let labels = vec![("disk", disk.name.clone()), ("kind", (*kind).to_owned()), ("le", end)];
+                let labels = vec![
+                    ("disk", disk.name.clone()),
+                    ("kind", (*kind).to_owned()),
+                    ("le", end),
+                ];
                 let _ = writeln!(lines, "{NAME}_bucket{} {below}", text(facts, &labels));
             }
         }
     }
     if !lines.is_empty() {
         let help = "Times of requests of a disk since its histogram was set.";
-        let _ = write!(out, "# TYPE {NAME} histogram\n# UNIT {NAME} seconds\n# HELP {NAME} {help}\n{lines}");
+        let _ = write!(
+            out,
+            "# TYPE {NAME} histogram\n# UNIT {NAME} seconds\n# HELP {NAME} {help}\n{lines}"
+        );
     }
 }
 
@@ -225,13 +284,23 @@ fn by_role(vm: &VmCounters, ns: fn(&vmtax_model::ThreadCounters) -> u64) -> Vec<
         let sum = sums.entry(role).or_default();
         *sum = sum.saturating_add(ns(thread));
     }
-    sums.into_iter().map(|(role, ns)| (vec![("role", role)], ns as f64 / 1e9)).collect()
+    sums.into_iter()
+        .map(|(role, ns)| (vec![("role", role)], ns as f64 / 1e9))
+        .collect()
 }
 
 fn by_kind(vm: &VmCounters, value: fn(&vmtax_model::RequestCounters) -> f64) -> Vec<(Labels, f64)> {
     let of = |disk: &DiskCounters| {
         let labels = |kind: &str| vec![("disk", disk.name.clone()), ("kind", kind.to_owned())];
-        disk.qemu.iter().flat_map(|all| KINDS.iter().zip(all).map(|(kind, one)| (labels(kind), value(one)))).collect()
+        disk.qemu
+            .iter()
+            .flat_map(|all| {
+                KINDS
+                    .iter()
+                    .zip(all)
+                    .map(|(kind, one)| (labels(kind), value(one)))
+            })
+            .collect()
     };
     let all: Vec<Vec<(Labels, f64)>> = vm.disks.iter().map(of).collect();
     all.concat()
@@ -239,7 +308,12 @@ fn by_kind(vm: &VmCounters, value: fn(&vmtax_model::RequestCounters) -> f64) -> 
 
 fn by_direction(vm: &VmCounters, values: fn(&NicCounters) -> [u64; 2]) -> Vec<(Labels, f64)> {
     let of = |nic: &NicCounters| {
-        let labels = |direction: &str| vec![("tap", nic.tap.clone()), ("direction", direction.to_owned())];
+        let labels = |direction: &str| {
+            vec![
+                ("tap", nic.tap.clone()),
+                ("direction", direction.to_owned()),
+            ]
+        };
         let [rx, tx] = values(nic);
         [(labels("rx"), rx as f64), (labels("tx"), tx as f64)]
     };
@@ -248,13 +322,22 @@ fn by_direction(vm: &VmCounters, values: fn(&NicCounters) -> [u64; 2]) -> Vec<(L
 
 /// The labels of a sample: its VM's, then its own.
 fn text(facts: &VmFacts, own: &Labels) -> String {
-    let of_vm = [("pid", facts.pid.to_string()), ("vm", facts.name.clone().unwrap_or_default())];
-    let all = of_vm.iter().chain(own).map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    let of_vm = [
+        ("pid", facts.pid.to_string()),
+        ("vm", facts.name.clone().unwrap_or_default()),
+    ];
+    let all = of_vm
+        .iter()
+        .chain(own)
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
     format!("{{{}}}", all.collect::<Vec<_>>().join(","))
 }
 
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -263,23 +346,40 @@ mod tests {
     use vmtax_model::{LatencyHistogram, RequestCounters, ThreadCounters};
 
     fn facts() -> VmFacts {
-        VmFacts { name: Some("a\"\\\nb".to_owned()), vcpus: 2, ..VmFacts::unknown(7) }
+        VmFacts {
+            name: Some("a\"\\\nb".to_owned()),
+            vcpus: 2,
+            ..VmFacts::unknown(7)
+        }
     }
 
     #[test]
     fn the_text_follows_the_conventions() {
-        let histogram = LatencyHistogram { boundaries: vec![1_000_000], bins: vec![2, 3] };
+        let histogram = LatencyHistogram {
+            boundaries: vec![1_000_000],
+            bins: vec![2, 3],
+        };
         let disk = DiskCounters {
             name: "vd0".to_owned(),
             qemu: Some([
-                RequestCounters { count: 5, bytes: 4096, total_ns: 1_500_000_000 },
+                RequestCounters {
+                    count: 5,
+                    bytes: 4096,
+                    total_ns: 1_500_000_000,
+                },
                 RequestCounters::default(),
                 RequestCounters::default(),
             ]),
             histograms: Some(vec![histogram]),
             ..DiskCounters::default()
         };
-        let thread = |tid, ns| ThreadCounters { tid, role: Role::Vcpu(0), cpu_ns: ns, wait_ns: 0, turns: 0 };
+        let thread = |tid, ns| ThreadCounters {
+            tid,
+            role: Role::Vcpu(0),
+            cpu_ns: ns,
+            wait_ns: 0,
+            turns: 0,
+        };
         let vm = VmCounters {
             threads: vec![thread(1, 1_000_000_000), thread(2, 500_000_000)],
             disks: vec![disk],
@@ -290,7 +390,9 @@ mod tests {
         let labels = r#"pid="7",vm="a\"\\\nb""#;
         for line in [
             format!("vmtax_vm_thread_cpu_seconds_total{{{labels},role=\"vCPU 0\"}} 1.5"),
-            format!("vmtax_vm_disk_request_seconds_total{{{labels},disk=\"vd0\",kind=\"read\"}} 1.5"),
+            format!(
+                "vmtax_vm_disk_request_seconds_total{{{labels},disk=\"vd0\",kind=\"read\"}} 1.5"
+            ),
             format!(
                 "vmtax_vm_disk_request_duration_seconds_bucket{{{labels},disk=\"vd0\",kind=\"read\",le=\"0.001\"}} 2"
             ),
@@ -303,7 +405,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
-        assert!(text.ends_with("\n# EOF\n") && !text.contains("vmtax_vm_exits"), "{text}");
+        assert!(
+            text.ends_with("\n# EOF\n") && !text.contains("vmtax_vm_exits"),
+            "{text}"
+        );
         // Each family once, with all its samples behind its head; a counter's end in _total, and a unit ends its name.
         let mut family = String::new();
         let mut known = std::collections::BTreeSet::new();
@@ -317,7 +422,10 @@ mod tests {
                     let (name, unit) = line["# UNIT ".len()..].split_once(' ').unwrap();
                     assert!(name.ends_with(&format!("_{unit}")), "{line}");
                 }
-                None => assert!(line.starts_with(&family) || line.starts_with("# HELP "), "{line}"),
+                None => assert!(
+                    line.starts_with(&family) || line.starts_with("# HELP "),
+                    "{line}"
+                ),
             }
         }
         assert_eq!(openmetrics(&[]), "# EOF\n");

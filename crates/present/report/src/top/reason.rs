@@ -35,7 +35,9 @@ pub(super) fn no_requests(vm: &VmRates, _: u8) -> String {
         (Some(_), ..) => NO_REQUESTS.to_owned(),
         (None, Some(seconds), _) => format!("QMP did not answer within {seconds} s"),
         (None, None, Some(why)) => format!("no monitor: {why}"),
-        (None, None, None) if vm.process_stop.is_some() => "QEMU's process is stopped, and does not answer".to_owned(),
+        (None, None, None) if vm.process_stop.is_some() => {
+            "QEMU's process is stopped, and does not answer".to_owned()
+        }
         (None, None, None) if vm.disks.is_empty() => "it has no disk".to_owned(),
         (None, None, None) => "QEMU's monitor did not answer".to_owned(),
     }
@@ -59,16 +61,23 @@ pub(super) fn no_device_time(vm: &VmRates, level: u8) -> String {
         return "fewer than 10 requests, or they take longer at the device (DAVG) than in QEMU (BLKAVG)".to_owned();
     }
     let why = match vm.disks.iter().any(|disk| disk.davg_needs_requests) {
-        true => "the kernel counts the times of a volume's requests in ticks, too long for so few requests",
+        true => {
+            "the kernel counts the times of a volume's requests in ticks, too long for so few requests"
+        }
         false => "no disk with requests is itself a block device of the host, opened with O_DIRECT",
     };
-    format!("{why}; `vmtax layers --vm {}` traces the VM's requests", vm.argument())
+    format!(
+        "{why}; `vmtax layers --vm {}` traces the VM's requests",
+        vm.argument()
+    )
 }
 
 pub(super) fn no_histograms(vm: &VmRates, level: u8) -> String {
     match (level, vm.io) {
         (0, _) => FROM_LEVEL_1.to_owned(),
-        (_, Some(io)) if io.per_s() > 0.0 => "QEMU has no latency histograms of these disks".to_owned(),
+        (_, Some(io)) if io.per_s() > 0.0 => {
+            "QEMU has no latency histograms of these disks".to_owned()
+        }
         _ => no_requests(vm, level),
     }
 }

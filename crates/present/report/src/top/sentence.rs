@@ -7,10 +7,20 @@ use vmtax_model::{SettingPlace, TopSample, VmRates};
 pub fn sentence(vm: &VmRates) -> (String, Option<String>) {
     match vm.findings.first() {
         Some(advice) => {
-            let lines = || advice.remedies.iter().filter(|remedy| !remedy.line.is_empty());
+            let lines = || {
+                advice
+                    .remedies
+                    .iter()
+                    .filter(|remedy| !remedy.line.is_empty())
+            };
             // What a person can run as it stands comes before what changes a setting.
-            let next = lines().find(|remedy| remedy.place == SettingPlace::Vmtax).or_else(|| lines().next());
-            (plain(&advice.finding), next.map(|remedy| plain(&remedy.line)))
+            let next = lines()
+                .find(|remedy| remedy.place == SettingPlace::Vmtax)
+                .or_else(|| lines().next());
+            (
+                plain(&advice.finding),
+                next.map(|remedy| plain(&remedy.line)),
+            )
         }
         None => ("No known problem in this interval.".to_owned(), None),
     }
@@ -23,7 +33,11 @@ pub fn level_cost(sample: &TopSample) -> String {
         1 => "counters, QMP histograms",
         _ => "counters, QMP histograms, traces",
     };
-    format!("level {} ({does}): {:.1} % of a CPU", sample.level, sample.own_cpu * 100.0)
+    format!(
+        "level {} ({does}): {:.1} % of a CPU",
+        sample.level,
+        sample.own_cpu * 100.0
+    )
 }
 
 #[cfg(test)]
@@ -33,15 +47,24 @@ mod tests {
 
     #[test]
     fn the_first_finding_is_the_sentence_and_a_hostile_one_is_harmless() {
-        let remedy = |line: &str| Remedy { line: line.to_owned(), ..Remedy::default() };
+        let remedy = |line: &str| Remedy {
+            line: line.to_owned(),
+            ..Remedy::default()
+        };
         let finding = Advice {
             finding: "It is \u{1b}[31mslow.".to_owned(),
             remedies: vec![remedy(""), remedy("vmtax profile --vm a")],
             ..Advice::default()
         };
-        let vm = VmRates { findings: vec![finding], ..VmRates::default() };
+        let vm = VmRates {
+            findings: vec![finding],
+            ..VmRates::default()
+        };
         let (text, next) = sentence(&vm);
-        assert!(!text.contains('\u{1b}') && text.ends_with("slow."), "{text:?}");
+        assert!(
+            !text.contains('\u{1b}') && text.ends_with("slow."),
+            "{text:?}"
+        );
         assert_eq!(next.as_deref(), Some("vmtax profile --vm a"));
         assert_eq!(sentence(&VmRates::default()).1, None);
     }

@@ -2,8 +2,8 @@
 
 use crate::number::NONE;
 use vmtax_model::{
-    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary, WorkloadName,
-    WorkloadSpec,
+    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State,
+    Summary, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 
@@ -13,18 +13,32 @@ pub fn title(column: &LayerColumn) -> String {
         return column.variant.clone();
     }
     let who = guest(column.machine);
-    let on = column.machine.accelerator().map_or("the host", Accelerator::as_str);
-    if column.variant.is_empty() { format!("{who} on {on}") } else { format!("{who} on {on}, {}", column.variant) }
+    let on = column
+        .machine
+        .accelerator()
+        .map_or("the host", Accelerator::as_str);
+    if column.variant.is_empty() {
+        format!("{who} on {on}")
+    } else {
+        format!("{who} on {on}, {}", column.variant)
+    }
 }
 
 /// What kind of guest a machine is.
 pub fn guest(machine: Machine) -> &'static str {
-    if machine.has_kernel() { "Linux guest" } else { "micro-guest" }
+    if machine.has_kernel() {
+        "Linux guest"
+    } else {
+        "micro-guest"
+    }
 }
 
 /// The columns, Linux guests first and the micro-guest, their lower bound, behind them.
 pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
-    let (floor, guests): (Vec<_>, Vec<_>) = findings.columns.iter().partition(|c| !c.machine.has_kernel());
+    let (floor, guests): (Vec<_>, Vec<_>) = findings
+        .columns
+        .iter()
+        .partition(|c| !c.machine.has_kernel());
     guests.into_iter().chain(floor).collect()
 }
 
@@ -35,16 +49,31 @@ pub fn undisturbed(column: &LayerColumn) -> &Summary {
 
 /// The bare host, the micro-guest, the guests: each machine's first variant, with its median, ns.
 pub fn medians(findings: &LayerFindings) -> Vec<(String, f64)> {
-    let host = findings.host.iter().map(|f| ("native".to_owned(), f.p50_ns));
+    let host = findings
+        .host
+        .iter()
+        .map(|f| ("native".to_owned(), f.p50_ns));
     let firsts = firsts(findings);
-    let several =
-        |c: &LayerColumn| firsts.iter().filter(|o| o.machine.has_kernel() == c.machine.has_kernel()).count() > 1;
+    let several = |c: &LayerColumn| {
+        firsts
+            .iter()
+            .filter(|o| o.machine.has_kernel() == c.machine.has_kernel())
+            .count()
+            > 1
+    };
     let name = |c: &LayerColumn| match c.machine.accelerator() {
         Some(accelerator) if several(c) => format!("{} on {accelerator}", guest(c.machine)),
         _ => guest(c.machine).to_owned(),
     };
-    let (floor, guests): (Vec<&LayerColumn>, Vec<_>) = firsts.iter().partition(|c| !c.machine.has_kernel());
-    host.chain(floor.into_iter().chain(guests).map(|c| (name(c), undisturbed(c).p50_ns))).collect()
+    let (floor, guests): (Vec<&LayerColumn>, Vec<_>) =
+        firsts.iter().partition(|c| !c.machine.has_kernel());
+    host.chain(
+        floor
+            .into_iter()
+            .chain(guests)
+            .map(|c| (name(c), undisturbed(c).p50_ns)),
+    )
+    .collect()
 }
 
 /// The first variant of each machine.
@@ -69,7 +98,12 @@ pub struct Key {
 
 impl Key {
     fn of(row: &Row) -> Key {
-        Key { from: row.from, layer: row.layer, state: row.state, label: row.label.clone() }
+        Key {
+            from: row.from,
+            layer: row.layer,
+            state: row.state,
+            label: row.label.clone(),
+        }
     }
 
     /// This row in a column.
@@ -85,7 +119,11 @@ impl Key {
 
 /// A row in one text: "QEMU: wake-up to virtqueue_pop (lock)".
 pub fn name(layer: Layer, label: &str, state: State) -> String {
-    let segment = if label == layer.label() { label.to_owned() } else { format!("{}: {label}", layer.label()) };
+    let segment = if label == layer.label() {
+        label.to_owned()
+    } else {
+        format!("{}: {label}", layer.label())
+    };
     match self::state(state) {
         "" => segment,
         state => format!("{segment} ({state})"),
@@ -95,9 +133,17 @@ pub fn name(layer: Layer, label: &str, state: State) -> String {
 /// The rows of all columns in the order of the path, without those that no request has.
 pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
     let mut all: Vec<Key> = Vec::new();
-    for key in columns.iter().flat_map(|c| &c.rows).filter(|r| r.count > 0).map(Key::of) {
+    for key in columns
+        .iter()
+        .flat_map(|c| &c.rows)
+        .filter(|r| r.count > 0)
+        .map(Key::of)
+    {
         if !all.contains(&key) {
-            let behind = all.iter().position(|k| k.from > key.from).unwrap_or(all.len());
+            let behind = all
+                .iter()
+                .position(|k| k.from > key.from)
+                .unwrap_or(all.len());
             all.insert(behind, key);
         }
     }
@@ -114,17 +160,35 @@ pub fn is_negligible(row: &Row) -> bool {
 
 /// The layers that any request of these columns was in, with each column's mean, ns.
 pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
-    let mut layers: Vec<Layer> =
-        columns.iter().flat_map(|c| &c.rows).filter(|r| r.count > 0).map(|r| r.layer).collect();
+    let mut layers: Vec<Layer> = columns
+        .iter()
+        .flat_map(|c| &c.rows)
+        .filter(|r| r.count > 0)
+        .map(|r| r.layer)
+        .collect();
     layers.sort_unstable();
     layers.dedup();
-    let sum = |c: &LayerColumn, layer| c.rows.iter().filter(|r| r.layer == layer).map(|r| r.time.mean_ns).sum();
-    layers.into_iter().map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect())).collect()
+    let sum = |c: &LayerColumn, layer| {
+        c.rows
+            .iter()
+            .filter(|r| r.layer == layer)
+            .map(|r| r.time.mean_ns)
+            .sum()
+    };
+    layers
+        .into_iter()
+        .map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect()))
+        .collect()
 }
 
 /// The percent of the whole that a column's requests are service time of a layer.
 pub fn percent_in_service(column: &LayerColumn, layer: Layer) -> f64 {
-    column.rows.iter().filter(|r| r.layer == layer && r.state == State::Running).map(|r| r.percent).sum()
+    column
+        .rows
+        .iter()
+        .filter(|r| r.layer == layer && r.state == State::Running)
+        .map(|r| r.percent)
+        .sum()
 }
 
 /// The state other than service time that more than half of a layer's time is, if any.
@@ -132,16 +196,29 @@ pub fn mostly(column: &LayerColumn, layer: Layer) -> Option<State> {
     let whole = percent_of(column, layer);
     let rows = || column.rows.iter().filter(|r| r.layer == layer);
     let percent = |state| -> f64 { rows().filter(|r| r.state == state).map(|r| r.percent).sum() };
-    rows().map(|r| r.state).find(|state| *state != State::Running && percent(*state) > whole / 2.0)
+    rows()
+        .map(|r| r.state)
+        .find(|state| *state != State::Running && percent(*state) > whole / 2.0)
 }
 
 /// The states that any request of a column was in, with their mean, ns, and percent of the whole; the longest first.
 pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
-    let mut states: Vec<State> = column.rows.iter().filter(|r| r.count > 0).map(|r| r.state).collect();
+    let mut states: Vec<State> = column
+        .rows
+        .iter()
+        .filter(|r| r.count > 0)
+        .map(|r| r.state)
+        .collect();
     states.sort_unstable();
     states.dedup();
     let rows = |state| column.rows.iter().filter(move |r| r.state == state);
-    let sum = |state| (state, rows(state).map(|r| r.time.mean_ns).sum(), rows(state).map(|r| r.percent).sum());
+    let sum = |state| {
+        (
+            state,
+            rows(state).map(|r| r.time.mean_ns).sum(),
+            rows(state).map(|r| r.percent).sum(),
+        )
+    };
     let mut sums: Vec<(State, f64, f64)> = states.into_iter().map(sum).collect();
     sums.sort_by(|a, b| b.1.total_cmp(&a.1));
     sums
@@ -155,25 +232,38 @@ pub fn slowest_percent(column: &LayerColumn) -> f64 {
 
 /// The percent of the whole that a column's requests are in a layer.
 pub fn percent_of(column: &LayerColumn, layer: Layer) -> f64 {
-    column.rows.iter().filter(|r| r.layer == layer).map(|r| r.percent).sum()
+    column
+        .rows
+        .iter()
+        .filter(|r| r.layer == layer)
+        .map(|r| r.percent)
+        .sum()
 }
 
 /// A state for tables of segments, where an empty one is service time.
 pub fn state(state: State) -> &'static str {
-    if state == State::Running { "" } else { state.label() }
+    if state == State::Running {
+        ""
+    } else {
+        state.label()
+    }
 }
 
 /// What was run: "disk block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
-        let pattern = (w.name == WorkloadName::Disk).then(|| access_pattern(w)).flatten();
+        let pattern = (w.name == WorkloadName::Disk)
+            .then(|| access_pattern(w))
+            .flatten();
         let options = w.options.iter().filter(|(key, value)| {
             // Without a limit of time, which time=0 means, the count says how long it runs.
             (key.as_str(), value.as_str()) != ("time", "0")
                 && !(pattern.is_some() && ["mode", "operation"].contains(&key.as_str()))
         });
-        let options =
-            pattern.map(|rw| format!(" rw={rw}")).into_iter().chain(options.map(|(k, v)| format!(" {k}={v}")));
+        let options = pattern
+            .map(|rw| format!(" rw={rw}"))
+            .into_iter()
+            .chain(options.map(|(k, v)| format!(" {k}={v}")));
         format!("{}{}", w.name, options.collect::<String>())
     });
     words.collect::<Vec<_>>().join(", ")
@@ -193,7 +283,10 @@ fn access_pattern(disk: &WorkloadSpec) -> Option<&'static str> {
 
 /// How many rounds the figures rest on.
 pub fn rounds(findings: &LayerFindings) -> String {
-    super::rounds(findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0), findings.rounds_planned)
+    super::rounds(
+        findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0),
+        findings.rounds_planned,
+    )
 }
 
 /// Times of one table in one unit, so that they can be compared and added up by eye.
@@ -224,7 +317,13 @@ impl Scale {
 
     /// For all columns of a table.
     pub fn for_columns(columns: &[&LayerColumn]) -> Scale {
-        Scale::of(columns.iter().map(|c| c.traced.mean_ns).filter(|t| t.is_finite()).fold(0.0, f64::max))
+        Scale::of(
+            columns
+                .iter()
+                .map(|c| c.traced.mean_ns)
+                .filter(|t| t.is_finite())
+                .fold(0.0, f64::max),
+        )
     }
 
     /// The number alone. Zero and what rounds to it differ.
@@ -252,12 +351,18 @@ impl Scale {
     /// A round value on an axis: no more digits than it has.
     pub fn tick(&self, ns: f64) -> String {
         let text = format!("{:.3}", ns / self.ns);
-        format!("{} {}", text.trim_end_matches('0').trim_end_matches('.'), self.unit)
+        format!(
+            "{} {}",
+            text.trim_end_matches('0').trim_end_matches('.'),
+            self.unit
+        )
     }
 
     /// The ends of an estimate's interval: "22.1–25.0".
     pub fn range(&self, estimate: &Estimate) -> String {
-        estimate.interval.map_or(NONE.to_owned(), |i| format!("{}–{}", self.number(i.low), self.number(i.high)))
+        estimate.interval.map_or(NONE.to_owned(), |i| {
+            format!("{}–{}", self.number(i.low), self.number(i.high))
+        })
     }
 }
 

@@ -46,14 +46,25 @@ const NO_SIDE: f64 = 0.0005;
 
 /// The paired median of a cost, marked where the two medians beside it differ the other way.
 pub fn paired(cost: f64, base: f64, other: f64, better: Option<Better>) -> String {
-    if is_opposed(cost, base, other, better) { format!("{OPPOSED}\u{a0}{}", ratio(cost)) } else { ratio(cost) }
+    if is_opposed(cost, base, other, better) {
+        format!("{OPPOSED}\u{a0}{}", ratio(cost))
+    } else {
+        ratio(cost)
+    }
 }
 
 /// Whether a paired median of costs and the ratio of the two medians have different sides.
 pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> bool {
-    let medians = if better == Some(Better::Higher) { base / other } else { other / base };
+    let medians = if better == Some(Better::Higher) {
+        base / other
+    } else {
+        other / base
+    };
     let (cost, medians) = (cost.ln(), medians.ln());
-    cost.abs().min(medians.abs()) >= NO_SIDE && cost.is_finite() && medians.is_finite() && cost * medians < 0.0
+    cost.abs().min(medians.abs()) >= NO_SIDE
+        && cost.is_finite()
+        && medians.is_finite()
+        && cost * medians < 0.0
 }
 
 /// What the mark of [`paired`] means, where a table has it.
@@ -65,18 +76,28 @@ pub fn opposed_note(any: bool) -> Option<String> {
 
 /// A ratio that does not follow from the two medians beside it: "×3.66 (median of paired ratios, 95 % CI 3.60–3.81)".
 pub fn paired_median(of: &Estimate) -> String {
-    let interval = of.interval.as_ref().map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
+    let interval = of
+        .interval
+        .as_ref()
+        .map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
     format!("{} (median of paired ratios{interval})", ratio(of.median))
 }
 
 /// The interval of a ratio; a dash where there is none.
 pub fn interval(ratio: &Estimate) -> String {
-    ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
+    ratio
+        .interval
+        .as_ref()
+        .map_or_else(|| NONE.to_owned(), range)
 }
 
 /// A probability to three digits: none is 0.
 pub fn p_value(p: f64) -> String {
-    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+    if p < 0.001 {
+        "<0.001".to_owned()
+    } else {
+        format!("{p:.3}")
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +115,11 @@ mod tests {
         assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Lower)), "§\u{a0}×1.137");
         assert_eq!(of(1.137, 6.00, 6.22, Some(Better::Lower)), "×1.137");
         assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Higher)), "×1.137");
-        assert_eq!(of(1.0001, 6.22, 6.00, Some(Better::Lower)), "×1.000", "on no side");
+        assert_eq!(
+            of(1.0001, 6.22, 6.00, Some(Better::Lower)),
+            "×1.000",
+            "on no side"
+        );
         assert_eq!(of(2.0, 0.0, 0.0, None), "×2.00", "no ratio of medians");
     }
 }

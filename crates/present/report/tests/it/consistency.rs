@@ -2,7 +2,9 @@
 //! have one basis, a verdict agrees with the interval beside it. Read from the tables as every format gets them.
 
 use crate::common::layers::{layers_recording, plain, varied};
-use crate::common::studies::{antipatterns, command, compared, grown, regressed, reproduced, shared, states};
+use crate::common::studies::{
+    antipatterns, command, compared, grown, regressed, reproduced, shared, states,
+};
 use crate::common::{THREE, exits::exits, findings, recording};
 use vmtax_analysis::Side;
 use vmtax_model::*;
@@ -13,7 +15,11 @@ const PAIRED: &str = "paired";
 
 /// Each table of a report, with the texts that stand by it.
 fn tables<'r>(report: &'r Report<'_>) -> Vec<(&'r Table, Vec<&'r str>)> {
-    fn walk<'r>(blocks: &'r [Block<'_>], beside: &[&'r str], found: &mut Vec<(&'r Table, Vec<&'r str>)>) {
+    fn walk<'r>(
+        blocks: &'r [Block<'_>],
+        beside: &[&'r str],
+        found: &mut Vec<(&'r Table, Vec<&'r str>)>,
+    ) {
         for block in blocks {
             let of = |table: &'r Table, caption: Option<&'r String>| {
                 let notes = table.notes.iter().chain(caption).map(String::as_str);
@@ -21,7 +27,9 @@ fn tables<'r>(report: &'r Report<'_>) -> Vec<(&'r Table, Vec<&'r str>)> {
             };
             match block {
                 Block::Table(table) => found.push(of(table, None)),
-                Block::Figure(figure) => found.extend(figure.table.iter().map(|t| of(t, Some(&figure.caption)))),
+                Block::Figure(figure) => {
+                    found.extend(figure.table.iter().map(|t| of(t, Some(&figure.caption))))
+                }
                 Block::Folded(_, blocks) => walk(blocks, beside, found),
                 _ => {}
             }
@@ -29,7 +37,12 @@ fn tables<'r>(report: &'r Report<'_>) -> Vec<(&'r Table, Vec<&'r str>)> {
     }
     let mut found = Vec::new();
     for section in &report.sections {
-        let beside: Vec<&str> = section.blocks.iter().filter_map(text).chain([section.title.as_str()]).collect();
+        let beside: Vec<&str> = section
+            .blocks
+            .iter()
+            .filter_map(text)
+            .chain([section.title.as_str()])
+            .collect();
         walk(&section.blocks, &beside, &mut found);
     }
     found
@@ -52,11 +65,18 @@ fn rows(table: &Table) -> impl Iterator<Item = &Vec<Cell>> {
 /// A figure as it is printed: its value, half a unit of its last place, and its unit. Of times and sizes with prefixes, in
 /// the unit without.
 fn figure(text: &str) -> Option<(f64, f64, String)> {
-    let text = text.trim().replace(['\u{a0}', '\u{202f}'], " ").replace(',', "");
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let text = text
+        .trim()
+        .replace(['\u{a0}', '\u{202f}'], " ")
+        .replace(',', "");
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let value: f64 = digits.parse().ok()?;
-    let places = digits.split_once('.').map_or(0, |(_, places)| places.len() as i32);
+    let places = digits
+        .split_once('.')
+        .map_or(0, |(_, places)| places.len() as i32);
     let unit = unit.trim();
     let (scale, unit) = match unit {
         "ns" => (1e-9, "s"),
@@ -64,7 +84,11 @@ fn figure(text: &str) -> Option<(f64, f64, String)> {
         "ms" => (1e-3, "s"),
         _ => (1.0, unit),
     };
-    Some((value * scale, 0.5 * 10_f64.powi(-places) * scale, unit.to_owned()))
+    Some((
+        value * scale,
+        0.5 * 10_f64.powi(-places) * scale,
+        unit.to_owned(),
+    ))
 }
 
 /// Each "×1.28" of a text. The ends of an interval are no ratio of two figures.
@@ -72,10 +96,16 @@ fn ratios(text: &str) -> Vec<(f64, f64)> {
     let mut found = Vec::new();
     let mut is_end = false;
     for rest in text.split('×').skip(1) {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | ',')).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | ','))
+            .unwrap_or(rest.len());
         let is_begin = rest[end..].starts_with('–') || rest[end..].trim_end() == " to";
         let ratio = figure(rest[..end].trim_end_matches(['.', ',']));
-        found.extend(ratio.filter(|_| !is_begin && !is_end).map(|(value, half, _)| (value, half)));
+        found.extend(
+            ratio
+                .filter(|_| !is_begin && !is_end)
+                .map(|(value, half, _)| (value, half)),
+        );
         is_end = is_begin && rest[end..].trim_end() == " to";
     }
     found
@@ -84,18 +114,33 @@ fn ratios(text: &str) -> Vec<(f64, f64)> {
 /// The figures of a sentence.
 fn figures_in(text: &str) -> Vec<Cell> {
     let text = text.replace(['\u{a0}', '\u{202f}'], " ");
-    let words: Vec<&str> = text.split(' ').map(|word| word.trim_matches(['.', ',', ';', '(', ')'])).collect();
-    words.windows(2).filter(|pair| figure(pair[0]).is_some()).map(|pair| Cell::from(pair.join(" "))).collect()
+    let words: Vec<&str> = text
+        .split(' ')
+        .map(|word| word.trim_matches(['.', ',', ';', '(', ')']))
+        .collect();
+    words
+        .windows(2)
+        .filter(|pair| figure(pair[0]).is_some())
+        .map(|pair| Cell::from(pair.join(" ")))
+        .collect()
 }
 
 /// Whether two figures of the row have this ratio, either way round, as far as their digits go.
 fn follows((value, half): (f64, f64), row: &[Cell]) -> bool {
-    let figures: Vec<_> = row.iter().filter_map(|cell| figure(cell.text.split('×').next()?)).collect();
+    let figures: Vec<_> = row
+        .iter()
+        .filter_map(|cell| figure(cell.text.split('×').next()?))
+        .collect();
     let quotients = figures.iter().enumerate().flat_map(|(i, a)| {
-        let others = figures.iter().enumerate().filter(move |(j, b)| i != *j && a.2 == b.2 && b.0 - b.1 > 0.0);
+        let others = figures
+            .iter()
+            .enumerate()
+            .filter(move |(j, b)| i != *j && a.2 == b.2 && b.0 - b.1 > 0.0);
         others.map(move |(_, b)| ((a.0 - a.1) / (b.0 + b.1), (a.0 + a.1) / (b.0 - b.1)))
     });
-    quotients.into_iter().any(|(low, high)| low <= value + half && high >= value - half)
+    quotients
+        .into_iter()
+        .any(|(low, high)| low <= value + half && high >= value - half)
 }
 
 /// The ratios that follow from nothing.
@@ -106,13 +151,23 @@ fn unfounded(report: &Report<'_>) -> Vec<String> {
     const BESIDE: [&str; 2] = [" instead of ", " natively"];
     let mut found = Vec::new();
     for (table, beside) in tables(report) {
-        let is_marked = beside.iter().any(|text| text.contains(PAIRED) || text.contains("Paired"));
+        let is_marked = beside
+            .iter()
+            .any(|text| text.contains(PAIRED) || text.contains("Paired"));
         for row in rows(table) {
             for (at, cell) in row.iter().enumerate() {
-                let head = table.columns.get(at).map_or("", |column| column.name.as_str());
+                let head = table
+                    .columns
+                    .get(at)
+                    .map_or("", |column| column.name.as_str());
                 let stands = |ratio| is_marked || head.contains(PAIRED) || follows(ratio, row);
-                if !NOT_MEASURED.contains(&head) && ratios(&cell.text).into_iter().any(|ratio| !stands(ratio)) {
-                    found.push(format!("{}: {head} {} of {}", table.label, cell.text, row[0].text));
+                if !NOT_MEASURED.contains(&head)
+                    && ratios(&cell.text).into_iter().any(|ratio| !stands(ratio))
+                {
+                    found.push(format!(
+                        "{}: {head} {} of {}",
+                        table.label, cell.text, row[0].text
+                    ));
                 }
             }
         }
@@ -124,7 +179,11 @@ fn unfounded(report: &Report<'_>) -> Vec<String> {
         .flat_map(|cell| ratios(&cell.text))
         .collect();
     for text in sentences(report) {
-        let is_in_a_table = |ratio: &(f64, f64)| in_tables.iter().any(|of| (of.0 - ratio.0).abs() <= of.1 + ratio.1);
+        let is_in_a_table = |ratio: &(f64, f64)| {
+            in_tables
+                .iter()
+                .any(|of| (of.0 - ratio.0).abs() <= of.1 + ratio.1)
+        };
         let stands = |ratio: &(f64, f64)| {
             text.to_lowercase().contains(PAIRED)
                 || follows(*ratio, &figures_in(text))
@@ -139,10 +198,18 @@ fn unfounded(report: &Report<'_>) -> Vec<String> {
 
 /// What is said of the figures outside of tables.
 fn sentences<'r>(report: &'r Report<'_>) -> impl Iterator<Item = &'r str> {
-    let tiles = report.tiles.iter().flat_map(|tile| [&tile.figure, &tile.text, &tile.limits]);
+    let tiles = report
+        .tiles
+        .iter()
+        .flat_map(|tile| [&tile.figure, &tile.text, &tile.limits]);
     let notices = report.notices.iter().flat_map(|notice| &notice.items);
     let advice = report.advice.iter().map(|advice| &advice.finding);
-    [&report.answer].into_iter().chain(tiles).chain(notices).chain(advice).map(String::as_str)
+    [&report.answer]
+        .into_iter()
+        .chain(tiles)
+        .chain(notices)
+        .chain(advice)
+        .map(String::as_str)
 }
 
 /// Tables of shares of which neither each column nor each row is within a whole.
@@ -154,12 +221,24 @@ fn exceeding(report: &Report<'_>) -> Vec<String> {
         let share = |at: usize, cell: &Cell| {
             let head = table.columns.get(at)?.name.as_str();
             let (value, half, unit) = figure(&cell.text)?;
-            let is_share = unit == "%" || (unit.is_empty() && matches!(head, "%" | "service time %"));
+            let is_share =
+                unit == "%" || (unit.is_empty() && matches!(head, "%" | "service time %"));
             (is_share && !NO_PARTS.contains(&head)).then_some((value, half))
         };
-        let sum = |cells: Vec<(f64, f64)>| cells.iter().map(|(value, half)| value - half).sum::<f64>();
-        let of_column = |at: usize| sum(rows(table).filter_map(|row| share(at, row.get(at)?)).collect());
-        let of_row = |row: &Vec<Cell>| sum(row.iter().enumerate().filter_map(|(at, cell)| share(at, cell)).collect());
+        let sum =
+            |cells: Vec<(f64, f64)>| cells.iter().map(|(value, half)| value - half).sum::<f64>();
+        let of_column = |at: usize| {
+            sum(rows(table)
+                .filter_map(|row| share(at, row.get(at)?))
+                .collect())
+        };
+        let of_row = |row: &Vec<Cell>| {
+            sum(row
+                .iter()
+                .enumerate()
+                .filter_map(|(at, cell)| share(at, cell))
+                .collect())
+        };
         let columns = (0..table.columns.len()).all(|at| of_column(at) <= 100.0);
         if !columns && !rows(table).all(|row| of_row(row) <= 100.0) {
             found.push(table.label.clone());
@@ -172,16 +251,29 @@ fn exceeding(report: &Report<'_>) -> Vec<String> {
 fn contradicting(report: &Report<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for (table, _) in tables(report) {
-        let column = |is: &dyn Fn(&str) -> bool| table.columns.iter().position(|column| is(&column.name));
-        let Some(verdict) = column(&|name| name == "result") else { continue };
+        let column =
+            |is: &dyn Fn(&str) -> bool| table.columns.iter().position(|column| is(&column.name));
+        let Some(verdict) = column(&|name| name == "result") else {
+            continue;
+        };
         let before = &table.columns[..verdict];
-        let Some(interval) = before.iter().rposition(|c| c.name == "95 % CI") else { continue };
+        let Some(interval) = before.iter().rposition(|c| c.name == "95 % CI") else {
+            continue;
+        };
         for row in rows(table) {
-            let (Some(said), Some(range)) = (row.get(verdict), row.get(interval)) else { continue };
-            let ends: Vec<f64> =
-                range.text.split('–').filter_map(|end| Some(figure(end.trim_start_matches('×'))?.0)).collect();
+            let (Some(said), Some(range)) = (row.get(verdict), row.get(interval)) else {
+                continue;
+            };
+            let ends: Vec<f64> = range
+                .text
+                .split('–')
+                .filter_map(|end| Some(figure(end.trim_start_matches('×'))?.0))
+                .collect();
             // A rate that is lower is a larger cost.
-            let is_rate = row[0].text.parse().is_ok_and(|metric: Metric| metric.better() == Better::Higher);
+            let is_rate = row[0]
+                .text
+                .parse()
+                .is_ok_and(|metric: Metric| metric.better() == Better::Higher);
             let word = match said.text.split_whitespace().next_back().unwrap_or_default() {
                 "lower" if is_rate => "slower",
                 "higher" | "high" if is_rate => "faster",
@@ -194,15 +286,19 @@ fn contradicting(report: &Report<'_>) -> Vec<String> {
                 ("faster", [_, high]) => *high <= 1.0,
                 ("equivalent", [low, high]) => *low > 0.8 && *high < 1.2,
                 // Marked: of this metric alone, and a note says so.
-                ("inconclusive", _) if range.text.starts_with('†') => {
-                    table.notes.iter().any(|note| note.starts_with("† Excludes ×1 for this metric alone"))
-                }
+                ("inconclusive", _) if range.text.starts_with('†') => table
+                    .notes
+                    .iter()
+                    .any(|note| note.starts_with("† Excludes ×1 for this metric alone")),
                 ("inconclusive", [low, high]) => *low <= 1.0 && *high >= 1.0,
                 ("slower" | "faster" | "equivalent", _) => false,
                 (_, ends) => ends.is_empty() || said.text.is_empty(),
             };
             if !agrees {
-                found.push(format!("{}: {}, {} of {}", table.label, said.text, range.text, row[0].text));
+                found.push(format!(
+                    "{}: {}, {} of {}",
+                    table.label, said.text, range.text, row[0].text
+                ));
             }
         }
     }
@@ -213,13 +309,20 @@ fn contradicting(report: &Report<'_>) -> Vec<String> {
 fn unchecked(report: &Report<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for (table, _) in tables(report) {
-        let column = |is: &dyn Fn(&str) -> bool| table.columns.iter().position(|column| is(&column.name));
-        let (Some(interval), Some(limit)) = (column(&|n| n.ends_with(" CI")), column(&|n| n == "limit")) else {
+        let column =
+            |is: &dyn Fn(&str) -> bool| table.columns.iter().position(|column| is(&column.name));
+        let (Some(interval), Some(limit)) =
+            (column(&|n| n.ends_with(" CI")), column(&|n| n == "limit"))
+        else {
             continue;
         };
         let outcome = column(&|name| name == "outcome").unwrap();
         for row in rows(table) {
-            let low = row[interval].text.split('–').next().and_then(|low| Some(figure(low)?.0));
+            let low = row[interval]
+                .text
+                .split('–')
+                .next()
+                .and_then(|low| Some(figure(low)?.0));
             let limit = ratios(&row[limit].text)[0].0;
             let agrees = match (row[outcome].text.as_str(), low) {
                 ("worse", Some(low)) => low >= limit,
@@ -228,8 +331,10 @@ fn unchecked(report: &Report<'_>) -> Vec<String> {
                 _ => false,
             };
             if !agrees {
-                found
-                    .push(format!("{}: {}, {} of {}", table.label, row[outcome].text, row[interval].text, row[0].text));
+                found.push(format!(
+                    "{}: {}, {} of {}",
+                    table.label, row[outcome].text, row[interval].text, row[0].text
+                ));
             }
         }
     }
@@ -238,12 +343,21 @@ fn unchecked(report: &Report<'_>) -> Vec<String> {
 
 fn is_consistent(name: &str, report: &Report<'_>) {
     assert!(!tables(report).is_empty(), "{name} has no tables");
-    let found = [unfounded(report), exceeding(report), contradicting(report), unchecked(report)].concat();
+    let found = [
+        unfounded(report),
+        exceeding(report),
+        contradicting(report),
+        unchecked(report),
+    ]
+    .concat();
     assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
 }
 
 fn golden() -> Recording {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../base/recording/tests/golden/schema-1");
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../base/recording/tests/golden/schema-1"
+    );
     vmtax_recording::open(folder.as_ref()).unwrap()
 }
 
@@ -251,7 +365,10 @@ fn golden() -> Recording {
 fn an_overhead_is_founded() {
     for recording in [golden(), recording(THREE, 8), recording(THREE, 1)] {
         let found = findings(&recording);
-        is_consistent("overhead", &vmtax_report::overhead::report(&recording, &found));
+        is_consistent(
+            "overhead",
+            &vmtax_report::overhead::report(&recording, &found),
+        );
     }
 }
 
@@ -261,7 +378,10 @@ fn a_comparison_is_founded() {
         let recording = compared(rounds, costs);
         let found = vmtax_analysis::compare(&recording.plan, &recording.trials);
         assert_eq!(found.against.len(), costs.len());
-        is_consistent("compare", &vmtax_report::compare::report(Some(&recording), &found, None));
+        is_consistent(
+            "compare",
+            &vmtax_report::compare::report(Some(&recording), &found, None),
+        );
     }
 }
 
@@ -272,17 +392,27 @@ fn a_comparison_of_recordings_and_a_check_are_founded() {
     let [baseline, worse] = regressed();
     let few = recording(THREE, 1);
     fn side<'a>(name: &'a str, recording: &'a Recording) -> Side<'a> {
-        Side { name, plan: &recording.plan, trials: &recording.trials }
+        Side {
+            name,
+            plan: &recording.plan,
+            trials: &recording.trials,
+        }
     }
     let mut one = recording(&[Machine::NATIVE], 8);
-    let cpu = one.trials.iter_mut().filter_map(|trial| match &mut trial.outcome {
-        Outcome::Done { result } if trial.workload.name == WorkloadName::Cpu => Some(result),
-        _ => None,
-    });
+    let cpu = one
+        .trials
+        .iter_mut()
+        .filter_map(|trial| match &mut trial.outcome {
+            Outcome::Done { result } if trial.workload.name == WorkloadName::Cpu => Some(result),
+            _ => None,
+        });
     cpu.for_each(|result| result.measures[0].value *= 0.6);
     for now in [&worse, &few, &one] {
         let sides = [side("then", &baseline), side("now", now)];
-        is_consistent("compare", &vmtax_report::compare::report(None, &compare_recordings(&sides, 0.02), None));
+        is_consistent(
+            "compare",
+            &vmtax_report::compare::report(None, &compare_recordings(&sides, 0.02), None),
+        );
         let found = check(&sides[0], &sides[1], &Thresholds::default());
         assert!(found.rows.len() > 10 && (!std::ptr::eq(now, &one) || found.failed()));
         is_consistent("check", &vmtax_report::check::report(&found));
@@ -315,7 +445,10 @@ fn a_command_and_its_parts_are_founded() {
     for rounds in [7, 2, 1] {
         let (recording, found) = command(rounds);
         assert!(!found.breakdowns.is_empty() && !found.printed.is_empty());
-        is_consistent("exec", &vmtax_report::exec::report(&recording, &found, None));
+        is_consistent(
+            "exec",
+            &vmtax_report::exec::report(&recording, &found, None),
+        );
     }
 }
 
@@ -323,8 +456,18 @@ fn a_command_and_its_parts_are_founded() {
 fn antipatterns_are_founded() {
     for rounds in [7, 1] {
         let (recording, found) = antipatterns(rounds);
-        assert_eq!(found.machines[0].rows.iter().filter(|row| row.ratio.is_some()).count(), Antipattern::ALL.len() - 1);
-        is_consistent("antipatterns", &vmtax_report::antipatterns::report(&recording, &found));
+        assert_eq!(
+            found.machines[0]
+                .rows
+                .iter()
+                .filter(|row| row.ratio.is_some())
+                .count(),
+            Antipattern::ALL.len() - 1
+        );
+        is_consistent(
+            "antipatterns",
+            &vmtax_report::antipatterns::report(&recording, &found),
+        );
     }
 }
 
@@ -340,7 +483,10 @@ fn what_is_found_by_layer_has_one_basis() {
 #[test]
 fn states_of_threads_are_of_the_same_time() {
     let pictures = vmtax_report::profile::Pictures::default();
-    is_consistent("profile", &vmtax_report::profile::report(&states(), &pictures, vmtax_report::Origin::default()));
+    is_consistent(
+        "profile",
+        &vmtax_report::profile::report(&states(), &pictures, vmtax_report::Origin::default()),
+    );
 }
 
 /// What each rule is for is found.
@@ -351,7 +497,10 @@ fn what_contradicts_itself_is_found() {
     let mut report = vmtax_report::compare::report(Some(&recording), &found, None);
     assert!(unfounded(&report).is_empty() && contradicting(&report).is_empty());
     for table in tables_mut(&mut report) {
-        table.columns.iter_mut().for_each(|column| column.name = column.name.replace("slowdown (paired)", "slowdown"));
+        table
+            .columns
+            .iter_mut()
+            .for_each(|column| column.name = column.name.replace("slowdown (paired)", "slowdown"));
         table.notes.clear();
         for row in &mut table.rows {
             if let Row::Cells(cells) = row {
@@ -363,15 +512,29 @@ fn what_contradicts_itself_is_found() {
         }
     }
     assert!(!unfounded(&report).is_empty() && !contradicting(&report).is_empty());
-    for both in ["3.00 ms instead of 2.00 ms", "3.00 ms on kvm, 2.00 ms natively (medians)"] {
+    for both in [
+        "3.00 ms instead of 2.00 ms",
+        "3.00 ms on kvm, 2.00 ms natively (medians)",
+    ] {
         report.answer = format!("It takes {both}, ×1.30.");
-        assert!(unfounded(&report).contains(&report.answer), "{both}: a ratio that is in a table, not theirs");
+        assert!(
+            unfounded(&report).contains(&report.answer),
+            "{both}: a ratio that is in a table, not theirs"
+        );
         report.answer = format!("It takes {both}, ×1.50, in rounds ×1.2 to ×1.9.");
         assert!(!unfounded(&report).contains(&report.answer), "{both}");
     }
     let mut found = vmtax_analysis::check(
-        &Side { name: "then", plan: &recording.plan, trials: &recording.trials },
-        &Side { name: "now", plan: &recording.plan, trials: &recording.trials },
+        &Side {
+            name: "then",
+            plan: &recording.plan,
+            trials: &recording.trials,
+        },
+        &Side {
+            name: "now",
+            plan: &recording.plan,
+            trials: &recording.trials,
+        },
         &Thresholds::default(),
     );
     assert!(unchecked(&vmtax_report::check::report(&found)).is_empty());
@@ -379,18 +542,38 @@ fn what_contradicts_itself_is_found() {
     assert_eq!(unchecked(&vmtax_report::check::report(&found)).len(), 1);
 
     let row = |cells: &[&str]| Row::Cells(cells.iter().map(|text| Cell::from(*text)).collect());
-    let columns = ["thread", "running", "runnable"].map(vmtax_report::Column::figures).to_vec();
+    let columns = ["thread", "running", "runnable"]
+        .map(vmtax_report::Column::figures)
+        .to_vec();
     let of = |first: &[&str]| {
         let rows = vec![row(first), row(&["b", "50 %", "50 %"])];
-        let table = Table { rows, ..Table::new("states", columns.clone()) };
+        let table = Table {
+            rows,
+            ..Table::new("states", columns.clone())
+        };
         let sections = vec![vmtax_report::Section::new("", vec![Block::Table(table)])];
-        Report { sections, ..Report::default() }
+        Report {
+            sections,
+            ..Report::default()
+        }
     };
-    assert!(exceeding(&of(&["a", "84 %", "16 %"])).is_empty(), "each row is a whole");
+    assert!(
+        exceeding(&of(&["a", "84 %", "16 %"])).is_empty(),
+        "each row is a whole"
+    );
     assert_eq!(exceeding(&of(&["a", "84 %", "60 %"])), ["states"]);
-    assert!(follows((1.22, 0.005), &["160.9 µs", "196.7 µs"].map(Cell::from)));
-    assert!(!follows((1.125, 0.0005), &["160.9 µs", "196.7 µs"].map(Cell::from)));
-    assert!(follows((2.0, 0.05), &["500 µs", "1 ms"].map(Cell::from)), "units are of one scale");
+    assert!(follows(
+        (1.22, 0.005),
+        &["160.9 µs", "196.7 µs"].map(Cell::from)
+    ));
+    assert!(!follows(
+        (1.125, 0.0005),
+        &["160.9 µs", "196.7 µs"].map(Cell::from)
+    ));
+    assert!(
+        follows((2.0, 0.05), &["500 µs", "1 ms"].map(Cell::from)),
+        "units are of one scale"
+    );
 }
 
 fn tables_mut<'r>(report: &'r mut Report<'_>) -> Vec<&'r mut Table> {
@@ -408,6 +591,9 @@ fn tables_mut<'r>(report: &'r mut Report<'_>) -> Vec<&'r mut Table> {
         }
     }
     let mut found = Vec::new();
-    report.sections.iter_mut().for_each(|section| walk(&mut section.blocks, &mut found));
+    report
+        .sections
+        .iter_mut()
+        .for_each(|section| walk(&mut section.blocks, &mut found));
     found
 }

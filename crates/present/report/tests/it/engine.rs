@@ -12,7 +12,13 @@ fn of(table: Table) -> Report<'static> {
 }
 
 fn text(report: &Report, width: usize) -> String {
-    let text = report.terminal(Style { width, color: false }, false);
+    let text = report.terminal(
+        Style {
+            width,
+            color: false,
+        },
+        false,
+    );
     assert_within(&text, width);
     text
 }
@@ -25,7 +31,12 @@ fn table() -> Table {
         Column::figures("spread").spare(2),
     ];
     let interval = Cell::from("10.00 to 12.00 µs").short("±9 %");
-    let row = vec!["a name of some length".into(), "11.00 µs".into(), interval, Cell::from("±1.2 %")];
+    let row = vec![
+        "a name of some length".into(),
+        "11.00 µs".into(),
+        interval,
+        Cell::from("±1.2 %"),
+    ];
     Table::new("A table", columns).rows([row])
 }
 
@@ -33,12 +44,21 @@ fn table() -> Table {
 fn columns_shorten_and_leave_step_by_step() {
     let report = of(table());
     let wide = text(&report, 80);
-    assert!(wide.contains("10.00 to 12.00 µs") && wide.contains("±1.2 %") && wide.contains("length  "), "{wide}");
+    assert!(
+        wide.contains("10.00 to 12.00 µs") && wide.contains("±1.2 %") && wide.contains("length  "),
+        "{wide}"
+    );
     let narrower = text(&report, 42);
-    assert!(narrower.contains("±9 %") && narrower.contains("±1.2 %"), "{narrower}");
+    assert!(
+        narrower.contains("±9 %") && narrower.contains("±1.2 %"),
+        "{narrower}"
+    );
     // All that is left, though the name is broken.
     let narrow = text(&report, 40);
-    assert!(narrow.contains("11.00 µs") && narrow.contains("a name"), "{narrow}");
+    assert!(
+        narrow.contains("11.00 µs") && narrow.contains("a name"),
+        "{narrow}"
+    );
 }
 
 #[test]
@@ -51,7 +71,9 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
     assert!(text(&with("10.00 to 12.00 µs"), 40).ends_with("\nToo narrow for: interval.\n"));
     let unknown = [with("–"), of(table())];
     assert!(
-        unknown.iter().all(|report| !text(report, 40).contains("narrow")),
+        unknown
+            .iter()
+            .all(|report| !text(report, 40).contains("narrow")),
         "no figure is left out, or none is named"
     );
     assert!(!text(&with("10.00 to 12.00 µs"), 80).contains("narrow"));
@@ -61,19 +83,48 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
 fn columns_that_do_not_fit_follow_below_under_the_same_names() {
     let columns = (0..12).map(|i| Column::figures(format!("column {i}")));
     let columns = [Column::words("row")].into_iter().chain(columns).collect();
-    let cells = ["x".to_owned()].into_iter().chain((0..12).map(|i| format!("figure {i}"))).collect();
-    let report = of(Table { parts: true, ..Table::new("A table", columns) }.rows([cells]));
+    let cells = ["x".to_owned()]
+        .into_iter()
+        .chain((0..12).map(|i| format!("figure {i}")))
+        .collect();
+    let report = of(Table {
+        parts: true,
+        ..Table::new("A table", columns)
+    }
+    .rows([cells]));
     let shown = text(&report, 40);
-    assert!((0..12).all(|i| shown.contains(&format!("figure {i}"))), "{shown}");
-    assert!(shown.lines().filter(|l| l.starts_with("row ")).count() > 2, "{shown}");
+    assert!(
+        (0..12).all(|i| shown.contains(&format!("figure {i}"))),
+        "{shown}"
+    );
+    assert!(
+        shown.lines().filter(|l| l.starts_with("row ")).count() > 2,
+        "{shown}"
+    );
 }
 
 #[test]
 fn rows_beyond_the_most_are_counted() {
     let rows = (0..30).map(|i| vec![format!("row {i}")]);
-    let report = of(Table::new("A table", vec![Column::words("name")]).rows(rows).most(20));
-    assert!(text(&report, 80).ends_with("row 19\nand 10 more\n"), "{}", text(&report, 80));
-    assert!(report.terminal(Style { width: 80, color: false }, true).contains("row 29"));
+    let report = of(Table::new("A table", vec![Column::words("name")])
+        .rows(rows)
+        .most(20));
+    assert!(
+        text(&report, 80).ends_with("row 19\nand 10 more\n"),
+        "{}",
+        text(&report, 80)
+    );
+    assert!(
+        report
+            .terminal(
+                Style {
+                    width: 80,
+                    color: false
+                },
+                true
+            )
+            .contains("row 29")
+    );
 }
 
 #[test]
@@ -85,14 +136,31 @@ fn the_answer_comes_first_in_every_format() {
     report.notices = vec![Notice::warnings(vec!["a warning".into()])];
     report.method = vec!["a method".into()];
     let page = report.html();
-    for text in [text(&report, 80), report.markdown(), page.split_once("<body>").unwrap().1.to_owned()] {
-        let order = ["It costs ×2.", "n = 6 rounds", "vmtax layers", "11.00 µs", "a warning", "a method"];
+    for text in [
+        text(&report, 80),
+        report.markdown(),
+        page.split_once("<body>").unwrap().1.to_owned(),
+    ] {
+        let order = [
+            "It costs ×2.",
+            "n = 6 rounds",
+            "vmtax layers",
+            "11.00 µs",
+            "a warning",
+            "a method",
+        ];
         let places: Vec<usize> = order.iter().map(|part| text.find(part).unwrap()).collect();
         assert!(places.is_sorted(), "{places:?}\n{text}");
         assert_eq!(text.matches("A report").count(), 1, "{text}");
     }
-    assert!(text(&report, 80).starts_with("It costs ×2.\nA report · n = 6 rounds\nNext: vmtax layers\n"));
-    assert!(text(&of(table()), 80).starts_with("A report\n\n"), "without an answer the title comes first");
+    assert!(
+        text(&report, 80)
+            .starts_with("It costs ×2.\nA report · n = 6 rounds\nNext: vmtax layers\n")
+    );
+    assert!(
+        text(&of(table()), 80).starts_with("A report\n\n"),
+        "without an answer the title comes first"
+    );
 }
 
 #[test]
@@ -104,10 +172,19 @@ fn markdown_has_the_tables_and_obeys_nothing() {
     report.answer = hostile.clone();
     report.notices = vec![Notice::warnings(vec![format!("{hostile}\n```\nrm")])];
     let markdown = report.markdown();
-    assert!(!markdown.contains("<script") && !markdown.contains('\u{1b}'), "{markdown}");
-    assert!(markdown.contains("| a name of some length | 11.00 µs | 10.00 to 12.00 µs | ±1.2 % |"), "{markdown}");
+    assert!(
+        !markdown.contains("<script") && !markdown.contains('\u{1b}'),
+        "{markdown}"
+    );
+    assert!(
+        markdown.contains("| a name of some length | 11.00 µs | 10.00 to 12.00 µs | ±1.2 % |"),
+        "{markdown}"
+    );
     let rows: Vec<&str> = markdown.lines().filter(|l| l.starts_with('|')).collect();
     let columns = |l: &str| l.replace("\\|", "").matches('|').count();
     assert!(rows.iter().all(|l| columns(l) == 5), "{rows:?}");
-    assert!(markdown.contains("````text"), "a fence that its lines do not end: {markdown}");
+    assert!(
+        markdown.contains("````text"),
+        "a fence that its lines do not end: {markdown}"
+    );
 }

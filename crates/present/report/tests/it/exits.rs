@@ -19,7 +19,10 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn json_and_html_hold_all_and_obey_nothing() {
     let mut f = exits();
-    assert_eq!(serde_json::from_str::<ExitFindings>(&findings_json(&f).unwrap()).unwrap(), f);
+    assert_eq!(
+        serde_json::from_str::<ExitFindings>(&findings_json(&f).unwrap()).unwrap(),
+        f
+    );
     let page = exits::report(&f).html();
     assert_balanced(&page);
     let kinds: usize = f.machines.iter().map(|m| m.kinds.len() + 1).sum();
@@ -33,6 +36,17 @@ fn json_and_html_hold_all_and_obey_nothing() {
     let page = exits::report(&f).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains("NaN%"));
-    let text = exits::report(&f).terminal(Style { width: 80, color: false }, false);
-    assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+    let text = exits::report(&f).terminal(
+        Style {
+            width: 80,
+            color: false,
+        },
+        false,
+    );
+    assert!(
+        !text
+            .chars()
+            .any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'),
+        "{text:?}"
+    );
 }

@@ -10,9 +10,27 @@ fn no_line_is_wider_than_the_terminal() {
     let (recording, findings) = grown(6);
     for width in [40, 60, 80, 120] {
         let mut report = growth::report(&recording, &findings);
-        assert_within(&report.terminal(Style { width, color: false }, false), width);
+        assert_within(
+            &report.terminal(
+                Style {
+                    width,
+                    color: false,
+                },
+                false,
+            ),
+            width,
+        );
         reproduction::put_first(&mut report, &reproduced(), &recording);
-        assert_within(&report.terminal(Style { width, color: false }, false), width);
+        assert_within(
+            &report.terminal(
+                Style {
+                    width,
+                    color: false,
+                },
+                false,
+            ),
+            width,
+        );
         assert_balanced(&report.html());
     }
 }
@@ -22,21 +40,37 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
     let (mut recording, mut findings) = grown(6);
     let page = growth::report(&recording, &findings).html();
     assert_balanced(&page);
-    assert_eq!(page.matches("class=\"law\"").count(), findings.growths.len());
-    assert!(page.matches("class=\"band\" d=\"M").count() == findings.growths.len(), "each band has its points");
+    assert_eq!(
+        page.matches("class=\"law\"").count(),
+        findings.growths.len()
+    );
+    assert!(
+        page.matches("class=\"band\" d=\"M").count() == findings.growths.len(),
+        "each band has its points"
+    );
     assert!(!page.contains("NaN") && !page.contains("http:"));
     let hostile = "<script>x</script>\u{1b}[2J\u{202e}".to_owned();
     findings.growths[0].variant = hostile.clone();
     findings.option = hostile.clone();
     findings.growths[0].curve[0].ns.median = f64::NAN;
     findings.growths[0].steps[0].rounds[0].ns = -1.0;
-    findings.missing =
-        vec![MissingStep { machine: Machine::TCG, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
+    findings.missing = vec![MissingStep {
+        machine: Machine::TCG,
+        variant: hostile.clone(),
+        size: 5,
+        reason: hostile.clone(),
+    }];
     recording.plan.name = hostile;
     let page = growth::report(&recording, &findings).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains('\u{1b}'));
-    let text = growth::report(&recording, &findings).terminal(Style { width: 80, color: false }, false);
+    let text = growth::report(&recording, &findings).terminal(
+        Style {
+            width: 80,
+            color: false,
+        },
+        false,
+    );
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
 }
 
@@ -44,7 +78,14 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
 fn the_json_of_a_reproduction_reads_back() {
     let ((recording, findings), case) = (grown(6), reproduced());
     let document = json(&recording, &findings).unwrap();
-    let both: serde_json::Value = serde_json::from_str(&reproduction::into_json(&document, &case).unwrap()).unwrap();
-    assert_eq!(serde_json::from_value::<ReproductionFindings>(both["case"].clone()).unwrap(), case);
-    assert_eq!(serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(), findings);
+    let both: serde_json::Value =
+        serde_json::from_str(&reproduction::into_json(&document, &case).unwrap()).unwrap();
+    assert_eq!(
+        serde_json::from_value::<ReproductionFindings>(both["case"].clone()).unwrap(),
+        case
+    );
+    assert_eq!(
+        serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(),
+        findings
+    );
 }

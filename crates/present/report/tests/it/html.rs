@@ -9,14 +9,24 @@ const ALL: &[Machine] = common::THREE;
 
 #[test]
 fn well_formed_and_self_contained_whatever_was_measured() {
-    for (machines, rounds) in [(ALL, 6), (&ALL[..1], 1), (&ALL[1..], 1), (&[Machine::NATIVE, Machine::TCG], 3)] {
+    for (machines, rounds) in [
+        (ALL, 6),
+        (&ALL[..1], 1),
+        (&ALL[1..], 1),
+        (&[Machine::NATIVE, Machine::TCG], 3),
+    ] {
         let r = recording(machines, rounds);
         let page = overhead::report(&r, &findings(&r)).html();
         assert!(assert_balanced(&page) > 200);
-        for outside in ["http://", "https://", "<script", "<link", "<img", "@import", "url(", "src="] {
+        for outside in [
+            "http://", "https://", "<script", "<link", "<img", "@import", "url(", "src=",
+        ] {
             assert!(!page.contains(outside), "{outside}");
         }
-        assert!(!page.contains("NaN") && !page.contains("inf%"), "a coordinate is no number");
+        assert!(
+            !page.contains("NaN") && !page.contains("inf%"),
+            "a coordinate is no number"
+        );
     }
 }
 
@@ -27,21 +37,41 @@ fn draws_every_metric_value_and_interval() {
     let page = overhead::report(&r, &f).html();
     for row in &f.rows {
         // Chart, table, rounds.
-        assert!(page.matches(row.metric.label()).count() >= 3, "{}", row.metric);
+        assert!(
+            page.matches(row.metric.label()).count() >= 3,
+            "{}",
+            row.metric
+        );
     }
     let columns = || f.rows.iter().flat_map(|r| &r.machines);
-    let dots: u32 = columns().filter_map(|c| c.spread.as_ref()).map(|s| s.n).sum();
+    let dots: u32 = columns()
+        .filter_map(|c| c.spread.as_ref())
+        .map(|s| s.n)
+        .sum();
     assert_eq!(page.matches("<circle").count(), dots as usize);
-    let intervals = columns().filter(|c| c.overhead.as_ref().is_some_and(|t| t.ratio.interval.is_some())).count();
-    assert_eq!((page.matches("class=\"whisker\"").count(), intervals), (57, 57));
+    let intervals = columns()
+        .filter(|c| {
+            c.overhead
+                .as_ref()
+                .is_some_and(|t| t.ratio.interval.is_some())
+        })
+        .count();
+    assert_eq!(
+        (page.matches("class=\"whisker\"").count(), intervals),
+        (57, 57)
+    );
     let r = recording(ALL, 3);
     let page = overhead::report(&r, &findings(&r)).html();
-    assert!(!page.contains("class=\"whisker\""), "no interval below six rounds");
+    assert!(
+        !page.contains("class=\"whisker\""),
+        "no interval below six rounds"
+    );
 }
 
 #[test]
 fn hostile_strings_stay_text() {
-    let hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{1b}[2J\u{202e}&amp;".to_owned()
+    let hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{1b}[2J\u{202e}&amp;"
+        .to_owned()
         + &"long".repeat(500);
     let mut r = recording(ALL, 6);
     r.plan.name = hostile.clone();
@@ -52,28 +82,44 @@ fn hostile_strings_stay_text() {
     r.host.cpu.model = hostile.clone();
     r.host.checks[0].found = hostile.clone();
     r.damaged.push(hostile.clone());
-    trial_mut(&mut r, 0, Machine::TCG, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
+    trial_mut(&mut r, 0, Machine::TCG, WorkloadName::Cpu).outcome = Outcome::Failed {
+        error: hostile.clone(),
+    };
     let mut f = findings(&r);
     f.method = hostile.clone();
     f.kernels[1].1.version = hostile.clone();
-    f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
+    f.advice.push(vmtax_model::Advice {
+        finding: hostile.clone(),
+        ..Default::default()
+    });
     f.rows[0].machines[1].unsupported = Some(hostile);
     f.rows[0].machines[1].spread = None;
     let page = overhead::report(&r, &f).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains("<img"));
-    assert!(!page.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'));
+    assert!(
+        !page
+            .chars()
+            .any(|c| (c.is_control() && c != '\n') || c == '\u{202e}')
+    );
 }
 
 #[test]
 fn figures_that_are_no_numbers_draw_nothing_odd() {
     let r = recording(ALL, 6);
     let mut f = findings(&r);
-    for (row, bad) in f.rows.iter_mut().zip([f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300, 1e-300]) {
+    for (row, bad) in f
+        .rows
+        .iter_mut()
+        .zip([f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300, 1e-300])
+    {
         for c in &mut row.machines {
             if let Some(t) = &mut c.overhead {
                 t.ratio.median = bad;
-                t.difference = Some(Estimate { median: bad, interval: None });
+                t.difference = Some(Estimate {
+                    median: bad,
+                    interval: None,
+                });
             }
             if let Some(s) = &mut c.spread {
                 s.median = bad;

@@ -19,7 +19,10 @@ fn holds_everything_and_reads_back() {
     let trials = v["trials"].as_array().unwrap();
     assert_eq!(trials.len(), r.trials.len());
     let first: TrialRecord = serde_json::from_value(trials[0].clone()).unwrap();
-    assert_eq!(first.result().unwrap().operations, r.trials[0].result().unwrap().operations);
+    assert_eq!(
+        first.result().unwrap().operations,
+        r.trials[0].result().unwrap().operations
+    );
 }
 
 #[test]
@@ -27,7 +30,10 @@ fn each_operation_has_its_summary() {
     let r = recording(&[Machine::NATIVE], 1);
     let v: Value = serde_json::from_str(&json(&r, &findings(&r)).unwrap()).unwrap();
     let operation = &v["trials"][0]["result"]["operations"][0];
-    let summary = r.trials[0].result().unwrap().operations[0].latency.summary().unwrap();
+    let summary = r.trials[0].result().unwrap().operations[0]
+        .latency
+        .summary()
+        .unwrap();
     assert_eq!(operation["summary"]["p99_ns"], summary.p99_ns);
     assert_eq!(operation["summary"]["count"], summary.count);
 }

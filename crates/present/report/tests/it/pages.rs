@@ -1,7 +1,9 @@
 //! Whole pages of each study's sample findings, as files: tests/pages. A page larger than 60 kB has no file.
 
 use crate::common::layers::{column, corrected, layers_recording, plain, varied};
-use crate::common::studies::{antipatterns, command, compared, grown, regressed, reproduced, shared, states};
+use crate::common::studies::{
+    antipatterns, command, compared, grown, regressed, reproduced, shared, states,
+};
 use crate::common::{self, THREE, exits::exits, few, findings, recording, trial_mut, vm};
 use crate::snapshot;
 use serde::Serialize;
@@ -9,8 +11,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_model::{
-    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome, Readiness, RunState,
-    State, Summary, Thresholds, VmFacts, WorkloadName,
+    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome,
+    Readiness, RunState, State, Summary, Thresholds, VmFacts, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};
@@ -22,20 +24,48 @@ struct Pages(BTreeMap<String, String>);
 
 impl Pages {
     fn put(&mut self, name: &str, format: &str, page: String) {
-        assert!(self.0.insert(format!("{name}.{format}"), page).is_none(), "two pages {name}.{format}");
+        assert!(
+            self.0.insert(format!("{name}.{format}"), page).is_none(),
+            "two pages {name}.{format}"
+        );
     }
 
     fn terminal(&mut self, name: &str, report: &Report) {
-        self.put(name, "80.txt", report.terminal(Style { width: 80, color: false }, false));
+        self.put(
+            name,
+            "80.txt",
+            report.terminal(
+                Style {
+                    width: 80,
+                    color: false,
+                },
+                false,
+            ),
+        );
     }
 
     /// The formats that are not too large for a person to review.
     fn all(&mut self, name: &str, report: &Report, findings: &impl Serialize) {
         self.terminal(name, report);
         let page = report.html();
-        let body = page.split_once("<body>").unwrap().1.split_once("</body>").unwrap().0;
+        let body = page
+            .split_once("<body>")
+            .unwrap()
+            .1
+            .split_once("</body>")
+            .unwrap()
+            .0;
         for (format, page) in [
-            ("132.txt", report.terminal(Style { width: 132, color: false }, true)),
+            (
+                "132.txt",
+                report.terminal(
+                    Style {
+                        width: 132,
+                        color: false,
+                    },
+                    true,
+                ),
+            ),
             ("md", report.markdown()),
             ("json", snapshot::rounded(&findings_json(findings).unwrap())),
             // An element a line, so that a change is one.
@@ -48,7 +78,11 @@ impl Pages {
     }
 
     fn layers(&mut self, name: &str, findings: &LayerFindings) {
-        self.all(name, &report::layers::report(&layers_recording(6), findings), findings);
+        self.all(
+            name,
+            &report::layers::report(&layers_recording(6), findings),
+            findings,
+        );
     }
 }
 
@@ -64,28 +98,50 @@ fn overheads(pages: &mut Pages) {
     r.manifest.ended = None;
     r.damaged.push("trials/0007: not JSON".into());
     let mut found = findings(&r);
-    found.advice = (0..9).map(|i| Advice { finding: format!("advice {i}"), ..Advice::default() }).collect();
+    found.advice = (0..9)
+        .map(|i| Advice {
+            finding: format!("advice {i}"),
+            ..Advice::default()
+        })
+        .collect();
     pages.terminal("overhead-cut-off", &report::overhead::report(&r, &found));
     r.trials.clear();
     found.rows.clear();
-    pages.all("overhead-nothing", &report::overhead::report(&r, &found), &found);
+    pages.all(
+        "overhead-nothing",
+        &report::overhead::report(&r, &found),
+        &found,
+    );
     let mut r = few(recording(WITH_TCG, 1));
-    trial_mut(&mut r, 0, Machine::NATIVE, WorkloadName::Cpu).outcome =
-        Outcome::Failed { error: "no memory: give the guest more".into() };
+    trial_mut(&mut r, 0, Machine::NATIVE, WorkloadName::Cpu).outcome = Outcome::Failed {
+        error: "no memory: give the guest more".into(),
+    };
     pages.put("sysbench", "txt", report::sysbench(&r, None));
 }
 
 fn comparisons(pages: &mut Pages) {
     let r = few(compared(7, &[1.0, 1.3, 0.7]));
     let found = compare(&r.plan, &r.trials);
-    pages.all("compare", &report::compare::report(Some(&r), &found, None), &found);
+    pages.all(
+        "compare",
+        &report::compare::report(Some(&r), &found, None),
+        &found,
+    );
     let [then, now] = regressed().map(few);
     fn side<'a>(name: &'a str, recording: &'a Recording) -> Side<'a> {
-        Side { name, plan: &recording.plan, trials: &recording.trials }
+        Side {
+            name,
+            plan: &recording.plan,
+            trials: &recording.trials,
+        }
     }
     let sides = [side("then", &then), side("now", &now)];
     let found = compare_recordings(&sides, 0.02);
-    pages.all("compare-recordings", &report::compare::report(None, &found, None), &found);
+    pages.all(
+        "compare-recordings",
+        &report::compare::report(None, &found, None),
+        &found,
+    );
     let found: CheckFindings = check(&sides[0], &sides[1], &Thresholds::default());
     pages.all("check", &report::check::report(&found), &found);
     let r = few(grown(7).0);
@@ -104,7 +160,11 @@ fn comparisons(pages: &mut Pages) {
         let r = few(shared(rounds, &costs));
         let found = shares(&r.plan, &r.trials);
         let page = report::shares::report(&r, &found);
-        if name == "shares" { pages.all(name, &page, &found) } else { pages.terminal(name, &page) }
+        if name == "shares" {
+            pages.all(name, &page, &found)
+        } else {
+            pages.terminal(name, &page)
+        }
     }
 }
 
@@ -112,15 +172,26 @@ fn causes(pages: &mut Pages) {
     let (r, found) = command(7);
     pages.all("exec", &report::exec::report(&r, &found, None), &found);
     let (r, found) = antipatterns(7);
-    pages.all("antipatterns", &report::antipatterns::report(&r, &found), &found);
+    pages.all(
+        "antipatterns",
+        &report::antipatterns::report(&r, &found),
+        &found,
+    );
     let mut found = exits();
     pages.all("exits", &report::exits::report(&found), &found);
     found.machines.clear();
     pages.terminal("exits-nothing", &report::exits::report(&found));
     let found = states();
     let pictures = report::profile::Pictures::default();
-    let origin = report::Origin { command: "vmtax profile import out".into(), ..report::Origin::default() };
-    pages.all("profile", &report::profile::report(&found, &pictures, origin), &found);
+    let origin = report::Origin {
+        command: "vmtax profile import out".into(),
+        ..report::Origin::default()
+    };
+    pages.all(
+        "profile",
+        &report::profile::report(&found, &pictures, origin),
+        &found,
+    );
 }
 
 fn layers(pages: &mut Pages) {
@@ -128,32 +199,66 @@ fn layers(pages: &mut Pages) {
     micro.columns.remove(0);
     micro.columns[0].waterfalls.truncate(1);
     micro.columns[0].heat.counts.truncate(20);
-    for (name, found) in [("layers", plain(6)), ("layers-micro", micro), ("layers-varied", varied(6))] {
+    for (name, found) in [
+        ("layers", plain(6)),
+        ("layers-micro", micro),
+        ("layers-varied", varied(6)),
+    ] {
         pages.layers(name, &found);
     }
-    let narrow =
-        report::layers::report(&layers_recording(6), &plain(6)).terminal(Style { width: 60, color: false }, false);
+    let narrow = report::layers::report(&layers_recording(6), &plain(6)).terminal(
+        Style {
+            width: 60,
+            color: false,
+        },
+        false,
+    );
     pages.put("layers", "60.txt", narrow);
-    let interval = Some(Interval { low: 0.97, high: 1.03, coverage: 0.97 });
+    let interval = Some(Interval {
+        low: 0.97,
+        high: 1.03,
+        coverage: 0.97,
+    });
     let mut uncontrolled = plain(6);
-    uncontrolled.columns.push(column(Machine::MICRO_TCG, "", 6, 30.0));
+    uncontrolled
+        .columns
+        .push(column(Machine::MICRO_TCG, "", 6, 30.0));
     let first = &mut uncontrolled.columns[0];
     (first.control, first.observer) = (None, None);
     (first.matched.operations, first.matched.joined) = (100_000, 99_999);
     (first.clock.drift_ns, first.clock.violations) = (900.0, 1);
     first.tail[0].slowest_ns = 50.0 * first.traced.mean_ns;
-    first.rows.iter_mut().filter(|row| row.state == State::Lock).for_each(|row| row.count = 0);
+    first
+        .rows
+        .iter_mut()
+        .filter(|row| row.state == State::Lock)
+        .for_each(|row| row.count = 0);
     let mut unmatched = plain(6);
     unmatched.columns.truncate(1);
     let first = &mut unmatched.columns[0];
-    (first.matched.operations, first.matched.joined, first.matched.lost_events) = (2000, 0, 0);
+    (
+        first.matched.operations,
+        first.matched.joined,
+        first.matched.lost_events,
+    ) = (2000, 0, 0);
     first.matched.rejected = vec![("no packet of it in the guest's network stack".into(), 2000)];
-    first.traced = Summary { n: 0, mean_ns: 0.0, p50_ns: 0.0, ..first.traced };
+    first.traced = Summary {
+        n: 0,
+        mean_ns: 0.0,
+        p50_ns: 0.0,
+        ..first.traced
+    };
     first.rows.clear();
     let mut lost = unmatched.clone();
     (lost.columns[0].control, lost.columns[0].matched.lost_events) = (None, 7);
     for (name, found) in [
-        ("layers-corrected", corrected(Some(Estimate { median: 1.01, interval }))),
+        (
+            "layers-corrected",
+            corrected(Some(Estimate {
+                median: 1.01,
+                interval,
+            })),
+        ),
         ("layers-few-rounds", varied(2)),
         ("layers-uncontrolled", uncontrolled),
         ("layers-unmatched", unmatched),
@@ -166,19 +271,30 @@ fn layers(pages: &mut Pages) {
 fn hosts(pages: &mut Pages) {
     let mut host = common::host();
     pages.all("doctor", &report::doctor(&host), &host);
-    host.checks.iter_mut().for_each(|check| check.state = Readiness::Ok);
+    host.checks
+        .iter_mut()
+        .for_each(|check| check.state = Readiness::Ok);
     pages.terminal("doctor-ok", &report::doctor(&host));
     use AbilityName::{CountExits, GuestAgent, Monitor, QemuGuestAgent, SetCgroup};
     // What changes a VM, what TCG has not, and what is an addition restrict nothing.
     let full = vm(7, "a", &[GuestAgent, SetCgroup, CountExits, QemuGuestAgent]);
     let poor = vm(8, "b", &[Monitor]);
-    let named = |names: &[&str]| names.iter().zip(100..).map(|(name, pid)| vm(pid, name, &[Monitor])).collect();
+    let named = |names: &[&str]| {
+        names
+            .iter()
+            .zip(100..)
+            .map(|(name, pid)| vm(pid, name, &[Monitor]))
+            .collect()
+    };
     for (name, vms) in [
         ("vms-none", vec![]),
         ("vms-one-in-full", vec![full.clone()]),
         ("vms-one-of-two-in-full", vec![full, poor.clone()]),
         ("vms-none-in-full", vec![poor.clone(), poor]),
-        ("vms-unsafe-and-common-names", named(&["b c", "$(x)", "-d", "same", "same"])),
+        (
+            "vms-unsafe-and-common-names",
+            named(&["b c", "$(x)", "-d", "same", "same"]),
+        ),
         (
             "vms-that-do-not-run",
             ["paused", "io-error", "guest-panicked"]
@@ -199,6 +315,11 @@ fn hosts(pages: &mut Pages) {
 #[test]
 fn reports_are_the_pages_beside_the_tests() {
     let mut pages = Pages::default();
-    [overheads, comparisons, causes, layers, hosts].iter().for_each(|add| add(&mut pages));
-    snapshot::compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pages"), &pages.0);
+    [overheads, comparisons, causes, layers, hosts]
+        .iter()
+        .for_each(|add| add(&mut pages));
+    snapshot::compare(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pages"),
+        &pages.0,
+    );
 }

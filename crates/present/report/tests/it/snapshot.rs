@@ -11,7 +11,9 @@ use std::{env, fs};
 /// lines that differ.
 pub fn compare(directory: &Path, pages: &BTreeMap<String, String>) {
     let is_update = env::var_os("UPDATE_EXPECT").is_some();
-    let found = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages").join(directory.file_name().unwrap());
+    let found = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("pages")
+        .join(directory.file_name().unwrap());
     for folder in [directory, &found] {
         fs::create_dir_all(folder).unwrap();
     }
@@ -24,18 +26,30 @@ pub fn compare(directory: &Path, pages: &BTreeMap<String, String>) {
             continue;
         }
         fs::write(&found, page).unwrap();
-        let diff = Command::new("diff").args(["-N", "-U2"]).args([expected, found]).output().unwrap();
+        let diff = Command::new("diff")
+            .args(["-N", "-U2"])
+            .args([expected, found])
+            .output()
+            .unwrap();
         differences += &String::from_utf8_lossy(&diff.stdout);
     }
-    let files = fs::read_dir(directory).unwrap().flatten().filter(|entry| entry.file_type().unwrap().is_file());
+    let files = fs::read_dir(directory)
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_type().unwrap().is_file());
     let is_stale = |name: &str| pages.len() > 1 && !pages.contains_key(name);
     for stale in files.filter(|file| is_stale(file.file_name().to_str().unwrap())) {
         match is_update {
             true => fs::remove_file(stale.path()).unwrap(),
-            false => differences += &format!("{}: no test makes this page\n", stale.path().display()),
+            false => {
+                differences += &format!("{}: no test makes this page\n", stale.path().display())
+            }
         }
     }
-    assert!(differences.is_empty(), "\n{differences}`UPDATE_EXPECT=1` writes the pages as they are now");
+    assert!(
+        differences.is_empty(),
+        "\n{differences}`UPDATE_EXPECT=1` writes the pages as they are now"
+    );
 }
 
 /// JSON whose figures have ten digits: the rest depends on the C library.
@@ -45,7 +59,11 @@ pub fn rounded(json: &str) -> String {
             Value::Array(values) => values.iter_mut().for_each(round),
             Value::Object(fields) => fields.values_mut().for_each(round),
             Value::Number(number) if number.is_f64() => {
-                *value = json!(format!("{:.9e}", number.as_f64().unwrap()).parse::<f64>().unwrap());
+                *value = json!(
+                    format!("{:.9e}", number.as_f64().unwrap())
+                        .parse::<f64>()
+                        .unwrap()
+                );
             }
             _ => {}
         }

@@ -4,7 +4,10 @@
 pub fn assert_within(text: &str, width: usize) {
     for line in text.lines() {
         // Each colour ends in "m".
-        let visible: String = format!("m{line}").split('\u{1b}').map(|part| part.split_once('m').unwrap().1).collect();
+        let visible: String = format!("m{line}")
+            .split('\u{1b}')
+            .map(|part| part.split_once('m').unwrap().1)
+            .collect();
         let columns = textwrap::core::display_width(&visible);
         assert!(columns <= width, "{columns} columns of {width}: {line}");
         assert!(!line.ends_with(' '), "trailing blank: {line:?}");

@@ -9,7 +9,10 @@ pub(super) fn is_of_virtio(key: &str) -> bool {
 
 /// `aio`, which a QEMU may be built without.
 fn lacks(target: &TuneTarget<'_>, engine: &str) -> Option<&'static str> {
-    target.qemu.is_some_and(|qemu| qemu.aio.iter().all(|one| one != engine)).then_some("this QEMU was built without it")
+    target
+        .qemu
+        .is_some_and(|qemu| qemu.aio.iter().all(|one| one != engine))
+        .then_some("this QEMU was built without it")
 }
 
 /// What a driver of the guest's kernel negotiates.
@@ -119,7 +122,9 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (2, 10),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| match target.requests {
-            Some(work) if work.block < 512 << 10 => Some("it only matters for requests of 512 KiB and more"),
+            Some(work) if work.block < 512 << 10 => {
+                Some("it only matters for requests of 512 KiB and more")
+            }
             _ => needs_driver(target),
         },
         trap: "More memory for each queue.",
@@ -138,7 +143,8 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (2, 9),
         moves: has_iothread,
         not_for: |target, _| {
-            (!target.has_spare_cpu()).then_some("a thread that polls needs a host CPU besides those of the vCPUs")
+            (!target.has_spare_cpu())
+                .then_some("a thread that polls needs a host CPU besides those of the vCPUs")
         },
         trap: "The iothread uses a host CPU while it waits.",
         source: "no published figure for more than QEMU's 32768",
@@ -148,7 +154,9 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (6, 1),
         moves: |target, baseline| {
             let is_native = baseline.get("aio").is_some_and(|engine| engine == "native");
-            is_native && has_iothread(target, baseline) && target.requests.is_none_or(|work| work.depth > 32)
+            is_native
+                && has_iothread(target, baseline)
+                && target.requests.is_none_or(|work| work.depth > 32)
         },
         not_for: |_, _| None,
         trap: "Requests wait for each other before they are submitted.",
@@ -158,7 +166,9 @@ pub(super) const TABLE: &[KnownChange] = &[
         set: &[("iothread.thread-pool-min", "16")],
         since: (7, 1),
         moves: |target, baseline| {
-            let is_pool = baseline.get("aio").is_some_and(|engine| engine == "threads");
+            let is_pool = baseline
+                .get("aio")
+                .is_some_and(|engine| engine == "threads");
             is_pool && has_iothread(target, baseline) && is_deep(target)
         },
         not_for: |_, _| None,
@@ -181,7 +191,10 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (1, 0),
         moves: |target, baseline| {
             // The kernel's default of a disk with several queues.
-            let has_one = target.cpus == 1 || baseline.get("num-queues").is_some_and(|queues| queues == "1");
+            let has_one = target.cpus == 1
+                || baseline
+                    .get("num-queues")
+                    .is_some_and(|queues| queues == "1");
             target.machine.has_kernel() && is_deep(target) && has_one
         },
         not_for: |_, _| None,
@@ -192,7 +205,9 @@ pub(super) const TABLE: &[KnownChange] = &[
         set: &[("block-queue.nomerges", "2")],
         since: (1, 0),
         moves: |target, _| {
-            target.machine.has_kernel() && is_deep(target) && target.requests.is_some_and(|work| work.random)
+            target.machine.has_kernel()
+                && is_deep(target)
+                && target.requests.is_some_and(|work| work.random)
         },
         not_for: |_, _| None,
         trap: "More requests where the guest writes or reads one block after another.",

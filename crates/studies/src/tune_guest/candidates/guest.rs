@@ -6,18 +6,28 @@ use vmtax_model::WorkloadName;
 /// Whether vCPUs wait, so that what waking up costs counts.
 fn waits(target: &TuneTarget<'_>) -> bool {
     let one_at_a_time = target.requests.is_some_and(|work| work.depth == 1);
-    one_at_a_time || matches!(target.workload, WorkloadName::NetRr | WorkloadName::Syscalls | WorkloadName::Threads)
+    one_at_a_time
+        || matches!(
+            target.workload,
+            WorkloadName::NetRr | WorkloadName::Syscalls | WorkloadName::Threads
+        )
 }
 
 /// Whether vCPUs run all the time.
 fn computes(target: &TuneTarget<'_>) -> bool {
     use WorkloadName::{Cpu, Exec, Memory, Mutex, Syscalls, Threads};
-    matches!(target.workload, Cpu | Memory | Mutex | Threads | Syscalls | Exec)
+    matches!(
+        target.workload,
+        Cpu | Memory | Mutex | Threads | Syscalls | Exec
+    )
 }
 
 /// Whether it touches memory for the first time.
 fn faults(target: &TuneTarget<'_>) -> bool {
-    matches!(target.workload, WorkloadName::Memory | WorkloadName::Syscalls | WorkloadName::Exec)
+    matches!(
+        target.workload,
+        WorkloadName::Memory | WorkloadName::Syscalls | WorkloadName::Exec
+    )
 }
 
 fn needs_kvm(target: &TuneTarget<'_>, _: &Settings) -> Option<&'static str> {
@@ -29,12 +39,16 @@ fn has_kernel(target: &TuneTarget<'_>) -> bool {
 }
 
 fn needs_trust(target: &TuneTarget<'_>) -> Option<&'static str> {
-    (!target.risks_data).then_some("it disables a mitigation (L1TF) on the host: --unsafe tries it, for trusted guests")
+    (!target.risks_data).then_some(
+        "it disables a mitigation (L1TF) on the host: --unsafe tries it, for trusted guests",
+    )
 }
 
 /// What only a KVM with hardware virtualization gives a guest, whose CPU model does not have it by itself.
 fn lacks_of_kvm(target: &TuneTarget<'_>) -> bool {
-    let is_hosts = target.cpu_model.is_none_or(|model| model == "host" || model.starts_with("host,"));
+    let is_hosts = target
+        .cpu_model
+        .is_none_or(|model| model == "host" || model.starts_with("host,"));
     has_kernel(target) && target.machine.is_kvm() && !is_hosts
 }
 
@@ -48,7 +62,8 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (1, 0),
         moves: |target, _| has_kernel(target) && waits(target),
         not_for: |target, _| {
-            (!target.has_spare_cpu()).then_some("a guest that never sleeps needs a host CPU for each vCPU")
+            (!target.has_spare_cpu())
+                .then_some("a guest that never sleeps needs a host CPU for each vCPU")
         },
         trap: "Each vCPU takes all of a host CPU, and slows its SMT sibling: for CPUs that the guest has for itself.",
         source: "lkml 2017, x86/idle: add halt poll support: a context switch from 2,493 to 1,159 ns",
@@ -56,12 +71,14 @@ pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("kernel-arg.tsc", "reliable")],
         since: (1, 0),
-        moves: |target, _| has_kernel(target) && matches!(target.workload, WorkloadName::Syscalls | WorkloadName::Exec),
+        moves: |target, _| {
+            has_kernel(target)
+                && matches!(target.workload, WorkloadName::Syscalls | WorkloadName::Exec)
+        },
         not_for: |target, _| {
-            target
-                .machine
-                .is_kvm()
-                .then_some("KVM's own clock, or the TSC that KVM vouches for, is read without an exit")
+            target.machine.is_kvm().then_some(
+                "KVM's own clock, or the TSC that KVM vouches for, is read without an exit",
+            )
         },
         trap: "Wrong times where the TSC is not constant: check the guest's clock against another first.",
         source: "no published figure",
@@ -71,8 +88,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (1, 0),
         moves: |target, _| has_kernel(target) && computes(target) && target.machine.is_kvm(),
         not_for: |target, _| {
-            let risks =
-                "the guest's programs can then read its kernel's memory: --unsafe tries it, for disposable guests";
+            let risks = "the guest's programs can then read its kernel's memory: --unsafe tries it, for disposable guests";
             (!target.risks_data).then_some(risks)
         },
         trap: "The guest's programs can read its kernel's memory: for disposable guests.",
@@ -115,7 +131,9 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (1, 5),
         moves: |target, _| lacks_of_kvm(target) && target.cpus > 1,
         not_for: |target, baseline| {
-            let is_dedicated = target.has_spare_cpu().then_some("each vCPU has a host CPU for itself");
+            let is_dedicated = target
+                .has_spare_cpu()
+                .then_some("each vCPU has a host CPU for itself");
             needs_hardware(target, baseline).or(is_dedicated)
         },
         trap: "Slower locks where each vCPU has a host CPU for itself.",
@@ -134,7 +152,8 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (3, 0),
         moves: |target, _| has_kernel(target) && target.machine.is_kvm() && waits(target),
         not_for: |target, baseline| {
-            let is_shared = (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
+            let is_shared =
+                (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
             needs_hardware(target, baseline).or(is_shared)
         },
         trap: "Locks spin in the guest: for vCPUs that are pinned to dedicated CPUs.",
@@ -145,8 +164,11 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (3, 0),
         moves: |target, _| has_kernel(target) && target.machine.is_kvm() && waits(target),
         not_for: |target, baseline| {
-            let is_shared = (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
-            let is_used = baseline.contains_key("qemu-args").then_some("qemu-args is in use");
+            let is_shared =
+                (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
+            let is_used = baseline
+                .contains_key("qemu-args")
+                .then_some("qemu-args is in use");
             needs_hardware(target, baseline).or(is_shared).or(is_used)
         },
         trap: "A vCPU that is idle keeps its host CPU, and the host shows it as busy.",
@@ -157,7 +179,10 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (1, 0),
         moves: |target, baseline| {
             let is_named = baseline.contains_key("kernel-arg.clocksource");
-            has_kernel(target) && target.machine.is_kvm() && target.workload == WorkloadName::Syscalls && !is_named
+            has_kernel(target)
+                && target.machine.is_kvm()
+                && target.workload == WorkloadName::Syscalls
+                && !is_named
         },
         not_for: |_, _| None,
         trap: "Wrong times where the TSC is not constant, and after a migration to a host with another frequency.",
@@ -167,11 +192,14 @@ pub(super) const TABLE: &[KnownChange] = &[
         set: &[("pinning", "split")],
         since: (1, 0),
         moves: |target, baseline| {
-            let is_pinned = baseline.get("pinning").map_or(target.is_pinned, |how| how == "split");
+            let is_pinned = baseline
+                .get("pinning")
+                .map_or(target.is_pinned, |how| how == "split");
             !is_pinned && has_kernel(target) && (waits(target) || computes(target))
         },
         not_for: |target, _| {
-            (!target.has_spare_cpu()).then_some("QEMU's other threads need a host CPU besides the vCPUs'")
+            (!target.has_spare_cpu())
+                .then_some("QEMU's other threads need a host CPU besides the vCPUs'")
         },
         trap: "A vCPU waits while another program has its CPU, although others are idle.",
         source: "kubevirt/user-guide#305: it takes a host CPU; no figure",
@@ -244,10 +272,20 @@ pub(super) const TABLE: &[KnownChange] = &[
         source: "no published figure",
     },
     KnownChange {
-        set: &[("kernel-arg.console", "hvc0"), ("qemu-args", "-chardev null,id=hvc0 -device virtconsole,chardev=hvc0")],
+        set: &[
+            ("kernel-arg.console", "hvc0"),
+            (
+                "qemu-args",
+                "-chardev null,id=hvc0 -device virtconsole,chardev=hvc0",
+            ),
+        ],
         since: (1, 0),
         moves: |target, _| has_kernel(target) && prints(target.command),
-        not_for: |_, baseline| baseline.contains_key("qemu-args").then_some("qemu-args is in use"),
+        not_for: |_, baseline| {
+            baseline
+                .contains_key("qemu-args")
+                .then_some("qemu-args is in use")
+        },
         trap: "Messages before the driver of virtio is loaded are lost; early panics need the serial port.",
         source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): a VM exit for each byte",
     },
@@ -255,13 +293,19 @@ pub(super) const TABLE: &[KnownChange] = &[
 
 /// Why the guest's memory is not changed.
 fn of_virtiofs(baseline: &Settings) -> Option<&'static str> {
-    let is_virtiofs = baseline.get("share").is_some_and(|share| share == "virtiofs");
+    let is_virtiofs = baseline
+        .get("share")
+        .is_some_and(|share| share == "virtiofs");
     is_virtiofs.then_some("virtiofs has a memory of its own for the guest")
 }
 
 /// Whether a command prints to the console.
 fn prints(command: &[String]) -> bool {
-    command.iter().any(|word| ["/dev/console", "/dev/kmsg", "/dev/ttyS"].iter().any(|file| word.contains(file)))
+    command.iter().any(|word| {
+        ["/dev/console", "/dev/kmsg", "/dev/ttyS"]
+            .iter()
+            .any(|file| word.contains(file))
+    })
 }
 
 #[cfg(test)]

@@ -81,8 +81,10 @@ pub(super) fn cost(key: &str) -> ChangeCost {
         _ if begins(&["throttling.", IOTHREAD, Guest::BLOCK_QUEUE]) => ChangeCost::Live,
         "kernel-args" => ChangeCost::GuestReboot,
         _ if begins(&[Guest::KERNEL_ARG]) => ChangeCost::GuestReboot,
-        "cache" | "format" | "backend" | "share" | "qemu" | "qemu-args" | "cpu-model" | "machine-type" | "disks"
-        | "memory-regions" | "kernel" | "firmware" => ChangeCost::VmRestart,
+        "cache" | "format" | "backend" | "share" | "qemu" | "qemu-args" | "cpu-model"
+        | "machine-type" | "disks" | "memory-regions" | "kernel" | "firmware" => {
+            ChangeCost::VmRestart
+        }
         _ if begins(&Guest::PROPERTIES) || begins(&["image.", "share."]) => ChangeCost::VmRestart,
         // A property of a device, or what is behind it.
         _ => ChangeCost::Replug,
@@ -99,7 +101,10 @@ pub(super) fn cost_of(set: &Settings) -> ChangeCost {
         ChangeCost::HostSetting => 4,
         ChangeCost::HostReboot => 5,
     };
-    set.keys().map(|key| cost(key)).max_by_key(order).unwrap_or(ChangeCost::Live)
+    set.keys()
+        .map(|key| cost(key))
+        .max_by_key(order)
+        .unwrap_or(ChangeCost::Live)
 }
 
 /// Why what needs a program of the host is not tried: `why`, where it is not in PATH.
@@ -118,14 +123,28 @@ mod tests {
 
     #[test]
     fn a_change_costs_what_its_dearest_setting_does() {
-        let of = |keys: &[&str]| cost_of(&keys.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect());
+        let of = |keys: &[&str]| {
+            cost_of(
+                &keys
+                    .iter()
+                    .map(|key| ((*key).to_owned(), "x".to_owned()))
+                    .collect(),
+            )
+        };
         assert_eq!(of(&["aio", "cache"]), ChangeCost::VmRestart);
         assert_eq!(of(&["num-queues"]), ChangeCost::Replug);
-        for key in ["throttling.iops-total", "iothread.poll-max-ns", "block-queue.scheduler"] {
+        for key in [
+            "throttling.iops-total",
+            "iothread.poll-max-ns",
+            "block-queue.scheduler",
+        ] {
             assert_eq!(of(&[key]), ChangeCost::Live, "{key}");
         }
         assert_eq!(of(&["netdev.vhost"]), ChangeCost::Replug);
-        assert_eq!(of(&["kernel-arg.idle", "share.msize"]), ChangeCost::GuestReboot);
+        assert_eq!(
+            of(&["kernel-arg.idle", "share.msize"]),
+            ChangeCost::GuestReboot
+        );
         assert_eq!(of(&["host.thp", "qemu"]), ChangeCost::HostSetting);
     }
 }

@@ -13,11 +13,13 @@ use known_change::{KnownChange, cost_of};
 use std::collections::BTreeMap;
 use vmtax_host::QemuVersion;
 use vmtax_model::{
-    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant, WorkloadName, parse_size,
+    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant,
+    WorkloadName, parse_size,
 };
 
 /// When another bus harms.
-const TRAP_OF_BUS: &str = "The guest needs the driver of virtio-blk, and finds the disk by another name.";
+const TRAP_OF_BUS: &str =
+    "The guest needs the driver of virtio-blk, and finds the disk by another name.";
 
 /// The largest clusters that an image of qcow2 may have.
 const MAX_CLUSTER_SIZE: &str = "2M";
@@ -37,9 +39,8 @@ fn default_of(key: &str, cpus: u32) -> Option<String> {
         "queue-size" | "rx_queue_size" => "256".to_owned(),
         "iothread.poll-max-ns" => "32768".to_owned(),
         "tx" => "bh".to_owned(),
-        "mrg_rxbuf" | "gso" | "csum" | "guest_csum" | "guest_tso4" | "guest_tso6" | "host_tso4" | "host_tso6" => {
-            "on".to_owned()
-        }
+        "mrg_rxbuf" | "gso" | "csum" | "guest_csum" | "guest_tso4" | "guest_tso6" | "host_tso4"
+        | "host_tso6" => "on".to_owned(),
         key if key.starts_with("throttling.") => "0".to_owned(),
         _ => return None,
     })
@@ -47,29 +48,66 @@ fn default_of(key: &str, cpus: u32) -> Option<String> {
 
 /// The baseline: of the disk QEMU's defaults that are not vmtax's own; of a share QEMU's own server, 9p.
 pub(super) fn defaults(workload: WorkloadName) -> Settings {
-    let disk = uses_disk(workload).then_some(["cache", "aio"]).into_iter().flatten();
+    let disk = uses_disk(workload)
+        .then_some(["cache", "aio"])
+        .into_iter()
+        .flatten();
     let disk = disk.filter_map(|key| Some((key.to_owned(), default_of(key, 1)?)));
-    let share = workload.needs_share().then(|| ("share".to_owned(), ShareMethod::NineP.to_string()));
+    let share = workload
+        .needs_share()
+        .then(|| ("share".to_owned(), ShareMethod::NineP.to_string()));
     disk.chain(share).collect()
 }
 
 /// Settings that have to be something: what a guest without them would be is not known.
-const CHOICES: [&str; 8] = ["backend", "cpus", "firmware", "kernel", "memory-mib", "modules", "qemu", "share"];
+const CHOICES: [&str; 8] = [
+    "backend",
+    "cpus",
+    "firmware",
+    "kernel",
+    "memory-mib",
+    "modules",
+    "qemu",
+    "share",
+];
 
 /// The candidates over a baseline, and what is not tried.
-pub(super) fn candidates(target: &TuneTarget<'_>, baseline: &Settings) -> (Vec<GuestCandidate>, Vec<NotTried>) {
-    let mut all: Vec<GuestCandidate> =
-        baseline.iter().filter_map(|(key, value)| restored(target, key, value)).chain(newer_qemus(target)).collect();
+pub(super) fn candidates(
+    target: &TuneTarget<'_>,
+    baseline: &Settings,
+) -> (Vec<GuestCandidate>, Vec<NotTried>) {
+    let mut all: Vec<GuestCandidate> = baseline
+        .iter()
+        .filter_map(|(key, value)| restored(target, key, value))
+        .chain(newer_qemus(target))
+        .collect();
     let mut not_tried = Vec::new();
     if baseline.contains_key("image.size") {
         all.retain(|one| one.name != "format=raw");
         let why = "the twin's image is larger than what is written of it".to_owned();
-        not_tried.push(NotTried { action: "format=raw".to_owned(), line: String::new(), why });
+        not_tried.push(NotTried {
+            action: "format=raw".to_owned(),
+            line: String::new(),
+            why,
+        });
     }
-    all.extend([l2_cache(target, baseline), cluster_size(target, baseline)].into_iter().flatten());
-    for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE].into_iter().flatten() {
-        let mut set: Settings = known.set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let is_there = set.iter().all(|(key, value)| baseline.get(key) == Some(value));
+    all.extend(
+        [l2_cache(target, baseline), cluster_size(target, baseline)]
+            .into_iter()
+            .flatten(),
+    );
+    for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE]
+        .into_iter()
+        .flatten()
+    {
+        let mut set: Settings = known
+            .set
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        let is_there = set
+            .iter()
+            .all(|(key, value)| baseline.get(key) == Some(value));
         if !(known.moves)(target, baseline) || is_there || all.iter().any(|one| one.set == set) {
             continue;
         }
@@ -77,51 +115,86 @@ pub(super) fn candidates(target: &TuneTarget<'_>, baseline: &Settings) -> (Vec<G
         // Another method of sharing has other options.
         if set.contains_key("share") {
             for option in baseline.keys().filter(|key| key.starts_with("share.")) {
-                set.entry(option.clone()).or_insert_with(|| GuestTuneSpec::LEFT_OUT.to_owned());
+                set.entry(option.clone())
+                    .or_insert_with(|| GuestTuneSpec::LEFT_OUT.to_owned());
             }
         }
-        let elsewhere = if uses_disk(target.workload) { on_bus(known, baseline, &mut set) } else { None };
+        let elsewhere = if uses_disk(target.workload) {
+            on_bus(known, baseline, &mut set)
+        } else {
+            None
+        };
         if known.set[0] == ("iothread", "on") {
             if set.contains_key("bus") {
                 name = format!("bus=virtio-blk,{name}");
                 trap = format!("{trap} {TRAP_OF_BUS}");
             }
             // QEMU refuses an iothread without: the two are one change.
-            if baseline.get("ioeventfd").is_some_and(|value| value == "off") {
+            if baseline
+                .get("ioeventfd")
+                .is_some_and(|value| value == "off")
+            {
                 set.insert("ioeventfd".to_owned(), "on".to_owned());
                 name = format!("ioeventfd=on,{name}");
             }
         }
-        let is_older = target.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
+        let is_older = target
+            .qemu
+            .is_some_and(|qemu| version(&qemu.version) < known.since);
         let fault_of_host = set
             .iter()
             .filter_map(|(key, value)| Some((key.strip_prefix(Variant::OF_HOST)?, value)))
             .find_map(|(name, value)| (target.host_fault)(name, value));
-        let not_for = (known.not_for)(target, baseline).or(elsewhere).or(fault_of_host);
+        let not_for = (known.not_for)(target, baseline)
+            .or(elsewhere)
+            .or(fault_of_host);
         match not_for.or(is_older.then_some("this QEMU is older than it")) {
-            Some(why) => not_tried.push(NotTried { action: name, line: String::new(), why: why.to_owned() }),
+            Some(why) => not_tried.push(NotTried {
+                action: name,
+                line: String::new(),
+                why: why.to_owned(),
+            }),
             None => all.push(candidate(name, set, &trap, known.source)),
         }
     }
-    let is_allowed = |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
+    let is_allowed =
+        |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
     let (all, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allowed);
     not_tried.extend(others.into_iter().map(|one| {
         let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
         let why = format!("applying it costs more than --allow names ({cost})");
-        NotTried { action: one.name, line: String::new(), why }
+        NotTried {
+            action: one.name,
+            line: String::new(),
+            why,
+        }
     }));
     (all, not_tried)
 }
 
 fn candidate(name: String, set: Settings, trap: &str, source: &str) -> GuestCandidate {
     let cost = Some(cost_of(&set));
-    GuestCandidate { name, set, trap: trap.to_owned(), source: source.to_owned(), cost }
+    GuestCandidate {
+        name,
+        set,
+        trap: trap.to_owned(),
+        source: source.to_owned(),
+        cost,
+    }
 }
 
 /// What a change is called: all that it sets, unless that is long.
 fn name_of(known: &KnownChange) -> String {
-    let words: Vec<String> = known.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if words[0].starts_with("share=") { words.join(",") } else { words[0].clone() }
+    let words: Vec<String> = known
+        .set
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if words[0].starts_with("share=") {
+        words.join(",")
+    } else {
+        words[0].clone()
+    }
 }
 
 /// What a setting would be without the user: QEMU's default, or nothing.
@@ -131,15 +204,29 @@ fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCand
         Some(default) if key.starts_with("throttling.") => (format!("without {key}"), default),
         Some(default) => (format!("{key}={default}"), default),
         None if !target.named.contains_key(key) || CHOICES.contains(&key) => return None,
-        None => (format!("without {key}={value}"), GuestTuneSpec::LEFT_OUT.to_owned()),
+        None => (
+            format!("without {key}={value}"),
+            GuestTuneSpec::LEFT_OUT.to_owned(),
+        ),
     };
     let (trap, source) = match key {
         "bus" => (TRAP_OF_BUS, "no published figure"),
-        "format" => ("No snapshots, no backing image; the image is as large as its disk.", "no published figure"),
-        "discard" => ("What the guest frees stays allocated on the host.", "no published figure"),
+        "format" => (
+            "No snapshots, no backing image; the image is as large as its disk.",
+            "no published figure",
+        ),
+        "discard" => (
+            "What the guest frees stays allocated on the host.",
+            "no published figure",
+        ),
         _ => ("", published(key)),
     };
-    Some(candidate(name, BTreeMap::from([(key.to_owned(), default)]), trap, source))
+    Some(candidate(
+        name,
+        BTreeMap::from([(key.to_owned(), default)]),
+        trap,
+        source,
+    ))
 }
 
 /// What is published of a setting that is removed.
@@ -160,9 +247,13 @@ fn published(key: &str) -> &'static str {
             "Qemu (KVM) and 9P (Virtfs) Mounts: small files 20 to 30 % slower with mapped attributes"
         }
         "share.msize" => "cilium #916: 174 MB/s to 6.7 GB/s",
-        "share.threads" => "virtiofs-tests, February 2021: random reads 53.2 to 77.4 MB/s without a pool of threads",
+        "share.threads" => {
+            "virtiofs-tests, February 2021: random reads 53.2 to 77.4 MB/s without a pool of threads"
+        }
         "cpu-flag.kvm-pv-eoi" => "Linux commit ae7a2a3fb6f8: up to half of an interrupt's VM exits",
-        "cpu-flag.kvm-pv-ipi" => "kvm mailing list: ebizzy 14 % faster, 70 % fewer MSR exits with 64 vCPUs",
+        "cpu-flag.kvm-pv-ipi" => {
+            "kvm mailing list: ebizzy 14 % faster, 70 % fewer MSR exits with 64 vCPUs"
+        }
         "cpu-flag.tsc-deadline" => "Linux commit 26efe2fd92e5: a timer of 3,028 cycles takes 2,494",
         "disks" | "memory-regions" => {
             "QEMU commit 3aa221b382c9: 10 to 60 k requests/s with 100 devices of 32 queues each"
@@ -176,7 +267,8 @@ fn on_bus(known: &KnownChange, baseline: &Settings, set: &mut Settings) -> Optio
     let bus = baseline.get("bus").map_or("virtio-blk", String::as_str);
     let (key, value) = known.set[0];
     if bus.starts_with("virtio") || !disk::is_of_virtio(key) || !Variant::is_of_disk(key) {
-        return (key == "request-merging" && bus != "virtio-blk").then_some("it is of virtio-blk alone");
+        return (key == "request-merging" && bus != "virtio-blk")
+            .then_some("it is of virtio-blk alone");
     }
     if (key, value) == ("iothread", "on") {
         // It is worth little without: the two are one change.
@@ -188,11 +280,21 @@ fn on_bus(known: &KnownChange, baseline: &Settings, set: &mut Settings) -> Optio
 
 /// QEMUs of this host that are newer than the one that is used: the first, which is used where none is named, and the newest.
 fn newer_qemus(target: &TuneTarget<'_>) -> Vec<GuestCandidate> {
-    let Some(own) = target.qemu else { return Vec::new() };
+    let Some(own) = target.qemu else {
+        return Vec::new();
+    };
     let is_newer = |qemu: &&QemuFacts| version(&qemu.version) > version(&own.version);
     // One that was named comes before it.
-    let first = target.qemus.iter().find(|qemu| qemu.path != own.path).filter(is_newer);
-    let newest = target.qemus.iter().filter(is_newer).max_by_key(|qemu| version(&qemu.version));
+    let first = target
+        .qemus
+        .iter()
+        .find(|qemu| qemu.path != own.path)
+        .filter(is_newer);
+    let newest = target
+        .qemus
+        .iter()
+        .filter(is_newer)
+        .max_by_key(|qemu| version(&qemu.version));
     let source = match target.workload.needs_share() && version(&own.version) < (7, 2) {
         true => {
             "Make your QEMU 10 times faster with this one weird trick (2022): a copy from over 2 hours to 7 minutes"
@@ -201,9 +303,12 @@ fn newer_qemus(target: &TuneTarget<'_>) -> Vec<GuestCandidate> {
     };
     let mut all: Vec<&QemuFacts> = first.into_iter().chain(newest).collect();
     all.dedup_by(|a, b| a.version == b.version);
-    let set = |qemu: &QemuFacts| BTreeMap::from([("qemu".to_owned(), qemu.path.display().to_string())]);
+    let set =
+        |qemu: &QemuFacts| BTreeMap::from([("qemu".to_owned(), qemu.path.display().to_string())]);
     let trap = "Another machine version: the guest may see other devices unless its machine type is versioned.";
-    all.into_iter().map(|qemu| candidate(format!("qemu={}", qemu.version), set(qemu), trap, source)).collect()
+    all.into_iter()
+        .map(|qemu| candidate(format!("qemu={}", qemu.version), set(qemu), trap, source))
+        .collect()
 }
 
 /// The whole of a qcow2 image's L2 cache, bytes, where that which these settings give it covers less; `size` of the guest's disk.
@@ -213,19 +318,28 @@ pub(super) fn uncovered(settings: &Settings, size: Option<u64>) -> Option<u64> {
     let image = image(settings, size?);
     // `read_cache_sizes` of QEMU's qcow2 driver: of one size for both caches the refcounts get four clusters.
     let l2_cache = number("l2-cache-size")
-        .or_else(|| Some(number("cache-size")?.saturating_sub(image.cluster_size.saturating_mul(4))))
+        .or_else(|| {
+            Some(number("cache-size")?.saturating_sub(image.cluster_size.saturating_mul(4)))
+        })
         .unwrap_or(32 << 20);
-    image.full_cache().checked_next_multiple_of(image.cluster_size).filter(|full| *full > l2_cache)
+    image
+        .full_cache()
+        .checked_next_multiple_of(image.cluster_size)
+        .filter(|full| *full > l2_cache)
 }
 
 /// The qcow2 image that the settings make.
 fn image(settings: &Settings, size: u64) -> Qcow2Settings {
-    Qcow2Settings::made(size, |option| settings.get(&format!("image.{option}")).map(String::as_str))
+    Qcow2Settings::made(size, |option| {
+        settings.get(&format!("image.{option}")).map(String::as_str)
+    })
 }
 
 /// An L2 cache that covers the whole image.
 fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = target.size.or_else(|| parse_size(baseline.get("image.size")?))?;
+    let size = target
+        .size
+        .or_else(|| parse_size(baseline.get("image.size")?))?;
     let full = uncovered(baseline, Some(size))?;
     // QEMU refuses an L2 cache that is larger than the size for both caches.
     let (key, value) = match baseline.contains_key("cache-size") {
@@ -242,9 +356,12 @@ fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandida
 
 /// Clusters that are so large that the image's L2 cache covers it.
 fn cluster_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = target.size.or_else(|| parse_size(baseline.get("image.size")?))?;
+    let size = target
+        .size
+        .or_else(|| parse_size(baseline.get("image.size")?))?;
     uncovered(baseline, Some(size))?;
-    let set: Settings = BTreeMap::from([("image.cluster_size".to_owned(), MAX_CLUSTER_SIZE.to_owned())]);
+    let set: Settings =
+        BTreeMap::from([("image.cluster_size".to_owned(), MAX_CLUSTER_SIZE.to_owned())]);
     let with = baseline.clone().into_iter().chain(set.clone()).collect();
     uncovered(&with, Some(size)).is_none().then(|| {
         let trap =
@@ -256,7 +373,8 @@ fn cluster_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCan
 
 /// `7.2.22` as 7 and 2.
 fn version(text: &str) -> (u32, u32) {
-    text.parse::<QemuVersion>().map_or((0, 0), |version| (version.major, version.minor))
+    text.parse::<QemuVersion>()
+        .map_or((0, 0), |version| (version.major, version.minor))
 }
 
 #[cfg(test)]

@@ -48,7 +48,8 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (5, 1),
         moves: |target, baseline| is_behind_other(target, baseline, "vhost-user"),
         not_for: |target, _| {
-            let needs_kvm = (!target.machine.is_kvm()).then_some("without KVM QEMU 5.2 and 7.2 crash with it");
+            let needs_kvm =
+                (!target.machine.is_kvm()).then_some("without KVM QEMU 5.2 and 7.2 crash with it");
             needs_kvm.or_else(needs_vhost_user)
         },
         trap: "One more process a VM, which has all of the guest's memory; the VM cannot be migrated to a host without it.",
@@ -66,12 +67,12 @@ pub(super) const TABLE: &[KnownChange] = &[
         set: &[("netdev.poll-us", "50"), (NetBackend::VHOST, "on")],
         since: (2, 7),
         moves: |target, baseline| {
-            matches!(target.workload, WorkloadName::NetRr | WorkloadName::NetPps) && is_behind_tap(baseline)
+            matches!(target.workload, WorkloadName::NetRr | WorkloadName::NetPps)
+                && is_behind_tap(baseline)
         },
         not_for: |target, _| {
-            needs_vhost()
-                .or((!target.has_spare_cpu())
-                    .then_some("a thread that polls needs a host CPU besides those of the vCPUs"))
+            needs_vhost().or((!target.has_spare_cpu())
+                .then_some("a thread that polls needs a host CPU besides those of the vCPUs"))
         },
         trap: "Guest and kernel use CPUs while they wait for packets.",
         source: "Linux netdev, November 2025: without it a UDP load kicks over 20,000 times a second",
@@ -79,7 +80,12 @@ pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("rx_queue_size", "1024")],
         since: (2, 8),
-        moves: |target, _| matches!(target.workload, WorkloadName::NetPps | WorkloadName::NetStream),
+        moves: |target, _| {
+            matches!(
+                target.workload,
+                WorkloadName::NetPps | WorkloadName::NetStream
+            )
+        },
         not_for: |_, _| None,
         trap: "More memory for each queue.",
         source: "qemu/qemu#115: bursts are dropped with 256; no figure",

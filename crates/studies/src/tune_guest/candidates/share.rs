@@ -61,7 +61,10 @@ pub(super) const TABLE: &[KnownChange] = &[
         set: &[("share", "erofs")],
         since: (1, 0),
         moves: |target, baseline| uses_share(target) && !is(baseline, "erofs"),
-        not_for: |target, _| needs_reads(target).or_else(|| needs_program("mkfs.erofs", "mkfs.erofs is not installed")),
+        not_for: |target, _| {
+            needs_reads(target)
+                .or_else(|| needs_program("mkfs.erofs", "mkfs.erofs is not installed"))
+        },
         trap: "An image has to be rebuilt whenever the tree changes; the guest only reads it.",
         source: "nixpkgs #181746: over 1000 to 249 s, the making included",
     },

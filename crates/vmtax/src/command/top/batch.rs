@@ -28,7 +28,9 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
         publish(published.as_mut(), &collector)?;
         due += interval;
         let traced = if level == Level::Traces {
-            collector.trace(None, due.saturating_duration_since(Instant::now()), &|| interrupt.raised())
+            collector.trace(None, due.saturating_duration_since(Instant::now()), &|| {
+                interrupt.raised()
+            })
         } else {
             Vec::new()
         };
@@ -43,7 +45,10 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
         // After a stop of the host, or a slow sample, intervals are not made up for.
         due = due.max(Instant::now());
         if !args.vms.is_empty() && collector.counters().is_empty() {
-            return Err(Fault::Usage(format!("{} ended: `vmtax vms` lists the VMs that run", args.vms.join(", "))));
+            return Err(Fault::Usage(format!(
+                "{} ended: `vmtax vms` lists the VMs that run",
+                args.vms.join(", ")
+            )));
         }
     }
     publish(published.as_mut(), &collector)?;
@@ -51,7 +56,9 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
 }
 
 fn publish(published: Option<&mut Published>, collector: &Collector) -> Result<(), Fault> {
-    published.map_or(Ok(()), |published| published.replace(&vmtax_report::openmetrics(&collector.counters())))
+    published.map_or(Ok(()), |published| {
+        published.replace(&vmtax_report::openmetrics(&collector.counters()))
+    })
 }
 
 /// Waits until then; whether a signal came first.
@@ -62,7 +69,9 @@ fn waits(interrupt: &Interrupt, until: Instant) -> bool {
         if interrupt.raised() || left.is_zero() {
             return interrupt.raised();
         }
-        let Ok(left) = Timespec::try_from(left.max(Duration::from_millis(1))) else { return true };
+        let Ok(left) = Timespec::try_from(left.max(Duration::from_millis(1))) else {
+            return true;
+        };
         let _ = poll(&mut [PollFd::new(interrupt, PollFlags::IN)], Some(&left));
     }
 }
@@ -73,7 +82,10 @@ fn show(args: &TopArgs, sample: &TopSample) -> Result<(), Fault> {
         return print(&(line + "\n"));
     }
     if args.csv {
-        sample.notes.iter().for_each(|note| eprintln!("{}", vmtax_report::printable(note)));
+        sample
+            .notes
+            .iter()
+            .for_each(|note| eprintln!("{}", vmtax_report::printable(note)));
         return print(&vmtax_report::csv_rows(sample));
     }
     if args.batch || args.openmetrics.is_none() {

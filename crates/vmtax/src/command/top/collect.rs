@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use vmtax_model::{Accelerator, GuestExits, REPORT_SCHEMA, TopSample, VmCounters, VmFacts, VmRates};
+use vmtax_model::{
+    Accelerator, GuestExits, REPORT_SCHEMA, TopSample, VmCounters, VmFacts, VmRates,
+};
 use vmtax_observe::counters::own_cpu;
 use vmtax_vm::{Fleet, Level, Vm};
 
@@ -46,13 +48,18 @@ impl Collector {
         for sample in samples {
             let pid = sample.counters.pid;
             let before = self.before.get(&pid);
-            vms.extend(before.and_then(|before| vmtax_analysis::rates(sample.facts, before, &sample.counters)));
+            vms.extend(
+                before.and_then(|before| {
+                    vmtax_analysis::rates(sample.facts, before, &sample.counters)
+                }),
+            );
             after.insert(pid, sample.counters.clone());
             self.last.push((sample.facts.clone(), sample.counters));
         }
         self.before = after;
         let (own, elapsed) = (own_cpu(), self.sampled.elapsed());
-        let used = own.saturating_sub(self.own_cpu).as_secs_f64() / elapsed.as_secs_f64().max(f64::EPSILON);
+        let used = own.saturating_sub(self.own_cpu).as_secs_f64()
+            / elapsed.as_secs_f64().max(f64::EPSILON);
         (self.sampled, self.own_cpu) = (Instant::now(), own);
         let now = Timestamp::now();
         Ok(TopSample {
@@ -67,7 +74,10 @@ impl Collector {
 
     /// The facts and counters of the last sample.
     pub fn counters(&self) -> Vec<(&VmFacts, &VmCounters)> {
-        self.last.iter().map(|(facts, counters)| (facts, counters)).collect()
+        self.last
+            .iter()
+            .map(|(facts, counters)| (facts, counters))
+            .collect()
     }
 
     /// Traces the exits of the VMs that KVM runs, of these or of all, for some time; of each what was found, or why not.
@@ -78,21 +88,26 @@ impl Collector {
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Vec<(i32, Result<GuestExits, String>)> {
         let is_wanted = |facts: &VmFacts| {
-            only.is_none_or(|pid| pid == facts.pid) && (only.is_some() || facts.accelerator == Some(Accelerator::Kvm))
+            only.is_none_or(|pid| pid == facts.pid)
+                && (only.is_some() || facts.accelerator == Some(Accelerator::Kvm))
         };
         let vms = self.last.iter().filter(|(facts, _)| is_wanted(facts));
-        let vms: Vec<&Vm> = vms.filter_map(|(facts, _)| self.fleet.vm(facts.pid)).collect();
+        let vms: Vec<&Vm> = vms
+            .filter_map(|(facts, _)| self.fleet.vm(facts.pid))
+            .collect();
         std::thread::scope(|scope| {
             let started = vms.into_iter().map(|vm| {
                 let thread = Builder::new().spawn_scoped(scope, move || traced(vm, time, stop));
                 (vm.pid(), thread)
             });
             let threads: Vec<_> = started.collect();
-            let found =
-                |(pid, thread): (i32, io::Result<ScopedJoinHandle<'_, Result<GuestExits, String>>>)| match thread {
-                    Ok(thread) => Some((pid, thread.join().ok()?)),
-                    Err(e) => Some((pid, Err(format!("starting a thread: {e}")))),
-                };
+            let found = |(pid, thread): (
+                i32,
+                io::Result<ScopedJoinHandle<'_, Result<GuestExits, String>>>,
+            )| match thread {
+                Ok(thread) => Some((pid, thread.join().ok()?)),
+                Err(e) => Some((pid, Err(format!("starting a thread: {e}")))),
+            };
             threads.into_iter().filter_map(found).collect()
         })
     }
@@ -101,14 +116,22 @@ impl Collector {
 /// Adds what was traced to the rates of its VMs; what could not be traced becomes a note.
 pub(super) fn add_exits(sample: &mut TopSample, traced: Vec<(i32, Result<GuestExits, String>)>) {
     for (pid, exits) in traced {
-        let Some(vm) = sample.vms.iter_mut().find(|vm: &&mut VmRates| vm.pid == pid) else { continue };
+        let Some(vm) = sample
+            .vms
+            .iter_mut()
+            .find(|vm: &&mut VmRates| vm.pid == pid)
+        else {
+            continue;
+        };
         match exits {
             Ok(exits) => {
                 // The gain of these is a number of exits, not a share of the time: they come behind.
                 vm.findings.extend(exits.advice.iter().cloned());
                 vm.traced_exits = Some(exits);
             }
-            Err(why) => sample.notes.push(format!("VM exits of {} were not traced: {why}", vm.label())),
+            Err(why) => sample
+                .notes
+                .push(format!("VM exits of {} were not traced: {why}", vm.label())),
         }
     }
 }

@@ -8,15 +8,27 @@ use vmtax_profile::exits::{Devices, summary};
 use vmtax_vm::Vm;
 
 /// Its exits by reason and device; why they could not be traced, for people. Waits for the whole time in any case.
-pub(super) fn traced(vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> Result<GuestExits, String> {
+pub(super) fn traced(
+    vm: &Vm,
+    time: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<GuestExits, String> {
     if vm.accelerator() != Some(Accelerator::Kvm) {
         return Err("only KVM has VM exits".to_owned());
     }
     let tracer = ExitTracer::start(vm.pid(), vm.threads()).map_err(|e| e.to_string())?;
     let (counted, span) = tracer.follow(time, stop).map_err(|e| e.to_string())?;
     let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
-    let devices = memory_tree.as_deref().and_then(Devices::of_memory_tree).unwrap_or_else(Devices::usual);
+    let devices = memory_tree
+        .as_deref()
+        .and_then(Devices::of_memory_tree)
+        .unwrap_or_else(Devices::usual);
     let apic = vm.apic_features();
-    let counts = ExitCounts { seconds: span.as_secs_f64(), traced: Some(counted), apic, ..ExitCounts::default() };
+    let counts = ExitCounts {
+        seconds: span.as_secs_f64(),
+        traced: Some(counted),
+        apic,
+        ..ExitCounts::default()
+    };
     Ok(summary(&counts, &devices))
 }

@@ -27,7 +27,12 @@ impl Published {
             Exposition::File(path) => return Ok(Published::File(path.clone())),
             Exposition::Port(port) => *port,
         };
-        let failed = |e| Fault::file(format!("listening on port {port} of 127.0.0.1: choose another"), e);
+        let failed = |e| {
+            Fault::file(
+                format!("listening on port {port} of 127.0.0.1: choose another"),
+                e,
+            )
+        };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
         let text = Arc::new(Mutex::new(String::new()));
         let served = text.clone();
@@ -37,7 +42,9 @@ impl Published {
                 let _ = answer(client, &served);
             }
         };
-        Builder::new().spawn(serve).map_err(|e| Fault::file("starting a thread", e))?;
+        Builder::new()
+            .spawn(serve)
+            .map_err(|e| Fault::file("starting a thread", e))?;
         eprintln!("serving http://127.0.0.1:{port}/metrics");
         Ok(Published::Port(text))
     }
@@ -54,7 +61,9 @@ impl Published {
                 let mut new = path.clone().into_os_string();
                 new.push(".new");
                 let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &*path));
-                written.map_err(|e| Fault::file(format!("writing {}: name another file", path.display()), e))
+                written.map_err(|e| {
+                    Fault::file(format!("writing {}: name another file", path.display()), e)
+                })
             }
         }
     }
@@ -74,10 +83,17 @@ fn answer(mut client: TcpStream, text: &Mutex<String>) -> std::io::Result<()> {
     }
     let is_metrics = head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?");
     let (status, body) = match is_metrics {
-        true => ("200 OK", text.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+        true => (
+            "200 OK",
+            text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        ),
         false => ("404 Not Found", "GET /metrics\n".to_owned()),
     };
-    let kind = if is_metrics { "application/openmetrics-text; version=1.0.0; charset=utf-8" } else { "text/plain" };
+    let kind = if is_metrics {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        "text/plain"
+    };
     let length = body.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"

@@ -22,17 +22,28 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
     let (samples, shown) = channel();
     let (requests, asked) = channel();
     let ended = AtomicBool::new(false);
-    let sampler = Sampler { interval: args.interval, left: args.samples, level, ended: &ended };
+    let sampler = Sampler {
+        interval: args.interval,
+        left: args.samples,
+        level,
+        ended: &ended,
+    };
     std::thread::scope(|scope| {
-        let sampling = Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
+        let sampling =
+            Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
         let thread = sampling.map_err(|e| Fault::file("starting a thread", e))?;
-        let screen = Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised() || is_gone());
+        let screen =
+            Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised() || is_gone());
         // The fleet ends in its thread, and removes what it has set.
         ended.store(true, Ordering::Relaxed);
         drop(requests);
         match thread.join() {
             Ok(sampled) => sampled?,
-            Err(_) => return Err(Fault::Usage("sampling ended by a panic: report it as a bug".to_owned())),
+            Err(_) => {
+                return Err(Fault::Usage(
+                    "sampling ended by a panic: report it as a bug".to_owned(),
+                ));
+            }
         }
         match screen {
             // Nobody reads an error there.
@@ -46,7 +57,13 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
 fn is_gone() -> bool {
     let stdout = rustix::stdio::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    let polled = poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    );
     polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
@@ -58,11 +75,18 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    fn run(self, fleet: Fleet, samples: &Sender<TopSample>, asked: &Receiver<Request>) -> Result<(), Fault> {
+    fn run(
+        self,
+        fleet: Fleet,
+        samples: &Sender<TopSample>,
+        asked: &Receiver<Request>,
+    ) -> Result<(), Fault> {
         let mut collector = Collector::start(fleet, self.level)?;
         let mut left = self.left;
         while left != Some(0) {
-            let Some(traced) = self.wait(&collector, asked) else { return Ok(()) };
+            let Some(traced) = self.wait(&collector, asked) else {
+                return Ok(());
+            };
             let mut sample = collector.sample()?;
             add_exits(&mut sample, traced);
             if samples.send(sample).is_err() {
@@ -74,7 +98,11 @@ impl Sampler<'_> {
     }
 
     /// Waits for the interval's end, or traces what is asked for; `None` at the end of the screen.
-    fn wait(&self, collector: &Collector, asked: &Receiver<Request>) -> Option<Vec<(i32, Result<GuestExits, String>)>> {
+    fn wait(
+        &self,
+        collector: &Collector,
+        asked: &Receiver<Request>,
+    ) -> Option<Vec<(i32, Result<GuestExits, String>)>> {
         let stop = || self.ended.load(Ordering::Relaxed);
         let until = Instant::now() + self.interval;
         if self.level == Level::Traces {

@@ -28,7 +28,11 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
         vmtax_observe::remove_stale_traces();
     }
     let fleet = Fleet::find(&args.vms, level)?;
-    let is_batch = args.batch || args.json || args.csv || args.openmetrics.is_some() || args.duration.is_some();
+    let is_batch = args.batch
+        || args.json
+        || args.csv
+        || args.openmetrics.is_some()
+        || args.duration.is_some();
     if is_batch || !std::io::stdout().is_terminal() {
         batch::run(args, fleet, level)
     } else {
@@ -38,11 +42,19 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
 
 /// What a column shows; of an unknown one, which there are.
 fn explain(name: &str) -> Result<ExitCode, Fault> {
-    let is_named = |known: &str| known.eq_ignore_ascii_case(name) || known.trim_matches('%').eq_ignore_ascii_case(name);
+    let is_named = |known: &str| {
+        known.eq_ignore_ascii_case(name) || known.trim_matches('%').eq_ignore_ascii_case(name)
+    };
     let Some(column) = TOP_COLUMNS.iter().find(|column| is_named(column.name)) else {
         let known: Vec<&str> = TOP_COLUMNS.iter().map(|column| column.name).collect();
-        return Err(Fault::Usage(format!("there is no column \"{name}\": choose from {}", known.join(", "))));
+        return Err(Fault::Usage(format!(
+            "there is no column \"{name}\": choose from {}",
+            known.join(", ")
+        )));
     };
-    print(&format!("{}: {}. {}\n", column.name, column.what, column.explanation))?;
+    print(&format!(
+        "{}: {}. {}\n",
+        column.name, column.what, column.explanation
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -77,7 +77,8 @@ pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> 
 pub fn polling_firmware() -> Vec<u8> {
     let mut rom = vec![0; 64 << 10];
     // mov dx, 0x3fd; in al, dx; mov dx, 0x3f8; out dx, al; jmp to the first
-    rom[0xfff0..0xfffa].copy_from_slice(&[0xba, 0xfd, 0x03, 0xec, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf6]);
+    rom[0xfff0..0xfffa]
+        .copy_from_slice(&[0xba, 0xfd, 0x03, 0xec, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf6]);
     rom
 }
 
@@ -91,8 +92,23 @@ pub struct BootGuest {
 
 impl BootGuest {
     /// A paused VM of this name. It boots from `disk0`, a file with `options` of its drive, and has further arguments.
-    pub fn start(place: &Place, name: &str, accelerator: &str, sector: &[u8], options: &str, more: &str) -> BootGuest {
-        BootGuest::start_by(place, "qemu-system-x86_64", name, accelerator, sector, options, more)
+    pub fn start(
+        place: &Place,
+        name: &str,
+        accelerator: &str,
+        sector: &[u8],
+        options: &str,
+        more: &str,
+    ) -> BootGuest {
+        BootGuest::start_by(
+            place,
+            "qemu-system-x86_64",
+            name,
+            accelerator,
+            sector,
+            options,
+            more,
+        )
     }
 
     /// Starts such a VM by a QEMU of another version.
@@ -112,18 +128,39 @@ impl BootGuest {
         let socket = place.path(&format!("{name}.test"));
         let qmp = |socket: &Path| format!("unix:{},server=on,wait=off", socket.display());
         let child = Command::new(program)
-            .args(["-nodefaults", "-display", "none", "-m", "64", "-S", "-name", name])
+            .args([
+                "-nodefaults",
+                "-display",
+                "none",
+                "-m",
+                "64",
+                "-S",
+                "-name",
+                name,
+            ])
             .args(["-machine", &format!("pc,accel={accelerator}")])
-            .args(["-drive", &format!("if=none,id=d0,format=raw,file={}{options}", file.display())])
+            .args([
+                "-drive",
+                &format!("if=none,id=d0,format=raw,file={}{options}", file.display()),
+            ])
             .args(["-device", "virtio-blk-pci,drive=d0,id=disk0,bootindex=0"])
-            .args(["-qmp", &qmp(&place.path(&format!("{name}.qmp"))), "-qmp", &qmp(&socket)])
+            .args([
+                "-qmp",
+                &qmp(&place.path(&format!("{name}.qmp"))),
+                "-qmp",
+                &qmp(&socket),
+            ])
             .args(more.split_whitespace())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let guest = BootGuest { child, socket, file };
+        let guest = BootGuest {
+            child,
+            socket,
+            file,
+        };
         let deadline = Instant::now() + LIMIT;
         while UnixStream::connect(&guest.socket).is_err() {
             assert!(Instant::now() < deadline, "QEMU does not start");
@@ -147,9 +184,16 @@ impl BootGuest {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         let mut answer = |command: &Value| {
-            (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
+            (&stream)
+                .write_all(format!("{command}\n").as_bytes())
+                .unwrap();
             lines
-                .find_map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap().get("return").cloned())
+                .find_map(|line| {
+                    serde_json::from_str::<Value>(&line.unwrap())
+                        .unwrap()
+                        .get("return")
+                        .cloned()
+                })
                 .unwrap()
         };
         answer(&json!({ "execute": "qmp_capabilities" }));
@@ -169,9 +213,17 @@ impl BootGuest {
     fn counter(&self, disk: &str, name: &str) -> u64 {
         let all = self.ask("query-blockstats");
         // A device with an ID itself is named by that; one within another by its path.
-        let is_it = |device: &str| device.trim_start_matches("/machine/peripheral/").split('/').next() == Some(disk);
+        let is_it = |device: &str| {
+            device
+                .trim_start_matches("/machine/peripheral/")
+                .split('/')
+                .next()
+                == Some(disk)
+        };
         let mut disks = all.as_array().unwrap().iter();
-        let of = disks.find(|stats| stats["qdev"].as_str().is_some_and(is_it)).unwrap_or_else(|| panic!("{all:#}"));
+        let of = disks
+            .find(|stats| stats["qdev"].as_str().is_some_and(is_it))
+            .unwrap_or_else(|| panic!("{all:#}"));
         of["stats"][name].as_u64().unwrap()
     }
 

@@ -20,7 +20,11 @@ pub fn kernel() -> &'static Kernel {
     static KERNEL: LazyLock<Kernel> = LazyLock::new(|| {
         let first = &doctor()["kernels"][0];
         let text = |name: &str| first[name].as_str().unwrap().to_owned();
-        Kernel { image: text("image").into(), modules: text("modules").into(), release: text("release") }
+        Kernel {
+            image: text("image").into(),
+            modules: text("modules").into(),
+            release: text("release"),
+        }
     });
     &KERNEL
 }
@@ -32,7 +36,11 @@ fn doctor() -> Value {
         let ask = || place.vmtax("doctor --json").succeeds().stdout;
         if json(&ask())["kernels"][0].is_null() {
             let got = place.vmtax("get kernel").start(600).outcome();
-            assert_eq!(got.status, Some(0), "these tests boot guests and no kernel can be had for them\n{got}");
+            assert_eq!(
+                got.status,
+                Some(0),
+                "these tests boot guests and no kernel can be had for them\n{got}"
+            );
         }
         fs::write(folder.join("doctor.json"), ask()).unwrap();
     });
@@ -47,35 +55,59 @@ impl Kernel {
 
     /// The same with more of them: all whose names begin so.
     pub fn copy_with(&self, place: &Place, with: &[&str], without: &[&str]) -> Kernel {
-        const TAKEN: [&str; 7] = ["virtio", "ext4", "jbd2", "mbcache", "crc", "libcrc", "modules.builtin"];
+        const TAKEN: [&str; 7] = [
+            "virtio",
+            "ext4",
+            "jbd2",
+            "mbcache",
+            "crc",
+            "libcrc",
+            "modules.builtin",
+        ];
         let (image, modules) = (place.path("kernel/vmlinuz"), place.path("kernel/modules"));
         fs::create_dir_all(&modules).unwrap();
         fs::copy(&self.image, &image).unwrap();
         for file in files_below(&self.modules) {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
             let stem = name.split('.').next().unwrap().replace('-', "_");
-            if TAKEN.iter().chain(with).any(|taken| name.starts_with(taken)) && !without.contains(&stem.as_str()) {
+            if TAKEN
+                .iter()
+                .chain(with)
+                .any(|taken| name.starts_with(taken))
+                && !without.contains(&stem.as_str())
+            {
                 let copy = modules.join(file.strip_prefix(&self.modules).unwrap());
                 fs::create_dir_all(copy.parent().unwrap()).unwrap();
                 fs::copy(&file, &copy).unwrap();
             }
         }
-        Kernel { image, modules, release: self.release.clone() }
+        Kernel {
+            image,
+            modules,
+            release: self.release.clone(),
+        }
     }
 
     /// The options that name it.
     pub fn options(&self) -> String {
-        format!("--kernel {} --modules {}", self.image.display(), self.modules.display())
+        format!(
+            "--kernel {} --modules {}",
+            self.image.display(),
+            self.modules.display()
+        )
     }
 }
 
 /// The QEMU that `vmtax run` would take.
 pub fn qemu() -> &'static Path {
-    static QEMU: LazyLock<PathBuf> = LazyLock::new(|| {
-        let doctor = doctor();
-        let path = doctor["qemu"][0]["path"].as_str();
-        PathBuf::from(path.expect("these tests boot guests: install QEMU with `apt-get install qemu-system-x86`"))
-    });
+    static QEMU: LazyLock<PathBuf> =
+        LazyLock::new(|| {
+            let doctor = doctor();
+            let path = doctor["qemu"][0]["path"].as_str();
+            PathBuf::from(path.expect(
+                "these tests boot guests: install QEMU with `apt-get install qemu-system-x86`",
+            ))
+        });
     &QEMU
 }
 
@@ -86,7 +118,10 @@ pub fn fast_guest() -> (&'static str, String) {
     match std::env::var("VMTAX_TEST_KVM_GUEST") {
         Ok(kernel) => {
             let machine = "--machine kvm --machine-type microvm,pcie=on,rtc=on,acpi=on";
-            ("kvm", format!("{machine} --kernel {kernel} {}", kvm_guest_options()))
+            (
+                "kvm",
+                format!("{machine} --kernel {kernel} {}", kvm_guest_options()),
+            )
         }
         Err(_) if is_native() => ("kvm", "--machine kvm".to_owned()),
         Err(_) => ("tcg", "--machine tcg".to_owned()),
@@ -96,18 +131,31 @@ pub fn fast_guest() -> (&'static str, String) {
 /// The options of a [`KvmGuest`] besides its kernel.
 pub fn kvm_guest_options() -> String {
     let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
-    let args: String = args.iter().map(|arg| format!(" --kernel-arg={arg}")).collect();
-    format!("--firmware {} --cpu-model {}{args}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL)
+    let args: String = args
+        .iter()
+        .map(|arg| format!(" --kernel-arg={arg}"))
+        .collect();
+    format!(
+        "--firmware {} --cpu-model {}{args}",
+        KvmGuest::FIRMWARE,
+        KvmGuest::CPU_MODEL
+    )
 }
 
 /// A program that answers what a QEMU is asked about itself; where a guest is to be started it runs `body` instead,
 /// with the agent's channel on descriptor 4, the console on 5, the monitor on 6.
 pub fn fake_qemu(place: &Place, body: &str) -> PathBuf {
     let real = qemu().display();
-    place.script("fake-qemu", &format!("case \"$*\" in *-initrd*) ;; *) exec {real} \"$@\" ;; esac\n{body}"))
+    place.script(
+        "fake-qemu",
+        &format!("case \"$*\" in *-initrd*) ;; *) exec {real} \"$@\" ;; esac\n{body}"),
+    )
 }
 
 /// The real QEMU with more arguments at the end, which overrule those before them.
 pub fn wrapped_qemu(place: &Place, arguments: &str) -> PathBuf {
-    fake_qemu(place, &format!("exec {} \"$@\" {arguments}", qemu().display()))
+    fake_qemu(
+        place,
+        &format!("exec {} \"$@\" {arguments}", qemu().display()),
+    )
 }

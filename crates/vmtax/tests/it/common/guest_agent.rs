@@ -29,7 +29,18 @@ pub fn shared_folder() -> tempfile::TempDir {
 
 /// The device with its port, whose socket is in this folder.
 pub fn agent_device(folder: &Path) -> [String; 6] {
-    let chardev = format!("socket,path={}/agent,server=on,wait=off,id=guests", folder.display());
+    let chardev = format!(
+        "socket,path={}/agent,server=on,wait=off,id=guests",
+        folder.display()
+    );
     let port = "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0";
-    ["-device", "virtio-serial-pci,id=ports", "-chardev", &chardev, "-device", port].map(str::to_owned)
+    [
+        "-device",
+        "virtio-serial-pci,id=ports",
+        "-chardev",
+        &chardev,
+        "-device",
+        port,
+    ]
+    .map(str::to_owned)
 }

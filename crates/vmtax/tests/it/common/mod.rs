@@ -15,8 +15,9 @@ pub use guest::{fake_qemu, fast_guest, kernel, kvm_guest_options, qemu, wrapped_
 pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
 pub use passt::{passt, passt_with_vhost_user};
 pub use plant::{
-    DELAY_MS, ELSEWHERE_NS, LIMIT_MS, PACKET_DELAY_NS, PLANTED_NS, compiled, escaping_qemu, interrupt_delaying_qemu,
-    known_program, layers_plan, packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
+    DELAY_MS, ELSEWHERE_NS, LIMIT_MS, PACKET_DELAY_NS, PLANTED_NS, compiled, escaping_qemu,
+    interrupt_delaying_qemu, known_program, layers_plan, packet_delaying_qemu,
+    path_with_delaying_passt, planting_qemu, read_delaying_qemu,
 };
 pub use process::{Outcome, Process, Running, Signal, processes, send};
 pub use shared::{copy, lock, shared, shared_recording};
@@ -54,7 +55,11 @@ pub fn is_root() -> bool {
 
 /// The share methods by which a guest of this user can have the host's files.
 pub fn root_methods() -> &'static [&'static str] {
-    if is_root() { &["9p", "virtiofs"] } else { &["9p"] }
+    if is_root() {
+        &["9p", "virtiofs"]
+    } else {
+        &["9p"]
+    }
 }
 
 /// A folder of its own for a test: recordings, temporary files, what the test puts there.
@@ -66,7 +71,10 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Place {
-        let place = Place { folder: tempfile::tempdir().unwrap(), started: RefCell::default() };
+        let place = Place {
+            folder: tempfile::tempdir().unwrap(),
+            started: RefCell::default(),
+        };
         // Programs in it are started by users whom QEMU runs as.
         fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(place.path("tmp")).unwrap();
@@ -115,7 +123,9 @@ impl Place {
                 fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)).unwrap();
             }
         }
-        let nobody = self.program("setpriv").words("--reuid=65534 --regid=65534 --clear-groups --");
+        let nobody = self
+            .program("setpriv")
+            .words("--reuid=65534 --regid=65534 --clear-groups --");
         nobody.arg(copy).words(words)
     }
 
@@ -131,7 +141,11 @@ impl Place {
 
     /// The folder of the only recording here.
     pub fn recording(&self) -> PathBuf {
-        let mut runs: Vec<_> = fs::read_dir(self.runs()).into_iter().flatten().flatten().collect();
+        let mut runs: Vec<_> = fs::read_dir(self.runs())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
         runs.retain(|entry| entry.path().is_dir()); // beside them lies the ledger
         assert_eq!(runs.len(), 1, "recordings: {runs:?}");
         runs[0].path()
@@ -139,7 +153,10 @@ impl Place {
 
     /// How many trials are recorded by now.
     pub fn trials(&self) -> usize {
-        files_below(&self.runs()).iter().filter(|path| path.ends_with("trial.json")).count()
+        files_below(&self.runs())
+            .iter()
+            .filter(|path| path.ends_with("trial.json"))
+            .count()
     }
 
     /// The folder's name in command lines of processes, or their working folder.
@@ -149,24 +166,47 @@ impl Place {
 
     /// The QEMU of a guest that runs here, if one does.
     pub fn vm(&self) -> Option<u32> {
-        let is_vm = |process: &process::Process| vmtax_vm::running().contains(&(process.pid as i32));
-        self.processes().into_iter().find(is_vm).map(|process| process.pid)
+        let is_vm =
+            |process: &process::Process| vmtax_vm::running().contains(&(process.pid as i32));
+        self.processes()
+            .into_iter()
+            .find(is_vm)
+            .map(|process| process.pid)
     }
 
     /// What the program left behind: processes, control groups, files for the time of a run.
     fn left(&self) -> Vec<String> {
-        let mut left: Vec<String> = self.processes().iter().map(|p| format!("{} {}", p.pid, p.command)).collect();
+        let mut left: Vec<String> = self
+            .processes()
+            .iter()
+            .map(|p| format!("{} {}", p.pid, p.command))
+            .collect();
         let files = files_below(self.folder.path());
         let kept = |path: &&PathBuf| {
-            let parts: Vec<_> = path.strip_prefix(self.folder.path()).unwrap().components().collect();
-            let is = |index: usize, name: &str| parts.get(index).is_some_and(|p| p.as_os_str() == name);
+            let parts: Vec<_> = path
+                .strip_prefix(self.folder.path())
+                .unwrap()
+                .components()
+                .collect();
+            let is =
+                |index: usize, name: &str| parts.get(index).is_some_and(|p| p.as_os_str() == name);
             // runs/RUN/scratch/…
-            is(0, "tmp") || (is(0, "runs") && is(2, "scratch")) || path.extension().is_some_and(|e| e == "part")
+            is(0, "tmp")
+                || (is(0, "runs") && is(2, "scratch"))
+                || path.extension().is_some_and(|e| e == "part")
         };
-        left.extend(files.iter().filter(kept).map(|path| path.display().to_string()));
+        left.extend(
+            files
+                .iter()
+                .filter(kept)
+                .map(|path| path.display().to_string()),
+        );
         left.extend(self.groups().iter().map(|path| path.display().to_string()));
-        let devices =
-            fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|e| e.path().join("loop/backing_file"));
+        let devices = fs::read_dir("/sys/block")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path().join("loop/backing_file"));
         let files = devices.filter_map(|path| fs::read_to_string(path).ok());
         left.extend(files.filter(|file| Path::new(file).starts_with(self.folder.path())));
         left
@@ -174,7 +214,12 @@ impl Place {
 
     /// The control groups of the programs that were started here.
     pub fn groups(&self) -> Vec<PathBuf> {
-        let ours: Vec<String> = self.started.borrow().iter().map(|pid| format!("vmtax-{pid}-")).collect();
+        let ours: Vec<String> = self
+            .started
+            .borrow()
+            .iter()
+            .map(|pid| format!("vmtax-{pid}-"))
+            .collect();
         let is_ours = |path: &Path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             ours.iter().any(|prefix| name.starts_with(prefix))
@@ -225,8 +270,15 @@ pub struct Start<'a> {
 
 impl<'a> Start<'a> {
     fn new(place: &'a Place, mut command: Command) -> Self {
-        command.current_dir(place.folder.path()).env("TMPDIR", place.path("tmp")).stdin(Stdio::null());
-        Start { place, command, stdout: None }
+        command
+            .current_dir(place.folder.path())
+            .env("TMPDIR", place.path("tmp"))
+            .stdin(Stdio::null());
+        Start {
+            place,
+            command,
+            stdout: None,
+        }
     }
 
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
@@ -236,7 +288,9 @@ impl<'a> Start<'a> {
 
     /// Further arguments of QEMU.
     pub fn qemu_args(self, arguments: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        arguments.into_iter().fold(self, |start, argument| start.arg(format!("--qemu-arg={}", argument.as_ref())))
+        arguments.into_iter().fold(self, |start, argument| {
+            start.arg(format!("--qemu-arg={}", argument.as_ref()))
+        })
     }
 
     /// More arguments, split at blanks.
@@ -278,7 +332,12 @@ impl<'a> Start<'a> {
 
     /// Starts it; it is killed, and the test fails, when it runs longer than `seconds`.
     pub fn start(self, seconds: u64) -> Running<'a> {
-        Running::start(self.place, self.command, self.stdout, Duration::from_secs(seconds))
+        Running::start(
+            self.place,
+            self.command,
+            self.stdout,
+            Duration::from_secs(seconds),
+        )
     }
 
     /// Runs it to its end, within a minute.
@@ -293,7 +352,8 @@ impl<'a> Start<'a> {
 
     /// Runs it; it must say that it could not, with each of these.
     pub fn fails(self, with: &[&str]) -> Outcome {
-        with.iter().fold(self.outcome().exits(2), |outcome, text| outcome.says(text))
+        with.iter()
+            .fold(self.outcome().exits(2), |outcome, text| outcome.says(text))
     }
 }
 
@@ -303,18 +363,29 @@ pub fn json(text: &str) -> Value {
 
 /// A figure of a report's JSON.
 pub fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("no figure: {value}"))
 }
 
 /// How many requests were not joined, for whatever reason, of `matched` in a report's JSON.
 pub fn not_joined(matched: &Value) -> u64 {
-    matched["rejected"].as_array().unwrap().iter().map(|reason| reason[1].as_u64().unwrap()).sum()
+    matched["rejected"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|reason| reason[1].as_u64().unwrap())
+        .sum()
 }
 
 /// How many requests of a report's column had an interval that ends at a checkpoint, in whatever state: one that was in two
 /// states in it counts twice.
 pub fn passes(column: &Value, to: &str) -> u64 {
-    let rows = column["rows"].as_array().unwrap().iter().filter(|row| row["to"] == to);
+    let rows = column["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["to"] == to);
     rows.filter_map(|row| row["count"].as_u64()).sum()
 }
 
@@ -327,14 +398,27 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in std::iter::once(folder.to_path_buf()).chain(folders_below(folder)) {
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        files.extend(entries.map(|e| e.path()).filter(|path| !path.is_dir() || path.is_symlink()));
+        files.extend(
+            entries
+                .map(|e| e.path())
+                .filter(|path| !path.is_dir() || path.is_symlink()),
+        );
     }
     files
 }
 
 fn folders_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders: Vec<PathBuf> =
-        entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()).collect();
-    folders.into_iter().flat_map(|f| std::iter::once(f.clone()).chain(folders_below(&f)).collect::<Vec<_>>()).collect()
+    let folders: Vec<PathBuf> = entries
+        .filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|e| e.path())
+        .collect();
+    folders
+        .into_iter()
+        .flat_map(|f| {
+            std::iter::once(f.clone())
+                .chain(folders_below(&f))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }

@@ -20,15 +20,31 @@ const TEXT: (&str, &str) = ("text.h", include_str!("../planted/text.h"));
 /// A QEMU that knows the disk's property `x-planted`: see `planted/shim.c` and `planted/guest.c` for its values. The
 /// second is what `starve` asks for a CPU: it has to live as long as QEMU runs.
 pub fn planting_qemu(place: &Place) -> (PathBuf, Hog) {
-    let shim = compiled(place, "shim", include_str!("../planted/shim.c"), &["-shared", "-fPIC"]);
+    let shim = compiled(
+        place,
+        "shim",
+        include_str!("../planted/shim.c"),
+        &["-shared", "-fPIC"],
+    );
     place.put(TEXT.0, TEXT.1);
-    let guest = compiled(place, "guest", include_str!("../planted/guest.c"), &["-static"]);
-    let archive = place.put("planted.cpio", archive("planted", &fs::read(guest).unwrap()));
+    let guest = compiled(
+        place,
+        "guest",
+        include_str!("../planted/guest.c"),
+        &["-static"],
+    );
+    let archive = place.put(
+        "planted.cpio",
+        archive("planted", &fs::read(guest).unwrap()),
+    );
     // Where QEMU's user writes.
     let whole = place.put("planted.cpio.initramfs", "");
     fs::set_permissions(&whole, fs::Permissions::from_mode(0o666)).unwrap();
     let asked = place.path("hog.socket");
-    let hog = Hog::started(&compiled(place, "hog", include_str!("../planted/hog.c"), &[]), &asked);
+    let hog = Hog::started(
+        &compiled(place, "hog", include_str!("../planted/hog.c"), &[]),
+        &asked,
+    );
     let set = |name: &str, value: &Path| format!("{name}='{}'\n", value.display());
     let means = [
         set("QEMU", qemu()),
@@ -37,13 +53,24 @@ pub fn planting_qemu(place: &Place) -> (PathBuf, Hog) {
         set("ARCHIVE", &archive),
         set("DISK", DISK_SERIAL.as_ref()),
     ];
-    (place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh"))), hog)
+    (
+        place.script(
+            "planting-qemu",
+            &(means.concat() + include_str!("../planted/qemu.sh")),
+        ),
+        hog,
+    )
 }
 
 /// A QEMU whose reads of this many bytes take so much longer, and whose boots differ: all reads of every other boot take
 /// `boot_ns` more. See `planted/read_delay.c`.
 pub fn read_delaying_qemu(place: &Place, bytes: u64, delay_ns: u64, boot_ns: u64) -> PathBuf {
-    let shim = compiled(place, "read_delay", include_str!("../planted/read_delay.c"), &["-shared", "-fPIC"]);
+    let shim = compiled(
+        place,
+        "read_delay",
+        include_str!("../planted/read_delay.c"),
+        &["-shared", "-fPIC"],
+    );
     // Where QEMU's user writes.
     let boots = place.put("boots", "0\n");
     fs::set_permissions(&boots, fs::Permissions::from_mode(0o666)).unwrap();
@@ -68,28 +95,60 @@ pub const ELSEWHERE_NS: f64 = PACKET_DELAY_NS / 4.0;
 
 /// A QEMU whose writes of packets to its backend are late by so much: see `planted/net_shim.c`.
 pub fn packet_delaying_qemu(place: &Place, delay_ns: u64) -> PathBuf {
-    with_shim(place, &packet_delay(place, &[&format!("-DDELAY_NS={delay_ns}")]))
+    with_shim(
+        place,
+        &packet_delay(place, &[&format!("-DDELAY_NS={delay_ns}")]),
+    )
 }
 
 /// A QEMU that has KVM deliver its devices' interrupts late by so much.
 pub fn interrupt_delaying_qemu(place: &Place, delay_ns: u64) -> PathBuf {
-    with_shim(place, &packet_delay(place, &["-DDELAY_NS=0", &format!("-DINTERRUPT_NS={delay_ns}")]))
+    with_shim(
+        place,
+        &packet_delay(
+            place,
+            &["-DDELAY_NS=0", &format!("-DINTERRUPT_NS={delay_ns}")],
+        ),
+    )
 }
 
 fn with_shim(place: &Place, shim: &Path) -> PathBuf {
-    fake_qemu(place, &format!("export LD_PRELOAD={}\nexec {} \"$@\"", shim.display(), qemu().display()))
+    fake_qemu(
+        place,
+        &format!(
+            "export LD_PRELOAD={}\nexec {} \"$@\"",
+            shim.display(),
+            qemu().display()
+        ),
+    )
 }
 
 /// A PATH with a passt that sends datagrams late by so much.
 pub fn path_with_delaying_passt(place: &Place, passt: &Path, delay_ns: u64) -> String {
     let shim = packet_delay(place, &[&format!("-DDELAY_NS={delay_ns}")]);
-    place.script("bin/passt", &format!("export LD_PRELOAD={}\nexec {} \"$@\"", shim.display(), passt.display()));
-    format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap())
+    place.script(
+        "bin/passt",
+        &format!(
+            "export LD_PRELOAD={}\nexec {} \"$@\"",
+            shim.display(),
+            passt.display()
+        ),
+    );
+    format!(
+        "{}:{}",
+        place.path("bin").display(),
+        std::env::var("PATH").unwrap()
+    )
 }
 
 fn packet_delay(place: &Place, delays: &[&str]) -> PathBuf {
     let how = [&["-shared", "-fPIC"], delays].concat();
-    compiled(place, "net_shim", include_str!("../planted/net_shim.c"), &how)
+    compiled(
+        place,
+        "net_shim",
+        include_str!("../planted/net_shim.c"),
+        &how,
+    )
 }
 
 /// `planted/hog.c`, which ends with this value or this process.
@@ -97,9 +156,16 @@ pub struct Hog(Child);
 
 impl Hog {
     fn started(program: &Path, asked: &Path) -> Hog {
-        let mut hog = Command::new(program).arg(asked).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut hog = Command::new(program)
+            .arg(asked)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut said = String::new();
-        BufReader::new(hog.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        BufReader::new(hog.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
         assert_eq!(said, "ready\n", "this user may not take a CPU");
         Hog(hog)
     }
@@ -124,7 +190,12 @@ pub fn escaping_qemu(place: &Place, outside: &Path) -> PathBuf {
     for (name, text) in headers {
         place.put(name, text);
     }
-    let guest = compiled(place, "escape", include_str!("../planted/escape.c"), &["-static"]);
+    let guest = compiled(
+        place,
+        "escape",
+        include_str!("../planted/escape.c"),
+        &["-static"],
+    );
     let archive = place.put("escape.cpio", archive("escape", &fs::read(guest).unwrap()));
     // Where a QEMU that serves files may write: beside the archive of its guest, or where everyone may.
     let open = place.put("escape.whole", "");
@@ -143,7 +214,12 @@ pub fn escaping_qemu(place: &Place, outside: &Path) -> PathBuf {
 
 /// A program whose functions have known shares of its time: see `planted/known.c`.
 pub fn known_program(place: &Place, name: &str) -> PathBuf {
-    compiled(place, name, include_str!("../planted/known.c"), &["-fomit-frame-pointer", "-pthread"])
+    compiled(
+        place,
+        name,
+        include_str!("../planted/known.c"),
+        &["-fomit-frame-pointer", "-pthread"],
+    )
 }
 
 /// A plan of one observed trial of `count` requests; `more` is what else it says.
@@ -158,14 +234,24 @@ pub fn layers_plan(place: &Place, count: u64, more: &str) -> PathBuf {
 pub fn compiled(place: &Place, name: &str, source: &str, how: &[&str]) -> PathBuf {
     let (source, out) = (place.put(&format!("{name}.c"), source), place.path(name));
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&out).arg(&source);
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&out)
+        .arg(&source);
     if !how.iter().any(|option| option.starts_with("-DDELAY_NS")) {
-        cc.args([format!("-DDELAY_NS={DELAY_MS}000000"), format!("-DLIMIT_NS={LIMIT_MS}000000")]);
+        cc.args([
+            format!("-DDELAY_NS={DELAY_MS}000000"),
+            format!("-DLIMIT_NS={LIMIT_MS}000000"),
+        ]);
     }
     cc.args(how);
-    let done =
-        cc.output().expect("these tests plant delays in C: install a compiler with `apt-get install gcc libc6-dev`");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let done = cc.output().expect(
+        "these tests plant delays in C: install a compiler with `apt-get install gcc libc6-dev`",
+    );
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     out
 }
 
@@ -173,9 +259,27 @@ pub fn compiled(place: &Place, name: &str, source: &str, how: &[&str]) -> PathBu
 fn archive(name: &str, program: &[u8]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, mode, content) in [(name, 0o100_755, program), ("TRAILER!!!", 0, &[])] {
-        let fields = [1, mode, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        let fields = [
+            1,
+            mode,
+            0,
+            0,
+            1,
+            0,
+            content.len(),
+            0,
+            0,
+            0,
+            0,
+            name.len() + 1,
+            0,
+        ];
         archive.extend(b"070701");
-        archive.extend(fields.iter().flat_map(|field| format!("{field:08X}").into_bytes()));
+        archive.extend(
+            fields
+                .iter()
+                .flat_map(|field| format!("{field:08X}").into_bytes()),
+        );
         archive.extend(name.bytes());
         archive.push(0);
         archive.resize(archive.len().next_multiple_of(4), 0);

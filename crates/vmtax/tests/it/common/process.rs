@@ -34,13 +34,28 @@ pub struct Outcome {
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn start(place: &'a Place, mut command: Command, stdout: Option<Stdio>, limit: Duration) -> Self {
+    pub(super) fn start(
+        place: &'a Place,
+        mut command: Command,
+        stdout: Option<Stdio>,
+        limit: Duration,
+    ) -> Self {
         let [out, err] = [(); 2].map(|()| NamedTempFile::new().unwrap());
-        command.stdout(stdout.unwrap_or_else(|| out.reopen().unwrap().into())).stderr(err.reopen().unwrap());
+        command
+            .stdout(stdout.unwrap_or_else(|| out.reopen().unwrap().into()))
+            .stderr(err.reopen().unwrap());
         let text = format!("{command:?}");
         let child = command.spawn().unwrap_or_else(|e| panic!("{text}: {e}"));
         place.started.borrow_mut().push(child.id());
-        Running { place, child, began: Instant::now(), limit, command: text, stdout: out, stderr: err }
+        Running {
+            place,
+            child,
+            began: Instant::now(),
+            limit,
+            command: text,
+            stdout: out,
+            stderr: err,
+        }
     }
 
     /// Waits until this holds; fails when the program ended or it times out.
@@ -50,7 +65,11 @@ impl<'a> Running<'a> {
                 return found;
             }
             if self.child.try_wait().unwrap().is_some() || self.began.elapsed() > self.limit {
-                panic!("{what}: never came about\n{}\n{}", self.command, read(&self.stderr));
+                panic!(
+                    "{what}: never came about\n{}\n{}",
+                    self.command,
+                    read(&self.stderr)
+                );
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -58,7 +77,9 @@ impl<'a> Running<'a> {
 
     /// Waits until that many trials are recorded: then the next one of the same machine's turn is under way.
     pub fn until_trials(mut self, count: usize) -> Self {
-        self.until("enough trials", |place| (place.trials() >= count).then_some(()));
+        self.until("enough trials", |place| {
+            (place.trials() >= count).then_some(())
+        });
         self
     }
 
@@ -82,7 +103,12 @@ impl<'a> Running<'a> {
                 return self.ended(status);
             }
             if self.began.elapsed() > self.limit {
-                panic!("not at its end after {:?}: {}\n{}", self.limit, self.command, read(&self.stderr));
+                panic!(
+                    "not at its end after {:?}: {}\n{}",
+                    self.limit,
+                    self.command,
+                    read(&self.stderr)
+                );
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -115,21 +141,36 @@ impl Outcome {
 
     /// Fails unless its standard error holds this text, wherever its lines break.
     pub fn says(self, text: &str) -> Outcome {
-        assert!(one_line(&self.stderr).contains(&one_line(text)), "no {text:?} in what it said\n{self}");
+        assert!(
+            one_line(&self.stderr).contains(&one_line(text)),
+            "no {text:?} in what it said\n{self}"
+        );
         self
     }
 
     /// Fails unless its standard output holds this text, wherever its lines break.
     pub fn shows(self, text: &str) -> Outcome {
-        assert!(one_line(&self.stdout).contains(&one_line(text)), "no {text:?} in what it printed\n{self}");
+        assert!(
+            one_line(&self.stdout).contains(&one_line(text)),
+            "no {text:?} in what it printed\n{self}"
+        );
         self
     }
 }
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Outcome { command, status, stdout, stderr, took } = self;
-        write!(f, "{command}\nstatus {status:?} after {took:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+        let Outcome {
+            command,
+            status,
+            stdout,
+            stderr,
+            took,
+        } = self;
+        write!(
+            f,
+            "{command}\nstatus {status:?} after {took:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}"
+        )
     }
 }
 
@@ -158,7 +199,9 @@ impl Process {
     /// A line of `/proc/PID/status`.
     pub fn status(&self, field: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::trim));
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::trim));
         line.unwrap_or_default().to_owned()
     }
 
@@ -172,11 +215,15 @@ impl Process {
 /// Those whose arguments or working folder name this folder.
 pub fn processes(folder: &Path) -> Vec<Process> {
     let own = std::process::id();
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let named = |pid: u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        let here = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+        let here =
+            fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
         (here || command.contains(folder.to_str()?)).then_some(Process { pid, command })
     };
     pids.filter(|&pid| pid != own).filter_map(named).collect()

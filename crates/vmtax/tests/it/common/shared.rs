@@ -20,9 +20,15 @@ pub fn shared(name: &str, of: &[&Path], make: impl FnOnce(&Path)) -> PathBuf {
     let made = folder().join(format!("{name}-{:016x}", key(of)));
     if !made.exists() {
         // Earlier programs' are of no use.
-        let entries = fs::read_dir(folder()).unwrap().flatten().map(|entry| entry.path());
-        let is_stale = |path: &PathBuf| path.is_dir() && path.to_string_lossy().contains(&format!("/{name}-"));
-        entries.filter(is_stale).for_each(|path| fs::remove_dir_all(path).unwrap());
+        let entries = fs::read_dir(folder())
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path());
+        let is_stale =
+            |path: &PathBuf| path.is_dir() && path.to_string_lossy().contains(&format!("/{name}-"));
+        entries
+            .filter(is_stale)
+            .for_each(|path| fs::remove_dir_all(path).unwrap());
         let part = tempfile::tempdir_in(folder()).unwrap();
         make(part.path());
         fs::rename(part.keep(), &made).unwrap();

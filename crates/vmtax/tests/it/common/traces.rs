@@ -10,10 +10,20 @@ pub fn tracing() -> PathBuf {
 
 /// What there is of the trace of the process `pid`: instances and definitions of probes.
 pub fn traces_of(pid: u32) -> Vec<String> {
-    let instances = fs::read_dir(tracing().join("instances")).into_iter().flatten().flatten();
+    let instances = fs::read_dir(tracing().join("instances"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let names = instances.map(|e| e.file_name().into_string().unwrap());
-    let mut traces: Vec<String> = names.filter(|name| name.starts_with(&format!("vmtax-{pid}-"))).collect();
+    let mut traces: Vec<String> = names
+        .filter(|name| name.starts_with(&format!("vmtax-{pid}-")))
+        .collect();
     let defined = fs::read_to_string(tracing().join("uprobe_events")).unwrap_or_default();
-    traces.extend(defined.lines().filter(|l| l.contains(&format!(":vmtax_{pid}_"))).map(str::to_owned));
+    traces.extend(
+        defined
+            .lines()
+            .filter(|l| l.contains(&format!(":vmtax_{pid}_")))
+            .map(str::to_owned),
+    );
     traces
 }

@@ -28,7 +28,8 @@ pub type Compared = (&'static str, f64, f64, f64);
 
 /// Compares figures until each is within 5 % of its truth, or at the least distance, five times at most; returns the tries.
 pub fn until_near<const N: usize>(compared: impl Fn() -> [Compared; N]) -> Vec<[Compared; N]> {
-    let is_near = |(_, found, truth, least): &Compared| (found - truth).abs() <= (truth * 0.05).max(*least);
+    let is_near =
+        |(_, found, truth, least): &Compared| (found - truth).abs() <= (truth * 0.05).max(*least);
     let mut tries = vec![compared()];
     while tries.len() < 5 && !tries[tries.len() - 1].iter().all(is_near) {
         tries.push(compared());
@@ -46,9 +47,16 @@ impl Ends {
     }
 
     /// Starts it with arguments that may have blanks.
-    pub fn start_with(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ends {
+    pub fn start_with(
+        program: &str,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Ends {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Ends(command.spawn().unwrap())
     }
 }
@@ -79,8 +87,13 @@ impl Busy {
             "-nodefaults -display none -accel tcg -m 16 -name {name},debug-threads=on -drive file={},format=raw,if=ide {more}",
             boot.display()
         );
-        let busy = Busy { name, qemu: Ends::start("qemu-system-x86_64", &words) };
-        until("it runs", || vmtax_vm::running().contains(&busy.pid()).then_some(()));
+        let busy = Busy {
+            name,
+            qemu: Ends::start("qemu-system-x86_64", &words),
+        };
+        until("it runs", || {
+            vmtax_vm::running().contains(&busy.pid()).then_some(())
+        });
         busy
     }
 
@@ -92,7 +105,13 @@ impl Busy {
     pub fn rates(&self, place: &Place, options: &str) -> Value {
         let words = format!("top {} --json {options}", self.pid());
         let sample = json(&place.vmtax(&words).succeeds().stdout);
-        assert_eq!((&sample["schema"], &sample["vms"].as_array().unwrap().len().into()), (&2.into(), &Value::from(1)));
+        assert_eq!(
+            (
+                &sample["schema"],
+                &sample["vms"].as_array().unwrap().len().into()
+            ),
+            (&2.into(), &Value::from(1))
+        );
         sample["vms"][0].clone()
     }
 }
@@ -106,8 +125,16 @@ impl Quota {
         let name = format!("vmtax-test-{}", std::process::id());
         let first = Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
         let (folder, file, value) = match first.exists() {
-            true => (Path::new("/sys/fs/cgroup/cpu").join(name), "cpu.cfs_quota_us", "20000"),
-            false => (Path::new("/sys/fs/cgroup").join(name), "cpu.max", "20000 100000"),
+            true => (
+                Path::new("/sys/fs/cgroup/cpu").join(name),
+                "cpu.cfs_quota_us",
+                "20000",
+            ),
+            false => (
+                Path::new("/sys/fs/cgroup").join(name),
+                "cpu.max",
+                "20000 100000",
+            ),
         };
         fs::create_dir(&folder).ok()?;
         let quota = Quota(folder);
@@ -147,10 +174,15 @@ impl Libvirt {
                 return None;
             }
             let start = |daemon: &str| Ends::start("python3", &format!("{DAEMON} {daemon}"));
-            daemons = ["/usr/sbin/libvirtd", "/usr/sbin/virtlogd"].map(start).into();
+            daemons = ["/usr/sbin/libvirtd", "/usr/sbin/virtlogd"]
+                .map(start)
+                .into();
             until("libvirt answers", || answers().then_some(()));
         }
-        Some(Libvirt { _daemons: daemons, _alone: alone })
+        Some(Libvirt {
+            _daemons: daemons,
+            _alone: alone,
+        })
     }
 }
 
@@ -179,9 +211,16 @@ impl Domain {
         let libvirt = Libvirt::start()?;
         let name = format!("vmtax-test-{}", std::process::id());
         let xml = xml(&name);
-        let domain = Domain { name, _libvirt: libvirt };
+        let domain = Domain {
+            name,
+            _libvirt: libvirt,
+        };
         let xml = place.put("domain.xml", xml);
-        assert!(virsh(&["create", xml.to_str().unwrap()]).is_some(), "no domain of {}", xml.display());
+        assert!(
+            virsh(&["create", xml.to_str().unwrap()]).is_some(),
+            "no domain of {}",
+            xml.display()
+        );
         Some(domain)
     }
 }
@@ -194,6 +233,13 @@ impl Drop for Domain {
 
 /// What virsh prints; `None` where it fails.
 pub fn virsh(words: &[&str]) -> Option<String> {
-    let output = Command::new("virsh").args(["-q", "-c", "qemu:///system"]).args(words).output().unwrap();
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = Command::new("virsh")
+        .args(["-q", "-c", "qemu:///system"])
+        .args(words)
+        .output()
+        .unwrap();
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -18,7 +18,13 @@ pub use v4::tries as tries_of_v4;
 pub const KNOWN: &str = "known";
 pub const SIBLING: &str = "sibling";
 /// Names that are none, or lead out of any folder; nothing that this test's machine would miss.
-const NAMES: [&str; 5] = ["../canary", "../../canary", "a/../../../canary", "../beside/planted", ""];
+const NAMES: [&str; 5] = [
+    "../canary",
+    "../../canary",
+    "a/../../../canary",
+    "../beside/planted",
+    "",
+];
 
 /// What calls are made of.
 #[derive(Default, Clone)]
@@ -65,22 +71,33 @@ struct Port(TcpStream);
 impl Port {
     fn at(port: u16) -> Port {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         Port(stream)
     }
 
     /// What it answers to a call by root; `None` where it will not take it.
     fn call(&mut self, [program, version, procedure]: [u32; 3], words: &Words) -> Option<Answer> {
-        let head = [1, 0, 2, program, version, procedure, 1, 20, 0, 0, 0, 0, 0, 0, 0];
+        let head = [
+            1, 0, 2, program, version, procedure, 1, 20, 0, 0, 0, 0, 0, 0, 0,
+        ];
         let call = [Words::default().numbers(head).0.as_slice(), &words.0].concat();
-        self.0.write_all(&[&(call.len() as u32 | 1 << 31).to_be_bytes()[..], &call].concat()).unwrap();
+        self.0
+            .write_all(&[&(call.len() as u32 | 1 << 31).to_be_bytes()[..], &call].concat())
+            .unwrap();
         let mut mark = [0; 4];
         self.0.read_exact(&mut mark).unwrap();
         let mut answer = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
         self.0.read_exact(&mut answer).unwrap();
         let answer = Answer(answer);
         // Its number, a reply, accepted, no verifier.
-        assert_eq!([0, 4, 8, 16].map(|at| answer.number(at)), [1, 1, 0, 0], "{:?}", answer.0);
+        assert_eq!(
+            [0, 4, 8, 16].map(|at| answer.number(at)),
+            [1, 1, 0, 0],
+            "{:?}",
+            answer.0
+        );
         (answer.number(20) == 0).then(|| Answer(answer.0[24..].to_vec()))
     }
 }
@@ -106,14 +123,22 @@ impl Forger {
             known: kernels_handle(&known),
             system: system(&known),
             sibling: kernels_handle(&sibling),
-            outside: outside.iter().map(|path| (kernels_handle(path), system(path))).collect(),
-            paths: outside.iter().map(|path| path.display().to_string()).collect(),
+            outside: outside
+                .iter()
+                .map(|path| (kernels_handle(path), system(path)))
+                .collect(),
+            paths: outside
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
         }
     }
 
     /// Names that are none, or lead out.
     fn names(&self) -> impl Iterator<Item = &str> {
-        NAMES.into_iter().chain(self.paths.iter().map(String::as_str))
+        NAMES
+            .into_iter()
+            .chain(self.paths.iter().map(String::as_str))
     }
 
     fn control(&self, given: &[u8]) -> Vec<u8> {
@@ -144,10 +169,26 @@ fn kernels_handle(path: &Path) -> Vec<u8> {
     let mut handle = [0_u32; 2 + MOST / 4];
     handle[0] = MOST as u32;
     // SAFETY: the kernel reads the name, and writes as much as the length allows, and a number.
-    let done =
-        unsafe { libc::name_to_handle_at(libc::AT_FDCWD, name.as_ptr(), handle.as_mut_ptr().cast(), &mut mount, 0) };
-    assert_eq!(done, 0, "{}: {}", path.display(), std::io::Error::last_os_error());
-    let bytes: Vec<u8> = handle[2..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let done = unsafe {
+        libc::name_to_handle_at(
+            libc::AT_FDCWD,
+            name.as_ptr(),
+            handle.as_mut_ptr().cast(),
+            &mut mount,
+            0,
+        )
+    };
+    assert_eq!(
+        done,
+        0,
+        "{}: {}",
+        path.display(),
+        std::io::Error::last_os_error()
+    );
+    let bytes: Vec<u8> = handle[2..]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
     bytes[..handle[0] as usize].to_vec()
 }
 
@@ -156,17 +197,36 @@ fn system(path: &Path) -> [u8; 8] {
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the kernel reads the name and fills in what it is given room for, of which any bytes are sound.
-    let (done, found) = unsafe { (libc::statfs(name.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
-    assert_eq!(done, 0, "{}: {}", path.display(), std::io::Error::last_os_error());
+    let (done, found) = unsafe {
+        (
+            libc::statfs(name.as_ptr(), found.as_mut_ptr()),
+            found.assume_init(),
+        )
+    };
+    assert_eq!(
+        done,
+        0,
+        "{}: {}",
+        path.display(),
+        std::io::Error::last_os_error()
+    );
     // SAFETY: eight bytes both.
     unsafe { std::mem::transmute::<libc::fsid_t, [u8; 8]>(found.f_fsid) }
 }
 
 /// What nfs-ganesha's configuration says of its ports, NFS and exports, and of the folder.
 pub fn configured(text: &str) -> Option<([u16; 2], String)> {
-    let after = |name: &str| text.split_once(name)?.1.split_once(';').map(|(word, _)| word.to_owned());
+    let after = |name: &str| {
+        text.split_once(name)?
+            .1
+            .split_once(';')
+            .map(|(word, _)| word.to_owned())
+    };
     let port = |name: &str| after(name)?.parse().ok();
-    Some(([port("NFS_Port = ")?, port("MNT_Port = ")?], after(" Path = ")?))
+    Some((
+        [port("NFS_Port = ")?, port("MNT_Port = ")?],
+        after(" Path = ")?,
+    ))
 }
 
 /// Puts files in the tree that are looked for there.

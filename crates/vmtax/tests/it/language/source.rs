@@ -21,7 +21,11 @@ pub fn is_test(name: &str) -> bool {
 /// All texts and comments before the file's tests. Lines of one comment are one piece, for phrases go over line ends.
 pub fn pieces(source: &str) -> Vec<Piece> {
     let end = source.find("\n#[cfg(test)]\nmod ").unwrap_or(source.len());
-    let mut rest = Rest { text: &source[..end], at: 0, line: 1 };
+    let mut rest = Rest {
+        text: &source[..end],
+        at: 0,
+        line: 1,
+    };
     let mut pieces: Vec<Piece> = Vec::new();
     let mut before = '\n';
     while let Some(next) = rest.text[rest.at..].chars().next() {
@@ -31,23 +35,45 @@ pub fn pieces(source: &str) -> Vec<Piece> {
             let text = rest.take(here.find('\n').unwrap_or(here.len()));
             let text = text.trim_start_matches(['/', '!']);
             match pieces.last_mut() {
-                Some(last) if last.is_comment && last.line + last.text.matches('\n').count() + 1 == line => {
+                Some(last)
+                    if last.is_comment
+                        && last.line + last.text.matches('\n').count() + 1 == line =>
+                {
                     last.text.push('\n');
                     last.text.push_str(text);
                 }
-                _ => pieces.push(Piece { is_comment: true, line, text: text.to_owned() }),
+                _ => pieces.push(Piece {
+                    is_comment: true,
+                    line,
+                    text: text.to_owned(),
+                }),
             }
-        } else if let Some(hashes) = raw(here).filter(|_| !before.is_alphanumeric() && before != '_') {
+        } else if let Some(hashes) =
+            raw(here).filter(|_| !before.is_alphanumeric() && before != '_')
+        {
             rest.take(here.find('"').unwrap_or_default() + 1);
             let here = &rest.text[rest.at..];
-            let text = rest.take(here.find(&format!("\"{}", "#".repeat(hashes))).unwrap_or(here.len())).to_owned();
+            let text = rest
+                .take(
+                    here.find(&format!("\"{}", "#".repeat(hashes)))
+                        .unwrap_or(here.len()),
+                )
+                .to_owned();
             rest.take(hashes + 1);
-            pieces.push(Piece { is_comment: false, line, text });
+            pieces.push(Piece {
+                is_comment: false,
+                line,
+                text,
+            });
         } else if next == '"' {
             rest.take(1);
             let text = rest.take(closing(&rest.text[rest.at..])).to_owned();
             rest.take(1);
-            pieces.push(Piece { is_comment: false, line, text: continued(&text) });
+            pieces.push(Piece {
+                is_comment: false,
+                line,
+                text: continued(&text),
+            });
         } else if next == '\'' {
             rest.take(character(here));
         } else {
@@ -102,7 +128,11 @@ fn character(here: &str) -> usize {
         return here[3..].find('\'').map_or(1, |at| at + 4);
     }
     let width = inside.chars().next().map_or(0, char::len_utf8);
-    if inside[width..].starts_with('\'') { width + 2 } else { 1 }
+    if inside[width..].starts_with('\'') {
+        width + 2
+    } else {
+        1
+    }
 }
 
 /// A text whose lines end in `\` is one line.

@@ -20,7 +20,11 @@ const VOLUME: u32 = 128 << 11;
 /// Runs a program of the host; returns its output.
 fn host(program: &str, arguments: &[&str]) -> String {
     let out = Command::new(program).args(arguments).output().unwrap();
-    assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }
 
@@ -37,13 +41,22 @@ impl ByHand {
         for module in ["loop", "dm-delay"] {
             host("modprobe", &[module]);
         }
-        let device = host("losetup", &["-f", "--show", "--direct-io=on", disk.to_str().unwrap()]);
+        let device = host(
+            "losetup",
+            &["-f", "--show", "--direct-io=on", disk.to_str().unwrap()],
+        );
         for (part, name) in ["slow", "beside", "files"].into_iter().enumerate() {
-            let table = format!("0 {VOLUME} delay {device} {} {DELAY_MS}", part as u32 * VOLUME);
+            let table = format!(
+                "0 {VOLUME} delay {device} {} {DELAY_MS}",
+                part as u32 * VOLUME
+            );
             host("dmsetup", &["create", name, "--table", &table]);
         }
         // Of a device with a request queue the kernel counts times exactly.
-        let exact = host("losetup", &["-f", "--show", "--direct-io=on", "/dev/mapper/slow"]);
+        let exact = host(
+            "losetup",
+            &["-f", "--show", "--direct-io=on", "/dev/mapper/slow"],
+        );
         let folder = place.path("files");
         fs::create_dir(&folder).unwrap();
         host("mkfs.ext4", &["-q", "/dev/mapper/files"]);
@@ -53,9 +66,16 @@ impl ByHand {
         host("ip", &["tuntap", "add", "hand0", "mode", "tap"]);
         host("ip", &["address", "add", "10.9.0.1/24", "dev", "hand0"]);
         host("ip", &["link", "set", "hand0", "up"]);
-        let load = format!("load=disk:/dev/vda:20:60 load=disk:/dev/vdb:20:60 load=cpu address={ADDRESS}");
+        let load =
+            format!("load=disk:/dev/vda:20:60 load=disk:/dev/vdb:20:60 load=cpu address={ADDRESS}");
         let more = "-netdev tap,id=n,ifname=hand0,script=no,downscript=no,vhost=on -device virtio-net-pci,netdev=n";
-        let qemu = guest(&place, "web", &[&exact, file.to_str().unwrap()], &load, more);
+        let qemu = guest(
+            &place,
+            "web",
+            &[&exact, file.to_str().unwrap()],
+            &load,
+            more,
+        );
         ByHand { place, qemu }
     }
 
@@ -64,16 +84,28 @@ impl ByHand {
     }
 
     fn thread(&self, name: &str) -> String {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().flatten();
-        let named =
-            |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.contains(name));
-        tasks.into_iter().find(named).unwrap().file_name().into_string().unwrap()
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()))
+            .unwrap()
+            .flatten();
+        let named = |task: &fs::DirEntry| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.contains(name))
+        };
+        tasks
+            .into_iter()
+            .find(named)
+            .unwrap()
+            .file_name()
+            .into_string()
+            .unwrap()
     }
 }
 
 /// Starts a guest of the box whose disks have no IDs, as people write it; returns once it is up.
 fn guest(place: &Place, name: &str, disks: &[&str], load: &str, more: &str) -> Ends {
-    let (console, monitor) = (place.path(&format!("{name}.console")), place.path(&format!("{name}.qmp")));
+    let (console, monitor) = (
+        place.path(&format!("{name}.console")),
+        place.path(&format!("{name}.qmp")),
+    );
     let mut words: Vec<String> = format!(
         "-name {name},debug-threads=on -machine q35,accel=kvm -cpu host -m 384 -nodefaults -display none \
          -kernel {GUEST}/vmlinuz -initrd {GUEST}/initramfs -serial file:{} -qmp unix:{},server=on,wait=off {more}",
@@ -88,11 +120,22 @@ fn guest(place: &Place, name: &str, disks: &[&str], load: &str, more: &str) -> E
             "-drive".to_owned(),
             format!("if=none,id=d{number},format=raw,file={disk},cache=none,aio=native"),
         ]);
-        words.extend(["-device".to_owned(), format!("virtio-blk-pci,drive=d{number}")]);
+        words.extend([
+            "-device".to_owned(),
+            format!("virtio-blk-pci,drive=d{number}"),
+        ]);
     }
-    words.extend(["-append".to_owned(), format!("console=ttyS0 quiet mitigations=off {load}")]);
+    words.extend([
+        "-append".to_owned(),
+        format!("console=ttyS0 quiet mitigations=off {load}"),
+    ]);
     let qemu = Ends::start_with("qemu-system-x86_64", words);
-    until("the guest is up", || fs::read_to_string(&console).ok()?.contains("guest is up").then_some(()));
+    until("the guest is up", || {
+        fs::read_to_string(&console)
+            .ok()?
+            .contains("guest is up")
+            .then_some(())
+    });
     qemu
 }
 
@@ -115,7 +158,11 @@ impl Exits {
 
     fn count(&self) -> f64 {
         let hist = fs::read_to_string(self.0.join("events/kvm/kvm_exit/hist")).unwrap();
-        hist.lines().find_map(|line| line.trim().strip_prefix("Hits: ")).unwrap().parse().unwrap()
+        hist.lines()
+            .find_map(|line| line.trim().strip_prefix("Hits: "))
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 }
 
@@ -128,7 +175,11 @@ impl Drop for Exits {
 /// Echo requests that the host's kernel sent, and their replies.
 fn echoes() -> f64 {
     let text = fs::read_to_string("/proc/net/snmp").unwrap();
-    let [names, values] = text.lines().filter(|line| line.starts_with("Icmp: ")).collect::<Vec<_>>()[..] else {
+    let [names, values] = text
+        .lines()
+        .filter(|line| line.starts_with("Icmp: "))
+        .collect::<Vec<_>>()[..]
+    else {
         panic!("{text}")
     };
     let of = |name: &str| {
@@ -148,32 +199,62 @@ fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
     let compared = || {
         // Of the device's requests the truth is their trace in the same time.
         let folder = tempfile::tempdir().unwrap();
-        let words = format!("layers --vm {} --duration 9 --json --output {}/out", vm.pid(), folder.path().display());
+        let words = format!(
+            "layers --vm {} --duration 9 --json --output {}/out",
+            vm.pid(),
+            folder.path().display()
+        );
         let layers = vm.place.vmtax(&words).start(LIMIT_S);
-        until("it traces", || (!traces_of(layers.pid()).is_empty()).then_some(()));
+        until("it traces", || {
+            (!traces_of(layers.pid()).is_empty()).then_some(())
+        });
         let (began, exits, packets) = truth();
-        let sample = vm.place.vmtax(&format!("top {} --json --duration 6", vm.pid())).start(LIMIT_S).outcome().exits(0);
+        let sample = vm
+            .place
+            .vmtax(&format!("top {} --json --duration 6", vm.pid()))
+            .start(LIMIT_S)
+            .outcome()
+            .exits(0);
         let (ended, exits_then, packets_then) = truth();
         let seconds = (ended - began).as_secs_f64();
         let traced = json(&layers.outcome().exits(0).stdout)["findings"]["requests"].clone();
         let of_disk = |of_kind: &&Value| of_kind["disk"] == "d0" && !of_kind["davg"].is_null();
-        let [n, ns] = traced.as_array().unwrap().iter().filter(of_disk).fold([0.0, 0.0], |[n, ns], of_kind| {
-            let davg = &of_kind["davg"];
-            [n + number(&davg["n"]), ns + number(&davg["n"]) * number(&davg["mean_ns"])]
-        });
+        let [n, ns] = traced.as_array().unwrap().iter().filter(of_disk).fold(
+            [0.0, 0.0],
+            |[n, ns], of_kind| {
+                let davg = &of_kind["davg"];
+                [
+                    n + number(&davg["n"]),
+                    ns + number(&davg["n"]) * number(&davg["mean_ns"]),
+                ]
+            },
+        );
         let found = json(&sample.stdout)["vms"][0].clone();
         let nic = &found["nics"][0];
         let packets_found = number(&nic["rx_packets_per_s"]) + number(&nic["tx_packets_per_s"]);
         [
-            ("EXIT/s", number(&found["exits"]["per_s"]), (exits_then - exits) / seconds, 0.0),
+            (
+                "EXIT/s",
+                number(&found["exits"]["per_s"]),
+                (exits_then - exits) / seconds,
+                0.0,
+            ),
             ("DAVG", number(&found["disks"][0]["davg_ns"]), ns / n, 0.0),
-            ("PKT/s", packets_found, (packets_then - packets) / seconds, 0.0),
+            (
+                "PKT/s",
+                packets_found,
+                (packets_then - packets) / seconds,
+                0.0,
+            ),
         ]
     };
     let near_and_planted = || {
         let tries = until_near(compared);
         // The load is the one that was planted.
-        let least = tries.iter().map(|one| one[1].1).fold(f64::INFINITY, f64::min);
+        let least = tries
+            .iter()
+            .map(|one| one[1].1)
+            .fold(f64::INFINITY, f64::min);
         assert!(least >= 0.5e6 * f64::from(DELAY_MS), "{tries:#?}");
     };
     near_and_planted();
@@ -187,20 +268,41 @@ fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
 fn requests_of_a_volume_and_of_a_file_on_one_are_followed_to_it() {
     let vm = by_hand();
     let found = findings(&vm.place, &format!("layers --vm {} --duration 6", vm.pid()));
-    let requests: Vec<&Value> =
-        found["requests"].as_array().unwrap().iter().filter(|of_kind| of_kind["kind"] != "flush").collect();
-    assert_eq!(requests.len(), 4, "reads and writes of both disks: {found:#}");
+    let requests: Vec<&Value> = found["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|of_kind| of_kind["kind"] != "flush")
+        .collect();
+    assert_eq!(
+        requests.len(),
+        4,
+        "reads and writes of both disks: {found:#}"
+    );
     for of_kind in requests {
-        assert!(number(&of_kind["followed"]) >= 0.999 * number(&of_kind["requests"]), "{of_kind:#}");
+        assert!(
+            number(&of_kind["followed"]) >= 0.999 * number(&of_kind["requests"]),
+            "{of_kind:#}"
+        );
         // A tick of the delay's timer is 4 ms long.
         let least = 0.5e6 * f64::from(DELAY_MS);
         assert!(number(&of_kind["davg"]["p50_ns"]) > least, "{of_kind:#}");
     }
     let missing = found["missing"].to_string() + &found["layers"]["missing"].to_string();
-    assert!(!missing.contains("kicks") && !missing.contains("block device"), "{missing}");
-    let sample = vm.place.vmtax(&format!("top {} --json --level 1 --duration 2", vm.pid())).start(LIMIT_S).outcome();
+    assert!(
+        !missing.contains("kicks") && !missing.contains("block device"),
+        "{missing}"
+    );
+    let sample = vm
+        .place
+        .vmtax(&format!("top {} --json --level 1 --duration 2", vm.pid()))
+        .start(LIMIT_S)
+        .outcome();
     let disk = &json(&sample.exits(0).stdout)["vms"][0]["disks"][0];
-    assert!(disk["io"]["in_flight"].is_number(), "a disk without an ID has its queue, too: {disk:#}");
+    assert!(
+        disk["io"]["in_flight"].is_number(),
+        "a disk without an ID has its queue, too: {disk:#}"
+    );
 }
 
 #[test]
@@ -213,7 +315,20 @@ fn a_vhost_worker_that_gets_no_cpu_is_found() {
         host("taskset", &["-pc", "0", &vcpu]);
         host("taskset", &["-pc", "1", &worker]);
         host("chrt", &["-i", "-p", "0", &worker]);
-        let busy = || Ends::start_with("timeout", ["200", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"]);
+        let busy = || {
+            Ends::start_with(
+                "timeout",
+                [
+                    "200",
+                    "taskset",
+                    "-c",
+                    "1",
+                    "sh",
+                    "-c",
+                    "while :; do :; done",
+                ],
+            )
+        };
         let _load = [busy(), busy()];
         findings(&vm.place, &format!("diagnose {} --duration 6", vm.pid()))
     };
@@ -222,7 +337,19 @@ fn a_vhost_worker_that_gets_no_cpu_is_found() {
         host("taskset", &["-pc", "0,1", thread]);
     }
     let first = &found["causes"][0];
-    assert_eq!(first["rule"], "vm-serving-run-queue-wait", "{:#}", found["causes"]);
-    assert!(first["finding"].as_str().unwrap().contains("vhost worker"), "{first:#}");
-    assert!(first["remedies"].to_string().contains(&format!("taskset -pc CPUS {worker}")), "{first:#}");
+    assert_eq!(
+        first["rule"], "vm-serving-run-queue-wait",
+        "{:#}",
+        found["causes"]
+    );
+    assert!(
+        first["finding"].as_str().unwrap().contains("vhost worker"),
+        "{first:#}"
+    );
+    assert!(
+        first["remedies"]
+            .to_string()
+            .contains(&format!("taskset -pc CPUS {worker}")),
+        "{first:#}"
+    );
 }

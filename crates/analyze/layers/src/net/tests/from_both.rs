@@ -34,7 +34,10 @@ struct Traffic {
 impl Traffic {
     /// Of a guest that has traced for a while.
     fn new() -> Traffic {
-        let mut traffic = Traffic { at: LONG, ..Traffic::default() };
+        let mut traffic = Traffic {
+            at: LONG,
+            ..Traffic::default()
+        };
         traffic.world.guest(1, CLIENT, GuestEvent::Enter);
         traffic
     }
@@ -52,7 +55,11 @@ impl Traffic {
     }
 
     fn mark(&mut self, checkpoint: C, queue: u64, bytes: u64) -> u64 {
-        let mark = Mark { queue: Some(queue), bytes, ..Mark::default() };
+        let mark = Mark {
+            queue: Some(queue),
+            bytes,
+            ..Mark::default()
+        };
         self.host(MAIN, HostEvent::Passes(checkpoint, mark))
     }
 
@@ -61,13 +68,23 @@ impl Traffic {
         let mut all = Vec::new();
         for (number, len) in lengths.iter().enumerate() {
             self.skb += 1;
-            let packet = Packet { skb: self.skb % 8, len: *len, segments: 1 };
+            let packet = Packet {
+                skb: self.skb % 8,
+                len: *len,
+                segments: 1,
+            };
             let queued = self.guest(CLIENT, GuestEvent::Packet(C::NetGuestQueue, packet));
             let xmit = self.guest(CLIENT, GuestEvent::Packet(C::NetGuestXmit, packet));
             let mut truth = BTreeMap::from([(C::NetGuestQueue, queued), (C::NetGuestXmit, xmit)]);
             if number == 0 {
-                truth.insert(C::NetGuestKick, self.guest(CLIENT, GuestEvent::Passes(C::NetGuestKick)));
-                truth.insert(C::NetKvmKick, self.host(VCPU, HostEvent::Passes(C::NetKvmKick, Mark::default())));
+                truth.insert(
+                    C::NetGuestKick,
+                    self.guest(CLIENT, GuestEvent::Passes(C::NetGuestKick)),
+                );
+                truth.insert(
+                    C::NetKvmKick,
+                    self.host(VCPU, HostEvent::Passes(C::NetKvmKick, Mark::default())),
+                );
             }
             all.push((xmit, truth));
         }
@@ -96,7 +113,11 @@ impl Traffic {
             let received = self.mark(C::NetRx, 0, *len);
             let filled = self.mark(C::NetRxFill, RECEIVE, 1);
             let notified = self.mark(C::NetRxNotify, RECEIVE, 1);
-            let mut truth = BTreeMap::from([(C::NetRx, received), (C::NetRxFill, filled), (C::NetRxNotify, notified)]);
+            let mut truth = BTreeMap::from([
+                (C::NetRx, received),
+                (C::NetRxFill, filled),
+                (C::NetRxNotify, notified),
+            ]);
             if number == 0 {
                 truth.insert(C::NetInject, self.mark(C::NetInject, 0, 1));
             }
@@ -106,18 +127,35 @@ impl Traffic {
         let first = self.skb + 1;
         for ((_, truth), len) in all.iter_mut().zip(lengths) {
             self.skb += 1;
-            let packet = Packet { skb: self.skb % 8, len: len - 14, segments: 1 };
+            let packet = Packet {
+                skb: self.skb % 8,
+                len: len - 14,
+                segments: 1,
+            };
             truth.insert(C::NetGuestInterrupt, interrupt);
-            truth.insert(C::NetGuestPoll, self.guest(0, GuestEvent::Packet(C::NetGuestPoll, packet)));
+            truth.insert(
+                C::NetGuestPoll,
+                self.guest(0, GuestEvent::Packet(C::NetGuestPoll, packet)),
+            );
         }
         let whole: u64 = lengths.iter().map(|len| len - 14).sum();
         let received = merged.then(|| {
-            let packet = Packet { skb: first % 8, len: whole, segments: 1 };
+            let packet = Packet {
+                skb: first % 8,
+                len: whole,
+                segments: 1,
+            };
             self.guest(0, GuestEvent::Packet(C::NetGuestReceive, packet))
         });
         for (skb, ((begin, mut truth), len)) in (first..).zip(all.into_iter().zip(lengths)) {
-            let packet = Packet { skb: skb % 8, len: len - 14, segments: 1 };
-            let own = |traffic: &mut Traffic| traffic.guest(0, GuestEvent::Packet(C::NetGuestReceive, packet));
+            let packet = Packet {
+                skb: skb % 8,
+                len: len - 14,
+                segments: 1,
+            };
+            let own = |traffic: &mut Traffic| {
+                traffic.guest(0, GuestEvent::Packet(C::NetGuestReceive, packet))
+            };
             truth.insert(C::NetGuestReceive, received.unwrap_or_else(|| own(self)));
             self.truth.insert((RequestKind::Receive, begin), truth);
         }
@@ -133,7 +171,11 @@ impl Traffic {
 }
 
 fn handed(request: &JoinedRequest) -> (RequestKind, u64) {
-    let checkpoint = if request.kind == RequestKind::Transmit { C::NetGuestXmit } else { C::NetRx };
+    let checkpoint = if request.kind == RequestKind::Transmit {
+        C::NetGuestXmit
+    } else {
+        C::NetRx
+    };
     (request.kind, request.at(checkpoint).unwrap())
 }
 
@@ -141,7 +183,10 @@ fn handed(request: &JoinedRequest) -> (RequestKind, u64) {
 fn are_right(joined: &Joined, truth: &Truth) -> Result<(), TestCaseError> {
     for request in &joined.requests {
         let truth = &truth[&handed(request)];
-        for checkpoint in C::ALL.into_iter().filter(|c| !matches!(c, C::Begin | C::End)) {
+        for checkpoint in C::ALL
+            .into_iter()
+            .filter(|c| !matches!(c, C::Begin | C::End))
+        {
             let found = request.at(checkpoint);
             prop_assert!(
                 found.is_none() || found == truth.get(&checkpoint).copied(),
@@ -155,7 +200,12 @@ fn are_right(joined: &Joined, truth: &Truth) -> Result<(), TestCaseError> {
 }
 
 fn of(joined: &Joined, kind: RequestKind) -> Vec<JoinedRequest> {
-    joined.requests.iter().filter(|request| request.kind == kind).cloned().collect()
+    joined
+        .requests
+        .iter()
+        .filter(|request| request.kind == kind)
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -172,25 +222,44 @@ fn each_packet_passes_its_checkpoints() {
     are_right(&joined, &traffic.truth).unwrap();
     for request in &joined.requests {
         let expected = &traffic.truth[&handed(request)];
-        let found: BTreeMap<C, u64> = request.checkpoints().filter(|(c, _)| !matches!(c, C::Begin | C::End)).collect();
+        let found: BTreeMap<C, u64> = request
+            .checkpoints()
+            .filter(|(c, _)| !matches!(c, C::Begin | C::End))
+            .collect();
         assert_eq!(&found, expected);
         // What had no doorbell of its own lay in the ring.
-        let in_ring = request.segments.iter().find(|segment| segment.state == State::InRing);
+        let in_ring = request
+            .segments
+            .iter()
+            .find(|segment| segment.state == State::InRing);
         let is_kicked = expected.contains_key(&C::NetGuestKick);
-        assert_eq!(in_ring.is_some(), request.kind == RequestKind::Transmit && !is_kicked);
-        assert!(in_ring.is_none_or(|segment| segment.ticks == expected[&C::NetTx] - expected[&C::NetGuestXmit]));
+        assert_eq!(
+            in_ring.is_some(),
+            request.kind == RequestKind::Transmit && !is_kicked
+        );
+        assert!(in_ring.is_none_or(
+            |segment| segment.ticks == expected[&C::NetTx] - expected[&C::NetGuestXmit]
+        ));
     }
     let means = |kind| {
         let all = batching(kind, &of(&joined, kind));
-        all.into_iter().map(|batching| (batching.kind, batching.packets, batching.batches)).collect::<Vec<_>>()
+        all.into_iter()
+            .map(|batching| (batching.kind, batching.packets, batching.batches))
+            .collect::<Vec<_>>()
     };
     assert_eq!(means(RequestKind::Transmit), [(BatchKind::Doorbell, 12, 4)]);
-    assert_eq!(means(RequestKind::Receive), [(BatchKind::Interrupt, 24, 8), (BatchKind::Gro, 24, 16)]);
+    assert_eq!(
+        means(RequestKind::Receive),
+        [(BatchKind::Interrupt, 24, 8), (BatchKind::Gro, 24, 16)]
+    );
 }
 
 #[test]
 fn what_was_on_its_way_when_the_guest_began_or_ended_to_trace_is_no_packet() {
-    let mut traffic = Traffic { at: LONG, ..Traffic::default() };
+    let mut traffic = Traffic {
+        at: LONG,
+        ..Traffic::default()
+    };
     // Taken before, and after.
     traffic.receive(&[142, 90], false);
     traffic.send(&[142]);
@@ -218,8 +287,15 @@ fn where_nothing_is_known_of_the_host_packets_end_at_the_border() {
     let joined = traffic.world.fed(Join::packets(&facts(), 0, true));
     assert_eq!((joined.requests.len(), joined.rejected.len()), (4, 0));
     for request in &joined.requests {
-        let last = if request.kind == RequestKind::Transmit { C::NetGuestKick } else { C::NetGuestReceive };
-        assert!(request.at(last).is_some() || request.at(C::NetGuestXmit).is_some(), "{request:?}");
+        let last = if request.kind == RequestKind::Transmit {
+            C::NetGuestKick
+        } else {
+            C::NetGuestReceive
+        };
+        assert!(
+            request.at(last).is_some() || request.at(C::NetGuestXmit).is_some(),
+            "{request:?}"
+        );
     }
 }
 
@@ -237,8 +313,14 @@ fn clocks_that_do_not_agree_are_found() {
     }
     let joined = traffic.joined(STEP);
     assert_eq!(of(&joined, RequestKind::Transmit), []);
-    let of_sent = joined.rejected.iter().filter(|rejected| rejected.kind == RequestKind::Transmit);
-    assert_eq!(of_sent.map(|rejected| rejected.reason).collect::<Vec<_>>(), [Reason::Violation; 5]);
+    let of_sent = joined
+        .rejected
+        .iter()
+        .filter(|rejected| rejected.kind == RequestKind::Transmit);
+    assert_eq!(
+        of_sent.map(|rejected| rejected.reason).collect::<Vec<_>>(),
+        [Reason::Violation; 5]
+    );
 }
 
 #[test]
@@ -250,12 +332,20 @@ fn packets_that_nobody_takes_are_counted_and_not_remembered_for_ever() {
     for _ in 0..PACKETS {
         traffic.send(&[142]);
         traffic.at += 100 * STEP;
-        traffic.world.guest.drain(..).for_each(|event| join.guest(&event));
+        traffic
+            .world
+            .guest
+            .drain(..)
+            .for_each(|event| join.guest(&event));
         traffic.world.host.clear();
         most = most.max(join.remembers());
     }
     let joined = join.finish();
-    let missing = joined.rejected.iter().filter(|rejected| rejected.reason == Reason::Missing(C::NetTx)).count();
+    let missing = joined
+        .rejected
+        .iter()
+        .filter(|rejected| rejected.reason == Reason::Missing(C::NetTx))
+        .count();
     assert_eq!((joined.requests.len(), missing), (0, PACKETS));
     // Of a tenth of a second each has four events.
     assert!(most < 80_000, "{most}");

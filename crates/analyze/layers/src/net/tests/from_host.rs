@@ -17,8 +17,13 @@ const LEN: u64 = 106;
 const SKB: u64 = 0x100;
 
 /// What the guest sends, in the order of the path: who does it.
-const SENT: [(C, i32); 5] =
-    [(C::NetKvmKick, VCPU), (C::NetTxWake, MAIN), (C::NetTx, MAIN), (C::NetTapWrite, MAIN), (C::NetTapReceive, MAIN)];
+const SENT: [(C, i32); 5] = [
+    (C::NetKvmKick, VCPU),
+    (C::NetTxWake, MAIN),
+    (C::NetTx, MAIN),
+    (C::NetTapWrite, MAIN),
+    (C::NetTapReceive, MAIN),
+];
 /// What it receives.
 const RECEIVED: [(C, i32); 8] = [
     (C::NetHostQueue, SENDER),
@@ -32,19 +37,36 @@ const RECEIVED: [(C, i32); 8] = [
 ];
 
 /// The path of a packet that the guest receives with vhost-net: the worker makes no call, so its schedule tells when it woke.
-const RECEIVED_BY_VHOST: [(C, i32); 4] =
-    [(C::NetHostQueue, SENDER), (C::NetHostXmit, SENDER), (C::NetTapRead, WORKER), (C::NetInject, WORKER)];
+const RECEIVED_BY_VHOST: [(C, i32); 4] = [
+    (C::NetHostQueue, SENDER),
+    (C::NetHostXmit, SENDER),
+    (C::NetTapRead, WORKER),
+    (C::NetInject, WORKER),
+];
 const WORKER: i32 = 600;
 
 /// The worker sleeps, and is woken a third of a step before `at`, and has a CPU a third later.
 fn worker_wakes(world: &mut World, waker: i32, at: u64) {
-    world.host(at - STEP / 3, waker, false, HostEvent::Sched(Sched::Waking { tid: WORKER }));
-    let runs = Sched::Switch { prev: 0, leaves: Leaves::Runnable, next: WORKER };
+    world.host(
+        at - STEP / 3,
+        waker,
+        false,
+        HostEvent::Sched(Sched::Waking { tid: WORKER }),
+    );
+    let runs = Sched::Switch {
+        prev: 0,
+        leaves: Leaves::Runnable,
+        next: WORKER,
+    };
     world.host(at, 0, false, HostEvent::Sched(runs));
 }
 
 fn worker_sleeps(world: &mut World, at: u64) {
-    let sleeps = Sched::Switch { prev: WORKER, leaves: Leaves::Sleeping, next: 0 };
+    let sleeps = Sched::Switch {
+        prev: WORKER,
+        leaves: Leaves::Sleeping,
+        next: 0,
+    };
     world.host(at, WORKER, false, HostEvent::Sched(sleeps));
 }
 
@@ -55,8 +77,18 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
     // One for a kick, one found behind it.
     world.host(PAUSE, VCPU, false, event(C::NetKvmKick, SKB, LEN));
     worker_wakes(&mut world, VCPU, PAUSE + STEP);
-    world.host(PAUSE + 2 * STEP, WORKER, false, event(C::NetTapReceive, SKB, LEN));
-    world.host(PAUSE + 3 * STEP, WORKER, false, event(C::NetTapReceive, SKB, LEN));
+    world.host(
+        PAUSE + 2 * STEP,
+        WORKER,
+        false,
+        event(C::NetTapReceive, SKB, LEN),
+    );
+    world.host(
+        PAUSE + 3 * STEP,
+        WORKER,
+        false,
+        event(C::NetTapReceive, SKB, LEN),
+    );
     worker_sleeps(&mut world, PAUSE + 4 * STEP);
     let begin = 2 * PAUSE;
     pass(&mut world, begin, SKB, &RECEIVED_BY_VHOST[..2]);
@@ -64,38 +96,90 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
     pass(&mut world, begin + 3 * STEP, SKB, &RECEIVED_BY_VHOST[2..]);
     worker_sleeps(&mut world, begin + 5 * STEP);
     let mut facts = facts();
-    facts.threads.push(QemuThread { tid: WORKER, role: Role::Vhost });
+    facts.threads.push(QemuThread {
+        tid: WORKER,
+        role: Role::Vhost,
+    });
     let mut join = Join::packets_from_host(&facts);
     world.host.iter().for_each(|event| join.host(event));
     let joined = join.finish();
     assert_eq!(joined.rejected, []);
     let passed = |request: &crate::request::JoinedRequest| -> Vec<(C, u64)> {
-        request.checkpoints().filter(|(checkpoint, _)| !matches!(checkpoint, C::Begin | C::End)).collect()
+        request
+            .checkpoints()
+            .filter(|(checkpoint, _)| !matches!(checkpoint, C::Begin | C::End))
+            .collect()
     };
     let sent = of(&joined, RequestKind::Transmit);
-    let expected = [(C::NetKvmKick, 0), (C::NetVhostWake, 1), (C::NetVhostTake, 1), (C::NetVhostSend, 2)];
+    let expected = [
+        (C::NetKvmKick, 0),
+        (C::NetVhostWake, 1),
+        (C::NetVhostTake, 1),
+        (C::NetVhostSend, 2),
+    ];
     let expected = expected.into_iter().chain([(C::NetTapReceive, 2)]);
-    let expected: Vec<(C, u64)> = expected.map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP)).collect();
+    let expected: Vec<(C, u64)> = expected
+        .map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP))
+        .collect();
     assert_eq!(passed(sent[0]), expected);
-    let behind = [(C::NetVhostTake, 2), (C::NetVhostSend, 3), (C::NetTapReceive, 3)];
-    assert_eq!(passed(sent[1]), behind.map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP)));
+    let behind = [
+        (C::NetVhostTake, 2),
+        (C::NetVhostSend, 3),
+        (C::NetTapReceive, 3),
+    ];
+    assert_eq!(
+        passed(sent[1]),
+        behind.map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP))
+    );
     let received = of(&joined, RequestKind::Receive);
-    let expected = [C::NetHostQueue, C::NetHostXmit, C::NetVhostReplyWake, C::NetVhostRead, C::NetInject];
-    let expected: Vec<(C, u64)> = expected.into_iter().zip((begin..).step_by(STEP as usize)).collect();
+    let expected = [
+        C::NetHostQueue,
+        C::NetHostXmit,
+        C::NetVhostReplyWake,
+        C::NetVhostRead,
+        C::NetInject,
+    ];
+    let expected: Vec<(C, u64)> = expected
+        .into_iter()
+        .zip((begin..).step_by(STEP as usize))
+        .collect();
     assert_eq!(passed(received[0]), expected);
     for request in sent.iter().chain(&received) {
-        assert_eq!(request.segments.iter().map(|segment| segment.ticks).sum::<u64>(), request.total());
+        assert_eq!(
+            request
+                .segments
+                .iter()
+                .map(|segment| segment.ticks)
+                .sum::<u64>(),
+            request.total()
+        );
     }
 }
 
 fn event(checkpoint: C, skb: u64, len: u64) -> HostEvent {
-    let mark = Mark { queue: Some(1), bytes: if checkpoint == C::NetRx { len + 12 } else { 1 }, ..Mark::default() };
+    let mark = Mark {
+        queue: Some(1),
+        bytes: if checkpoint == C::NetRx { len + 12 } else { 1 },
+        ..Mark::default()
+    };
     match checkpoint {
         C::NetTxWake | C::NetRxWake => HostEvent::Woke,
-        C::NetTapReceive => HostEvent::Packet(checkpoint, Packet { skb, len: len - 14, segments: 1 }),
-        C::NetHostQueue | C::NetHostXmit | C::NetTapRead => {
-            HostEvent::Packet(checkpoint, Packet { skb, len, segments: 1 })
-        }
+        C::NetTapReceive => HostEvent::Packet(
+            checkpoint,
+            Packet {
+                skb,
+                len: len - 14,
+                segments: 1,
+            },
+        ),
+        C::NetHostQueue | C::NetHostXmit | C::NetTapRead => HostEvent::Packet(
+            checkpoint,
+            Packet {
+                skb,
+                len,
+                segments: 1,
+            },
+        ),
         _ => HostEvent::Passes(checkpoint, mark),
     }
 }
@@ -117,7 +201,11 @@ fn join(world: &World) -> Joined {
 }
 
 fn of(joined: &Joined, kind: RequestKind) -> Vec<&crate::request::JoinedRequest> {
-    joined.requests.iter().filter(|request| request.kind == kind).collect()
+    joined
+        .requests
+        .iter()
+        .filter(|request| request.kind == kind)
+        .collect()
 }
 
 #[test]
@@ -133,16 +221,34 @@ fn each_packet_passes_its_checkpoints_and_its_segments_fill_its_time() {
     }
     let joined = join(&world);
     assert_eq!(joined.rejected, []);
-    for (kind, path) in [(RequestKind::Transmit, &SENT[..]), (RequestKind::Receive, &RECEIVED[..])] {
+    for (kind, path) in [
+        (RequestKind::Transmit, &SENT[..]),
+        (RequestKind::Receive, &RECEIVED[..]),
+    ] {
         let all = of(&joined, kind);
         assert_eq!(all.len(), begins.len());
         for (request, (sent, received)) in all.into_iter().zip(&begins) {
-            let begin = if kind == RequestKind::Transmit { *sent } else { *received };
+            let begin = if kind == RequestKind::Transmit {
+                *sent
+            } else {
+                *received
+            };
             for (number, (checkpoint, _)) in path.iter().enumerate() {
-                assert_eq!(request.at(*checkpoint), Some(begin + number as u64 * STEP), "{checkpoint:?}");
+                assert_eq!(
+                    request.at(*checkpoint),
+                    Some(begin + number as u64 * STEP),
+                    "{checkpoint:?}"
+                );
             }
             assert_eq!(request.total(), (path.len() as u64 - 1) * STEP);
-            assert_eq!(request.segments.iter().map(|segment| segment.ticks).sum::<u64>(), request.total());
+            assert_eq!(
+                request
+                    .segments
+                    .iter()
+                    .map(|segment| segment.ticks)
+                    .sum::<u64>(),
+                request.total()
+            );
         }
     }
 }
@@ -157,11 +263,23 @@ fn of_several_for_one_doorbell_the_first_begins_with_it() {
         at = pass(&mut world, at + STEP, SKB, &SENT[2..]);
     }
     let joined = join(&world);
-    let begins: Vec<u64> = joined.requests.iter().map(|request| request.begin()).collect();
+    let begins: Vec<u64> = joined
+        .requests
+        .iter()
+        .map(|request| request.begin())
+        .collect();
     assert_eq!(begins, [PAUSE, PAUSE + 5 * STEP, PAUSE + 8 * STEP]);
     let batches = batching(RequestKind::Transmit, &joined.requests);
-    let of_kind = |kind| batches.iter().find(|batching| batching.kind == kind).map(|b| (b.packets, b.batches));
-    assert_eq!((of_kind(BatchKind::Doorbell), of_kind(BatchKind::Write)), (Some((3, 1)), Some((3, 3))));
+    let of_kind = |kind| {
+        batches
+            .iter()
+            .find(|batching| batching.kind == kind)
+            .map(|b| (b.packets, b.batches))
+    };
+    assert_eq!(
+        (of_kind(BatchKind::Doorbell), of_kind(BatchKind::Write)),
+        (Some((3, 1)), Some((3, 3)))
+    );
 }
 
 #[test]
@@ -174,12 +292,23 @@ fn of_several_in_one_turn_of_the_loop_each_has_its_own_events() {
     let last = pass(&mut world, first + STEP, SKB + 1, &RECEIVED[3..]);
     let joined = join(&world);
     assert_eq!(joined.rejected, []);
-    let ends: Vec<u64> = joined.requests.iter().map(|request| request.end()).collect();
+    let ends: Vec<u64> = joined
+        .requests
+        .iter()
+        .map(|request| request.end())
+        .collect();
     assert_eq!(ends, [first, last]);
-    let wakes: Vec<Option<u64>> = joined.requests.iter().map(|request| request.at(C::NetRxWake)).collect();
+    let wakes: Vec<Option<u64>> = joined
+        .requests
+        .iter()
+        .map(|request| request.at(C::NetRxWake))
+        .collect();
     assert_eq!(wakes, [Some(at + STEP); 2]);
     let batches = batching(RequestKind::Receive, &joined.requests);
-    assert_eq!((batches[0].kind, batches[0].packets, batches[0].batches), (BatchKind::Interrupt, 2, 1));
+    assert_eq!(
+        (batches[0].kind, batches[0].packets, batches[0].batches),
+        (BatchKind::Interrupt, 2, 1)
+    );
 }
 
 #[test]
@@ -187,7 +316,12 @@ fn a_kick_that_kvm_does_not_show_is_the_waking_by_a_vcpu() {
     let mut world = World::default();
     let on_main = |leaves, prev, next| HostEvent::Sched(Sched::Switch { prev, leaves, next });
     world.host(PAUSE, MAIN, false, on_main(Leaves::Sleeping, MAIN, 0));
-    world.host(2 * PAUSE, VCPU, false, HostEvent::Sched(Sched::Waking { tid: MAIN }));
+    world.host(
+        2 * PAUSE,
+        VCPU,
+        false,
+        HostEvent::Sched(Sched::Waking { tid: MAIN }),
+    );
     world.host(2 * PAUSE + 30, 0, false, on_main(Leaves::Runnable, 0, MAIN));
     // The bottom half runs in the next turn.
     world.host(2 * PAUSE + 50, MAIN, false, HostEvent::Woke);
@@ -195,7 +329,10 @@ fn a_kick_that_kvm_does_not_show_is_the_waking_by_a_vcpu() {
     pass(&mut world, 2 * PAUSE + 100, SKB, &SENT[2..]);
     let joined = join(&world);
     let packet = &joined.requests[0];
-    assert_eq!((packet.begin(), packet.at(C::NetTxWake)), (2 * PAUSE, Some(2 * PAUSE + 50)));
+    assert_eq!(
+        (packet.begin(), packet.at(C::NetTxWake)),
+        (2 * PAUSE, Some(2 * PAUSE + 50))
+    );
 }
 
 #[test]
@@ -211,11 +348,17 @@ fn packets_that_are_dropped_or_could_be_several_are_counted() {
     // Two for one write; one whose write was not seen.
     let at = pass(&mut world, 4 * PAUSE, SKB, &SENT);
     world.host(at + STEP, MAIN, false, event(C::NetTapReceive, SKB, LEN));
-    world.host(at + 2 * STEP, SENDER, false, event(C::NetTapReceive, SKB, LEN));
+    world.host(
+        at + 2 * STEP,
+        SENDER,
+        false,
+        event(C::NetTapReceive, SKB, LEN),
+    );
     pass(&mut world, 5 * PAUSE, SKB + 1, &RECEIVED[..2]);
     let joined = join(&world);
     assert_eq!(joined.requests.len(), 2);
-    let reasons: Vec<(RequestKind, Reason)> = joined.rejected.iter().map(|r| (r.kind, r.reason)).collect();
+    let reasons: Vec<(RequestKind, Reason)> =
+        joined.rejected.iter().map(|r| (r.kind, r.reason)).collect();
     assert_eq!(
         reasons,
         [

@@ -14,8 +14,8 @@ use crate::synthetic::{MAIN, facts};
 use std::collections::BTreeMap;
 use vmtax_model::testing::trial;
 use vmtax_model::{
-    Checkpoint as C, EventKind, Machine, QemuThread, Role, Stamped, TraceFacts, WorkloadName, WorkloadSpec,
-    round_trip_key,
+    Checkpoint as C, EventKind, Machine, QemuThread, Role, Stamped, TraceFacts, WorkloadName,
+    WorkloadSpec, round_trip_key,
 };
 use vmtax_trace::{Packet, Sched};
 
@@ -37,7 +37,9 @@ fn path(plant: Plant) -> Vec<C> {
         Plant { passt: true, .. } => C::NetPasstWrite,
         _ => C::NetTapRead,
     };
-    let all = C::ALL.into_iter().filter(|c| (C::NetGuestCall..=C::NetGuestReturn).contains(c));
+    let all = C::ALL
+        .into_iter()
+        .filter(|c| (C::NetGuestCall..=C::NetGuestReturn).contains(c));
     all.filter(|c| c.is_on_path_with(one_of_it)).collect()
 }
 
@@ -90,16 +92,33 @@ struct World {
 impl World {
     fn guest(&mut self, at: u64, tid: i32, what: GuestEvent) {
         let kind = EventKind::Tracepoint;
-        self.guest.push(Event { at, cpu: 0, tid, interrupt: tid == 0, kind, what });
+        self.guest.push(Event {
+            at,
+            cpu: 0,
+            tid,
+            interrupt: tid == 0,
+            kind,
+            what,
+        });
     }
 
     fn host(&mut self, at: u64, tid: i32, interrupt: bool, what: HostEvent) {
-        self.host.push(Event { at, cpu: 1, tid, interrupt, kind: EventKind::Tracepoint, what });
+        self.host.push(Event {
+            at,
+            cpu: 1,
+            tid,
+            interrupt,
+            kind: EventKind::Tracepoint,
+            what,
+        });
     }
 
     /// A round trip that begins at a moment; gives when it ends.
     fn round_trip(&mut self, begin: u64, plant: Plant) -> u64 {
-        let plant = Plant { number: begin, ..plant };
+        let plant = Plant {
+            number: begin,
+            ..plant
+        };
         let mut at = begin + STEP;
         for checkpoint in path(plant) {
             if checkpoint == C::NetHostXmit {
@@ -112,7 +131,11 @@ impl World {
             self.pass(checkpoint, at, plant);
             at += STEP;
         }
-        self.operations.push(Stamped { begin: begin + plant.skew, end: at + plant.skew, key: plant.key() });
+        self.operations.push(Stamped {
+            begin: begin + plant.skew,
+            end: at + plant.skew,
+            key: plant.key(),
+        });
         at
     }
 
@@ -125,14 +148,22 @@ impl World {
         // Each block is one thread's or one CPU's, which serves one client after the other; some for all at once.
         let request = [C::NetGuestCall, C::NetGuestQueue, C::NetGuestXmit];
         let doorbell = [C::NetGuestKick, C::NetKvmKick, C::NetTxWake];
-        let server = [C::NetServerReceive, C::NetServerSend, C::NetHostQueue, C::NetHostXmit];
+        let server = [
+            C::NetServerReceive,
+            C::NetServerSend,
+            C::NetHostQueue,
+            C::NetHostXmit,
+        ];
         let interrupt = [C::NetInject, C::NetGuestInterrupt];
         let response = [C::NetGuestPoll, C::NetGuestReceive];
         let by_tap: &[(&[C], &[C])] = &[
             (&request, &doorbell),
             (&[C::NetTx, C::NetTapWrite, C::NetTapReceive], &[]),
             (&server, &[C::NetRxWake]),
-            (&[C::NetTapRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &interrupt),
+            (
+                &[C::NetTapRead, C::NetRx, C::NetRxFill, C::NetRxNotify],
+                &interrupt,
+            ),
             (&response, &[]),
             (&[C::NetGuestRead, C::NetGuestReturn], &[]),
         ];
@@ -142,7 +173,10 @@ impl World {
             (&[C::NetPasstSend, C::NetTapReceive], &[]),
             (&server, &[C::NetPasstReplyWake]),
             (&[C::NetPasstRead, C::NetPasstWrite], &[C::NetStreamWake]),
-            (&[C::NetStreamRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &interrupt),
+            (
+                &[C::NetStreamRead, C::NetRx, C::NetRxFill, C::NetRxNotify],
+                &interrupt,
+            ),
             (&response, &[]),
             (&[C::NetGuestRead, C::NetGuestReturn], &[]),
         ];
@@ -150,9 +184,20 @@ impl World {
         for (each, once) in if passt { by_passt } else { by_tap } {
             for client in 0..clients {
                 // passt serves them in an order of its own.
-                let client = if each.contains(&C::NetPasstSend) { last - client } else { client };
+                let client = if each.contains(&C::NetPasstSend) {
+                    last - client
+                } else {
+                    client
+                };
                 let awake = awake.contains(&client);
-                let plant = Plant { client, number, awake, of_batch: true, passt, ..Plant::default() };
+                let plant = Plant {
+                    client,
+                    number,
+                    awake,
+                    of_batch: true,
+                    passt,
+                    ..Plant::default()
+                };
                 for checkpoint in *each {
                     at += STEP;
                     self.pass(*checkpoint, at, plant);
@@ -166,40 +211,68 @@ impl World {
             }
             for checkpoint in *once {
                 at += STEP;
-                self.pass(*checkpoint, at, Plant { client: last, number, passt, ..Plant::default() });
+                self.pass(
+                    *checkpoint,
+                    at,
+                    Plant {
+                        client: last,
+                        number,
+                        passt,
+                        ..Plant::default()
+                    },
+                );
                 truth[last as usize].insert(*checkpoint, at);
             }
         }
         for (client, truth) in truth.iter().enumerate() {
             let (first, end) = (truth[&C::NetGuestCall], truth[&C::NetGuestReturn]);
             let key = round_trip_key(CLIENT + client as i32, number);
-            self.operations.push(Stamped { begin: first - 1, end: end + 1, key });
+            self.operations.push(Stamped {
+                begin: first - 1,
+                end: end + 1,
+                key,
+            });
         }
         (truth, at)
     }
 
     fn pass(&mut self, checkpoint: C, at: u64, plant: Plant) {
         let (len_in, len_out) = LENGTHS;
-        let packet = |skb, len| Packet { skb, len, segments: 1 };
+        let packet = |skb, len| Packet {
+            skb,
+            len,
+            segments: 1,
+        };
         let guest = |checkpoint, skb, len| GuestEvent::Packet(checkpoint, packet(skb, len));
         let host = |checkpoint, skb, len| HostEvent::Packet(checkpoint, packet(skb, len));
         let guest_at = at + plant.skew;
         let passes = HostEvent::Passes(checkpoint, Mark::default());
-        let keyed = Mark { round_trip: (!plant.no_keys).then_some(plant.key()), ..Mark::default() };
+        let keyed = Mark {
+            round_trip: (!plant.no_keys).then_some(plant.key()),
+            ..Mark::default()
+        };
         let skb = |skb: u64| plant.client as u64 * 16 + skb;
         if plant.arp {
             match checkpoint {
-                C::NetGuestQueue | C::NetGuestXmit => self.guest(guest_at - 9, CLIENT, guest(checkpoint, 7, 42)),
-                C::NetGuestPoll | C::NetGuestReceive => self.guest(guest_at - 9, 0, guest(checkpoint, 8, 28)),
+                C::NetGuestQueue | C::NetGuestXmit => {
+                    self.guest(guest_at - 9, CLIENT, guest(checkpoint, 7, 42))
+                }
+                C::NetGuestPoll | C::NetGuestReceive => {
+                    self.guest(guest_at - 9, 0, guest(checkpoint, 8, 28))
+                }
                 C::NetTapReceive => self.host(at - 9, MAIN, false, host(checkpoint, 7, 28)),
-                C::NetHostQueue | C::NetHostXmit => self.host(at - 9, SERVER, false, host(checkpoint, 8, 42)),
+                C::NetHostQueue | C::NetHostXmit => {
+                    self.host(at - 9, SERVER, false, host(checkpoint, 8, 42))
+                }
                 _ => {}
             }
         }
         match checkpoint {
             C::NetGuestCall => self.guest(guest_at, plant.tid(), GuestEvent::Enter),
             C::NetGuestReturn => self.guest(guest_at, plant.tid(), GuestEvent::Exit),
-            C::NetGuestQueue | C::NetGuestXmit => self.guest(guest_at, plant.tid(), guest(checkpoint, skb(1), len_out)),
+            C::NetGuestQueue | C::NetGuestXmit => {
+                self.guest(guest_at, plant.tid(), guest(checkpoint, skb(1), len_out))
+            }
             C::NetGuestKick => self.guest(guest_at, plant.tid(), GuestEvent::Passes(checkpoint)),
             // The call that sends is over, that which receives begins.
             C::NetKvmKick => {
@@ -215,26 +288,52 @@ impl World {
                 let after = (7 - plant.client as u64 % 8) * 2 * STEP + 1 + plant.client as u64 % 8;
                 let after = if plant.of_batch { after } else { 1 };
                 if !plant.awake {
-                    self.guest(guest_at + after, 0, GuestEvent::Sched(Sched::Waking { tid: plant.tid() }));
+                    self.guest(
+                        guest_at + after,
+                        0,
+                        GuestEvent::Sched(Sched::Waking { tid: plant.tid() }),
+                    );
                 }
             }
             C::NetTx | C::NetRx => self.host(at, MAIN, false, HostEvent::Passes(checkpoint, keyed)),
             C::NetTxWake if plant.queues => self.host(at, PASST, false, HostEvent::Woke),
-            C::NetTxWake | C::NetRxWake | C::NetStreamWake => self.host(at, MAIN, false, HostEvent::Woke),
-            C::NetPasstWake | C::NetPasstReplyWake => self.host(at, PASST, false, HostEvent::Woke),
-            C::NetTapReceive => {
-                self.host(at, if plant.passt { PASST } else { MAIN }, false, host(checkpoint, skb(3), len_in))
+            C::NetTxWake | C::NetRxWake | C::NetStreamWake => {
+                self.host(at, MAIN, false, HostEvent::Woke)
             }
+            C::NetPasstWake | C::NetPasstReplyWake => self.host(at, PASST, false, HostEvent::Woke),
+            C::NetTapReceive => self.host(
+                at,
+                if plant.passt { PASST } else { MAIN },
+                false,
+                host(checkpoint, skb(3), len_in),
+            ),
             C::NetServerReceive => self.host(at, SERVER, false, passes),
             // As they are decoded: by the name of the call, whoever makes it.
-            C::NetServerSend => self.host(at, SERVER, false, HostEvent::Passes(C::NetTapWrite, Mark::default())),
+            C::NetServerSend => self.host(
+                at,
+                SERVER,
+                false,
+                HostEvent::Passes(C::NetTapWrite, Mark::default()),
+            ),
             C::NetPasstSend | C::NetPasstNotify => self.host(at, PASST, false, passes),
-            C::NetPasstWrite => self.host(at, PASST, false, HostEvent::Passes(C::NetStreamWrite, Mark::default())),
+            C::NetPasstWrite => self.host(
+                at,
+                PASST,
+                false,
+                HostEvent::Passes(C::NetStreamWrite, Mark::default()),
+            ),
             // A datagram: the return of the call alone.
             C::NetPasstRead => self.host(at, PASST, false, passes),
-            C::NetStreamRead => self.host(at, MAIN, false, host(C::NetTapRead, skb(9), len_out + 4)),
+            C::NetStreamRead => {
+                self.host(at, MAIN, false, host(C::NetTapRead, skb(9), len_out + 4))
+            }
             C::NetHostQueue => self.host(at, SERVER, false, host(checkpoint, skb(4), len_out)),
-            C::NetHostXmit => self.host(at, SERVER, plant.queued > 0, host(checkpoint, skb(4), len_out)),
+            C::NetHostXmit => self.host(
+                at,
+                SERVER,
+                plant.queued > 0,
+                host(checkpoint, skb(4), len_out),
+            ),
             C::NetTapRead => self.host(at, MAIN, false, host(checkpoint, skb(4), len_out)),
             C::NetGuestRead => self.guest(guest_at, plant.tid(), guest(checkpoint, skb(2), 0)),
             _ => self.host(at, MAIN, false, passes),
@@ -250,14 +349,27 @@ impl World {
     }
 
     fn joined(&self, bound: u64) -> Joined {
-        let spec = WorkloadSpec::new(WorkloadName::NetRr).with("protocol", "udp").with("size", SIZE);
+        let spec = WorkloadSpec::new(WorkloadName::NetRr)
+            .with("protocol", "udp")
+            .with("size", SIZE);
         let frames = Frames::of(&trial(Machine::TCG, spec)).unwrap();
         let mut facts: TraceFacts = facts();
-        facts.threads.push(QemuThread { tid: SERVER, role: Role::Other(Role::ECHO_SERVER.to_owned()) });
+        facts.threads.push(QemuThread {
+            tid: SERVER,
+            role: Role::Other(Role::ECHO_SERVER.to_owned()),
+        });
         if self.has_passt {
-            facts.threads.push(QemuThread { tid: PASST, role: Role::Other(Role::PASST.to_owned()) });
+            facts.threads.push(QemuThread {
+                tid: PASST,
+                role: Role::Other(Role::PASST.to_owned()),
+            });
         }
-        self.fed(Join::network(&facts, self.operations.clone(), frames, (View::Kernel, bound)))
+        self.fed(Join::network(
+            &facts,
+            self.operations.clone(),
+            frames,
+            (View::Kernel, bound),
+        ))
     }
 
     /// What becomes of all events.
@@ -265,7 +377,9 @@ impl World {
         let (mut guest, mut host) = (self.guest.iter().peekable(), self.host.iter().peekable());
         loop {
             match (guest.peek(), host.peek()) {
-                (Some(g), h) if h.is_none_or(|h| g.at <= h.at) => guest.next().into_iter().for_each(|e| join.guest(e)),
+                (Some(g), h) if h.is_none_or(|h| g.at <= h.at) => {
+                    guest.next().into_iter().for_each(|e| join.guest(e))
+                }
                 (_, Some(_)) => host.next().into_iter().for_each(|e| join.host(e)),
                 _ => return join.finish(),
             }
@@ -275,7 +389,10 @@ impl World {
 
 /// So many round trips of the same plant.
 fn world(count: u64, plant: Plant) -> World {
-    let mut world = World { has_passt: plant.passt, ..World::default() };
+    let mut world = World {
+        has_passt: plant.passt,
+        ..World::default()
+    };
     let mut at = 10_000;
     for _ in 0..count {
         at = world.round_trip(at, plant) + PAUSE;
@@ -291,7 +408,10 @@ fn none_is_mixed_up(joined: &Joined, plant: Plant) {
             // Which of several kicks and interrupts it was, only better clocks could tell; and of the host's, how far they are ahead.
             if checkpoint.info().layer != vmtax_model::Layer::Interrupt {
                 let (found, off) = (request.at(checkpoint).unwrap(), plant.skew);
-                assert!((at..=at + off).contains(&found), "{checkpoint:?}: {found}, at {at}; {plant:?}");
+                assert!(
+                    (at..=at + off).contains(&found),
+                    "{checkpoint:?}: {found}, at {at}; {plant:?}"
+                );
             }
         }
     }

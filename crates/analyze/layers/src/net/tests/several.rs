@@ -21,7 +21,10 @@ fn batches_by(mut world: World, awake: impl IntoIterator<Item = Vec<i32>>) -> (W
     for awake in awake {
         let (of_batch, end) = world.batch(at, CLIENTS, &awake);
         truth.extend(
-            of_batch.into_iter().enumerate().map(|(client, of)| (round_trip_key(CLIENT + client as i32, at), of)),
+            of_batch
+                .into_iter()
+                .enumerate()
+                .map(|(client, of)| (round_trip_key(CLIENT + client as i32, at), of)),
         );
         at = end + PAUSE;
     }
@@ -30,7 +33,9 @@ fn batches_by(mut world: World, awake: impl IntoIterator<Item = Vec<i32>>) -> (W
 
 /// A guest whose kernel shows no copy.
 fn without_copies(mut world: World) -> World {
-    world.guest.retain(|event| !matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _)));
+    world
+        .guest
+        .retain(|event| !matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _)));
     world
 }
 
@@ -38,11 +43,22 @@ fn without_copies(mut world: World) -> World {
 fn are_right(joined: &Joined, truth: &Truth) {
     for request in &joined.requests {
         let truth = &truth[&request.key];
-        for checkpoint in path(Plant::default()).into_iter().chain(path(Plant { passt: true, ..Plant::default() })) {
+        for checkpoint in path(Plant::default()).into_iter().chain(path(Plant {
+            passt: true,
+            ..Plant::default()
+        })) {
             // What served several at once is that of the one that caused it, or nobody's.
-            let of_several =
-                [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetStreamWake, C::NetInject, C::NetGuestInterrupt];
-            let found = request.at(checkpoint).filter(|_| !of_several.contains(&checkpoint));
+            let of_several = [
+                C::NetKvmKick,
+                C::NetTxWake,
+                C::NetRxWake,
+                C::NetStreamWake,
+                C::NetInject,
+                C::NetGuestInterrupt,
+            ];
+            let found = request
+                .at(checkpoint)
+                .filter(|_| !of_several.contains(&checkpoint));
             assert!(
                 found.is_none() || found == truth.get(&checkpoint).copied(),
                 "{checkpoint:?} of {:#x}",
@@ -57,23 +73,48 @@ fn round_trips_at_once_are_each_followed_by_their_key_and_who_copies() {
     // Nobody sleeps: no wake-up tells for whom a packet was.
     let (world, truth) = batches(vec![(0..CLIENTS).collect(); 6]);
     let joined = world.joined(STEP / 2);
-    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    assert_eq!(
+        (joined.requests.len(), joined.rejected.len()),
+        (truth.len(), 0),
+        "{:?}",
+        joined.rejected.first()
+    );
     are_right(&joined, &truth);
-    assert!(joined.requests.iter().all(|request| request.at(C::NetGuestRead).is_some()));
+    assert!(
+        joined
+            .requests
+            .iter()
+            .all(|request| request.at(C::NetGuestRead).is_some())
+    );
     // Nothing else tells in a kernel that shows no copy.
     let joined = without_copies(world).joined(STEP / 2);
-    assert!(joined.rejected.len() > 6 && joined.rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
+    assert!(
+        joined.rejected.len() > 6
+            && joined
+                .rejected
+                .iter()
+                .all(|rejected| rejected.reason == Reason::Ambiguous)
+    );
     are_right(&joined, &truth);
 }
 
 #[test]
 fn without_copies_whom_the_stack_wakes_tells() {
     // Some of them do not sleep: that neither is the first nor the last of those that QEMU passed on.
-    let awake = (0..6).map(|number| (1..CLIENTS - 1).filter(|client| (client + number) % 3 == 0).collect());
+    let awake = (0..6).map(|number| {
+        (1..CLIENTS - 1)
+            .filter(|client| (client + number) % 3 == 0)
+            .collect()
+    });
     let (world, truth) = batches(awake);
     let world = without_copies(world);
     let joined = world.joined(STEP / 2);
-    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    assert_eq!(
+        (joined.requests.len(), joined.rejected.len()),
+        (truth.len(), 0),
+        "{:?}",
+        joined.rejected.first()
+    );
     are_right(&joined, &truth);
     // Without keys nothing tells whose a packet is.
     let mut blind = world;
@@ -82,7 +123,13 @@ fn without_copies_whom_the_stack_wakes_tells() {
             mark.round_trip = None;
         }
     }
-    assert!(blind.joined(STEP / 2).rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
+    assert!(
+        blind
+            .joined(STEP / 2)
+            .rejected
+            .iter()
+            .all(|rejected| rejected.reason == Reason::Ambiguous)
+    );
 }
 
 #[test]
@@ -93,28 +140,63 @@ fn a_copy_of_an_address_that_another_packet_has_by_now_tells_nothing() {
         _ => None,
     };
     // Its own copy is not shown. A client frees a packet that it sent, which has the address of another's response by then.
-    let polled: Vec<Packet> = world.guest.iter().filter_map(|event| packet(event, C::NetGuestPoll)).collect();
-    let reads: Vec<u64> =
-        world.guest.iter().filter(|event| packet(event, C::NetGuestRead).is_some()).map(|event| event.at).collect();
-    let address = Packet { skb: polled[0].skb, len: LENGTHS.1, segments: 1 };
-    world.guest.retain(|event| packet(event, C::NetGuestRead).is_none());
-    for (before, checkpoint) in [(30, C::NetGuestQueue), (20, C::NetGuestXmit), (10, C::NetGuestRead)] {
-        world.guest(reads[1] - before, CLIENT + 1, GuestEvent::Packet(checkpoint, address));
+    let polled: Vec<Packet> = world
+        .guest
+        .iter()
+        .filter_map(|event| packet(event, C::NetGuestPoll))
+        .collect();
+    let reads: Vec<u64> = world
+        .guest
+        .iter()
+        .filter(|event| packet(event, C::NetGuestRead).is_some())
+        .map(|event| event.at)
+        .collect();
+    let address = Packet {
+        skb: polled[0].skb,
+        len: LENGTHS.1,
+        segments: 1,
+    };
+    world
+        .guest
+        .retain(|event| packet(event, C::NetGuestRead).is_none());
+    for (before, checkpoint) in [
+        (30, C::NetGuestQueue),
+        (20, C::NetGuestXmit),
+        (10, C::NetGuestRead),
+    ] {
+        world.guest(
+            reads[1] - before,
+            CLIENT + 1,
+            GuestEvent::Packet(checkpoint, address),
+        );
     }
     let joined = world.sorted().joined(STEP / 2);
-    assert!(joined.requests.iter().all(|request| request.at(C::NetGuestRead).is_none()));
+    assert!(
+        joined
+            .requests
+            .iter()
+            .all(|request| request.at(C::NetGuestRead).is_none())
+    );
     are_right(&joined, &truth);
 }
 
 #[test]
 fn what_another_client_copies_is_not_ones_own() {
     let (mut world, truth) = batches([Vec::new()]);
-    let mut reads: Vec<&mut Event<GuestEvent>> =
-        world.guest.iter_mut().filter(|event| matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _))).collect();
+    let mut reads: Vec<&mut Event<GuestEvent>> = world
+        .guest
+        .iter_mut()
+        .filter(|event| matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _)))
+        .collect();
     // One copies the response to another, which gets none.
     reads[4].tid = CLIENT + 5;
     let joined = world.joined(STEP / 2);
-    let of = |client: i32| joined.requests.iter().any(|r| vmtax_model::thread_of_round_trip(r.key) == CLIENT + client);
+    let of = |client: i32| {
+        joined
+            .requests
+            .iter()
+            .any(|r| vmtax_model::thread_of_round_trip(r.key) == CLIENT + client)
+    };
     assert!(!of(4) && !of(5) && of(6), "{:?}", joined.rejected);
     assert_eq!(joined.requests.len(), CLIENTS as usize - 2);
     are_right(&joined, &truth);
@@ -122,19 +204,45 @@ fn what_another_client_copies_is_not_ones_own() {
 
 #[test]
 fn through_passt_qemus_part_of_several_connections_is_followed_alone() {
-    let (world, truth) = batches_by(World { has_passt: true, ..World::default() }, vec![Vec::new(); 3]);
+    let (world, truth) = batches_by(
+        World {
+            has_passt: true,
+            ..World::default()
+        },
+        vec![Vec::new(); 3],
+    );
     let joined = world.joined(STEP / 2);
-    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    assert_eq!(
+        (joined.requests.len(), joined.rejected.len()),
+        (truth.len(), 0),
+        "{:?}",
+        joined.rejected.first()
+    );
     are_right(&joined, &truth);
     for request in &joined.requests {
-        for checkpoint in [C::NetStreamWrite, C::NetStreamRead, C::NetRx, C::NetGuestRead] {
+        for checkpoint in [
+            C::NetStreamWrite,
+            C::NetStreamRead,
+            C::NetRx,
+            C::NetGuestRead,
+        ] {
             assert!(request.at(checkpoint).is_some(), "{checkpoint:?}");
         }
-        for checkpoint in [C::NetPasstSend, C::NetTapReceive, C::NetServerReceive, C::NetPasstWrite] {
+        for checkpoint in [
+            C::NetPasstSend,
+            C::NetTapReceive,
+            C::NetServerReceive,
+            C::NetPasstWrite,
+        ] {
             assert_eq!(request.at(checkpoint), None, "{checkpoint:?}");
         }
     }
-    assert!(not_followed(&joined.requests).unwrap().why.contains("32 connections"));
+    assert!(
+        not_followed(&joined.requests)
+            .unwrap()
+            .why
+            .contains("32 connections")
+    );
     let (by_tap, _) = batches([Vec::new()]);
     assert_eq!(not_followed(&by_tap.joined(STEP / 2).requests), None);
 }
@@ -152,26 +260,48 @@ fn packets_are_counted_by_what_serves_them() {
     };
     let joined = world.joined(0);
     let all = 3 * CLIENTS as u64;
-    for (kind, batches) in [(BatchKind::Doorbell, 3), (BatchKind::Write, all), (BatchKind::Interrupt, 3)] {
+    for (kind, batches) in [
+        (BatchKind::Doorbell, 3),
+        (BatchKind::Write, all),
+        (BatchKind::Interrupt, 3),
+    ] {
         assert_eq!(of(&joined, kind), Some((all, batches)), "{kind:?}");
     }
     // GRO merges a packet with the one before, and the card makes five of one.
     let is = |event: &Event<GuestEvent>, of: C| matches!(event.what, GuestEvent::Packet(at, _) if at == of);
-    let merged = world.guest.iter().rposition(|event| is(event, C::NetGuestReceive)).unwrap();
+    let merged = world
+        .guest
+        .iter()
+        .rposition(|event| is(event, C::NetGuestReceive))
+        .unwrap();
     world.guest.remove(merged);
-    let sent = world.guest.iter_mut().find(|event| is(event, C::NetGuestXmit)).unwrap();
+    let sent = world
+        .guest
+        .iter_mut()
+        .find(|event| is(event, C::NetGuestXmit))
+        .unwrap();
     if let GuestEvent::Packet(_, packet) = &mut sent.what {
         packet.segments = 5;
     }
     // TCP sends one again, and another comes after a later one of its connection.
     let number = |at: &Event<HostEvent>| matches!(at.what, HostEvent::Passes(C::NetRx, _));
-    let passed: Vec<Event<HostEvent>> = world.host.iter().filter(|event| number(event)).copied().collect();
+    let passed: Vec<Event<HostEvent>> = world
+        .host
+        .iter()
+        .filter(|event| number(event))
+        .copied()
+        .collect();
     let (again, late) = (passed[CLIENTS as usize], passed[0]);
     for (event, at) in [(again, again.at + 1), (late, again.at + 2)] {
         world.host.push(Event { at, ..event });
     }
     // What is before the first round trip and after the last is no part of it.
-    let end = world.operations.iter().map(|operation| operation.end).max().unwrap();
+    let end = world
+        .operations
+        .iter()
+        .map(|operation| operation.end)
+        .max()
+        .unwrap();
     for at in [1, end + 1] {
         world.guest(at, 0, GuestEvent::Passes(C::NetGuestInterrupt));
     }

@@ -25,7 +25,9 @@ impl Codec {
             "none" => Ok(None),
             "zlib" => Ok(Some(Codec::Zlib)),
             "zstd" => Ok(Some(Codec::Zstd)),
-            other => Err(wrong(&format!("unknown compression {other:?}; zstd and zlib are supported"))),
+            other => Err(wrong(&format!(
+                "unknown compression {other:?}; zstd and zlib are supported"
+            ))),
         }
     }
 
@@ -40,16 +42,26 @@ impl Codec {
         let mut block = Vec::new();
         // One byte more shows a block that is longer than it says.
         match self {
-            Codec::Zlib => ZlibDecoder::new(compressed.as_slice()).take(length + 1).read_to_end(&mut block),
+            Codec::Zlib => ZlibDecoder::new(compressed.as_slice())
+                .take(length + 1)
+                .read_to_end(&mut block),
             Codec::Zstd => {
-                let magic: &[u8] = if compressed.starts_with(&ZSTD_MAGIC) { &[] } else { &ZSTD_MAGIC };
+                let magic: &[u8] = if compressed.starts_with(&ZSTD_MAGIC) {
+                    &[]
+                } else {
+                    &ZSTD_MAGIC
+                };
                 let framed = magic.chain(compressed.as_slice());
                 let decoder = StreamingDecoder::new(framed).map_err(|e| wrong(&e.to_string()))?;
                 decoder.take(length + 1).read_to_end(&mut block)
             }
         }
         .map_err(|e| wrong(&format!("damaged compressed block ({e})")))?;
-        if block.len() as u64 == length { Ok(block) } else { Err(wrong("compressed block of another length")) }
+        if block.len() as u64 == length {
+            Ok(block)
+        } else {
+            Err(wrong("compressed block of another length"))
+        }
     }
 }
 
@@ -64,7 +76,12 @@ pub(super) struct Chunks<R> {
 
 impl<R: Read> Chunks<R> {
     pub fn new(from: R, codec: Codec) -> Chunks<R> {
-        Chunks { from, codec, left: None, chunk: Cursor::default() }
+        Chunks {
+            from,
+            codec,
+            left: None,
+            chunk: Cursor::default(),
+        }
     }
 }
 

@@ -37,8 +37,19 @@ impl Dat {
 
     /// Reads the head of a file; the pages are read from `path` later.
     pub(super) fn read(mut file: impl Read + Seek, path: &Path) -> Result<Dat, TraceError> {
-        let Head { options, formats, threads, parts } = head(&mut file).map_err(|e| failed(path, e))?;
-        Ok(Dat { path: path.to_owned(), options, formats, threads, parts })
+        let Head {
+            options,
+            formats,
+            threads,
+            parts,
+        } = head(&mut file).map_err(|e| failed(path, e))?;
+        Ok(Dat {
+            path: path.to_owned(),
+            options,
+            formats,
+            threads,
+            parts,
+        })
     }
 
     /// The name of the clock that [`crate::Event::ticks`] is read from.
@@ -88,14 +99,21 @@ impl Dat {
     /// [`TraceError::Read`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
         let opened = self.parts.iter().map(|part| {
-            let mut file = File::open(&self.path).map_err(|source| unreadable(&self.path, source))?;
-            file.seek(SeekFrom::Start(part.place.0)).map_err(|source| unreadable(&self.path, source))?;
+            let mut file =
+                File::open(&self.path).map_err(|source| unreadable(&self.path, source))?;
+            file.seek(SeekFrom::Start(part.place.0))
+                .map_err(|source| unreadable(&self.path, source))?;
             let pages: Box<dyn Read> = match part.codec {
                 None => Box::new(file.take(part.place.1)),
                 // These tell themselves where they end; the length beside their place leaves four bytes out.
                 Some(codec) => Box::new(Chunks::new(BufReader::new(file), codec)),
             };
-            Ok(Input { path: self.path.clone(), cpu: part.cpu, layout: part.layout, pages })
+            Ok(Input {
+                path: self.path.clone(),
+                cpu: part.cpu,
+                layout: part.layout,
+                pages,
+            })
         });
         Events::pages(&self.formats, opened.collect::<Result<_, TraceError>>()?)
     }
@@ -117,7 +135,9 @@ fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     match begin(file)?.as_str() {
         "6" => v6::head(file),
         "7" => v7::head(file),
-        other => Err(wrong(&format!("unknown version {other:?}; 6 and 7 are supported"))),
+        other => Err(wrong(&format!(
+            "unknown version {other:?}; 6 and 7 are supported"
+        ))),
     }
 }
 

@@ -12,20 +12,38 @@ pub(super) fn layout(from: &mut (impl Read + ?Sized)) -> io::Result<PageLayout> 
     };
     let page = named(from, "header_page")?;
     let event = named(from, "header_event")?;
-    let known = |line: &str| event.lines().any(|l| l.split_whitespace().collect::<String>() == line);
-    if !["type_len:5bits", "time_delta:27bits", "padding:type==29", "time_extend:type==30"].into_iter().all(known) {
+    let known = |line: &str| {
+        event
+            .lines()
+            .any(|l| l.split_whitespace().collect::<String>() == line)
+    };
+    if ![
+        "type_len:5bits",
+        "time_delta:27bits",
+        "padding:type==29",
+        "time_extend:type==30",
+    ]
+    .into_iter()
+    .all(known)
+    {
         return Err(wrong("unknown event header"));
     }
     PageLayout::parse(&page).map_err(|reason| wrong(&reason))
 }
 
 /// The formats of the function tracer's own events.
-pub(super) fn ftrace_formats(from: &mut (impl Read + ?Sized), formats: &mut Formats) -> io::Result<()> {
+pub(super) fn ftrace_formats(
+    from: &mut (impl Read + ?Sized),
+    formats: &mut Formats,
+) -> io::Result<()> {
     some_formats(from, "ftrace", formats)
 }
 
 /// The formats of all other events.
-pub(super) fn event_formats(from: &mut (impl Read + ?Sized), formats: &mut Formats) -> io::Result<()> {
+pub(super) fn event_formats(
+    from: &mut (impl Read + ?Sized),
+    formats: &mut Formats,
+) -> io::Result<()> {
     for _ in 0..read::u32(from)? {
         let system = string(from)?;
         some_formats(from, &system, formats)?;
@@ -33,7 +51,11 @@ pub(super) fn event_formats(from: &mut (impl Read + ?Sized), formats: &mut Forma
     Ok(())
 }
 
-fn some_formats(from: &mut (impl Read + ?Sized), system: &str, formats: &mut Formats) -> io::Result<()> {
+fn some_formats(
+    from: &mut (impl Read + ?Sized),
+    system: &str,
+    formats: &mut Formats,
+) -> io::Result<()> {
     for _ in 0..read::u32(from)? {
         let text = sized(from)?;
         // All the events of a kernel are here; one that nobody recorded may be odd.

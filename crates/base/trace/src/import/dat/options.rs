@@ -101,17 +101,29 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
     for _ in 0..count {
         let samples = read::u32(data)? as usize;
         // Time, offset, scaling.
-        if samples.checked_mul(3 * 8).is_none_or(|bytes| bytes > data.len()) {
+        if samples
+            .checked_mul(3 * 8)
+            .is_none_or(|bytes| bytes > data.len())
+        {
             return Err(wrong("a time shift is longer than its option"));
         }
-        let mut column = || (0..samples).map(|_| read::u64(data)).collect::<io::Result<Vec<u64>>>();
+        let mut column = || {
+            (0..samples)
+                .map(|_| read::u64(data))
+                .collect::<io::Result<Vec<u64>>>()
+        };
         let (times, offsets, scalings) = (column()?, column()?, column()?);
-        let offsets = times.into_iter().zip(offsets).zip(scalings).map(|((time, offset), scaling)| TimeOffset {
-            time,
-            offset: offset as i64,
-            scaling,
-            fraction: 0,
-        });
+        let offsets =
+            times
+                .into_iter()
+                .zip(offsets)
+                .zip(scalings)
+                .map(|((time, offset), scaling)| TimeOffset {
+                    time,
+                    offset: offset as i64,
+                    scaling,
+                    fraction: 0,
+                });
         cpus.push(offsets.collect());
     }
     // Older files have no fractions.
@@ -120,37 +132,60 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
             offset.fraction = u32::try_from(read::u64(data)?).unwrap_or(u32::MAX);
         }
     }
-    if cpus.iter().flatten().any(|offset| offset.scaling == 0 || offset.fraction >= 64) {
+    if cpus
+        .iter()
+        .flatten()
+        .any(|offset| offset.scaling == 0 || offset.fraction >= 64)
+    {
         return Err(wrong("a time shift has no scale"));
     }
-    Ok(TimeShift { peer, measured: flags & INTERPOLATE != 0, cpus })
+    Ok(TimeShift {
+        peer,
+        measured: flags & INTERPOLATE != 0,
+        cpus,
+    })
 }
 
 fn guest(data: &mut &[u8]) -> io::Result<TracedGuest> {
     let (name, trace_id, count) = (string(data)?, read::u64(data)?, read::u32(data)?);
     let vcpus = (0..count).map(|_| Ok((read::u32(data)?, read::u32(data)? as i32)));
-    Ok(TracedGuest { name, trace_id, vcpus: vcpus.collect::<io::Result<_>>()? })
+    Ok(TracedGuest {
+        name,
+        trace_id,
+        vcpus: vcpus.collect::<io::Result<_>>()?,
+    })
 }
 
 impl TimeShift {
     /// A time stamp of the guest's trace on the host's clock.
     pub fn host(&self, cpu: u32, ticks: u64) -> u64 {
-        let of_cpu = self.cpus.get(cpu as usize).filter(|offsets| !offsets.is_empty());
-        let Some(offsets) = of_cpu.or_else(|| self.cpus.iter().find(|offsets| !offsets.is_empty())) else {
+        let of_cpu = self
+            .cpus
+            .get(cpu as usize)
+            .filter(|offsets| !offsets.is_empty());
+        let Some(offsets) = of_cpu.or_else(|| self.cpus.iter().find(|offsets| !offsets.is_empty()))
+        else {
             return ticks;
         };
         let after = offsets.partition_point(|offset| offset.time <= ticks);
         let at = offsets[after.saturating_sub(1)];
         let offset = match offsets.get(after).filter(|_| self.measured && after > 0) {
             Some(next) if next.time > at.time => {
-                let (took, since) = (i128::from(next.time - at.time), i128::from(ticks) - i128::from(at.time));
-                let grows = since.checked_mul(i128::from(next.offset) - i128::from(at.offset)).unwrap_or(0);
+                let (took, since) = (
+                    i128::from(next.time - at.time),
+                    i128::from(ticks) - i128::from(at.time),
+                );
+                let grows = since
+                    .checked_mul(i128::from(next.offset) - i128::from(at.offset))
+                    .unwrap_or(0);
                 i128::from(at.offset) + grows / took
             }
             _ => i128::from(at.offset),
         };
         let scaled = (u128::from(ticks) * u128::from(at.scaling)) >> at.fraction;
-        let host = i128::try_from(scaled).unwrap_or(i128::MAX).saturating_add(offset);
+        let host = i128::try_from(scaled)
+            .unwrap_or(i128::MAX)
+            .saturating_add(offset);
         u64::try_from(host.max(0)).unwrap_or(u64::MAX)
     }
 
@@ -158,7 +193,10 @@ impl TimeShift {
     pub fn spread(&self) -> u64 {
         let spread = |offsets: &Vec<TimeOffset>| {
             let all = || offsets.iter().map(|offset| offset.offset);
-            all().max().zip(all().min()).map_or(0, |(max, min)| max.abs_diff(min))
+            all()
+                .max()
+                .zip(all().min())
+                .map_or(0, |(max, min)| max.abs_diff(min))
         };
         self.cpus.iter().map(spread).max().unwrap_or(0)
     }
@@ -175,9 +213,18 @@ impl TscScale {
 pub(super) fn threads(text: &str) -> crate::TracedThreads {
     let line = |line: &str| {
         let (tid, name) = line.trim_start().split_once(' ')?;
-        Some((tid.parse().ok()?, crate::TracedThread { process: None, name: name.to_owned() }))
+        Some((
+            tid.parse().ok()?,
+            crate::TracedThread {
+                process: None,
+                name: name.to_owned(),
+            },
+        ))
     };
-    text.lines().filter_map(line).take(crate::import::threads::MAX_THREADS).collect()
+    text.lines()
+        .filter_map(line)
+        .take(crate::import::threads::MAX_THREADS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -188,32 +235,58 @@ mod tests {
     /// One CPU's corrections as trace-cmd writes them: peer 77.
     fn shift(flags: u32, offsets: &[(u64, i64)], scaling: u64, fraction: Option<u64>) -> Vec<u8> {
         let mut data = 77_u64.to_le_bytes().to_vec();
-        data.extend([flags, 1, offsets.len() as u32].into_iter().flat_map(u32::to_le_bytes));
+        data.extend(
+            [flags, 1, offsets.len() as u32]
+                .into_iter()
+                .flat_map(u32::to_le_bytes),
+        );
         data.extend(offsets.iter().flat_map(|(time, _)| time.to_le_bytes()));
         data.extend(offsets.iter().flat_map(|(_, offset)| offset.to_le_bytes()));
         data.extend(offsets.iter().flat_map(|_| scaling.to_le_bytes()));
-        data.extend(offsets.iter().filter_map(|_| fraction).flat_map(u64::to_le_bytes));
+        data.extend(
+            offsets
+                .iter()
+                .filter_map(|_| fraction)
+                .flat_map(u64::to_le_bytes),
+        );
         data
     }
 
     fn taken(options: &[(u16, &[u8])]) -> Options {
         let mut taken = Options::default();
-        options.iter().for_each(|(id, data)| taken.take(*id, data).unwrap());
+        options
+            .iter()
+            .for_each(|(id, data)| taken.take(*id, data).unwrap());
         taken
     }
 
     #[test]
     fn a_guests_times_become_its_hosts() {
         // What KVM keeps is exact: one offset for all, also before and after.
-        let exact = taken(&[(TIME_SHIFT, &shift(0, &[(100, 5000)], 1, None))]).shifts.remove(0);
+        let exact = taken(&[(TIME_SHIFT, &shift(0, &[(100, 5000)], 1, None))])
+            .shifts
+            .remove(0);
         assert_eq!((exact.peer, exact.measured, exact.spread()), (77, false, 0));
-        assert_eq!([0, 100, 900].map(|at| exact.host(3, at)), [5000, 5100, 5900]);
+        assert_eq!(
+            [0, 100, 900].map(|at| exact.host(3, at)),
+            [5000, 5100, 5900]
+        );
         // What was measured is interpolated.
-        let measured = taken(&[(TIME_SHIFT, &shift(1, &[(100, 5000), (200, 5010)], 1, Some(0)))]).shifts.remove(0);
-        assert_eq!([50, 100, 150, 200, 300].map(|at| measured.host(0, at)), [5050, 5100, 5155, 5210, 5310]);
+        let measured = taken(&[(
+            TIME_SHIFT,
+            &shift(1, &[(100, 5000), (200, 5010)], 1, Some(0)),
+        )])
+        .shifts
+        .remove(0);
+        assert_eq!(
+            [50, 100, 150, 200, 300].map(|at| measured.host(0, at)),
+            [5050, 5100, 5155, 5210, 5310]
+        );
         assert_eq!(measured.spread(), 10);
         // A guest whose counter is half as fast, and one that is ahead.
-        let scaled = taken(&[(TIME_SHIFT, &shift(0, &[(0, -10)], 32, Some(4)))]).shifts.remove(0);
+        let scaled = taken(&[(TIME_SHIFT, &shift(0, &[(0, -10)], 32, Some(4)))])
+            .shifts
+            .remove(0);
         assert_eq!([0, 4, 100].map(|at| scaled.host(0, at)), [0, 0, 190]);
     }
 
@@ -221,15 +294,34 @@ mod tests {
     fn a_session_names_its_guests_and_the_rate_of_its_counter() {
         let mut guest = b"web01\0".to_vec();
         guest.extend(78_u64.to_le_bytes());
-        guest.extend([2_u32, 0, 1000, 1, 1001].into_iter().flat_map(u32::to_le_bytes));
-        let scale = [1_u32 << 22, 23, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
-        let options = taken(&[(TRACEID, &77_u64.to_le_bytes()), (GUEST, &guest), (TSC2NSEC, &scale), (99, b"x")]);
+        guest.extend(
+            [2_u32, 0, 1000, 1, 1001]
+                .into_iter()
+                .flat_map(u32::to_le_bytes),
+        );
+        let scale = [1_u32 << 22, 23, 0, 0]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect::<Vec<u8>>();
+        let options = taken(&[
+            (TRACEID, &77_u64.to_le_bytes()),
+            (GUEST, &guest),
+            (TSC2NSEC, &scale),
+            (99, b"x"),
+        ]);
         assert_eq!(options.trace_id, Some(77));
-        let expected = TracedGuest { name: "web01".to_owned(), trace_id: 78, vcpus: vec![(0, 1000), (1, 1001)] };
+        let expected = TracedGuest {
+            name: "web01".to_owned(),
+            trace_id: 78,
+            vcpus: vec![(0, 1000), (1, 1001)],
+        };
         assert_eq!(options.guests, [expected]);
         assert_eq!(options.tsc.map(TscScale::mhz), Some(2000.0));
         let threads = threads("  12 CPU 0/KVM\nx y\n13 a\n");
-        let names: Vec<(i32, &str)> = threads.iter().map(|(tid, thread)| (*tid, thread.name.as_str())).collect();
+        let names: Vec<(i32, &str)> = threads
+            .iter()
+            .map(|(tid, thread)| (*tid, thread.name.as_str()))
+            .collect();
         assert_eq!(names, [(12, "CPU 0/KVM"), (13, "a")]);
     }
 

@@ -48,7 +48,12 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
             return Err(wrong("too many CPUs in its instances"));
         }
     }
-    Ok(Head { options, formats, threads, parts })
+    Ok(Head {
+        options,
+        formats,
+        threads,
+        parts,
+    })
 }
 
 /// The options of a buffer, and where each CPU's data are.
@@ -78,7 +83,13 @@ fn table(
     for cpu in 0..cpus {
         let place = (read::u64(file)?, read::u64(file)?);
         if place.1 > 0 {
-            parts.push(Part { instance: instance.to_owned(), cpu, place, layout, codec: None });
+            parts.push(Part {
+                instance: instance.to_owned(),
+                cpu,
+                place,
+                layout,
+                codec: None,
+            });
         }
     }
     Ok(parts)
@@ -87,14 +98,21 @@ fn table(
 /// Newer files have the clock behind the table, where older ones have nothing or the pages.
 fn clock_behind(file: &mut (impl Read + Seek), parts: &[Part]) -> io::Result<Option<String>> {
     let here = file.stream_position()?;
-    let pages = parts.iter().map(|part| part.place.0).min().unwrap_or(u64::MAX);
+    let pages = parts
+        .iter()
+        .map(|part| part.place.0)
+        .min()
+        .unwrap_or(u64::MAX);
     if here.saturating_add(8) > pages {
         return Ok(None);
     }
-    let found = read::u64(file).and_then(|length| match length <= MAX_CLOCK_TEXT.min(pages - here - 8) {
-        true => read::exactly(file, length),
-        false => Ok(Vec::new()),
-    });
+    let found =
+        read::u64(file).and_then(
+            |length| match length <= MAX_CLOCK_TEXT.min(pages - here - 8) {
+                true => read::exactly(file, length),
+                false => Ok(Vec::new()),
+            },
+        );
     match found {
         Ok(text) => Ok(options::clock(&String::from_utf8_lossy(&text))),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),

@@ -24,7 +24,8 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     let _version = string(file)?;
     let mut next = read::u64(file)?;
 
-    let (mut places, mut buffers, mut of_file) = ([None; 3], Vec::<Vec<u8>>::new(), Options::default());
+    let (mut places, mut buffers, mut of_file) =
+        ([None; 3], Vec::<Vec<u8>>::new(), Options::default());
     let mut names = None;
     for n in 0.. {
         if next == 0 {
@@ -39,7 +40,9 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
         while !options.is_empty() {
             let id = read::u16(&mut options)?;
             let length = read::u32(&mut options)? as usize;
-            let (mut data, rest) = options.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let (mut data, rest) = options
+                .split_at_checked(length)
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
             options = rest;
             match id {
                 options::DONE => {
@@ -47,7 +50,9 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
                     break;
                 }
                 options::BUFFER => buffers.push(data.to_vec()),
-                HEADER_INFO..=EVENT_FORMATS => places[usize::from(id - HEADER_INFO)] = Some(read::u64(&mut data)?),
+                HEADER_INFO..=EVENT_FORMATS => {
+                    places[usize::from(id - HEADER_INFO)] = Some(read::u64(&mut data)?)
+                }
                 CMDLINES => names = Some(read::u64(&mut data)?),
                 _ => of_file.take(id, data)?,
             }
@@ -55,13 +60,20 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     }
 
     let mut found = |id: u16, what: &str| {
-        let place = places[usize::from(id - HEADER_INFO)].ok_or_else(|| wrong(&format!("it has no {what}")))?;
+        let place = places[usize::from(id - HEADER_INFO)]
+            .ok_or_else(|| wrong(&format!("it has no {what}")))?;
         section(file, place, id, codec)
     };
     let layout = head::layout(&mut found(HEADER_INFO, "header of pages")?.as_slice())?;
     let mut formats = Formats::default();
-    head::ftrace_formats(&mut found(FTRACE_FORMATS, "formats of ftrace")?.as_slice(), &mut formats)?;
-    head::event_formats(&mut found(EVENT_FORMATS, "formats of events")?.as_slice(), &mut formats)?;
+    head::ftrace_formats(
+        &mut found(FTRACE_FORMATS, "formats of ftrace")?.as_slice(),
+        &mut formats,
+    )?;
+    head::event_formats(
+        &mut found(EVENT_FORMATS, "formats of events")?.as_slice(),
+        &mut formats,
+    )?;
 
     let mut parts = Vec::new();
     for data in &buffers {
@@ -82,7 +94,12 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
         }
         None => TracedThreads::new(),
     };
-    Ok(Head { options: of_file, formats, threads, parts })
+    Ok(Head {
+        options: of_file,
+        formats,
+        threads,
+        parts,
+    })
 }
 
 /// What begins a section: its flags; the content follows.
@@ -90,7 +107,9 @@ fn section_flags(file: &mut (impl Read + Seek), at: u64, id: u16) -> io::Result<
     file.seek(SeekFrom::Start(at))?;
     let found = read::u16(file)?;
     if found != id {
-        return Err(wrong(&format!("expected section {id} at {at}, found {found}")));
+        return Err(wrong(&format!(
+            "expected section {id} at {at}, found {found}"
+        )));
     }
     let flags = read::u16(file)?;
     let _description = read::u32(file)?;
@@ -98,7 +117,12 @@ fn section_flags(file: &mut (impl Read + Seek), at: u64, id: u16) -> io::Result<
 }
 
 /// The content of a section.
-fn section(file: &mut (impl Read + Seek), at: u64, id: u16, codec: Option<Codec>) -> io::Result<Vec<u8>> {
+fn section(
+    file: &mut (impl Read + Seek),
+    at: u64,
+    id: u16,
+    codec: Option<Codec>,
+) -> io::Result<Vec<u8>> {
     let (flags, length) = section_flags(file, at, id)?;
     if flags & COMPRESSED == 0 {
         return read::exactly(file, length);
@@ -120,16 +144,28 @@ fn buffer(
     // The first files of this version have no page size; only their length tells.
     let layout = match data.len() % EACH {
         4 => layout,
-        _ => layout.with_size(read::u32(&mut data)? as usize).ok_or_else(|| wrong("invalid page size"))?,
+        _ => layout
+            .with_size(read::u32(&mut data)? as usize)
+            .ok_or_else(|| wrong("invalid page size"))?,
     };
     let (flags, _) = section_flags(file, at, options::BUFFER)?;
-    let codec = if flags & COMPRESSED == 0 { None } else { Some(codec.ok_or_else(undeclared)?) };
+    let codec = if flags & COMPRESSED == 0 {
+        None
+    } else {
+        Some(codec.ok_or_else(undeclared)?)
+    };
     let mut parts = Vec::new();
     for _ in 0..read::u32(&mut data)? {
         let cpu = read::u32(&mut data)?;
         let place = (read::u64(&mut data)?, read::u64(&mut data)?);
         if place.1 > 0 {
-            parts.push(Part { instance: instance.clone(), cpu, place, layout, codec });
+            parts.push(Part {
+                instance: instance.clone(),
+                cpu,
+                place,
+                layout,
+                codec,
+            });
         }
     }
     Ok((clock, parts))

@@ -15,7 +15,10 @@ pub(super) fn decimal(text: &str, before: &str) -> Option<u64> {
 
 /// The same, which may be negative.
 pub(super) fn signed(text: &str, before: &str) -> Option<u64> {
-    word(text, before)?.parse::<i64>().ok().map(|number| number as u64)
+    word(text, before)?
+        .parse::<i64>()
+        .ok()
+        .map(|number| number as u64)
 }
 
 /// The hexadecimal number behind `before`, with or without `0x`.

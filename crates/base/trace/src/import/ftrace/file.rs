@@ -62,16 +62,26 @@ impl TraceText {
         let mut any = false;
         while lines.next().map_err(|source| unreadable(path, source))? {
             let line = lines.text();
-            let Some(line) = line::event(&line) else { continue };
+            let Some(line) = line::event(&line) else {
+                continue;
+            };
             any = true;
             text.has_ticks |= matches!(line.time, Time::Ticks(_));
             text.note(&line);
         }
         if !any {
-            let reason = "it has no line of an event, as tracefs, trace-cmd report or perf script print it".to_owned();
-            return Err(TraceError::Damaged { path: path.to_owned(), reason });
+            let reason =
+                "it has no line of an event, as tracefs, trace-cmd report or perf script print it"
+                    .to_owned();
+            return Err(TraceError::Damaged {
+                path: path.to_owned(),
+                reason,
+            });
         }
-        text.add_formats().map_err(|reason| TraceError::Damaged { path: path.to_owned(), reason })?;
+        text.add_formats().map_err(|reason| TraceError::Damaged {
+            path: path.to_owned(),
+            reason,
+        })?;
         Ok(text)
     }
 
@@ -80,19 +90,27 @@ impl TraceText {
         if self.threads.len() < MAX_THREADS || self.threads.contains_key(&line.tid) {
             let thread = self.threads.entry(line.tid).or_default();
             if thread.process.is_none() || thread.name.is_empty() {
-                *thread = TracedThread { process: thread.process.or(line.process), name: line.comm.to_owned() };
+                *thread = TracedThread {
+                    process: thread.process.or(line.process),
+                    name: line.comm.to_owned(),
+                };
             }
         }
-        if let Some((name, number)) = told(line.arguments).filter(|_| line.name == "kvm_userspace_exit") {
+        if let Some((name, number)) =
+            told(line.arguments).filter(|_| line.name == "kvm_userspace_exit")
+        {
             if name.starts_with("KVM_EXIT_") && self.told.len() < MAX_NAMES {
                 self.told.entry(number).or_insert_with(|| name.to_owned());
             }
         }
-        let values = tracepoint(line.name).and_then(|(_, tracepoint)| (tracepoint.read)(line.arguments));
+        let values =
+            tracepoint(line.name).and_then(|(_, tracepoint)| (tracepoint.read)(line.arguments));
         for value in values.into_iter().flatten() {
             if let Value::Name(name) = value {
                 if self.reasons.len() < MAX_NAMES && !self.reasons.contains_key(name) {
-                    let known = exit_reason_named(name).map(|(_, number)| number).or_else(|| unnamed(name));
+                    let known = exit_reason_named(name)
+                        .map(|(_, number)| number)
+                        .or_else(|| unnamed(name));
                     let number = known.unwrap_or(FIRST_NAME + self.reasons.len() as u64);
                     self.reasons.insert(name.to_owned(), number);
                 }
@@ -101,18 +119,36 @@ impl TraceText {
     }
 
     fn add_formats(&mut self) -> Result<(), String> {
-        for (n, Tracepoint { system, name, fields, .. }) in (0..).zip(TRACEPOINTS) {
-            let fields =
-                fields.iter().enumerate().map(|(n, (name, kind))| ((*name).to_owned(), record::field(n, *kind)));
+        for (
+            n,
+            Tracepoint {
+                system,
+                name,
+                fields,
+                ..
+            },
+        ) in (0..).zip(TRACEPOINTS)
+        {
+            let fields = fields
+                .iter()
+                .enumerate()
+                .map(|(n, (name, kind))| ((*name).to_owned(), record::field(n, *kind)));
             let mut format = record::format(system, name, fields);
             match *name {
                 "kvm_exit" => {
                     let when = SymbolsCondition::Equal("isa".to_owned(), NAMED_IN_TEXT.into());
-                    let names = self.reasons.iter().map(|(name, number)| (*number, name.clone())).collect();
+                    let names = self
+                        .reasons
+                        .iter()
+                        .map(|(name, number)| (*number, name.clone()))
+                        .collect();
                     format.names = vec![Symbols { when, names }];
                 }
                 "kvm_userspace_exit" => {
-                    format.names = vec![Symbols { when: SymbolsCondition::Always, names: self.told.clone() }];
+                    format.names = vec![Symbols {
+                        when: SymbolsCondition::Always,
+                        names: self.told.clone(),
+                    }];
                 }
                 _ => {}
             }
@@ -141,18 +177,29 @@ impl TraceText {
     /// # Errors
     /// [`TraceError::Read`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
-        Ok(self.events_of(File::open(&self.path).map_err(|source| unreadable(&self.path, source))?))
+        Ok(
+            self.events_of(
+                File::open(&self.path).map_err(|source| unreadable(&self.path, source))?,
+            ),
+        )
     }
 
     /// The same of what is read from elsewhere.
     pub fn events_of<'t>(&'t self, from: impl Read + 't) -> Events<'t> {
         let lines = Lines::new(Box::new(from) as Box<dyn Read>);
-        Events::of(Decoded { text: self, lines, record: Record::default() })
+        Events::of(Decoded {
+            text: self,
+            lines,
+            record: Record::default(),
+        })
     }
 }
 
 fn tracepoint(name: &str) -> Option<(EventId, &'static Tracepoint)> {
-    (0..).map(EventId).zip(TRACEPOINTS).find(|(_, tracepoint)| tracepoint.name == name)
+    (0..)
+        .map(EventId)
+        .zip(TRACEPOINTS)
+        .find(|(_, tracepoint)| tracepoint.name == name)
 }
 
 /// The events of one file.
@@ -169,7 +216,10 @@ impl Decoder for Decoded<'_> {
         }
         let text = self.lines.text();
         let Some(line) = line::event(&text) else {
-            let lost = line::lost(text.trim()).map(|events| DecoderStep::Lost { ticks: None, events: Some(events) });
+            let lost = line::lost(text.trim()).map(|events| DecoderStep::Lost {
+                ticks: None,
+                events: Some(events),
+            });
             return Ok(lost.unwrap_or(DecoderStep::Nothing));
         };
         let Some((id, tracepoint)) = tracepoint(line.name) else {
@@ -180,17 +230,26 @@ impl Decoder for Decoded<'_> {
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         };
-        self.record.begin(id, line.tid, tracepoint.fields.len().max(values.len()));
+        self.record
+            .begin(id, line.tid, tracepoint.fields.len().max(values.len()));
         self.record.flags(line.flags);
         for (n, value) in values.into_iter().enumerate() {
             match value {
                 Value::Number(number) => self.record.number(n, number),
-                Value::Name(name) => self.record.number(n, self.text.reasons.get(name).copied().unwrap_or(FIRST_NAME)),
+                Value::Name(name) => self.record.number(
+                    n,
+                    self.text.reasons.get(name).copied().unwrap_or(FIRST_NAME),
+                ),
                 Value::Text(text) => drop(self.record.text(n, text.as_bytes())),
             }
         }
         let (Time::Nanoseconds(ticks) | Time::Ticks(ticks)) = line.time;
-        Ok(DecoderStep::Event { ticks, cpu: line.cpu, id, pid: line.tid })
+        Ok(DecoderStep::Event {
+            ticks,
+            cpu: line.cpu,
+            id,
+            pid: line.tid,
+        })
     }
 
     fn record(&self) -> &[u8] {
@@ -206,7 +265,10 @@ struct Lines<R> {
 
 impl<R: Read> Lines<R> {
     fn new(from: R) -> Lines<R> {
-        Lines { from: BufReader::with_capacity(64 << 10, from), line: Vec::new() }
+        Lines {
+            from: BufReader::with_capacity(64 << 10, from),
+            line: Vec::new(),
+        }
     }
 
     /// Reads the next line; `false` at the end. What is too long is left out.
@@ -215,7 +277,9 @@ impl<R: Read> Lines<R> {
             self.line.clear();
             let mut whole = true;
             loop {
-                let read = (&mut self.from).take(MAX_LINE).read_until(b'\n', &mut self.line)?;
+                let read = (&mut self.from)
+                    .take(MAX_LINE)
+                    .read_until(b'\n', &mut self.line)?;
                 if read == 0 && self.line.is_empty() && whole {
                     return Ok(false);
                 }

@@ -38,7 +38,16 @@ pub(super) fn event(line: &str) -> Option<Line<'_>> {
         let (comm, tid, process) = thread(left)?;
         let (flags, time, right) = stamp(right.trim_start())?;
         let (name, arguments) = named(right)?;
-        Some(Line { comm, tid, process, cpu, flags, time, name, arguments })
+        Some(Line {
+            comm,
+            tid,
+            process,
+            cpu,
+            flags,
+            time,
+            name,
+            arguments,
+        })
     })
 }
 
@@ -46,14 +55,23 @@ pub(super) fn event(line: &str) -> Option<Line<'_>> {
 pub(super) fn lost(line: &str) -> Option<u64> {
     let (_, rest) = line.strip_prefix("CPU:")?.split_once('[')?;
     let words = rest.strip_suffix(']')?;
-    let number = words.strip_prefix("LOST ").and_then(|w| w.strip_suffix(" EVENTS"));
-    number.or_else(|| words.strip_suffix(" EVENTS DROPPED"))?.trim().parse().ok()
+    let number = words
+        .strip_prefix("LOST ")
+        .and_then(|w| w.strip_suffix(" EVENTS"));
+    number
+        .or_else(|| words.strip_suffix(" EVENTS DROPPED"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// `name-12`, `name-12 (  10)` of the kernel, `name 12`, `name 10/12` of perf: name, thread, process.
 fn thread(text: &str) -> Option<(&str, i32, Option<i32>)> {
     let text = text.trim_end();
-    let (text, process) = match text.strip_suffix(')').and_then(|text| text.rsplit_once('(')) {
+    let (text, process) = match text
+        .strip_suffix(')')
+        .and_then(|text| text.rsplit_once('('))
+    {
         Some((text, process)) => (text.trim_end(), process.trim().parse().ok()),
         None => (text, None),
     };
@@ -63,7 +81,11 @@ fn thread(text: &str) -> Option<(&str, i32, Option<i32>)> {
         None => (process, tid),
     };
     // trace-cmd puts the name of an instance or a file before it.
-    let comm = comm.trim().rsplit_once(": ").map_or(comm, |(_, comm)| comm).trim();
+    let comm = comm
+        .trim()
+        .rsplit_once(": ")
+        .map_or(comm, |(_, comm)| comm)
+        .trim();
     Some((comm, tid.parse().ok()?, process))
 }
 
@@ -94,11 +116,24 @@ fn flags(word: &str) -> u8 {
 }
 
 fn time(text: &str) -> Option<Time> {
-    let number = |digits: &str| digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
-    let Some((seconds, fraction)) = text.split_once('.') else { return Some(Time::Ticks(number(text)?)) };
-    let scale = 9_u32.checked_sub(u32::try_from(fraction.len()).ok()?).filter(|scale| *scale < 9)?;
+    let number = |digits: &str| {
+        digits
+            .parse::<u64>()
+            .ok()
+            .filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let Some((seconds, fraction)) = text.split_once('.') else {
+        return Some(Time::Ticks(number(text)?));
+    };
+    let scale = 9_u32
+        .checked_sub(u32::try_from(fraction.len()).ok()?)
+        .filter(|scale| *scale < 9)?;
     let nanos = number(fraction)? * 10_u64.pow(scale);
-    Some(Time::Nanoseconds(number(seconds)?.checked_mul(1_000_000_000)?.checked_add(nanos)?))
+    Some(Time::Nanoseconds(
+        number(seconds)?
+            .checked_mul(1_000_000_000)?
+            .checked_add(nanos)?,
+    ))
 }
 
 /// The event's name and its arguments.

@@ -3,7 +3,9 @@
 use super::TraceText;
 use super::line::{Line, Time, event, lost};
 use crate::kernel::NAMED_IN_TEXT;
-use crate::{Entry, ExitReasons, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, SVM, Sched, VMX};
+use crate::{
+    Entry, ExitReasons, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, SVM, Sched, VMX,
+};
 use proptest::prelude::*;
 
 /// The same events of a kernel, as each tool prints them.
@@ -29,13 +31,22 @@ sleep  7302 [000] 15556.933053500:  sched:sched_switch: prev_comm=sleep prev_pid
 fn events(text: &str) -> Vec<(u64, u32, i32, String)> {
     let opened = TraceText::of(text.as_bytes(), "text".as_ref()).unwrap();
     let decoder = KernelDecoder::new(opened.formats());
-    assert!(decoder.unreadable().is_empty(), "{:?}", decoder.unreadable());
+    assert!(
+        decoder.unreadable().is_empty(),
+        "{:?}",
+        decoder.unreadable()
+    );
     let mut events = opened.events_of(text.as_bytes());
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
         match entry {
             Entry::Event(event) => {
-                got.push((event.ticks, event.cpu, event.pid, format!("{:?}", decoder.decode(&event))));
+                got.push((
+                    event.ticks,
+                    event.cpu,
+                    event.pid,
+                    format!("{:?}", decoder.decode(&event)),
+                ));
             }
             Entry::Lost(lost) => got.push((0, 0, 0, format!("{:?}", lost.events))),
         }
@@ -50,50 +61,120 @@ fn decoded(event: KernelEvent<'_>) -> String {
 #[test]
 fn each_tools_lines_are_read() {
     let got = events(TRACE);
-    let access =
-        |to, address, write| decoded(KernelEvent::KvmAccess(KvmAccess { to, address, write, unsatisfied: false }));
-    assert_eq!(got[0], (14_758_849_546_000, 1, 22259, decoded(KernelEvent::KvmEntry)));
-    assert_eq!(got[1].3, decoded(KernelEvent::KvmExit { isa: VMX, reason: 30 }));
+    let access = |to, address, write| {
+        decoded(KernelEvent::KvmAccess(KvmAccess {
+            to,
+            address,
+            write,
+            unsatisfied: false,
+        }))
+    };
+    assert_eq!(
+        got[0],
+        (14_758_849_546_000, 1, 22259, decoded(KernelEvent::KvmEntry))
+    );
+    assert_eq!(
+        got[1].3,
+        decoded(KernelEvent::KvmExit {
+            isa: VMX,
+            reason: 30
+        })
+    );
     assert_eq!(got[2].3, access(KvmSpace::Port, 0x3f8, true));
     assert_eq!(got[3].3, "Some(17)");
-    assert!(got[4].3.contains("device: 8388624, sector: 2048, sectors: 8, rwbs: [87, 83]"), "{}", got[4].3);
+    assert!(
+        got[4]
+            .3
+            .contains("device: 8388624, sector: 2048, sectors: 8, rwbs: [87, 83]"),
+        "{}",
+        got[4].3
+    );
     assert_eq!((got[4].2, got.len()), (7, 5));
     let opened = TraceText::of(TRACE.as_bytes(), "text".as_ref()).unwrap();
     assert_eq!(opened.threads()[&22259].process, Some(22250));
     assert_eq!(opened.threads()[&7].name, "odd [name] x");
 
     let got = events(REPORT);
-    let switch = |prev, leaves, next| decoded(KernelEvent::Sched(Sched::Switch { prev, leaves, next }));
-    assert_eq!(got[0], (14_758_849_546_100, 1, 22259, access(KvmSpace::Memory, 0xfee0_00b0, true)));
+    let switch =
+        |prev, leaves, next| decoded(KernelEvent::Sched(Sched::Switch { prev, leaves, next }));
+    assert_eq!(
+        got[0],
+        (
+            14_758_849_546_100,
+            1,
+            22259,
+            access(KvmSpace::Memory, 0xfee0_00b0, true)
+        )
+    );
     assert_eq!(got[1].3, switch(0, Leaves::Runnable, 22259));
     assert_eq!(got[2].3, "Some(23)");
 
     let got = events(SCRIPT);
-    assert_eq!(got[0].3, decoded(KernelEvent::SysEnter { nr: 16, args: [0xe, 0xae80, 0, 0] }));
-    assert_eq!(got[1], (14_758_849_546_000, 1, 22259, access(KvmSpace::Msr, 0x6e0, true)));
+    assert_eq!(
+        got[0].3,
+        decoded(KernelEvent::SysEnter {
+            nr: 16,
+            args: [0xe, 0xae80, 0, 0]
+        })
+    );
+    assert_eq!(
+        got[1],
+        (
+            14_758_849_546_000,
+            1,
+            22259,
+            access(KvmSpace::Msr, 0x6e0, true)
+        )
+    );
     assert_eq!(got[2].3, switch(7302, Leaves::Sleeping, 0));
 }
 
 /// Each reason has the name that its line has, and the number and the instruction set that the name is known for.
 #[test]
 fn exit_reasons_keep_their_names() {
-    let lines = ["HLT", "hlt", "npf", "EXIT_HLT", "0x78", "APIC_ACCESS", "DE"]
-        .map(|reason| format!(" a-1 [000] 1.000001: kvm_exit: vcpu 0 reason {reason} rip 0x1 info1 0x0 info2 0x0\n"));
+    let lines = ["HLT", "hlt", "npf", "EXIT_HLT", "0x78", "APIC_ACCESS", "DE"].map(|reason| {
+        format!(
+            " a-1 [000] 1.000001: kvm_exit: vcpu 0 reason {reason} rip 0x1 info1 0x0 info2 0x0\n"
+        )
+    });
     let text = lines.concat();
     let opened = TraceText::of(text.as_bytes(), "text".as_ref()).unwrap();
-    let format = opened.formats().event("kvm", "kvm_exit").and_then(|id| opened.formats().get(id)).unwrap();
-    let (names, decoder) = (ExitReasons::from_tables(&format.names), KernelDecoder::new(opened.formats()));
+    let format = opened
+        .formats()
+        .event("kvm", "kvm_exit")
+        .and_then(|id| opened.formats().get(id))
+        .unwrap();
+    let (names, decoder) = (
+        ExitReasons::from_tables(&format.names),
+        KernelDecoder::new(opened.formats()),
+    );
     let mut events = opened.events_of(text.as_bytes());
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
         let Entry::Event(event) = entry else { continue };
-        let Some(KernelEvent::KvmExit { isa, reason }) = decoder.decode(&event) else { continue };
+        let Some(KernelEvent::KvmExit { isa, reason }) = decoder.decode(&event) else {
+            continue;
+        };
         got.push((isa, names.name(isa, reason)));
     }
     let named = |isa, name: &str| (isa, name.to_owned());
-    assert_eq!(got[..3], [named(VMX, "HLT"), named(SVM, "hlt"), named(SVM, "npf")]);
-    assert_eq!(got[3], named(NAMED_IN_TEXT, "EXIT_HLT"), "as libtraceevent's plugin names it");
-    assert_eq!(got[4..], [named(0, "unknown (0x78)"), named(VMX, "APIC_ACCESS"), named(NAMED_IN_TEXT, "DE")]);
+    assert_eq!(
+        got[..3],
+        [named(VMX, "HLT"), named(SVM, "hlt"), named(SVM, "npf")]
+    );
+    assert_eq!(
+        got[3],
+        named(NAMED_IN_TEXT, "EXIT_HLT"),
+        "as libtraceevent's plugin names it"
+    );
+    assert_eq!(
+        got[4..],
+        [
+            named(0, "unknown (0x78)"),
+            named(VMX, "APIC_ACCESS"),
+            named(NAMED_IN_TEXT, "DE")
+        ]
+    );
 }
 
 #[test]
@@ -111,7 +192,14 @@ fn flags_tell_of_interrupts_and_times_may_be_ticks() {
     };
     assert_eq!(line, expected);
     assert_eq!(lost("CPU:3 [LOST 1 EVENTS]"), Some(1));
-    for other in ["", "# x", "a-1 [000] 1.2", "a-1 [000] 1.2: x", "a-b [000] 1.2: x: y", "a-1 [x] 1.2: x: y"] {
+    for other in [
+        "",
+        "# x",
+        "a-1 [000] 1.2",
+        "a-1 [000] 1.2: x",
+        "a-b [000] 1.2: x: y",
+        "a-1 [x] 1.2: x: y",
+    ] {
         assert_eq!(event(other), None, "{other}");
     }
     assert!(TraceText::of("nothing\n".as_bytes(), "text".as_ref()).is_err());

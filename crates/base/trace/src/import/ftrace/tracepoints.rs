@@ -30,7 +30,12 @@ const fn tracepoint(
     fields: &'static [(&'static str, Kind)],
     read: Read,
 ) -> Tracepoint {
-    Tracepoint { system, name, fields, read }
+    Tracepoint {
+        system,
+        name,
+        fields,
+        read,
+    }
 }
 
 use Kind::{Arguments, Signed, Text, Unsigned};
@@ -40,64 +45,161 @@ use Value::{Name, Number};
 pub(super) const NO_VCPU: u64 = u32::MAX as u64;
 
 pub(super) const TRACEPOINTS: &[Tracepoint] = &[
-    tracepoint("kvm", "kvm_exit", &[("exit_reason", Unsigned), ("isa", Unsigned), ("vcpu_id", Unsigned)], |text| {
-        let reason = word(text, "reason ")?;
-        let isa = match exit_reason_named(reason) {
-            Some((isa, _)) => isa,
-            None if unnamed(reason).is_some() => 0,
-            None => NAMED_IN_TEXT,
-        };
-        Some(vec![Name(reason), Number(isa.into()), Number(vcpu(text))])
+    tracepoint(
+        "kvm",
+        "kvm_exit",
+        &[
+            ("exit_reason", Unsigned),
+            ("isa", Unsigned),
+            ("vcpu_id", Unsigned),
+        ],
+        |text| {
+            let reason = word(text, "reason ")?;
+            let isa = match exit_reason_named(reason) {
+                Some((isa, _)) => isa,
+                None if unnamed(reason).is_some() => 0,
+                None => NAMED_IN_TEXT,
+            };
+            Some(vec![Name(reason), Number(isa.into()), Number(vcpu(text))])
+        },
+    ),
+    tracepoint("kvm", "kvm_entry", &[("vcpu_id", Unsigned)], |text| {
+        Some(vec![Number(vcpu(text))])
     }),
-    tracepoint("kvm", "kvm_entry", &[("vcpu_id", Unsigned)], |text| Some(vec![Number(vcpu(text))])),
-    tracepoint("kvm", "kvm_pio", &[("port", Unsigned), ("rw", Unsigned)], |text| {
-        Some(vec![Number(hex(text, " at ")?), Number(direction(text, "pio_read", "pio_write")?)])
+    tracepoint(
+        "kvm",
+        "kvm_pio",
+        &[("port", Unsigned), ("rw", Unsigned)],
+        |text| {
+            Some(vec![
+                Number(hex(text, " at ")?),
+                Number(direction(text, "pio_read", "pio_write")?),
+            ])
+        },
+    ),
+    tracepoint(
+        "kvm",
+        "kvm_mmio",
+        &[("gpa", Unsigned), ("type", Unsigned)],
+        |text| {
+            let kinds = ["unsatisfied-read", "read", "write"];
+            let kind = word(text, "mmio ")?;
+            let kind = kinds.into_iter().position(|known| known == kind)?;
+            Some(vec![Number(hex(text, "gpa ")?), Number(kind as u64)])
+        },
+    ),
+    tracepoint("kvm", "kvm_fast_mmio", &[("gpa", Unsigned)], |text| {
+        Some(vec![Number(hex(text, "gpa ")?)])
     }),
-    tracepoint("kvm", "kvm_mmio", &[("gpa", Unsigned), ("type", Unsigned)], |text| {
-        let kinds = ["unsatisfied-read", "read", "write"];
-        let kind = word(text, "mmio ")?;
-        let kind = kinds.into_iter().position(|known| known == kind)?;
-        Some(vec![Number(hex(text, "gpa ")?), Number(kind as u64)])
-    }),
-    tracepoint("kvm", "kvm_fast_mmio", &[("gpa", Unsigned)], |text| Some(vec![Number(hex(text, "gpa ")?)])),
-    tracepoint("kvm", "kvm_msr", &[("ecx", Unsigned), ("write", Unsigned)], |text| {
-        let write = direction(text, "msr_read", "msr_write")?;
-        Some(vec![Number(hex(text, if write == 1 { "msr_write" } else { "msr_read" })?), Number(write)])
-    }),
+    tracepoint(
+        "kvm",
+        "kvm_msr",
+        &[("ecx", Unsigned), ("write", Unsigned)],
+        |text| {
+            let write = direction(text, "msr_read", "msr_write")?;
+            Some(vec![
+                Number(hex(
+                    text,
+                    if write == 1 { "msr_write" } else { "msr_read" },
+                )?),
+                Number(write),
+            ])
+        },
+    ),
     tracepoint("kvm", "kvm_eoi", &[], |_| Some(Vec::new())),
-    tracepoint("kvm", "kvm_userspace_exit", &[("reason", Unsigned), ("errno", Signed)], |text| {
-        let (name, number) = told(text)?;
-        let errno = if matches!(name, "error" | "restart") { number.wrapping_neg() } else { 0 };
-        Some(vec![Number(number), Number(errno)])
+    tracepoint(
+        "kvm",
+        "kvm_userspace_exit",
+        &[("reason", Unsigned), ("errno", Signed)],
+        |text| {
+            let (name, number) = told(text)?;
+            let errno = if matches!(name, "error" | "restart") {
+                number.wrapping_neg()
+            } else {
+                0
+            };
+            Some(vec![Number(number), Number(errno)])
+        },
+    ),
+    tracepoint("kvm", "kvm_apic_accept_irq", &[("vec", Unsigned)], |text| {
+        Some(vec![Number(decimal(text, "vec ")?)])
     }),
-    tracepoint("kvm", "kvm_apic_accept_irq", &[("vec", Unsigned)], |text| Some(vec![Number(decimal(text, "vec ")?)])),
-    tracepoint("kvm", "kvm_set_irq", &[("gsi", Unsigned), ("level", Unsigned)], |text| {
-        Some(vec![Number(decimal(text, "gsi ")?), Number(decimal(text, "level ")?)])
+    tracepoint(
+        "kvm",
+        "kvm_set_irq",
+        &[("gsi", Unsigned), ("level", Unsigned)],
+        |text| {
+            Some(vec![
+                Number(decimal(text, "gsi ")?),
+                Number(decimal(text, "level ")?),
+            ])
+        },
+    ),
+    tracepoint("kvm", "kvm_msi_set_irq", &[("data", Unsigned)], |text| {
+        Some(vec![Number(decimal(text, "vec ")?)])
     }),
-    tracepoint("kvm", "kvm_msi_set_irq", &[("data", Unsigned)], |text| Some(vec![Number(decimal(text, "vec ")?)])),
-    tracepoint("kvm", "kvm_write_tsc_offset", &[("next_tsc_offset", Unsigned)], |text| {
-        Some(vec![Number(decimal(text, "next=")?)])
-    }),
-    tracepoint("sched", "sched_switch", &[("prev_pid", Signed), ("prev_state", Signed), ("next_pid", Signed)], switch),
+    tracepoint(
+        "kvm",
+        "kvm_write_tsc_offset",
+        &[("next_tsc_offset", Unsigned)],
+        |text| Some(vec![Number(decimal(text, "next=")?)]),
+    ),
+    tracepoint(
+        "sched",
+        "sched_switch",
+        &[
+            ("prev_pid", Signed),
+            ("prev_state", Signed),
+            ("next_pid", Signed),
+        ],
+        switch,
+    ),
     tracepoint("sched", "sched_waking", &[("pid", Signed)], |text| {
-        Some(vec![Number(signed(text, " pid=").or_else(|| of_plugin(text))?)])
+        Some(vec![Number(
+            signed(text, " pid=").or_else(|| of_plugin(text))?,
+        )])
     }),
-    tracepoint("raw_syscalls", "sys_enter", &[("id", Signed), ("args", Arguments)], |text| {
-        let (_, arguments) = text.split_once('(')?;
-        let arguments = arguments.strip_suffix(')')?.split(", ").map(|word| from_hex(word).map(Number));
-        let all: Option<Vec<Value<'_>>> = std::iter::once(signed(text, "NR ").map(Number)).chain(arguments).collect();
-        all.filter(|all| all.len() == 1 + ARGUMENTS)
+    tracepoint(
+        "raw_syscalls",
+        "sys_enter",
+        &[("id", Signed), ("args", Arguments)],
+        |text| {
+            let (_, arguments) = text.split_once('(')?;
+            let arguments = arguments
+                .strip_suffix(')')?
+                .split(", ")
+                .map(|word| from_hex(word).map(Number));
+            let all: Option<Vec<Value<'_>>> = std::iter::once(signed(text, "NR ").map(Number))
+                .chain(arguments)
+                .collect();
+            all.filter(|all| all.len() == 1 + ARGUMENTS)
+        },
+    ),
+    tracepoint("raw_syscalls", "sys_exit", &[("id", Signed)], |text| {
+        Some(vec![Number(signed(text, "NR ")?)])
     }),
-    tracepoint("raw_syscalls", "sys_exit", &[("id", Signed)], |text| Some(vec![Number(signed(text, "NR ")?)])),
     tracepoint("block", "block_rq_insert", BLOCK, block),
     tracepoint("block", "block_rq_issue", BLOCK, block),
     tracepoint("block", "block_rq_complete", BLOCK, block),
-    tracepoint("irq", "irq_handler_entry", &[("irq", Unsigned), ("name", Text)], |text| {
-        Some(vec![Number(decimal(text, "irq=")?), Value::Text(text.split_once("name=")?.1)])
-    }),
+    tracepoint(
+        "irq",
+        "irq_handler_entry",
+        &[("irq", Unsigned), ("name", Text)],
+        |text| {
+            Some(vec![
+                Number(decimal(text, "irq=")?),
+                Value::Text(text.split_once("name=")?.1),
+            ])
+        },
+    ),
 ];
 
-const BLOCK: &[(&str, Kind)] = &[("dev", Unsigned), ("sector", Unsigned), ("nr_sector", Unsigned), ("rwbs", Text)];
+const BLOCK: &[(&str, Kind)] = &[
+    ("dev", Unsigned),
+    ("sector", Unsigned),
+    ("nr_sector", Unsigned),
+    ("rwbs", Text),
+];
 
 /// What `kvm_userspace_exit` tells QEMU: `reason KVM_EXIT_IO (2)`.
 pub(super) fn told(text: &str) -> Option<(&str, u64)> {
@@ -105,11 +207,17 @@ pub(super) fn told(text: &str) -> Option<(&str, u64)> {
 }
 
 fn vcpu(text: &str) -> u64 {
-    decimal(text, "vcpu ").or_else(|| decimal(text, "vcpu=")).unwrap_or(NO_VCPU)
+    decimal(text, "vcpu ")
+        .or_else(|| decimal(text, "vcpu="))
+        .unwrap_or(NO_VCPU)
 }
 
 fn direction(text: &str, read: &str, write: &str) -> Option<u64> {
-    if text.starts_with(read) { Some(0) } else { text.starts_with(write).then_some(1) }
+    if text.starts_with(read) {
+        Some(0)
+    } else {
+        text.starts_with(write).then_some(1)
+    }
 }
 
 /// `8,0 WS 4096 () 2048 + 8 none,0,0 [fio]`, of a completion `8,0 WS () 2048 + 8 [0]`.
@@ -123,7 +231,12 @@ fn block(text: &str) -> Option<Vec<Value<'_>>> {
     let (sector, rest) = place.split_once(" + ")?;
     let sectors = rest.split(' ').next()?.parse().ok()?;
     let device = u64::from(major) << 20 | u64::from(minor & 0xf_ffff);
-    Some(vec![Number(device), Number(sector.parse::<i64>().ok()? as u64), Number(sectors), Value::Text(rwbs)])
+    Some(vec![
+        Number(device),
+        Number(sector.parse::<i64>().ok()? as u64),
+        Number(sectors),
+        Value::Text(rwbs),
+    ])
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or by trace-cmd's
@@ -148,7 +261,12 @@ fn switch(text: &str) -> Option<Vec<Value<'_>>> {
 /// The thread in `name:12 [120]`.
 fn of_plugin(text: &str) -> Option<u64> {
     let (before, _) = text.rsplit_once(" [")?;
-    before.rsplit_once(':')?.1.parse::<i64>().ok().map(|pid| pid as u64)
+    before
+        .rsplit_once(':')?
+        .1
+        .parse::<i64>()
+        .ok()
+        .map(|pid| pid as u64)
 }
 
 /// The number of a reason that has no name.

@@ -47,13 +47,17 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
     match &read::bytes::<8>(file)? {
         MAGIC => {}
         SWAPPED => {
-            return Err(unsupported("big-endian files are not supported: record on x86-64"));
+            return Err(unsupported(
+                "big-endian files are not supported: record on x86-64",
+            ));
         }
         _ => return Err(wrong("not a perf.data file")),
     }
     let (header, _attr_size) = (read::u64(file)?, read::u64(file)?);
     if header == PIPE_HEADER {
-        return Err(unsupported("perf.data in pipe mode is not supported: record with `perf record -o FILE`"));
+        return Err(unsupported(
+            "perf.data in pipe mode is not supported: record with `perf record -o FILE`",
+        ));
     }
     let inside = |(offset, size): (u64, u64)| match offset.checked_add(size) {
         Some(end) if end <= length => Ok((offset, size)),
@@ -62,7 +66,12 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
     let section = |file: &mut _| Ok::<_, io::Error>((read::u64(file)?, read::u64(file)?));
     let [_attributes, data, _types] = [section(file)?, section(file)?, section(file)?];
     let data = inside(data)?;
-    let features = [read::u64(file)?, read::u64(file)?, read::u64(file)?, read::u64(file)?];
+    let features = [
+        read::u64(file)?,
+        read::u64(file)?,
+        read::u64(file)?,
+        read::u64(file)?,
+    ];
     if header > length || data.1 == 0 {
         return Err(wrong("perf record did not finish, so the file has no data"));
     }
@@ -75,11 +84,14 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
             described = Some(place);
         }
     }
-    let described =
-        described.ok_or_else(|| wrong("it does not describe its events, as perf does since Linux 2.6.37"))?;
+    let described = described
+        .ok_or_else(|| wrong("it does not describe its events, as perf does since Linux 2.6.37"))?;
     file.seek(SeekFrom::Start(described.0))?;
     events(&mut file.take(described.1))?;
-    Ok(Data { offset: data.0, size: data.1 })
+    Ok(Data {
+        offset: data.0,
+        size: data.1,
+    })
 }
 
 /// The description of the events.
@@ -90,8 +102,12 @@ fn events(from: &mut impl Read) -> io::Result<()> {
     }
     for _ in 0..events {
         let (_type, size) = (read::u32(from)?, read::u32(from)?);
-        if !(ATTR_SIZES.contains(&size) || size > ATTR_SIZES[ATTR_SIZES.len() - 1]) || size > attr_size {
-            return Err(wrong(&format!("invalid size of an event's attributes: {size}")));
+        if !(ATTR_SIZES.contains(&size) || size > ATTR_SIZES[ATTR_SIZES.len() - 1])
+            || size > attr_size
+        {
+            return Err(wrong(&format!(
+                "invalid size of an event's attributes: {size}"
+            )));
         }
         read::skip(from, u64::from(attr_size) - 8)?;
         let ids = read::u32(from)?;
@@ -112,24 +128,40 @@ pub(super) fn records(
     let mut body = [0; u16::MAX as usize];
     let mut left = data.size;
     while left > 0 {
-        let (kind, misc, length) = (read::u32(file)?, read::u16(file)?, u64::from(read::u16(file)?));
-        left = left.checked_sub(length).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let rest = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("record without a length"))?;
+        let (kind, misc, length) = (
+            read::u32(file)?,
+            read::u16(file)?,
+            u64::from(read::u16(file)?),
+        );
+        left = left
+            .checked_sub(length)
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        let rest = length
+            .checked_sub(RECORD_HEADER)
+            .ok_or_else(|| wrong("record without a length"))?;
         if matches!(kind, COMPRESSED | COMPRESSED2) {
-            return Err(unsupported("compressed records are not supported: record without `perf record -z`"));
+            return Err(unsupported(
+                "compressed records are not supported: record without `perf record -z`",
+            ));
         }
         if kind == FINISHED_ROUND && rest > 0 {
             // The library would read its body as records.
             return Err(wrong("PERF_RECORD_FINISHED_ROUND with a body"));
         }
         let kind = RecordType(kind);
-        let wanted = if kind == RecordType::SAMPLE { SAMPLE_HEAD } else { body.len() };
+        let wanted = if kind == RecordType::SAMPLE {
+            SAMPLE_HEAD
+        } else {
+            body.len()
+        };
         let taken = &mut body[..wanted.min(rest as usize)];
         file.read_exact(taken)?;
         let mut over = rest - taken.len() as u64;
         if let (AUXTRACE, Some(trace)) = (kind.0, taken.first_chunk()) {
             let trace = u64::from_le_bytes(*trace);
-            left = left.checked_sub(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
+            left = left
+                .checked_sub(trace)
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
             over += trace;
         }
         // All of it lies inside of the file, by `left`.

@@ -26,8 +26,10 @@ pub(super) fn checked(path: &Path) -> Result<(BufReader<File>, check::Data), Tra
 
 /// Reads the head of a file whose lengths are good.
 pub(super) fn parse(path: &Path) -> Result<Reader, TraceError> {
-    PerfFileReader::parse_file(opened(path)?)
-        .map_err(|e| TraceError::Damaged { path: path.to_owned(), reason: e.to_string() })
+    PerfFileReader::parse_file(opened(path)?).map_err(|e| TraceError::Damaged {
+        path: path.to_owned(),
+        reason: e.to_string(),
+    })
 }
 
 fn opened(path: &Path) -> Result<BufReader<File>, TraceError> {

@@ -45,27 +45,48 @@ impl PerfRecords {
     ///
     /// # Errors
     /// [`TraceError`] when it cannot be read, or is not a whole, little-endian, uncompressed file.
-    pub fn open(path: &Path, each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<PerfRecords, TraceError> {
+    pub fn open(
+        path: &Path,
+        each: impl FnMut(usize, RawEventRecord<'_>),
+    ) -> Result<PerfRecords, TraceError> {
         let (mut opened, data) = checked(path)?;
-        let PerfFileReader { perf_file: file, .. } = parse(path)?;
+        let PerfFileReader {
+            perf_file: file, ..
+        } = parse(path)?;
         heads(&mut opened, &data, file.event_attributes(), each).map_err(|e| failed(path, e))?;
         let event = |(number, event): (usize, &linux_perf_data::AttributeDescription)| PerfEvent {
-            name: event.name().map_or_else(|| format!("event {number}"), str::to_owned),
+            name: event
+                .name()
+                .map_or_else(|| format!("event {number}"), str::to_owned),
             hz: match event.attr.sampling_policy {
                 SamplingPolicy::Frequency(hz) => Some(hz),
                 _ => None,
             },
         };
-        let events = file.event_attributes().iter().enumerate().map(event).collect();
+        let events = file
+            .event_attributes()
+            .iter()
+            .enumerate()
+            .map(event)
+            .collect();
         let arch = file.arch().ok().flatten().unwrap_or_default().to_owned();
         let (mut build_ids, mut kernel) = (HashMap::new(), None);
         for (key, file) in file.build_ids().unwrap_or_default() {
             match key {
                 DsoKey::Kernel => kernel = Some(file.build_id),
-                _ => drop(build_ids.insert(String::from_utf8_lossy(&file.path).into_owned(), file.build_id)),
+                _ => drop(build_ids.insert(
+                    String::from_utf8_lossy(&file.path).into_owned(),
+                    file.build_id,
+                )),
             }
         }
-        Ok(PerfRecords { path: path.to_owned(), events, arch, build_ids, kernel })
+        Ok(PerfRecords {
+            path: path.to_owned(),
+            events,
+            arch,
+            build_ids,
+            kernel,
+        })
     }
 
     /// Hands over each of the kernel's records with the number of its event; perf's own are passed over.
@@ -73,18 +94,31 @@ impl PerfRecords {
     /// # Errors
     /// [`TraceError`] when the file cannot be read, or a record is invalid: nobody knows where the next begins.
     pub fn each(&self, mut each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<(), TraceError> {
-        let PerfFileReader { mut perf_file, mut record_iter } = parse(&self.path)?;
+        let PerfFileReader {
+            mut perf_file,
+            mut record_iter,
+        } = parse(&self.path)?;
         loop {
             match record_iter.next_record(&mut perf_file) {
                 // Checked before, but the file may have changed since.
                 Ok(Some(PerfFileRecord::EventRecord { record, .. })) if is_too_long(&record) => {
                     let reason = BUILD_ID_TOO_LONG.to_owned();
-                    return Err(TraceError::Damaged { path: self.path.clone(), reason });
+                    return Err(TraceError::Damaged {
+                        path: self.path.clone(),
+                        reason,
+                    });
                 }
-                Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => each(attr_index, record),
+                Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => {
+                    each(attr_index, record)
+                }
                 Ok(Some(PerfFileRecord::UserRecord(_))) => {}
                 Ok(None) => return Ok(()),
-                Err(e) => return Err(TraceError::Damaged { path: self.path.clone(), reason: e.to_string() }),
+                Err(e) => {
+                    return Err(TraceError::Damaged {
+                        path: self.path.clone(),
+                        reason: e.to_string(),
+                    });
+                }
             }
         }
     }
@@ -97,9 +131,13 @@ fn heads(
     events: &[AttributeDescription],
     mut each: impl FnMut(usize, RawEventRecord<'_>),
 ) -> io::Result<()> {
-    let infos: Vec<_> =
-        events.iter().map(|event| RecordParseInfo::new(&event.attr, Endianness::LittleEndian)).collect();
-    let Some(&first) = infos.first() else { return Ok(()) };
+    let infos: Vec<_> = events
+        .iter()
+        .map(|event| RecordParseInfo::new(&event.attr, Endianness::LittleEndian))
+        .collect();
+    let Some(&first) = infos.first() else {
+        return Ok(());
+    };
     let ids: HashMap<u64, usize> = events
         .iter()
         .enumerate()
@@ -114,8 +152,18 @@ fn heads(
             return Err(wrong(BUILD_ID_TOO_LONG));
         }
         // Where a file has several events, all have their ids at the same place.
-        let event = record.id().and_then(|id| ids.get(&id)).copied().unwrap_or(0);
-        each(event, RawEventRecord { parse_info: infos[event], ..record });
+        let event = record
+            .id()
+            .and_then(|id| ids.get(&id))
+            .copied()
+            .unwrap_or(0);
+        each(
+            event,
+            RawEventRecord {
+                parse_info: infos[event],
+                ..record
+            },
+        );
         Ok(())
     })
 }
@@ -125,5 +173,9 @@ fn is_too_long(record: &RawEventRecord<'_>) -> bool {
     // { i32 pid, tid; u64 address, length, offset; u8 size of the build-id; … }
     record.record_type == RecordType::MMAP2
         && record.misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0
-        && record.data.as_slice().get(32).is_some_and(|&size| size > 20)
+        && record
+            .data
+            .as_slice()
+            .get(32)
+            .is_some_and(|&size| size > 20)
 }

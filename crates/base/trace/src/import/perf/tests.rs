@@ -28,41 +28,68 @@ fn what_is_wrong_is_told() {
         let mut file = SOUND.to_vec();
         change(&mut file);
         let error = read(&file).unwrap_err();
-        assert!(matches!(error, TraceError::Damaged { .. }) && error.to_string().contains(expected), "{error}");
+        assert!(
+            matches!(error, TraceError::Damaged { .. }) && error.to_string().contains(expected),
+            "{error}"
+        );
     };
     // Nothing is wrong with these, so that recording again in the same way would not help.
     let advises = |change: &dyn Fn(&mut Vec<u8>), expected: &str| {
         let mut file = SOUND.to_vec();
         change(&mut file);
         let error = read(&file).unwrap_err();
-        assert!(matches!(error, TraceError::Unsupported { .. }) && error.to_string().ends_with(expected), "{error}");
+        assert!(
+            matches!(error, TraceError::Unsupported { .. })
+                && error.to_string().ends_with(expected),
+            "{error}"
+        );
     };
     let first = first_record();
     says(&|file| file.truncate(7), "truncated");
     says(&|file| file.truncate(first + 100), "truncated");
     says(&|file| file[0] = b'Q', "not a perf.data file");
-    advises(&|file| file[..8].copy_from_slice(b"2ELIFREP"), "record on x86-64");
-    advises(&|file| file[8..16].copy_from_slice(&16_u64.to_le_bytes()), "record with `perf record -o FILE`");
+    advises(
+        &|file| file[..8].copy_from_slice(b"2ELIFREP"),
+        "record on x86-64",
+    );
+    advises(
+        &|file| file[8..16].copy_from_slice(&16_u64.to_le_bytes()),
+        "record with `perf record -o FILE`",
+    );
     advises(&|file| file[first] = 81, "record without `perf record -z`");
     says(&|file| file[48..56].fill(0), "did not finish");
     says(&|file| file[48..56].fill(0xff), "truncated");
     says(&|file| file[72] &= !2, "invalid size"); // The sections no longer belong to their features.
-    says(&|file| file[first + 6..first + 8].fill(0), "without a length");
+    says(
+        &|file| file[first + 6..first + 8].fill(0),
+        "without a length",
+    );
     // The size of an event's attributes, which the file and the event itself tell.
     let number = |at: usize| u32::from_le_bytes(*SOUND[at..].first_chunk().unwrap());
     let told_twice = |at: &usize| (64..200).contains(&number(*at)) && number(*at) == number(at + 8);
     let end = first + number(48) as usize;
     let attributes = (end..SOUND.len() - 12).find(told_twice).unwrap() + 8;
-    says(&|file| file[attributes] = 68, "invalid size of an event's attributes: 68");
-    says(&|file| file[attributes] += 8, "invalid size of an event's attributes");
+    says(
+        &|file| file[attributes] = 68,
+        "invalid size of an event's attributes: 68",
+    );
+    says(
+        &|file| file[attributes] += 8,
+        "invalid size of an event's attributes",
+    );
     says(&|file| file[first] = 68, "FINISHED_ROUND with a body");
     says(
         &|file| {
-            file[first..first + 16].copy_from_slice(&[71, 0, 0, 0, 0, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 127])
+            file[first..first + 16].copy_from_slice(&[
+                71, 0, 0, 0, 0, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 127,
+            ])
         },
         "truncated",
     );
-    assert!(matches!(Perf::open(Path::new("/nonexistent/perf.data")).map(|_| ()), Err(TraceError::Read { .. })));
+    assert!(matches!(
+        Perf::open(Path::new("/nonexistent/perf.data")).map(|_| ()),
+        Err(TraceError::Read { .. })
+    ));
 }
 
 #[test]
@@ -71,17 +98,41 @@ fn a_look_at_the_heads_sees_what_the_records_say() {
     std::fs::write(stored.path(), SOUND).unwrap();
     let said = |event, record: &RawEventRecord<'_>| {
         let common = record.common_data().unwrap();
-        (common.timestamp, event, record.record_type.0, common.pid, common.tid, record.misc)
+        (
+            common.timestamp,
+            event,
+            record.record_type.0,
+            common.pid,
+            common.tid,
+            record.misc,
+        )
     };
     let (mut heads, mut whole) = (Vec::new(), Vec::new());
-    let records = PerfRecords::open(stored.path(), |event, head| heads.push(said(event, &head))).unwrap();
-    records.each(|event, record| whole.push(said(event, &record))).unwrap();
+    let records =
+        PerfRecords::open(stored.path(), |event, head| heads.push(said(event, &head))).unwrap();
+    records
+        .each(|event, record| whole.push(said(event, &record)))
+        .unwrap();
     heads.sort_unstable();
     whole.sort_unstable();
     assert_eq!(heads, whole);
-    let events = |number| heads.iter().filter(|(_, event, kind, ..)| (*event, *kind) == (number, 9)).count();
-    assert_eq!((records.events.len(), [0, 1, 2].map(events).iter().sum::<usize>()), (3, 113));
-    assert!([0, 1, 2].map(events).iter().all(|&n| n > 0), "of one event only");
+    let events = |number| {
+        heads
+            .iter()
+            .filter(|(_, event, kind, ..)| (*event, *kind) == (number, 9))
+            .count()
+    };
+    assert_eq!(
+        (
+            records.events.len(),
+            [0, 1, 2].map(events).iter().sum::<usize>()
+        ),
+        (3, 113)
+    );
+    assert!(
+        [0, 1, 2].map(events).iter().all(|&n| n > 0),
+        "of one event only"
+    );
 }
 
 /// The recording with samples, by their place, made records of another kind that tell of lost events.

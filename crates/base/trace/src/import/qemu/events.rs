@@ -20,7 +20,10 @@ impl QemuEvents {
     /// # Errors
     /// [`TraceError`] when the file cannot be read or is no such list.
     pub fn open(path: &Path) -> Result<QemuEvents, TraceError> {
-        QemuEvents::parse(&text(path)?).map_err(|reason| TraceError::Damaged { path: path.to_owned(), reason })
+        QemuEvents::parse(&text(path)?).map_err(|reason| TraceError::Damaged {
+            path: path.to_owned(),
+            reason,
+        })
     }
 
     /// Reads the text of `trace-events-all`.
@@ -38,7 +41,11 @@ impl QemuEvents {
                 return Err(format!("{} is listed twice", event.name));
             }
         }
-        Ok(QemuEvents { formats, ids, events })
+        Ok(QemuEvents {
+            formats,
+            ids,
+            events,
+        })
     }
 
     /// The kinds of events; an argument is a field of its name.

@@ -28,45 +28,80 @@ pub(super) fn parse(text: &str) -> Result<Vec<Event>, String> {
     for (n, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if !line.is_empty() && !line.starts_with('#') {
-            events.push(event(line).ok_or_else(|| format!("line {n} is not an event declaration of QEMU"))?);
+            events.push(
+                event(line)
+                    .ok_or_else(|| format!("line {n} is not an event declaration of QEMU"))?,
+            );
         }
     }
-    if events.is_empty() { Err("no event declaration of QEMU".to_owned()) } else { Ok(events) }
+    if events.is_empty() {
+        Err("no event declaration of QEMU".to_owned())
+    } else {
+        Ok(events)
+    }
 }
 
 fn event(line: &str) -> Option<Event> {
     let (head, rest) = line.split_once('(')?;
     let (arguments, format) = rest.split_once(')')?;
     let mut words = head.split_whitespace().rev();
-    let name = words.next().filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))?;
+    let name = words
+        .next()
+        .filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))?;
     // An event of a guest's vCPU has that before its own arguments (up to QEMU 8.0).
     let vcpu = words.any(|property| property == "vcpu");
-    let arguments = if vcpu { format!("void *__cpu, {arguments}") } else { arguments.to_owned() };
-    let arguments: Vec<Argument> =
-        arguments.split(',').filter(|a| a.trim() != "void").map(argument).collect::<Option<_>>()?;
-    let format = if vcpu { format!("\"cpu=%p \" {format}") } else { format.to_owned() };
+    let arguments = if vcpu {
+        format!("void *__cpu, {arguments}")
+    } else {
+        arguments.to_owned()
+    };
+    let arguments: Vec<Argument> = arguments
+        .split(',')
+        .filter(|a| a.trim() != "void")
+        .map(argument)
+        .collect::<Option<_>>()?;
+    let format = if vcpu {
+        format!("\"cpu=%p \" {format}")
+    } else {
+        format.to_owned()
+    };
     let template = Template::parse(&format, arguments.len());
-    (arguments.len() <= MAX_ARGUMENTS).then(|| Event { name: name.to_owned(), arguments, template })
+    (arguments.len() <= MAX_ARGUMENTS).then(|| Event {
+        name: name.to_owned(),
+        arguments,
+        template,
+    })
 }
 
 fn argument(declaration: &str) -> Option<Argument> {
     let declaration = declaration.trim();
     let of = declaration.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
     let name = &declaration[of.len()..];
-    let words: String = of.split_whitespace().filter(|&word| word != "const").collect();
+    let words: String = of
+        .split_whitespace()
+        .filter(|&word| word != "const")
+        .collect();
     let kind = match words.as_str() {
         "char*" => Kind::Text,
-        "int" | "long" | "longint" | "longlong" | "short" | "char" | "signed" | "ssize_t" | "ptrdiff_t" => Kind::Signed,
+        "int" | "long" | "longint" | "longlong" | "short" | "char" | "signed" | "ssize_t"
+        | "ptrdiff_t" => Kind::Signed,
         word if word.starts_with("int") && word.ends_with("_t") => Kind::Signed,
         _ => Kind::Unsigned,
     };
-    (!of.is_empty() && !name.is_empty()).then(|| Argument { name: name.to_owned(), kind })
+    (!of.is_empty() && !name.is_empty()).then(|| Argument {
+        name: name.to_owned(),
+        kind,
+    })
 }
 
 impl Event {
     /// Where the arguments lie in the records that we make.
     pub fn format(&self) -> Format {
-        let own = self.arguments.iter().enumerate().map(|(n, a)| (a.name.clone(), record::field(n, a.kind)));
+        let own = self
+            .arguments
+            .iter()
+            .enumerate()
+            .map(|(n, a)| (a.name.clone(), record::field(n, a.kind)));
         record::format("qemu", &self.name, own)
     }
 }

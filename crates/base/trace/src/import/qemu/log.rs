@@ -19,7 +19,10 @@ impl QemuEvents {
     /// # Errors
     /// [`TraceError`] when the file cannot be read.
     pub fn log(&self, path: &Path) -> Result<Events<'_>, TraceError> {
-        Ok(self.log_from(File::open(path).map_err(|source| unreadable(path, source))?, path))
+        Ok(self.log_from(
+            File::open(path).map_err(|source| unreadable(path, source))?,
+            path,
+        ))
     }
 
     /// The same of what is read from elsewhere; `path` is for messages.
@@ -60,11 +63,18 @@ impl Decoder for Log<'_> {
         }
         let text = String::from_utf8_lossy(self.line.trim_ascii_end());
         let Some((pid, ticks, rest)) = stamped(&text) else {
-            let named = text.split(' ').next().is_some_and(|word| self.qemu.named(word).is_some());
+            let named = text
+                .split(' ')
+                .next()
+                .is_some_and(|word| self.qemu.named(word).is_some());
             // Behind events with a time it can only be the rest of a line that another cut in two.
             if named && counts.events == 0 {
-                let reason = "its events have no timestamps: start QEMU with -msg timestamp=on".to_owned();
-                return Err(TraceError::Damaged { path: self.path.clone(), reason });
+                let reason =
+                    "its events have no timestamps: start QEMU with -msg timestamp=on".to_owned();
+                return Err(TraceError::Damaged {
+                    path: self.path.clone(),
+                    reason,
+                });
             }
             counts.unknown += 1;
             return Ok(DecoderStep::Nothing);
@@ -79,7 +89,12 @@ impl Decoder for Log<'_> {
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         }
-        Ok(DecoderStep::Event { ticks, cpu: 0, id, pid })
+        Ok(DecoderStep::Event {
+            ticks,
+            cpu: 0,
+            id,
+            pid,
+        })
     }
 
     fn record(&self) -> &[u8] {
@@ -91,7 +106,9 @@ impl Log<'_> {
     /// Reads what is left of a line, at most [`MAX_LINE`]; `false` at the end.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.line.clear();
-        let read = (&mut self.from).take(MAX_LINE).read_until(b'\n', &mut self.line);
+        let read = (&mut self.from)
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut self.line);
         Ok(read.map_err(|source| unreadable(&self.path, source))? > 0)
     }
 
@@ -107,5 +124,13 @@ fn stamped(line: &str) -> Option<(i32, u64, &str)> {
     let (time, rest) = rest.split_once(':')?;
     let (seconds, micros) = time.split_once('.')?;
     let nanos = micros.parse::<u64>().ok().filter(|_| micros.len() == 6)? * 1000;
-    Some((pid.parse().ok()?, seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?, rest))
+    Some((
+        pid.parse().ok()?,
+        seconds
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1_000_000_000)?
+            .checked_add(nanos)?,
+        rest,
+    ))
 }

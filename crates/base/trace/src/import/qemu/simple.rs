@@ -37,14 +37,21 @@ impl QemuEvents {
     /// # Errors
     /// [`TraceError`] when the file cannot be read or is of another kind.
     pub fn simple(&self, path: &Path) -> Result<Events<'_>, TraceError> {
-        self.simple_from(File::open(path).map_err(|source| unreadable(path, source))?, path)
+        self.simple_from(
+            File::open(path).map_err(|source| unreadable(path, source))?,
+            path,
+        )
     }
 
     /// The same of what is read from elsewhere; `path` is for messages.
     ///
     /// # Errors
     /// The same.
-    pub fn simple_from<'q>(&'q self, from: impl Read + 'q, path: &Path) -> Result<Events<'q>, TraceError> {
+    pub fn simple_from<'q>(
+        &'q self,
+        from: impl Read + 'q,
+        path: &Path,
+    ) -> Result<Events<'q>, TraceError> {
         Simple::new(self, Box::new(from), path).map(Events::of)
     }
 }
@@ -61,19 +68,46 @@ struct Simple<'q> {
 }
 
 impl<'q> Simple<'q> {
-    fn new(qemu: &'q QemuEvents, from: Box<dyn Read + 'q>, path: &Path) -> Result<Simple<'q>, TraceError> {
+    fn new(
+        qemu: &'q QemuEvents,
+        from: Box<dyn Read + 'q>,
+        path: &Path,
+    ) -> Result<Simple<'q>, TraceError> {
         let mut from = BufReader::with_capacity(64 << 10, from);
-        let mut header = || io::Result::Ok([read::u64(&mut from)?, read::u64(&mut from)?, read::u64(&mut from)?]);
+        let mut header = || {
+            io::Result::Ok([
+                read::u64(&mut from)?,
+                read::u64(&mut from)?,
+                read::u64(&mut from)?,
+            ])
+        };
         let reason = match header() {
             Ok([HEADER_EVENT, MAGIC, VERSION]) => {
-                let (path, ids, payload, record) = (path.to_owned(), HashMap::new(), Vec::new(), Record::default());
-                return Ok(Simple { qemu, from, path, ids, payload, record });
+                let (path, ids, payload, record) = (
+                    path.to_owned(),
+                    HashMap::new(),
+                    Vec::new(),
+                    Record::default(),
+                );
+                return Ok(Simple {
+                    qemu,
+                    from,
+                    path,
+                    ids,
+                    payload,
+                    record,
+                });
             }
             Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(unreadable(path, e)),
-            Ok([HEADER_EVENT, MAGIC, version]) => format!("unknown version {version}; only {VERSION} is supported"),
+            Ok([HEADER_EVENT, MAGIC, version]) => {
+                format!("unknown version {version}; only {VERSION} is supported")
+            }
             _ => "not a file of QEMU's simple trace backend".to_owned(),
         };
-        Err(TraceError::Damaged { path: path.to_owned(), reason })
+        Err(TraceError::Damaged {
+            path: path.to_owned(),
+            reason,
+        })
     }
 }
 
@@ -108,12 +142,18 @@ impl Simple<'_> {
     }
 
     fn mapping(&mut self) -> io::Result<DecoderStep> {
-        let (number, length) = (read::u64(&mut self.from)?, read::u32(&mut self.from)? as usize);
+        let (number, length) = (
+            read::u64(&mut self.from)?,
+            read::u32(&mut self.from)? as usize,
+        );
         if length > MAX_NAME {
             return Ok(DAMAGED);
         }
         self.take(length)?;
-        if let Some(event) = std::str::from_utf8(&self.payload).ok().and_then(|name| self.qemu.named(name)) {
+        if let Some(event) = std::str::from_utf8(&self.payload)
+            .ok()
+            .and_then(|name| self.qemu.named(name))
+        {
             self.ids.insert(number, event);
         }
         Ok(DecoderStep::Nothing)
@@ -121,14 +161,20 @@ impl Simple<'_> {
 
     fn event(&mut self, counts: &mut Counts) -> io::Result<DecoderStep> {
         let (number, ticks) = (read::u64(&mut self.from)?, read::u64(&mut self.from)?);
-        let (length, pid) = (read::u32(&mut self.from)? as usize, read::u32(&mut self.from)? as i32);
+        let (length, pid) = (
+            read::u32(&mut self.from)? as usize,
+            read::u32(&mut self.from)? as i32,
+        );
         if !(EVENT_HEADER..=MAX_RECORD).contains(&length) {
             return Ok(DAMAGED);
         }
         self.take(length - EVENT_HEADER)?;
         if number == DROPPED {
             let dropped = self.payload.first_chunk().map(|n| u64::from_le_bytes(*n));
-            return Ok(dropped.map_or(DAMAGED, |n| DecoderStep::Lost { ticks: Some(ticks), events: Some(n) }));
+            return Ok(dropped.map_or(DAMAGED, |n| DecoderStep::Lost {
+                ticks: Some(ticks),
+                events: Some(n),
+            }));
         }
         let Some(&(id, event)) = self.ids.get(&number) else {
             counts.unknown += 1;
@@ -139,7 +185,12 @@ impl Simple<'_> {
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         }
-        Ok(DecoderStep::Event { ticks, cpu: 0, id, pid })
+        Ok(DecoderStep::Event {
+            ticks,
+            cpu: 0,
+            id,
+            pid,
+        })
     }
 
     fn take(&mut self, length: usize) -> io::Result<()> {

@@ -44,7 +44,10 @@ impl Template {
                 rest = after;
                 continue;
             }
-            let Some(end) = rest.find(|c: char| c.is_ascii_alphabetic() && !"hlzjtqL".contains(c)) else { break };
+            let Some(end) = rest.find(|c: char| c.is_ascii_alphabetic() && !"hlzjtqL".contains(c))
+            else {
+                break;
+            };
             let (modifiers, conversion) = (&rest[..end], rest.as_bytes()[end]);
             rest = &rest[end + 1..];
             // A width that is an argument comes before the one it is the width of.
@@ -60,11 +63,23 @@ impl Template {
             if !literal.is_empty() {
                 tokens.push(Token::Literal(std::mem::take(&mut literal)));
             }
-            let width: String =
-                modifiers.rsplit('.').next().unwrap_or("").chars().filter(char::is_ascii_digit).collect();
-            let digits = width.parse().ok().filter(|&width| width > 0 && rest.starts_with('%'));
+            let width: String = modifiers
+                .rsplit('.')
+                .next()
+                .unwrap_or("")
+                .chars()
+                .filter(char::is_ascii_digit)
+                .collect();
+            let digits = width
+                .parse()
+                .ok()
+                .filter(|&width| width > 0 && rest.starts_with('%'));
             if n < arguments {
-                tokens.push(Token::Argument { n, conversion, digits });
+                tokens.push(Token::Argument {
+                    n,
+                    conversion,
+                    digits,
+                });
             }
             n += 1;
         }
@@ -90,7 +105,11 @@ impl Template {
                     };
                     continue;
                 }
-                Token::Argument { n, conversion, digits } => (*n, *conversion, *digits),
+                Token::Argument {
+                    n,
+                    conversion,
+                    digits,
+                } => (*n, *conversion, *digits),
             };
             let end = match (conversion, tokens.peek()) {
                 (Conversion::Text, None) => rest.len(),
@@ -99,7 +118,9 @@ impl Template {
                     None => rest.trim_end().strip_suffix(next.trim_end())?.len(),
                 },
                 // The end of the first of two texts is ambiguous.
-                (Conversion::Text, Some(Token::Argument { .. })) => rest.find(' ').unwrap_or(rest.len()),
+                (Conversion::Text, Some(Token::Argument { .. })) => {
+                    rest.find(' ').unwrap_or(rest.len())
+                }
                 (Conversion::Character, _) => rest.chars().next().map_or(0, char::len_utf8),
                 _ => {
                     let (value, after) = number(rest, conversion, digits)?;
@@ -129,7 +150,10 @@ fn joined(format: &str) -> String {
         }
         for word in part.split_whitespace() {
             // PRIx64 and its like; the letter alone is enough.
-            if let Some(letter) = word.strip_prefix("PRI").and_then(|word| word.chars().next()) {
+            if let Some(letter) = word
+                .strip_prefix("PRI")
+                .and_then(|word| word.chars().next())
+            {
                 joined.push(letter);
             }
         }
@@ -165,7 +189,10 @@ fn pieces(format: &str) -> Vec<String> {
 /// The number that a text begins with, after the blanks of a width, and what is behind it.
 fn number(text: &str, conversion: Conversion, digits: Option<usize>) -> Option<(u64, &str)> {
     let text = text.trim_start_matches(' ');
-    if let Some(rest) = text.strip_prefix("(nil)").filter(|_| conversion == Conversion::Pointer) {
+    if let Some(rest) = text
+        .strip_prefix("(nil)")
+        .filter(|_| conversion == Conversion::Pointer)
+    {
         return Some((0, rest));
     }
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -175,10 +202,27 @@ fn number(text: &str, conversion: Conversion, digits: Option<usize>) -> Option<(
     let (radix, figures) = match conversion {
         Conversion::Decimal => (10, unsigned),
         Conversion::Octal => (8, unsigned),
-        _ => (16, unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")).unwrap_or(unsigned)),
+        _ => (
+            16,
+            unsigned
+                .strip_prefix("0x")
+                .or_else(|| unsigned.strip_prefix("0X"))
+                .unwrap_or(unsigned),
+        ),
     };
     let longest = digits.map_or(figures.len(), |digits| digits.min(figures.len()));
-    let length = figures.bytes().take(longest).take_while(|&b| char::from(b).is_digit(radix)).count();
+    let length = figures
+        .bytes()
+        .take(longest)
+        .take_while(|&b| char::from(b).is_digit(radix))
+        .count();
     let value = u64::from_str_radix(&figures[..length], radix).ok()?;
-    Some((if negative { value.wrapping_neg() } else { value }, &figures[length..]))
+    Some((
+        if negative {
+            value.wrapping_neg()
+        } else {
+            value
+        },
+        &figures[length..],
+    ))
 }

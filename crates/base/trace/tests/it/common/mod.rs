@@ -5,7 +5,9 @@ use vmtax_trace::{EventId, Field, Formats};
 
 /// A file or folder of the recorded traces.
 pub fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
 }
 
 /// Prints events as the kernel prints them into `trace`, without the task's name and the flags in front.
@@ -16,18 +18,29 @@ pub struct Printer<'f> {
 
 impl Printer<'_> {
     fn field(&self, id: EventId, name: &str) -> Field {
-        self.formats.field(id, name).expect("a field of this format")
+        self.formats
+            .field(id, name)
+            .expect("a field of this format")
     }
 
     /// What stands behind the event's name.
     pub fn arguments(&self, id: EventId, data: &[u8]) -> String {
         let signed = |name: &str| self.field(id, name).signed(data).expect("a number");
-        let text = |name: &str| self.field(id, name).text(data).expect("a text").into_owned();
+        let text = |name: &str| {
+            self.field(id, name)
+                .text(data)
+                .expect("a text")
+                .into_owned()
+        };
         match self.formats.get(id).expect("a known event").name.as_str() {
             "sys_enter" => {
                 let args = self.field(id, "args");
                 let args: Vec<String> = (0..6)
-                    .map(|i| args.element(i).and_then(|arg| arg.unsigned(data)).expect("an argument"))
+                    .map(|i| {
+                        args.element(i)
+                            .and_then(|arg| arg.unsigned(data))
+                            .expect("an argument")
+                    })
                     .map(|arg| format!("{arg:x}"))
                     .collect();
                 format!("NR {} ({})", signed("id"), args.join(", "))
@@ -37,9 +50,15 @@ impl Printer<'_> {
                 // TASK_REPORT_MAX of Linux 4.14 and newer: one above the eight states that have a letter.
                 let state = signed("prev_state");
                 let letters = ["S", "D", "T", "t", "X", "Z", "P", "I"];
-                let set: Vec<&str> =
-                    (0..8).filter(|bit| state & 1 << bit != 0).map(|bit| letters[bit as usize]).collect();
-                let letter = if set.is_empty() { "R".to_owned() } else { set.join("|") };
+                let set: Vec<&str> = (0..8)
+                    .filter(|bit| state & 1 << bit != 0)
+                    .map(|bit| letters[bit as usize])
+                    .collect();
+                let letter = if set.is_empty() {
+                    "R".to_owned()
+                } else {
+                    set.join("|")
+                };
                 let preempted = if state & 0x100 != 0 { "+" } else { "" };
                 format!(
                     "prev_comm={} prev_pid={} prev_prio={} prev_state={letter}{preempted} ==> next_comm={} next_pid={} \
@@ -60,7 +79,12 @@ impl Printer<'_> {
                 signed("target_cpu")
             ),
             "sched_process_exec" => {
-                format!("filename={} pid={} old_pid={}", text("filename"), signed("pid"), signed("old_pid"))
+                format!(
+                    "filename={} pid={} old_pid={}",
+                    text("filename"),
+                    signed("pid"),
+                    signed("old_pid")
+                )
             }
             other => panic!("{other} is not in the recording"),
         }

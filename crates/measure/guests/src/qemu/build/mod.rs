@@ -35,7 +35,11 @@ const RECIPE: &str = "recipe";
 /// # Errors
 /// When there is no such source, a patch does not apply, or configure or the compiler fail: then with the decisive lines of
 /// what they said, the path of all of it, and the packages that are missing.
-pub fn build(recipe: &Recipe, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fetched, QemuError> {
+pub fn build(
+    recipe: &Recipe,
+    cache: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<Fetched, QemuError> {
     let source = Source::of(&recipe.source)?;
     let what = recipe.text()?;
     let label = recipe.label(&source);
@@ -73,7 +77,10 @@ pub fn build(recipe: &Recipe, cache: &Path, say: &mut dyn FnMut(&str)) -> Result
     if let Source::Offered { .. } = source {
         clear(&folder)?;
     }
-    fetched(&home).ok_or_else(|| QemuError::NotBuilt { log: work.log, what: "no program".into() })
+    fetched(&home).ok_or_else(|| QemuError::NotBuilt {
+        log: work.log,
+        what: "no program".into(),
+    })
 }
 
 /// A build of the same recipe from the same source. Of a distribution's source the version that was asked for counts.
@@ -81,7 +88,9 @@ fn built_before(cache: &Path, source: &Source, label: &str, what: &str) -> Optio
     let same = |qemu: &Fetched| {
         let path = shelf(cache).join(qemu.name()).join(RECIPE);
         let text = fs::read_to_string(path).unwrap_or_default();
-        let Some((from, rest)) = text.split_once('\n') else { return false };
+        let Some((from, rest)) = text.split_once('\n') else {
+            return false;
+        };
         rest == what
             && match source {
                 Source::Offered { wanted } => {
@@ -91,7 +100,9 @@ fn built_before(cache: &Path, source: &Source, label: &str, what: &str) -> Optio
                 Source::Tree { .. } => source.identity().is_ok_and(|now| now == from),
             }
     };
-    find(cache).into_iter().find(|qemu| qemu.suite == label && same(qemu))
+    find(cache)
+        .into_iter()
+        .find(|qemu| qemu.suite == label && same(qemu))
 }
 
 /// The folder of a build: as an earlier one with the same recipe left it, else empty.
@@ -143,8 +154,16 @@ fn settle(
     }
     steps::strip(program, &binary)?;
     // A release has them, a distribution's source does not.
-    for path in fs::read_dir(work.source.join("pc-bios")).into_iter().flatten().flatten().map(|e| e.path()) {
-        if path.extension().is_some_and(|end| end == "bin" || end == "rom") {
+    for path in fs::read_dir(work.source.join("pc-bios"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+    {
+        if path
+            .extension()
+            .is_some_and(|end| end == "bin" || end == "rom")
+        {
             let to = firmware.join(path.file_name().unwrap_or_default());
             fs::copy(&path, &to).writing(&to)?;
         }
@@ -154,7 +173,10 @@ fn settle(
     write(&ready.join(RECIPE), &format!("{from}\n{what}"))?;
     let home = shelf(cache).join(format!("{version}-{label}"));
     if !is_suite(label) || !is_version(&version) {
-        return Err(QemuError::NotBuilt { log: work.log.clone(), what: format!("version '{version}'") });
+        return Err(QemuError::NotBuilt {
+            log: work.log.clone(),
+            what: format!("version '{version}'"),
+        });
     }
     fetch.settle(&ready, &home)?;
     Ok(home)

@@ -7,8 +7,10 @@ use std::fs;
 use std::path::Path;
 
 /// Patches that come with vmtax, by name.
-const OURS: [(&str, &str); 2] =
-    [("9p-list", include_str!("../patches/9p-list.patch")), ("cpu-loop", include_str!("../patches/cpu-loop.patch"))];
+const OURS: [(&str, &str); 2] = [
+    ("9p-list", include_str!("../patches/9p-list.patch")),
+    ("cpu-loop", include_str!("../patches/cpu-loop.patch")),
+];
 
 /// Folders' names stay readable.
 const LONGEST: usize = 48;
@@ -33,9 +35,15 @@ impl Recipe {
     /// A patch's text: a file's, else that of the one that comes with vmtax under this name.
     pub(super) fn patch(given: &str) -> Result<String, QemuError> {
         let path = Path::new(given);
-        match OURS.iter().find(|(name, _)| *name == given && !path.exists()) {
+        match OURS
+            .iter()
+            .find(|(name, _)| *name == given && !path.exists())
+        {
             Some((_, text)) => Ok((*text).to_owned()),
-            None => fs::read_to_string(path).map_err(|source| QemuError::NoPatch { given: given.into(), source }),
+            None => fs::read_to_string(path).map_err(|source| QemuError::NoPatch {
+                given: given.into(),
+                source,
+            }),
         }
     }
 
@@ -55,14 +63,26 @@ impl Recipe {
             Source::Offered { .. } => None,
         };
         let patches = self.patches.iter().map(|given| stem(given));
-        let words: Vec<String> = tree.into_iter().chain(patches).chain(self.configure.iter().cloned()).collect();
+        let words: Vec<String> = tree
+            .into_iter()
+            .chain(patches)
+            .chain(self.configure.iter().cloned())
+            .collect();
         let mut label = BUILT.to_owned();
-        for word in words.iter().map(|word| plain(word)).filter(|word| !word.is_empty()) {
+        for word in words
+            .iter()
+            .map(|word| plain(word))
+            .filter(|word| !word.is_empty())
+        {
             label = format!("{label}-{word}");
         }
         if label.len() > LONGEST {
             label.truncate(LONGEST);
-            label = format!("{}-{:08x}", label.trim_end_matches('-'), crc32fast::hash(words.join("\n").as_bytes()));
+            label = format!(
+                "{}-{:08x}",
+                label.trim_end_matches('-'),
+                crc32fast::hash(words.join("\n").as_bytes())
+            );
         }
         label
     }
@@ -70,11 +90,20 @@ impl Recipe {
 
 /// A patch's name without folder and ending.
 fn stem(given: &str) -> String {
-    Path::new(given).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    Path::new(given)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Lower-case letters, digits and single dashes: what a suite's name may have.
 fn plain(word: &str) -> String {
-    let parts = word.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
-    parts.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+    let parts = word
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|part| !part.is_empty());
+    parts
+        .map(str::to_ascii_lowercase)
+        .collect::<Vec<_>>()
+        .join("-")
 }

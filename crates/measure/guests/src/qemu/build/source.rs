@@ -36,16 +36,24 @@ impl Source {
             return Ok(Source::Tree { path });
         }
         if (is_version(given) || is_suite(given)) && !path.is_dir() {
-            return Ok(Source::Offered { wanted: given.into() });
+            return Ok(Source::Offered {
+                wanted: given.into(),
+            });
         }
-        Err(QemuError::NoSource { given: given.into() })
+        Err(QemuError::NoSource {
+            given: given.into(),
+        })
     }
 
     /// A word for it.
     pub fn name(&self) -> String {
         match self {
             Source::Offered { wanted } => wanted.clone(),
-            Source::Tree { path } => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Source::Tree { path } => path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
         }
     }
 
@@ -57,17 +65,28 @@ impl Source {
                 let mut seen = Seen::default();
                 walk(path, Path::new(""), &mut seen, None)?;
                 let (files, bytes, newest) = (seen.files, seen.bytes, seen.newest);
-                Ok(format!("tree {} files {files} bytes {bytes} newest {newest}", path.display()))
+                Ok(format!(
+                    "tree {} files {files} bytes {bytes} newest {newest}",
+                    path.display()
+                ))
             }
         }
     }
 
     /// Puts the source there, and says which it is: suite and version of a package, state of a tree.
-    pub fn put(&self, to: &Path, fetch: &Fetch, say: &mut dyn FnMut(&str)) -> Result<String, QemuError> {
+    pub fn put(
+        &self,
+        to: &Path,
+        fetch: &Fetch,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<String, QemuError> {
         match self {
             Source::Offered { wanted } => {
                 if find("dpkg-source").is_none() {
-                    return Err(QemuError::NoTool { program: "dpkg-source", package: "dpkg-dev" });
+                    return Err(QemuError::NoTool {
+                        program: "dpkg-source",
+                        package: "dpkg-dev",
+                    });
                 }
                 let apt = Apt::new(fetch.work())?;
                 let archive = apt.archive()?;
@@ -89,7 +108,9 @@ impl Source {
 /// A program in PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
 }
 
 #[derive(Default)]
@@ -109,7 +130,9 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
         let about = path.symlink_metadata().reading(&path)?;
         let target = to.map(|to| to.join(&below));
         if about.is_dir() {
-            let is_build = ["build.ninja", "config.status"].iter().any(|file| path.join(file).exists());
+            let is_build = ["build.ninja", "config.status"]
+                .iter()
+                .any(|file| path.join(file).exists());
             if entry.file_name() == ".git" || is_build {
                 continue;
             }
@@ -119,10 +142,16 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
         seen.files += 1;
         seen.bytes += about.len();
         let changed = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        seen.newest = seen.newest.max(changed.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos()));
+        seen.newest = seen.newest.max(
+            changed
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |age| age.as_nanos()),
+        );
         let Some(target) = target else { continue };
         let there = target.symlink_metadata().ok();
-        let is_there = |at: fs::Metadata| at.len() == about.len() && at.modified().is_ok_and(|time| time >= changed);
+        let is_there = |at: fs::Metadata| {
+            at.len() == about.len() && at.modified().is_ok_and(|time| time >= changed)
+        };
         if there.is_some_and(is_there) {
             continue;
         }

@@ -60,9 +60,16 @@ pub fn patch(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<
         write(&file, &Recipe::patch(given)?)?;
         for more in [&["--dry-run"][..], &[]] {
             let mut command = Command::new("patch");
-            command.args(["-p1", "--batch", "--forward"]).args(more).arg("--input").arg(&file);
+            command
+                .args(["-p1", "--batch", "--forward"])
+                .args(more)
+                .arg("--input")
+                .arg(&file);
             if !run(command.current_dir(&work.source), &work.log, "patch")? {
-                return Err(QemuError::PatchFails { given: given.clone(), said: log::decisive(&work.log) });
+                return Err(QemuError::PatchFails {
+                    given: given.clone(),
+                    said: log::decisive(&work.log),
+                });
             }
         }
     }
@@ -73,10 +80,18 @@ pub fn patch(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<
 pub fn configure(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<(), QemuError> {
     say("configuring it");
     let program = work.source.join("configure");
-    let help = Command::new(&program).arg("--help").current_dir(&work.build).stdin(Stdio::null()).output();
-    let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let help = Command::new(&program)
+        .arg("--help")
+        .current_dir(&work.build)
+        .stdin(Stdio::null())
+        .output();
+    let help = help
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default();
     let mut command = Command::new(&program);
-    command.args(WORDS.iter().filter(|word| is_known(word, &help))).args(&recipe.configure);
+    command
+        .args(WORDS.iter().filter(|word| is_known(word, &help)))
+        .args(&recipe.configure);
     if run(command.current_dir(&work.build), &work.log, "configure")? {
         return Ok(());
     }
@@ -86,31 +101,51 @@ pub fn configure(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Res
 /// Whether configure's help names an option, or the feature that it enables or disables.
 fn is_known(word: &str, help: &str) -> bool {
     let option = word.split('=').next().unwrap_or(word);
-    let feature = option.trim_start_matches("--enable-").trim_start_matches("--disable-");
+    let feature = option
+        .trim_start_matches("--enable-")
+        .trim_start_matches("--disable-");
     help.contains(option) || help.split_whitespace().any(|known| known == feature)
 }
 
 /// Builds the program, on every CPU.
 pub fn make(work: &Work, say: &mut dyn FnMut(&str)) -> Result<PathBuf, QemuError> {
     let jobs = available_parallelism().map_or(1, usize::from);
-    say(&format!("building on {jobs} CPUs, which takes minutes; the log is {}", work.log.display()));
+    say(&format!(
+        "building on {jobs} CPUs, which takes minutes; the log is {}",
+        work.log.display()
+    ));
     let ninja = work.build.join("build.ninja").exists();
     let mut command = Command::new(if ninja { "ninja" } else { "make" });
     command.arg(format!("-j{jobs}")).current_dir(&work.build);
     if ninja {
         command.arg(PROGRAM[0]);
     }
-    if !run(&mut command, &work.log, if ninja { "ninja" } else { "make" })? {
+    if !run(
+        &mut command,
+        &work.log,
+        if ninja { "ninja" } else { "make" },
+    )? {
         return Err(failed("make", work));
     }
-    let found = PROGRAM.iter().map(|name| work.build.join(name)).find(|path| path.is_file());
-    found.ok_or_else(|| QemuError::NotBuilt { log: work.log.clone(), what: "no qemu-system-x86_64".into() })
+    let found = PROGRAM
+        .iter()
+        .map(|name| work.build.join(name))
+        .find(|path| path.is_file());
+    found.ok_or_else(|| QemuError::NotBuilt {
+        log: work.log.clone(),
+        what: "no qemu-system-x86_64".into(),
+    })
 }
 
 /// The program with the names of its functions, without the rest of its debug information.
 pub fn strip(program: &Path, to: &Path) -> Result<(), QemuError> {
     let mut command = Command::new("strip");
-    command.args(["--strip-debug", "-o"]).arg(to).arg(program).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["--strip-debug", "-o"])
+        .arg(to)
+        .arg(program)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     if command.status().is_ok_and(|status| status.success()) {
         return Ok(());
     }
@@ -120,7 +155,10 @@ pub fn strip(program: &Path, to: &Path) -> Result<(), QemuError> {
 fn run(command: &mut Command, log: &Path, program: &'static str) -> Result<bool, QemuError> {
     match log::run(command, log) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && program != "configure" => {
-            let package = NEEDS.iter().find(|(_, shown)| shown.contains(&program)).map_or(program, |(name, _)| name);
+            let package = NEEDS
+                .iter()
+                .find(|(_, shown)| shown.contains(&program))
+                .map_or(program, |(name, _)| name);
             Err(QemuError::NoTool { program, package })
         }
         ran => Ok(ran.writing(log)?),
@@ -128,7 +166,12 @@ fn run(command: &mut Command, log: &Path, program: &'static str) -> Result<bool,
 }
 
 fn failed(step: &'static str, work: &Work) -> QemuError {
-    QemuError::BuildFails { step, said: log::decisive(&work.log), log: work.log.clone(), missing: missing() }
+    QemuError::BuildFails {
+        step,
+        said: log::decisive(&work.log),
+        log: work.log.clone(),
+        missing: missing(),
+    }
 }
 
 /// Packages of [`NEEDS`] that are not there.
@@ -140,5 +183,9 @@ fn missing() -> Vec<&'static str> {
         }),
         false => find(shown).is_some(),
     };
-    NEEDS.iter().filter(|(_, shown)| !shown.iter().any(is_there)).map(|(package, _)| *package).collect()
+    NEEDS
+        .iter()
+        .filter(|(_, shown)| !shown.iter().any(is_there))
+        .map(|(package, _)| *package)
+        .collect()
 }

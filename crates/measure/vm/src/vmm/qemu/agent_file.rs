@@ -15,10 +15,17 @@ const MAX_BYTES: usize = 4096;
 /// [`MachineError::Monitor`] where the agent has no such file, or may not read it.
 pub(crate) fn read(ask: &mut Ask<'_>, path: &str) -> Result<String, MachineError> {
     let handle = ask("guest-file-open", &json!({ "path": path, "mode": "r" }))?;
-    let piece = ask("guest-file-read", &json!({ "handle": handle, "count": MAX_BYTES }));
+    let piece = ask(
+        "guest-file-read",
+        &json!({ "handle": handle, "count": MAX_BYTES }),
+    );
     ask("guest-file-close", &json!({ "handle": handle }))?;
-    let text = bytes(&piece?).and_then(|bytes| String::from_utf8(bytes).ok()).filter(|text| text.len() <= MAX_BYTES);
-    let text = text.ok_or_else(|| MachineError::Monitor(format!("the guest's agent returned no text for {path}")))?;
+    let text = bytes(&piece?)
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .filter(|text| text.len() <= MAX_BYTES);
+    let text = text.ok_or_else(|| {
+        MachineError::Monitor(format!("the guest's agent returned no text for {path}"))
+    })?;
     Ok(text.trim().to_owned())
 }
 
@@ -28,7 +35,10 @@ pub(crate) fn read(ask: &mut Ask<'_>, path: &str) -> Result<String, MachineError
 /// [`MachineError::Monitor`] where the agent may not write it, or the guest's kernel refuses the value.
 pub(crate) fn write(ask: &mut Ask<'_>, path: &str, value: &str) -> Result<(), MachineError> {
     let handle = ask("guest-file-open", &json!({ "path": path, "mode": "w" }))?;
-    let written = ask("guest-file-write", &json!({ "handle": handle, "buf-b64": STANDARD.encode(value) }));
+    let written = ask(
+        "guest-file-write",
+        &json!({ "handle": handle, "buf-b64": STANDARD.encode(value) }),
+    );
     // The agent's write is buffered: the kernel's answer comes with the flush.
     let flushed = written.and_then(|_| ask("guest-file-flush", &json!({ "handle": handle })));
     let closed = ask("guest-file-close", &json!({ "handle": handle }));
@@ -59,15 +69,37 @@ mod tests {
                 _ => Ok(json!({})),
             }
         };
-        assert!(write(&mut agent, "/sys/x", "none").unwrap_err().to_string().contains("Invalid argument"));
-        assert!(read(&mut agent, "/sys/x").is_err(), "an answer without bytes");
-        assert_eq!(said.iter().filter(|line| *line == r#"guest-file-close {"handle":1000}"#).count(), 2, "{said:?}");
-        assert!(said.contains(&r#"guest-file-write {"buf-b64":"bm9uZQ==","handle":1000}"#.to_owned()), "{said:?}");
+        assert!(
+            write(&mut agent, "/sys/x", "none")
+                .unwrap_err()
+                .to_string()
+                .contains("Invalid argument")
+        );
+        assert!(
+            read(&mut agent, "/sys/x").is_err(),
+            "an answer without bytes"
+        );
+        assert_eq!(
+            said.iter()
+                .filter(|line| *line == r#"guest-file-close {"handle":1000}"#)
+                .count(),
+            2,
+            "{said:?}"
+        );
+        assert!(
+            said.contains(&r#"guest-file-write {"buf-b64":"bm9uZQ==","handle":1000}"#.to_owned()),
+            "{said:?}"
+        );
         let mut gives = |command: &str, _: &Value| {
-            Ok(if command == "guest-file-read" { json!({ "buf-b64": "bm9uZSBbYmZxXQo=" }) } else { json!(7) })
+            Ok(if command == "guest-file-read" {
+                json!({ "buf-b64": "bm9uZSBbYmZxXQo=" })
+            } else {
+                json!(7)
+            })
         };
         assert_eq!(read(&mut gives, "/sys/x").unwrap(), "none [bfq]");
-        let mut long = |_: &str, _: &Value| Ok(json!({ "buf-b64": STANDARD.encode("x".repeat(5000)) }));
+        let mut long =
+            |_: &str, _: &Value| Ok(json!({ "buf-b64": STANDARD.encode("x".repeat(5000)) }));
         assert!(read(&mut long, "/sys/x").is_err());
     }
 }

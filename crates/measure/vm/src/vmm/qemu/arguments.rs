@@ -20,7 +20,11 @@ impl Arguments {
     /// Those of a process; empty where there is no such process.
     pub fn of(pid: i32) -> Arguments {
         let all = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        Arguments(all.split(|b| *b == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect())
+        Arguments(
+            all.split(|b| *b == 0)
+                .map(|argument| String::from_utf8_lossy(argument).into_owned())
+                .collect(),
+        )
     }
 
     /// All of them.
@@ -30,39 +34,64 @@ impl Arguments {
 
     /// The options in order, without their dashes, with the argument behind each.
     pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self.0.iter().zip(self.0.iter().skip(1).map(String::as_str).chain([""]));
-        pairs.filter_map(|(option, value)| Some((option.strip_prefix('-')?.trim_start_matches('-'), value)))
+        let pairs = self
+            .0
+            .iter()
+            .zip(self.0.iter().skip(1).map(String::as_str).chain([""]));
+        pairs.filter_map(|(option, value)| {
+            Some((option.strip_prefix('-')?.trim_start_matches('-'), value))
+        })
     }
 
     /// The properties of each `option`, in order.
     pub fn properties<'a>(&'a self, option: &'a str) -> impl Iterator<Item = Properties> + 'a {
-        self.options().filter(move |(name, _)| *name == option).map(|(_, value)| Properties::parse(value))
+        self.options()
+            .filter(move |(name, _)| *name == option)
+            .map(|(_, value)| Properties::parse(value))
     }
 
     /// The guest's name: `-name NAME,…` or `-name guest=NAME,…`.
     pub fn name(&self) -> Option<String> {
-        self.properties("name").last().and_then(|name| name.first("guest").map(str::to_owned))
+        self.properties("name")
+            .last()
+            .and_then(|name| name.first("guest").map(str::to_owned))
     }
 
     /// The guest's UUID: `-uuid`.
     pub fn uuid(&self) -> Option<&str> {
-        self.options().filter(|(name, _)| *name == "uuid").map(|(_, value)| value).last()
+        self.options()
+            .filter(|(name, _)| *name == "uuid")
+            .map(|(_, value)| value)
+            .last()
     }
 
     /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix; QEMU's default without it.
     pub fn memory_bytes(&self) -> u64 {
         let given = self.properties("m").last();
-        given.and_then(|memory| size(memory.first("size")?, 1 << 20)).unwrap_or(DEFAULT_MEMORY)
+        given
+            .and_then(|memory| size(memory.first("size")?, 1 << 20))
+            .unwrap_or(DEFAULT_MEMORY)
     }
 
     /// Whether KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
     pub fn is_kvm(&self) -> Option<bool> {
-        let accelerators = || self.properties("accel").filter_map(|accel| accel.first("accel").map(str::to_owned));
-        let of_machine = |option| self.properties(option).filter_map(|machine| machine.get("accel").map(str::to_owned));
-        let given = accelerators().chain(of_machine("machine")).chain(of_machine("M")).next();
+        let accelerators = || {
+            self.properties("accel")
+                .filter_map(|accel| accel.first("accel").map(str::to_owned))
+        };
+        let of_machine = |option| {
+            self.properties(option)
+                .filter_map(|machine| machine.get("accel").map(str::to_owned))
+        };
+        let given = accelerators()
+            .chain(of_machine("machine"))
+            .chain(of_machine("M"))
+            .next();
         let enabled = self.options().any(|(option, _)| option == "enable-kvm");
         // "kvm:tcg": the first that works.
-        given.map_or(enabled.then_some(true), |given| (!given.contains(':')).then_some(given == "kvm"))
+        given.map_or(enabled.then_some(true), |given| {
+            (!given.contains(':')).then_some(given == "kvm")
+        })
     }
 
     /// Features of the local APIC of a guest of KVM, by `-cpu`. QEMU switches both features on for each CPU model
@@ -71,7 +100,10 @@ impl Arguments {
         let cpu = self.properties("cpu").last().unwrap_or_default();
         let has_signature = cpu.flag("kvm").unwrap_or(true);
         let pv_eoi = has_signature && cpu.flag(PV_EOI).unwrap_or(true);
-        ApicFeatures { pv_eoi: Some(pv_eoi), x2apic: Some(cpu.flag(X2APIC).unwrap_or(true)) }
+        ApicFeatures {
+            pv_eoi: Some(pv_eoi),
+            x2apic: Some(cpu.flag(X2APIC).unwrap_or(true)),
+        }
     }
 
     /// The images that it names: `-drive file=…`, `-blockdev` of a file or a host device, `-hda` to `-hdd`.
@@ -80,7 +112,9 @@ impl Arguments {
             "drive" => Properties::parse(value).get("file").map(PathBuf::from),
             "blockdev" => {
                 let node = Properties::parse(value);
-                node.get("filename").or_else(|| node.get("file.filename")).map(PathBuf::from)
+                node.get("filename")
+                    .or_else(|| node.get("file.filename"))
+                    .map(PathBuf::from)
             }
             "hda" | "hdb" | "hdc" | "hdd" => Some(PathBuf::from(value)),
             _ => None,
@@ -90,18 +124,24 @@ impl Arguments {
 
     /// The path of a character device's socket or file.
     pub fn chardev_path(&self, id: &str) -> Option<PathBuf> {
-        let mut all = self.properties("chardev").filter(|chardev| chardev.get("id") == Some(id));
+        let mut all = self
+            .properties("chardev")
+            .filter(|chardev| chardev.get("id") == Some(id));
         all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
     }
 
     /// Whether a device of the guest has a property of this value.
     pub fn has_device_with(&self, key: &str, value: &str) -> bool {
-        self.properties("device").any(|device| device.get(key) == Some(value))
+        self.properties("device")
+            .any(|device| device.get(key) == Some(value))
     }
 
     /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`.
     pub fn vcpus(&self) -> usize {
-        self.properties("smp").last().and_then(|smp| smp.first("cpus")?.parse().ok()).unwrap_or(1)
+        self.properties("smp")
+            .last()
+            .and_then(|smp| smp.first("cpus")?.parse().ok())
+            .unwrap_or(1)
     }
 
     #[cfg(test)]
@@ -138,12 +178,20 @@ impl Properties {
 
     /// A property's value.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The value of the property whose name may be left out, where it comes first.
     pub fn first(&self, key: &str) -> Option<&str> {
-        self.get(key).or_else(|| self.0.first().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.as_str()))
+        self.get(key).or_else(|| {
+            self.0
+                .first()
+                .filter(|(name, _)| name.is_empty())
+                .map(|(_, value)| value.as_str())
+        })
     }
 
     /// A feature of `-cpu`, also with underscores in its name. As in QEMU, `-NAME` overrides `+NAME`, and that `NAME=on`, of
@@ -162,13 +210,20 @@ impl Properties {
         match (has('-'), has('+')) {
             (true, _) => Some(false),
             (false, true) => Some(true),
-            (false, false) => self.0.iter().rev().find(|(key, _)| is_name(key)).and_then(is_on),
+            (false, false) => self
+                .0
+                .iter()
+                .rev()
+                .find(|(key, _)| is_name(key))
+                .and_then(is_on),
         }
     }
 
     /// All of them, in order.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// Whether a property has this value.
@@ -180,7 +235,14 @@ impl Properties {
     fn flatten(&mut self, prefix: &str, value: &Value) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| {
-                self.flatten(&if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, value);
+                self.flatten(
+                    &if prefix.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{prefix}.{name}")
+                    },
+                    value,
+                );
             }),
             Value::String(text) => self.0.push((prefix.to_owned(), text.clone())),
             other => self.0.push((prefix.to_owned(), other.to_string())),
@@ -196,7 +258,10 @@ fn separated(argument: &str) -> Vec<String> {
         if letter == ',' && letters.next_if_eq(&',').is_none() {
             parts.push(String::new());
         } else {
-            parts.last_mut().into_iter().for_each(|last| last.push(letter));
+            parts
+                .last_mut()
+                .into_iter()
+                .for_each(|last| last.push(letter));
         }
     }
     parts
@@ -204,7 +269,11 @@ fn separated(argument: &str) -> Vec<String> {
 
 /// A size in bytes: a bare number of `unit` bytes, or with a suffix.
 pub(crate) fn size(text: &str, unit: u64) -> Option<u64> {
-    let named = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1 << (10 * place));
+    let named = |suffix: char| {
+        "BKMGTPE"
+            .find(suffix.to_ascii_uppercase())
+            .map(|place| 1 << (10 * place))
+    };
     match text.char_indices().next_back()? {
         (_, '0'..='9') => text.parse::<u64>().ok()?.checked_mul(unit),
         (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(named(suffix)?),
@@ -233,17 +302,31 @@ mod tests {
     fn properties_are_read_in_either_syntax() {
         let all = Properties::parse("guest,,1,debug-threads=on,file=/a,,b=c");
         assert_eq!(all.first("guest"), Some("guest,1"));
-        assert_eq!((all.get("debug-threads"), all.get("file")), (Some("on"), Some("/a,b=c")));
+        assert_eq!(
+            (all.get("debug-threads"), all.get("file")),
+            (Some("on"), Some("/a,b=c"))
+        );
         let json = Properties::parse(r#"{"driver":"raw","cache":{"direct":true},"file":"f,1"}"#);
-        assert_eq!((json.get("cache.direct"), json.get("file")), (Some("true"), Some("f,1")));
+        assert_eq!(
+            (json.get("cache.direct"), json.get("file")),
+            (Some("true"), Some("f,1"))
+        );
         assert!(json.has_value("f,1") && json.first("driver") == Some("raw"));
     }
 
     #[test]
     fn names_and_vcpus_have_two_forms() {
         let of = |line| Arguments::from_line(line);
-        assert_eq!(of("qemu -name a,debug-threads=on --smp 4").name().as_deref(), Some("a"));
-        assert_eq!(of("qemu --name debug-threads=on,guest=b").name().as_deref(), Some("b"));
+        assert_eq!(
+            of("qemu -name a,debug-threads=on --smp 4")
+                .name()
+                .as_deref(),
+            Some("a")
+        );
+        assert_eq!(
+            of("qemu --name debug-threads=on,guest=b").name().as_deref(),
+            Some("b")
+        );
         assert_eq!(of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
         assert_eq!((of("qemu -smp").vcpus(), of("qemu").name()), (1, None));
     }
@@ -258,9 +341,16 @@ mod tests {
     #[test]
     fn the_accelerator_has_three_forms() {
         let of = |line| Arguments::from_line(line).is_kvm();
-        assert_eq!((of("q -accel kvm"), of("q -accel tcg,thread=multi"), of("q")), (Some(true), Some(false), None));
         assert_eq!(
-            (of("q -machine q35,accel=kvm"), of("q -enable-kvm"), of("q -M pc,accel=kvm:tcg")),
+            (of("q -accel kvm"), of("q -accel tcg,thread=multi"), of("q")),
+            (Some(true), Some(false), None)
+        );
+        assert_eq!(
+            (
+                of("q -machine q35,accel=kvm"),
+                of("q -enable-kvm"),
+                of("q -M pc,accel=kvm:tcg")
+            ),
             (Some(true), Some(true), None)
         );
     }
@@ -273,19 +363,43 @@ mod tests {
         };
         let both = (Some(true), Some(true));
         assert_eq!(
-            (features("q -cpu host"), features("q"), features("q -cpu EPYC,+x2apic,kvm_pv_eoi=on")),
+            (
+                features("q -cpu host"),
+                features("q"),
+                features("q -cpu EPYC,+x2apic,kvm_pv_eoi=on")
+            ),
             (both, both, both)
         );
-        assert_eq!(features("q -cpu host,-kvm-pv-eoi,x2apic=off"), (Some(false), Some(false)));
-        assert_eq!(features("q -cpu host,kvm-pv-eoi=off,+kvm-pv-eoi,-x2apic,+x2apic"), (Some(true), Some(false)));
-        assert_eq!(features("q -cpu host,kvm=off"), (Some(false), Some(true)), "without KVM's signature");
+        assert_eq!(
+            features("q -cpu host,-kvm-pv-eoi,x2apic=off"),
+            (Some(false), Some(false))
+        );
+        assert_eq!(
+            features("q -cpu host,kvm-pv-eoi=off,+kvm-pv-eoi,-x2apic,+x2apic"),
+            (Some(true), Some(false))
+        );
+        assert_eq!(
+            features("q -cpu host,kvm=off"),
+            (Some(false), Some(true)),
+            "without KVM's signature"
+        );
     }
 
     #[test]
     fn memory_is_in_mebibytes_without_a_suffix() {
         let of = |line| Arguments::from_line(line).memory_bytes() >> 20;
-        assert_eq!((of("qemu -m 512"), of("qemu -m size=1048576k,slots=2,maxmem=4G"), of("qemu")), (512, 1024, 128));
-        assert_eq!((of("qemu -m 2g"), of("qemu -m 1T"), of("qemu -m nonsense")), (2048, 1 << 20, 128));
+        assert_eq!(
+            (
+                of("qemu -m 512"),
+                of("qemu -m size=1048576k,slots=2,maxmem=4G"),
+                of("qemu")
+            ),
+            (512, 1024, 128)
+        );
+        assert_eq!(
+            (of("qemu -m 2g"), of("qemu -m 1T"), of("qemu -m nonsense")),
+            (2048, 1 << 20, 128)
+        );
         assert_eq!(of("qemu -m 99999999999999999E"), 128);
     }
 

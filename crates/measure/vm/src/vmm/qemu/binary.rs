@@ -5,7 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Options that no other program has in this spelling, of which each QEMU with a guest is given one.
-const OPTIONS: [&str; 8] = ["machine", "M", "accel", "enable-kvm", "nodefaults", "blockdev", "drive", "smp"];
+const OPTIONS: [&str; 8] = [
+    "machine",
+    "M",
+    "accel",
+    "enable-kvm",
+    "nodefaults",
+    "blockdev",
+    "drive",
+    "smp",
+];
 
 /// The program that a process runs, as what was named may be a script around it. Through a loader of its own, which then is
 /// what the process runs, it is one of the files that the process maps.
@@ -15,8 +24,14 @@ pub(crate) fn binary(pid: i32) -> Option<PathBuf> {
         return exe.ok();
     }
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let named: Vec<PathBuf> = Arguments::of(pid).all().map(|argument| path_of(pid, Path::new(argument))).collect();
-    let named: Vec<PathBuf> = named.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    let named: Vec<PathBuf> = Arguments::of(pid)
+        .all()
+        .map(|argument| path_of(pid, Path::new(argument)))
+        .collect();
+    let named: Vec<PathBuf> = named
+        .iter()
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
     mapped_program(&maps, &named).or(exe.ok())
 }
 
@@ -37,7 +52,10 @@ pub(crate) fn runs_qemu(pid: i32) -> bool {
     let binary = binary(pid);
     binary.as_deref().is_some_and(is_named) || {
         let arguments = Arguments::of(pid);
-        let starts_one = arguments.all().skip(1).any(|argument| is_named(Path::new(argument)));
+        let starts_one = arguments
+            .all()
+            .skip(1)
+            .any(|argument| is_named(Path::new(argument)));
         let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
         !starts_one && OPTIONS.iter().filter(is_given).count() > 1
     }
@@ -45,15 +63,24 @@ pub(crate) fn runs_qemu(pid: i32) -> bool {
 
 /// `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`.
 fn is_loader(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
 }
 
 /// The first file whose code is mapped that is named as QEMU's usually are, or that the command line names. A command line also
 /// names the guest's kernel, which is mapped without execute permission.
 fn mapped_program(maps: &str, named: &[PathBuf]) -> Option<PathBuf> {
     // Five columns, then the path, which may have blanks.
-    let is_code = |line: &&str| line.split_whitespace().nth(1).is_some_and(|rights| rights.contains('x'));
-    let mut paths = maps.lines().filter(is_code).filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+    let is_code = |line: &&str| {
+        line.split_whitespace()
+            .nth(1)
+            .is_some_and(|rights| rights.contains('x'))
+    };
+    let mut paths = maps
+        .lines()
+        .filter(is_code)
+        .filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
     let is_program = |path: &&Path| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         !is_loader(path) && (name.starts_with(b"qemu-") || named.iter().any(|named| named == path))
@@ -70,13 +97,22 @@ mod tests {
         let maps = "7f00-7f01 r--p 00000000 fe:00 12 /c/root/libc/ld-linux-x86-64.so.2\n\
                     7f02-7f03 rw-p 00000000 00:00 0 \n\
                     7f04-7f05 r-xp 00000000 fe:00 13 /c c/root/bin/qemu-system-x86_64\n";
-        assert_eq!(mapped_program(maps, &[]), Some(PathBuf::from("/c c/root/bin/qemu-system-x86_64")));
+        assert_eq!(
+            mapped_program(maps, &[]),
+            Some(PathBuf::from("/c c/root/bin/qemu-system-x86_64"))
+        );
         let other = "7f00-7f01 r-xp 00000000 fe:00 12 /usr/bin/other\n";
         assert_eq!(mapped_program(other, &[]), None);
-        assert_eq!(mapped_program(other, &["/usr/bin/other".into()]), Some("/usr/bin/other".into()));
+        assert_eq!(
+            mapped_program(other, &["/usr/bin/other".into()]),
+            Some("/usr/bin/other".into())
+        );
         let kernel = "7e00-7e01 r--p 00000000 fe:00 14 /boot/vmlinux\n";
         let named = ["/boot/vmlinux".into(), "/usr/bin/other".into()];
-        assert_eq!(mapped_program(&[kernel, other].concat(), &named), Some("/usr/bin/other".into()));
+        assert_eq!(
+            mapped_program(&[kernel, other].concat(), &named),
+            Some("/usr/bin/other".into())
+        );
         let own = std::process::id() as i32;
         assert_eq!(binary(own).unwrap(), std::env::current_exe().unwrap());
         assert_eq!(file(own), Some(format!("/proc/{own}/exe").into()));

@@ -11,7 +11,9 @@ use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, NetBackend, QemuFacts};
-use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, PORT};
+use vmtax_wire::{
+    DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, PORT,
+};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
@@ -44,31 +46,78 @@ pub(super) fn guest(
     image: &GuestImage,
     network: Option<(&NetworkLink, i32)>,
 ) -> Vec<String> {
-    let usual_cpu = if setup.machine.is_kvm() { "host" } else { "max" };
-    let Guest { cpu_model, machine_type, firmware, kernel_args, .. } = setup.guest;
-    let mut machine =
-        format!("{}{}", machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE), share::machine(setup.share));
+    let usual_cpu = if setup.machine.is_kvm() {
+        "host"
+    } else {
+        "max"
+    };
+    let Guest {
+        cpu_model,
+        machine_type,
+        firmware,
+        kernel_args,
+        ..
+    } = setup.guest;
+    let mut machine = format!(
+        "{}{}",
+        machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE),
+        share::machine(setup.share)
+    );
     let memory = setup.guest.qemu_properties("memory-backend.");
-    let cpu = format!("{}{}", cpu_model.as_deref().unwrap_or(usual_cpu), setup.guest.qemu_properties("cpu-flag."));
+    let cpu = format!(
+        "{}{}",
+        cpu_model.as_deref().unwrap_or(usual_cpu),
+        setup.guest.qemu_properties("cpu-flag.")
+    );
     let mut arguments = Arguments::new(qemu, MONITOR);
-    let has_vhost_user = matches!(network, Some((NetworkLink { end: NetworkEnd::VhostUser(_), .. }, _)));
+    let has_vhost_user = matches!(
+        network,
+        Some((
+            NetworkLink {
+                end: NetworkEnd::VhostUser(_),
+                ..
+            },
+            _
+        ))
+    );
     let is_shared = has_vhost_user && !share::shares_memory(setup.share);
     if !memory.is_empty() || is_shared {
         machine += ",memory-backend=memory";
         let size = setup.guest.memory_mib;
         // Reserved huge pages and shared memory need a file.
-        let kind = if is_shared || memory.contains(",hugetlb=on") { "memfd" } else { "ram" };
+        let kind = if is_shared || memory.contains(",hugetlb=on") {
+            "memfd"
+        } else {
+            "ram"
+        };
         let shared = if is_shared { ",share=on" } else { "" };
-        arguments.add(["-object", &format!("memory-backend-{kind},id=memory,size={size}M{shared}{memory}")]);
+        arguments.add([
+            "-object",
+            &format!("memory-backend-{kind},id=memory,size={size}M{shared}{memory}"),
+        ]);
     }
-    arguments.add(["-machine", &machine, "-accel", &accelerator(setup), "-cpu", &cpu]);
+    arguments.add([
+        "-machine",
+        &machine,
+        "-accel",
+        &accelerator(setup),
+        "-cpu",
+        &cpu,
+    ]);
     if let Some(firmware) = firmware {
         arguments.add(["-bios", &firmware.display().to_string()]);
     }
-    arguments.add(["-smp", &setup.guest.cpus.to_string(), "-m", &format!("{}M", setup.guest.memory_mib)]);
+    arguments.add([
+        "-smp",
+        &setup.guest.cpus.to_string(),
+        "-m",
+        &format!("{}M", setup.guest.memory_mib),
+    ]);
     arguments.add(["-kernel", &image.kernel.display().to_string()]);
     arguments.add(["-initrd", &image.initramfs.display().to_string()]);
-    let mut append = kernel_args.as_ref().map_or(String::new(), |more| format!(" {more}"));
+    let mut append = kernel_args
+        .as_ref()
+        .map_or(String::new(), |more| format!(" {more}"));
     if let Some((link, _)) = network {
         append += &format!(" {NET_PARAMETER}={}", link.echo);
     }
@@ -76,27 +125,66 @@ pub(super) fn guest(
         append += &format!(" {DISK_PARAMETER}");
     }
     arguments.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
-    arguments.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
-    arguments.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
-    arguments.add(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
+    arguments.add([
+        "-chardev",
+        &format!("socket,id=console,fd={CONSOLE}"),
+        "-serial",
+        "chardev:console",
+    ]);
+    arguments.add([
+        "-device",
+        "virtio-serial-pci",
+        "-chardev",
+        &format!("socket,id=agent,fd={AGENT}"),
+    ]);
+    arguments.add([
+        "-device",
+        &format!("virtserialport,chardev=agent,name={PORT}"),
+    ]);
     // Shared memory for the exchange of time stamps, which aligns the clocks of host and guest.
-    let shared = format!("memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on");
+    let shared = format!(
+        "memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on"
+    );
     arguments.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
     let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
     let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
-    let measured = (setup.scratch.image(setup.disk), DISK, DISK_SERIAL, setup.disk);
+    let measured = (
+        setup.scratch.image(setup.disk),
+        DISK,
+        DISK_SERIAL,
+        setup.disk,
+    );
     // If the host's disk is full, the guest gets an error instead of being paused.
-    let device = if setup.scratch.is_thrown_away() { "virtio-blk-pci,werror=report" } else { "virtio-blk-pci" };
+    let device = if setup.scratch.is_thrown_away() {
+        "virtio-blk-pci,werror=report"
+    } else {
+        "virtio-blk-pci"
+    };
     for (file, node, serial, set) in [files, measured] {
         if let Some(file) = &file {
             let serial = Some(serial);
-            arguments.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.arguments());
+            arguments.0.extend(
+                Disk {
+                    node,
+                    device,
+                    serial,
+                    file,
+                    direct,
+                    aio,
+                    read_only: false,
+                    set,
+                }
+                .arguments(),
+            );
         }
     }
     if let Some((link, descriptor)) = network {
         arguments.add_card("virtio-net-pci,romfile=", setup, link, descriptor);
     }
-    arguments.0.extend(dummy_devices::arguments(setup.guest.disks, setup.guest.memory_regions));
+    arguments.0.extend(dummy_devices::arguments(
+        setup.guest.disks,
+        setup.guest.memory_regions,
+    ));
     arguments.0
 }
 
@@ -104,37 +192,73 @@ pub(super) fn guest(
 fn accelerator(setup: &Setup<'_>) -> String {
     let accelerator = setup.machine.accelerator().unwrap_or(Accelerator::Tcg);
     let own = setup.guest.qemu_properties("accel.");
-    let is_threaded = accelerator != Accelerator::Tcg || own.contains(",thread=") || !setup.machine.has_kernel();
-    format!("{}{}{own}", accelerator.as_str(), if is_threaded { "" } else { ",thread=multi" })
+    let is_threaded =
+        accelerator != Accelerator::Tcg || own.contains(",thread=") || !setup.machine.has_kernel();
+    format!(
+        "{}{}{own}",
+        accelerator.as_str(),
+        if is_threaded { "" } else { ",thread=multi" }
+    )
 }
 
 /// The network card's backend.
 fn backend(link: &NetworkLink, descriptor: i32) -> String {
     match &link.end {
         NetworkEnd::Tap(queues) => {
-            let numbers: Vec<String> = (descriptor..).take(queues.len()).map(|number| number.to_string()).collect();
+            let numbers: Vec<String> = (descriptor..)
+                .take(queues.len())
+                .map(|number| number.to_string())
+                .collect();
             let key = if numbers.len() > 1 { "fds" } else { "fd" };
             format!("tap,id={NET_BACKEND},{key}={}", numbers.join(":"))
         }
-        NetworkEnd::Passt(_) => format!("stream,id={NET_BACKEND},server=off,addr.type=fd,addr.str={descriptor}"),
+        NetworkEnd::Passt(_) => {
+            format!("stream,id={NET_BACKEND},server=off,addr.type=fd,addr.str={descriptor}")
+        }
         NetworkEnd::VhostUser(_) => format!("vhost-user,id={NET_BACKEND},chardev={VHOST_SOCKET}"),
         // The echo server's address stands for the loopback device.
         NetworkEnd::Namespace(_) | NetworkEnd::Host => {
-            format!("user,id={NET_BACKEND},ipv6=off,net={NET_ADDRESS}/{NET_MASK},host={}", link.echo.ip())
+            format!(
+                "user,id={NET_BACKEND},ipv6=off,net={NET_ADDRESS}/{NET_MASK},host={}",
+                link.echo.ip()
+            )
         }
     }
 }
 
 /// A variant's settings as properties of the network card, or of what is behind it; `prefix` is none of QEMU's.
 fn properties(set: &[(&String, &String)], prefix: &str) -> String {
-    set.iter().map(|(key, value)| format!(",{}={}", key.strip_prefix(prefix).unwrap_or(key), escaped(value))).collect()
+    set.iter()
+        .map(|(key, value)| {
+            format!(
+                ",{}={}",
+                key.strip_prefix(prefix).unwrap_or(key),
+                escaped(value)
+            )
+        })
+        .collect()
 }
 
 /// The arguments of the guest's share.
-pub(super) fn share(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&ServerAddress>) -> Vec<String> {
-    let ports = if let Some(ServerAddress::Ports { ports, .. }) = server { *ports } else { [0; 2] };
-    let link = ServerLink { memory_mib: setup.guest.memory_mib, stream: SERVER, ports };
-    setup.share.map(|sharing| share::arguments(sharing, qemu, disk_defaults(setup, qemu), &link)).unwrap_or_default()
+pub(super) fn share(
+    setup: &Setup<'_>,
+    qemu: &QemuFacts,
+    server: Option<&ServerAddress>,
+) -> Vec<String> {
+    let ports = if let Some(ServerAddress::Ports { ports, .. }) = server {
+        *ports
+    } else {
+        [0; 2]
+    };
+    let link = ServerLink {
+        memory_mib: setup.guest.memory_mib,
+        stream: SERVER,
+        ports,
+    };
+    setup
+        .share
+        .map(|sharing| share::arguments(sharing, qemu, disk_defaults(setup, qemu), &link))
+        .unwrap_or_default()
 }
 
 /// The descriptor of a network's end, which comes behind the stream of the share's server, if there is one.
@@ -151,13 +275,25 @@ pub(super) fn micro_guest(
     let mut arguments = Arguments::new(qemu, MICRO_MONITOR);
     arguments.add(["-machine", micro::MACHINE, "-accel", &accelerator(setup)]);
     arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
-    arguments.add(["-object", &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT)]);
+    arguments.add([
+        "-object",
+        &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT),
+    ]);
     if let Some(file) = setup.scratch.image(setup.disk) {
         let (direct, aio) = disk_defaults(setup, qemu);
         let (node, device) = (DISK, micro::DISK_DEVICE);
         arguments.0.extend(
-            Disk { node, device, serial: None, file: &file, direct, aio, read_only: false, set: setup.disk }
-                .arguments(),
+            Disk {
+                node,
+                device,
+                serial: None,
+                file: &file,
+                direct,
+                aio,
+                read_only: false,
+                set: setup.disk,
+            }
+            .arguments(),
         );
     }
     if let Some(link) = network {
@@ -175,10 +311,21 @@ impl Arguments {
     /// What every guest has: nothing that was not asked for, no default devices, no user's configuration; a monitor.
     fn new(qemu: &QemuFacts, monitor: i32) -> Arguments {
         let mut arguments = Arguments(vec![qemu.path.display().to_string()]);
-        arguments.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        arguments.add([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+        ]);
         // Threads are named for their role, which traces show.
         arguments.add(["-name", "vmtax,debug-threads=on"]);
-        arguments.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
+        arguments.add([
+            "-chardev",
+            &format!("socket,id=monitor,fd={monitor}"),
+            "-mon",
+            "chardev=monitor,mode=control",
+        ]);
         arguments
     }
 
@@ -190,13 +337,20 @@ impl Arguments {
         let properties_of_card = properties(&card, "device.");
         // An interrupt for each queue of either direction, one for the control queue, one for the card itself.
         let queues = match &link.end {
-            NetworkEnd::Tap(queues) if queues.len() > 1 => format!(",mq=on,vectors={}", 2 * queues.len() + 2),
+            NetworkEnd::Tap(queues) if queues.len() > 1 => {
+                format!(",mq=on,vectors={}", 2 * queues.len() + 2)
+            }
             _ => String::new(),
         };
-        let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{queues}{properties_of_card}");
+        let card = format!(
+            "{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{queues}{properties_of_card}"
+        );
         let netdev = backend(link, descriptor) + &properties(&netdev, NetBackend::PROPERTY);
         if let NetworkEnd::VhostUser(name) = &link.end {
-            self.add(["-chardev", &format!("socket,id={VHOST_SOCKET},path={name},abstract=on")]);
+            self.add([
+                "-chardev",
+                &format!("socket,id={VHOST_SOCKET},path={name},abstract=on"),
+            ]);
         }
         self.add(["-netdev", &netdev, "-device", &card]);
     }
@@ -209,5 +363,12 @@ impl Arguments {
 /// A disk is read past the host's page cache, as a measurement of it needs, by the engine that suits that.
 fn disk_defaults(setup: &Setup<'_>, qemu: &QemuFacts) -> (bool, &'static str) {
     let direct = setup.scratch.direct();
-    (direct, if direct && qemu.aio.iter().any(|a| a == "native") { "native" } else { "threads" })
+    (
+        direct,
+        if direct && qemu.aio.iter().any(|a| a == "native") {
+            "native"
+        } else {
+            "threads"
+        },
+    )
 }

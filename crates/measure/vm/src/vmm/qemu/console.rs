@@ -22,7 +22,13 @@ const MAX_LATER: u64 = 60;
 /// QEMU's names of descriptors that were passed to it; it closes those of its command line and keeps copies.
 const FDSET: &str = "/dev/fdset";
 /// Devices of the guest on which its kernel may have a console.
-const DEVICES: [&str; 5] = ["isa-serial", "pci-serial", "usb-serial", "virtconsole", "sclpconsole"];
+const DEVICES: [&str; 5] = [
+    "isa-serial",
+    "pci-serial",
+    "usb-serial",
+    "virtconsole",
+    "sclpconsole",
+];
 
 /// A console with the file that has its text.
 #[derive(Debug)]
@@ -40,18 +46,34 @@ type Version = (SystemTime, u64);
 
 /// The consoles of a QEMU among the files that it has open. Where libvirt passed their descriptors to QEMU, which are pipes to
 /// virtlogd, `managed` names the domain whose XML names the files.
-pub(crate) fn consoles(pid: i32, arguments: &Arguments, files: &[OpenFile], managed: Option<&Managed>) -> Vec<Console> {
-    let (passed, named): (Vec<PathBuf>, Vec<PathBuf>) =
-        console_files(arguments).into_iter().partition(|name| name.starts_with(FDSET));
+pub(crate) fn consoles(
+    pid: i32,
+    arguments: &Arguments,
+    files: &[OpenFile],
+    managed: Option<&Managed>,
+) -> Vec<Console> {
+    let (passed, named): (Vec<PathBuf>, Vec<PathBuf>) = console_files(arguments)
+        .into_iter()
+        .partition(|name| name.starts_with(FDSET));
     let console = |name: PathBuf| {
         let at = path_of(pid, &name);
         let path = files.iter().find(|file| file.is_at(&at))?.path.clone();
-        is_regular(&path).then_some(Console { name, path, known: None })
+        is_regular(&path).then_some(Console {
+            name,
+            path,
+            known: None,
+        })
     };
     let mut all: Vec<Console> = named.into_iter().filter_map(console).collect();
-    if let Some(managed) = managed.filter(|managed| !passed.is_empty() && managed.manager == Manager::Libvirt) {
+    if let Some(managed) =
+        managed.filter(|managed| !passed.is_empty() && managed.manager == Manager::Libvirt)
+    {
         let xml = running_domain_xml(pid, managed).unwrap_or_default();
-        all.extend(files_of_domain(&xml).into_iter().map(|path| Console { name: path.clone(), path, known: None }));
+        all.extend(files_of_domain(&xml).into_iter().map(|path| Console {
+            name: path.clone(),
+            path,
+            known: None,
+        }));
     }
     all.truncate(MAX_CONSOLES);
     all
@@ -61,23 +83,34 @@ pub(crate) fn consoles(pid: i32, arguments: &Arguments, files: &[OpenFile], mana
 /// process began is another VM's.
 pub(crate) fn kernel_failure(pid: i32, consoles: &mut [Console]) -> Option<KernelFailure> {
     let age = process_age(pid)?;
-    let read: Vec<(u64, Option<KernelFailure>)> = consoles.iter_mut().filter_map(Console::read).collect();
+    let read: Vec<(u64, Option<KernelFailure>)> =
+        consoles.iter_mut().filter_map(Console::read).collect();
     let newest = read.iter().map(|(age_s, _)| *age_s).min()?;
     let counts = |failure: &KernelFailure| {
         failure.age_s <= age
-            && (failure.kind != FailureKind::Panic || failure.age_s.saturating_sub(newest) <= MAX_LATER)
+            && (failure.kind != FailureKind::Panic
+                || failure.age_s.saturating_sub(newest) <= MAX_LATER)
     };
-    let failures = read.into_iter().filter_map(|(_, failure)| failure).filter(counts);
+    let failures = read
+        .into_iter()
+        .filter_map(|(_, failure)| failure)
+        .filter(counts);
     failures.min_by_key(|failure| (failure.kind != FailureKind::Panic, failure.age_s))
 }
 
 impl Console {
     /// The file's age, s, and the failure at its end.
     fn read(&mut self) -> Option<(u64, Option<KernelFailure>)> {
-        let data = fs::metadata(&self.path).ok().filter(|data| data.is_file())?;
+        let data = fs::metadata(&self.path)
+            .ok()
+            .filter(|data| data.is_file())?;
         let changed = data.modified().ok()?;
         let version = (changed, data.len());
-        if self.known.as_ref().is_none_or(|(known, _)| *known != version) {
+        if self
+            .known
+            .as_ref()
+            .is_none_or(|(known, _)| *known != version)
+        {
             self.known = Some((version, last_failure(&tail(&self.path)?)));
         }
         let age_s = changed.elapsed().map_or(0, |age| age.as_secs());
@@ -98,8 +131,11 @@ fn tail(path: &Path) -> Option<Vec<u8>> {
     let mut file = File::from(open(path, flags, Mode::empty()).ok()?);
     let data = file.metadata().ok().filter(fs::Metadata::is_file)?;
     let mut text = Vec::new();
-    file.seek(SeekFrom::Start(data.len().saturating_sub(MAX_TEXT))).ok()?;
-    file.take(data.len().min(MAX_TEXT)).read_to_end(&mut text).ok()?;
+    file.seek(SeekFrom::Start(data.len().saturating_sub(MAX_TEXT)))
+        .ok()?;
+    file.take(data.len().min(MAX_TEXT))
+        .read_to_end(&mut text)
+        .ok()?;
     Some(text)
 }
 
@@ -126,20 +162,32 @@ fn console_files(arguments: &Arguments) -> Vec<PathBuf> {
                 match (value.strip_prefix("chardev:"), value.strip_prefix("file:")) {
                     (Some(id), _) => ids.push(id.to_owned()),
                     (None, Some(path)) => files.push(path.into()),
-                    (None, None) => files.extend(Properties::parse(value).get("logfile").map(PathBuf::from)),
+                    (None, None) => {
+                        files.extend(Properties::parse(value).get("logfile").map(PathBuf::from))
+                    }
                 }
             }
             "device" => {
                 let device = Properties::parse(value);
-                let is_console = device.first("driver").is_some_and(|driver| DEVICES.contains(&driver));
-                ids.extend(device.get("chardev").filter(|_| is_console).map(str::to_owned));
+                let is_console = device
+                    .first("driver")
+                    .is_some_and(|driver| DEVICES.contains(&driver));
+                ids.extend(
+                    device
+                        .get("chardev")
+                        .filter(|_| is_console)
+                        .map(str::to_owned),
+                );
             }
             _ => {}
         }
     }
     for chardev in arguments.properties("chardev") {
         let is_file = chardev.first("backend") == Some("file");
-        if chardev.get("id").is_some_and(|id| ids.iter().any(|known| known == id)) {
+        if chardev
+            .get("id")
+            .is_some_and(|id| ids.iter().any(|known| known == id))
+        {
             files.extend(chardev.get("path").filter(|_| is_file).map(PathBuf::from));
             files.extend(chardev.get("logfile").map(PathBuf::from));
         }
@@ -149,16 +197,21 @@ fn console_files(arguments: &Arguments) -> Vec<PathBuf> {
 
 /// The files of `<serial>` and `<console>` in a domain's XML: `<log file='…'/>`, `<source path='…'/>` of the type `file`.
 fn files_of_domain(xml: &str) -> Vec<PathBuf> {
-    let Ok(document) = Document::parse(xml) else { return Vec::new() };
-    let is_console = |node: &roxmltree::Node<'_, '_>| ["serial", "console"].contains(&node.tag_name().name());
+    let Ok(document) = Document::parse(xml) else {
+        return Vec::new();
+    };
+    let is_console =
+        |node: &roxmltree::Node<'_, '_>| ["serial", "console"].contains(&node.tag_name().name());
     let mut files: Vec<PathBuf> = Vec::new();
     for console in document.descendants().filter(is_console) {
         let is_file = console.attribute("type") == Some("file");
-        let named = console.children().filter_map(|child| match child.tag_name().name() {
-            "log" => child.attribute("file"),
-            "source" if is_file => child.attribute("path"),
-            _ => None,
-        });
+        let named = console
+            .children()
+            .filter_map(|child| match child.tag_name().name() {
+                "log" => child.attribute("file"),
+                "source" if is_file => child.attribute("path"),
+                _ => None,
+            });
         files.extend(named.map(PathBuf::from).filter(|path| path.is_absolute()));
     }
     // The first serial device is the first console, too.
@@ -185,9 +238,11 @@ mod tests {
     #[test]
     fn consoles_that_write_a_file_are_named_in_four_forms() {
         assert_eq!(of("q -serial file:/a,b"), paths(&["/a,b"]));
-        assert_eq!(of("q -chardev file,id=c,path=/a -serial chardev:c"), paths(&["/a"]));
-        let logged =
-            "q -chardev pty,id=c,logfile=/l -device {\"driver\":\"isa-serial\",\"chardev\":\"c\",\"id\":\"s\"}";
+        assert_eq!(
+            of("q -chardev file,id=c,path=/a -serial chardev:c"),
+            paths(&["/a"])
+        );
+        let logged = "q -chardev pty,id=c,logfile=/l -device {\"driver\":\"isa-serial\",\"chardev\":\"c\",\"id\":\"s\"}";
         assert_eq!(of(logged), paths(&["/l"]));
         assert_eq!(of("q -serial unix:/s,server=on,logfile=/l"), paths(&["/l"]));
         assert_eq!(
@@ -195,7 +250,9 @@ mod tests {
             paths(&["v.log"])
         );
         assert_eq!(
-            of("q -serial mon:stdio -serial pty -chardev file,id=d,path=/d -device isa-debugcon,chardev=d"),
+            of(
+                "q -serial mon:stdio -serial pty -chardev file,id=d,path=/d -device isa-debugcon,chardev=d"
+            ),
             paths(&[])
         );
     }
@@ -213,7 +270,12 @@ mod tests {
     fn own(path: &Path) -> Vec<Console> {
         let pid = std::process::id() as i32;
         let line = format!("q -serial file:{}", path.display());
-        consoles(pid, &Arguments::from_line(&line), &open_files(pid).unwrap(), None)
+        consoles(
+            pid,
+            &Arguments::from_line(&line),
+            &open_files(pid).unwrap(),
+            None,
+        )
     }
 
     #[test]
@@ -229,20 +291,35 @@ mod tests {
         file.write_all(&vec![b'\n'; 70 << 10]).unwrap();
         file.write_all(b"Kernel panic - not syncing: a\n").unwrap();
         let found = kernel_failure(pid, &mut all).unwrap();
-        assert_eq!((&*found.line, &found.file), ("Kernel panic - not syncing: a", &path));
+        assert_eq!(
+            (&*found.line, &found.file),
+            ("Kernel panic - not syncing: a", &path)
+        );
         assert!(found.age_s < 60, "{found:?}");
         file.write_all(b"Linux version 6.1\n").unwrap();
         assert_eq!(kernel_failure(pid, &mut all), None);
         file.write_all(b"Kernel panic - not syncing: b\n").unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(1 << 30)).unwrap();
-        assert_eq!(kernel_failure(pid, &mut all), None, "older than the process");
+        file.set_modified(SystemTime::now() - Duration::from_secs(1 << 30))
+            .unwrap();
+        assert_eq!(
+            kernel_failure(pid, &mut all),
+            None,
+            "older than the process"
+        );
     }
 
     #[test]
     fn what_is_no_regular_file_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            Mode::RWXU,
+            0,
+        )
+        .unwrap();
         let _open = File::options().read(true).write(true).open(&fifo).unwrap();
         assert!(own(&fifo).is_empty());
         assert_eq!((tail(&fifo), tail(Path::new("/dev/tty"))), (None, None));
@@ -260,14 +337,23 @@ mod tests {
                 .unwrap()
                 .set_modified(SystemTime::now() - Duration::from_secs(age))
                 .unwrap();
-            Console { name: path.clone(), path, known: None }
+            Console {
+                name: path.clone(),
+                path,
+                known: None,
+            }
         };
         // The first process began with the host.
         let of = |panic: u64, other: u64| {
-            let mut all =
-                [console("a", "Kernel panic - not syncing: a\n", panic), console("b", "Oops: 0002 [#1]\n", other)];
+            let mut all = [
+                console("a", "Kernel panic - not syncing: a\n", panic),
+                console("b", "Oops: 0002 [#1]\n", other),
+            ];
             kernel_failure(1, &mut all).map(|found| found.kind)
         };
-        assert_eq!((of(8, 1), of(120, 1)), (Some(FailureKind::Panic), Some(FailureKind::Oops)));
+        assert_eq!(
+            (of(8, 1), of(120, 1)),
+            (Some(FailureKind::Panic), Some(FailureKind::Oops))
+        );
     }
 }

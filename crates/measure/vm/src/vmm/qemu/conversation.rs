@@ -39,19 +39,35 @@ struct Limit {
 
 impl Limit {
     fn begin(time: Duration) -> Limit {
-        Limit { time, deadline: Instant::now() + time }
+        Limit {
+            time,
+            deadline: Instant::now() + time,
+        }
     }
 }
 
 impl Conversation {
     /// Reads the greeting within `greeting`, and leaves negotiation mode, whose response may take `timeout`.
-    pub fn begin(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Conversation, MachineError> {
+    pub fn begin(
+        stream: UnixStream,
+        greeting: Duration,
+        timeout: Duration,
+    ) -> Result<Conversation, MachineError> {
         // A command is small: it waits only where none is read any more.
-        stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0, of: Answerer::Qmp };
+        stream
+            .set_write_timeout(Some(timeout))
+            .map_err(|e| MachineError::Monitor(e.to_string()))?;
+        let mut conversation = Conversation {
+            stream,
+            unread: Vec::new(),
+            number: 0,
+            of: Answerer::Qmp,
+        };
         let greeted = conversation.answer(Limit::begin(greeting))?;
         if greeted.get("QMP").is_none() {
-            return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
+            return Err(MachineError::Monitor(format!(
+                "unexpected greeting {greeted}"
+            )));
         }
         conversation.execute("qmp_capabilities", &json!({}), timeout)?;
         Ok(conversation)
@@ -62,11 +78,22 @@ impl Conversation {
         let error = |e: std::io::Error| MachineError::Monitor(e.to_string());
         stream.set_write_timeout(Some(timeout)).map_err(error)?;
         let (id, limit) = (u64::from(std::process::id()), Limit::begin(timeout));
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: id, of: Answerer::GuestAgent };
+        let mut conversation = Conversation {
+            stream,
+            unread: Vec::new(),
+            number: id,
+            of: Answerer::GuestAgent,
+        };
         // The byte resets the agent's parser, whatever a client before sent in half.
-        let request = format!("{}\n", json!({ "execute": "guest-sync", "arguments": { "id": id } }));
+        let request = format!(
+            "{}\n",
+            json!({ "execute": "guest-sync", "arguments": { "id": id } })
+        );
         conversation.stream.write_all(b"\xff").map_err(error)?;
-        conversation.stream.write_all(request.as_bytes()).map_err(error)?;
+        conversation
+            .stream
+            .write_all(request.as_bytes())
+            .map_err(error)?;
         // Each line costs the guest's agent a write; what is no JSON ends a line, too.
         for _ in 0..MAX_OLD_LINES {
             let line = conversation.line(limit)?;
@@ -74,11 +101,18 @@ impl Conversation {
                 return Ok(conversation);
             }
         }
-        Err(MachineError::Monitor("no agent answers in the guest".to_owned()))
+        Err(MachineError::Monitor(
+            "no agent answers in the guest".to_owned(),
+        ))
     }
 
     /// Executes a command and returns its result; events are skipped.
-    pub fn execute(&mut self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+    pub fn execute(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Value, MachineError> {
         self.ask(command, arguments, timeout)?
     }
 
@@ -91,8 +125,13 @@ impl Conversation {
     ) -> Result<Result<Value, MachineError>, MachineError> {
         let limit = Limit::begin(timeout);
         self.number += 1;
-        let request = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.number }));
-        self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
+        let request = format!(
+            "{}\n",
+            json!({ "execute": command, "arguments": arguments, "id": self.number })
+        );
+        self.stream
+            .write_all(request.as_bytes())
+            .map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
         loop {
             let answer = self.answer(limit)?;
             // A late response to a command that timed out.
@@ -121,9 +160,14 @@ impl Conversation {
                 return Err(self.timeout(limit.time));
             }
             if self.unread.len() > MAX_LINE {
-                return Err(MachineError::Monitor(format!("a response is longer than {MAX_LINE} bytes")));
+                return Err(MachineError::Monitor(format!(
+                    "a response is longer than {MAX_LINE} bytes"
+                )));
             }
-            let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
+            let read = self
+                .stream
+                .set_read_timeout(Some(left))
+                .and_then(|()| self.stream.read(&mut buffer));
             match read {
                 Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
@@ -138,8 +182,13 @@ impl Conversation {
     fn timeout(&self, time: Duration) -> MachineError {
         let seconds = time.as_secs_f64();
         match self.of {
-            Answerer::Qmp => MachineError::MonitorTimeout { seconds, has_client: false },
-            Answerer::GuestAgent => MachineError::Monitor(format!("no agent in the guest answered within {seconds} s")),
+            Answerer::Qmp => MachineError::MonitorTimeout {
+                seconds,
+                has_client: false,
+            },
+            Answerer::GuestAgent => {
+                MachineError::Monitor(format!("no agent in the guest answered within {seconds} s"))
+            }
         }
     }
 }
@@ -149,5 +198,7 @@ pub(crate) fn returned(command: &str, mut answer: Value) -> Option<Result<Value,
     if let Some(returned) = answer.get_mut("return") {
         return Some(Ok(returned.take()));
     }
-    answer.get("error").map(|error| Err(MachineError::Monitor(format!("{command}: {error}"))))
+    answer
+        .get("error")
+        .map(|error| Err(MachineError::Monitor(format!("{command}: {error}"))))
 }

@@ -8,7 +8,13 @@ use serde_json::{Value, json};
 use vmtax_model::{DiskCounters, KvmCounters, LatencyHistogram, RequestCounters, RunState};
 
 /// The statistics of KVM that are read.
-const KVM_STATS: [&str; 5] = ["exits", "halt_exits", "halt_wait_ns", "halt_poll_success_ns", "halt_poll_fail_ns"];
+const KVM_STATS: [&str; 5] = [
+    "exits",
+    "halt_exits",
+    "halt_wait_ns",
+    "halt_poll_success_ns",
+    "halt_poll_fail_ns",
+];
 /// Kinds of requests, as the keys of `query-blockstats` begin.
 pub(super) const KINDS: [&str; 3] = ["rd", "wr", "flush"];
 /// The last part of the path of a virtio device's own object.
@@ -35,12 +41,19 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     let mut commands = vec![("query-status", json!({})), ("query-blockstats", json!({}))];
     if questions.kvm {
         let providers = json!([{ "provider": "kvm", "names": KVM_STATS }]);
-        commands.push(("query-stats", json!({ "target": "vcpu", "providers": providers })));
+        commands.push((
+            "query-stats",
+            json!({ "target": "vcpu", "providers": providers }),
+        ));
     }
     if questions.balloon {
         commands.push(("query-balloon", json!({})));
     }
-    let of_disk = |(path, queues): &(String, u64)| (0..*queues).map(|queue| of_queue(path, queue)).collect::<Vec<_>>();
+    let of_disk = |(path, queues): &(String, u64)| {
+        (0..*queues)
+            .map(|queue| of_queue(path, queue))
+            .collect::<Vec<_>>()
+    };
     commands.extend(questions.queues.iter().flat_map(of_disk));
     let all = monitor.execute_all(&commands)?;
     let mut answers = Answers::default();
@@ -57,8 +70,14 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
         }
     }
     let with_queues = |(path, disk): (String, DiskCounters)| {
-        let of_disk = in_flight.iter().filter(|(of_queue, _)| *of_queue == path).map(|(_, count)| *count);
-        DiskCounters { in_flight: of_disk.reduce(u64::saturating_add), ..disk }
+        let of_disk = in_flight
+            .iter()
+            .filter(|(of_queue, _)| *of_queue == path)
+            .map(|(_, count)| *count);
+        DiskCounters {
+            in_flight: of_disk.reduce(u64::saturating_add),
+            ..disk
+        }
     };
     answers.disks = disks_by_path.into_iter().map(with_queues).collect();
     Ok(answers)
@@ -67,13 +86,20 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
 /// Returns the disks on virtio-blk with the number of their queues, where QEMU counts requests in flight (it does since 7.2). Not by
 /// `x-query-virtio-status`, which ends a QEMU 11.1.3 by a failed assertion.
 pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
-    let Ok(stats) = monitor.execute("query-blockstats") else { return Vec::new() };
-    let of_virtio = disks(&stats).into_iter().map(|(path, _)| path).filter(|path| path.ends_with(BACKEND));
+    let Ok(stats) = monitor.execute("query-blockstats") else {
+        return Vec::new();
+    };
+    let of_virtio = disks(&stats)
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.ends_with(BACKEND));
     let queues = |path: String| {
         let property = |name| ("qom-get", json!({ "path": path, "property": name }));
         let commands = [property("type"), property("num-queues"), of_queue(&path, 0)];
         let answers = monitor.execute_all(&commands).ok()?;
-        let [Ok(kind), Ok(queues), Ok(_)] = answers.as_slice() else { return None };
+        let [Ok(kind), Ok(queues), Ok(_)] = answers.as_slice() else {
+            return None;
+        };
         let queues = queues.as_u64().filter(|_| kind == "virtio-blk-device")?;
         Some((path, queues.min(MAX_QUEUES)))
     };
@@ -82,13 +108,18 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
 
 /// The command that tells the requests in flight of one queue of a disk, by the path of the disk's object.
 fn of_queue(path: &str, queue: u64) -> (&'static str, Value) {
-    ("x-query-virtio-queue-status", json!({ "path": path, "queue": queue }))
+    (
+        "x-query-virtio-queue-status",
+        json!({ "path": path, "queue": queue }),
+    )
 }
 
 pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
     match answer["running"].as_bool()? {
         true => Some(RunState::Running),
-        false => Some(RunState::Stopped(answer["status"].as_str().unwrap_or("stopped").to_owned())),
+        false => Some(RunState::Stopped(
+            answer["status"].as_str().unwrap_or("stopped").to_owned(),
+        )),
     }
 }
 
@@ -104,25 +135,44 @@ fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
         });
         let path = entry["qdev"].as_str().unwrap_or_default();
         let is_used = requests.iter().any(|requests| requests.count > 0);
-        let histograms: Option<Vec<LatencyHistogram>> = KINDS.map(|kind| histogram(stats, kind)).into_iter().collect();
+        let histograms: Option<Vec<LatencyHistogram>> = KINDS
+            .map(|kind| histogram(stats, kind))
+            .into_iter()
+            .collect();
         let name = name_of(&entry["qdev"], &entry["device"], &entry["node-name"]);
-        let counters = DiskCounters { name, qemu: Some(requests), histograms, ..DiskCounters::default() };
+        let counters = DiskCounters {
+            name,
+            qemu: Some(requests),
+            histograms,
+            ..DiskCounters::default()
+        };
         (is_used || !path.is_empty()).then(|| (path.to_owned(), counters))
     };
-    answer.as_array().into_iter().flatten().filter_map(disk).collect()
+    answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(disk)
+        .collect()
 }
 
 /// A histogram of one kind of requests; `None` where it is not set, or is none.
 pub(super) fn histogram(stats: &Value, kind: &str) -> Option<LatencyHistogram> {
     let histogram: LatencyHistogram =
         serde_json::from_value(stats.get(format!("{kind}_latency_histogram"))?.clone()).ok()?;
-    let is_sound = histogram.bins.len() == histogram.boundaries.len() + 1 && histogram.boundaries.is_sorted();
+    let is_sound =
+        histogram.bins.len() == histogram.boundaries.len() + 1 && histogram.boundaries.is_sorted();
     is_sound.then_some(histogram)
 }
 
 /// KVM's counters, summed over vCPUs; `None` where there are none.
 fn kvm(answer: &Value) -> Option<KvmCounters> {
-    let stats = answer.as_array().into_iter().flatten().filter_map(|vcpu| vcpu["stats"].as_array()).flatten();
+    let stats = answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|vcpu| vcpu["stats"].as_array())
+        .flatten();
     let mut sums = [None; KVM_STATS.len()];
     for stat in stats {
         let at = KVM_STATS.iter().position(|name| stat["name"] == *name);
@@ -135,13 +185,17 @@ fn kvm(answer: &Value) -> Option<KvmCounters> {
         exits: exits?,
         halt_exits: halts.unwrap_or(0),
         halt_wait_ns: waited.unwrap_or(0),
-        halt_poll_ns: polled.unwrap_or(0).saturating_add(polled_in_vain.unwrap_or(0)),
+        halt_poll_ns: polled
+            .unwrap_or(0)
+            .saturating_add(polled_in_vain.unwrap_or(0)),
     })
 }
 
 /// What the answers of a monitor to `query-status`, `query-blockstats` and `query-stats` say, for fuzzing.
 pub fn read_answers(status: &Value, blockstats: &Value, stats: &Value) -> usize {
-    usize::from(run_state(status).is_some()) + disks(blockstats).len() + usize::from(kvm(stats).is_some())
+    usize::from(run_state(status).is_some())
+        + disks(blockstats).len()
+        + usize::from(kvm(stats).is_some())
 }
 
 #[cfg(test)]
@@ -164,10 +218,25 @@ mod tests {
     #[test]
     fn disks_have_the_names_of_their_devices() {
         let (paths, disks): (Vec<_>, Vec<_>) = disks(&blockstats()).into_iter().unzip();
-        assert_eq!(disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(), ["vd0", "ide0"]);
-        assert_eq!(paths, ["/machine/peripheral/vd0/virtio-backend", "/machine/unattached/device[5]"]);
+        assert_eq!(
+            disks
+                .iter()
+                .map(|disk| disk.name.as_str())
+                .collect::<Vec<_>>(),
+            ["vd0", "ide0"]
+        );
+        assert_eq!(
+            paths,
+            [
+                "/machine/peripheral/vd0/virtio-backend",
+                "/machine/unattached/device[5]"
+            ]
+        );
         let [reads, writes, flushes] = disks[0].qemu.unwrap();
-        assert_eq!((reads.count, reads.bytes, reads.total_ns, writes.count), (4, 2048, 147_415, 1));
+        assert_eq!(
+            (reads.count, reads.bytes, reads.total_ns, writes.count),
+            (4, 2048, 147_415, 1)
+        );
         assert_eq!(flushes, RequestCounters::default());
         assert_eq!(disks[0].histograms.as_ref().unwrap()[2].bins, [1, 2, 3]);
         assert_eq!(disks[1].histograms, None);
@@ -176,7 +245,10 @@ mod tests {
     #[test]
     fn histograms_that_do_not_fit_together_are_none() {
         let of = |bins: Value, boundaries: Value| {
-            histogram(&json!({ "rd_latency_histogram": { "bins": bins, "boundaries": boundaries } }), "rd")
+            histogram(
+                &json!({ "rd_latency_histogram": { "bins": bins, "boundaries": boundaries } }),
+                "rd",
+            )
         };
         assert!(of(json!([1, 2]), json!([5])).is_some());
         assert_eq!(of(json!([1]), json!([5])), None);
@@ -192,16 +264,25 @@ mod tests {
                 { "name": "halt_wait_ns", "value": 5 }, { "name": "halt_poll_fail_ns", "value": 1 },
                 { "name": "halt_wait_hist", "value": [1, 2] }]})
         };
-        let expected = KvmCounters { exits: 7, halt_exits: 0, halt_wait_ns: 10, halt_poll_ns: 2 };
+        let expected = KvmCounters {
+            exits: 7,
+            halt_exits: 0,
+            halt_wait_ns: 10,
+            halt_poll_ns: 2,
+        };
         assert_eq!(kvm(&json!([vcpu(3), vcpu(4)])), Some(expected));
         assert_eq!((kvm(&json!([])), kvm(&json!("nonsense"))), (None, None));
     }
 
     #[test]
     fn a_stopped_guest_says_why() {
-        let of = |running, status: &str| run_state(&json!({ "running": running, "status": status }));
+        let of =
+            |running, status: &str| run_state(&json!({ "running": running, "status": status }));
         assert_eq!(of(true, "running"), Some(RunState::Running));
-        assert_eq!(of(false, "io-error"), Some(RunState::Stopped("io-error".to_owned())));
+        assert_eq!(
+            of(false, "io-error"),
+            Some(RunState::Stopped("io-error".to_owned()))
+        );
         assert_eq!(run_state(&json!([])), None);
     }
 

@@ -8,8 +8,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Settings that belong to what is behind the device, without their prefix; all others are the device's.
-const DRIVE: [&str; 8] =
-    ["aio", "driver", "latency-ns", "read-zeroes", "size", "locking", "drop-cache", "x-check-cache-dropped"];
+const DRIVE: [&str; 8] = [
+    "aio",
+    "driver",
+    "latency-ns",
+    "read-zeroes",
+    "size",
+    "locking",
+    "drop-cache",
+    "x-check-cache-dropped",
+];
 
 /// Settings that belong to the image's format.
 const FORMAT: [&str; 6] = [
@@ -36,7 +44,8 @@ pub fn is_image_setting(key: &str, value: &str) -> bool {
 
 /// The name of a disk's setting that belongs to what is behind the device; `cache` and limits aside.
 pub fn file_option(key: &str) -> Option<&str> {
-    key.strip_prefix("drive.").or(DRIVE.contains(&key).then_some(key))
+    key.strip_prefix("drive.")
+        .or(DRIVE.contains(&key).then_some(key))
 }
 
 /// A disk of the measured guest: raw behind virtio-blk, where the settings do not say otherwise.
@@ -65,7 +74,8 @@ impl Disk<'_> {
     pub fn arguments(&self) -> Vec<String> {
         let (node, mut arguments) = (self.node, Vec::new());
         let cache = self.cache();
-        let mut protocol = json!({ "driver": "file", "node-name": format!("{node}-file"), "cache": cache });
+        let mut protocol =
+            json!({ "driver": "file", "node-name": format!("{node}-file"), "cache": cache });
         let mut device = Map::new();
         let mut limits = Map::new();
         let mut iothread = format!("iothread,id={node}-io");
@@ -78,7 +88,11 @@ impl Disk<'_> {
                 // Below, at the format and at all nodes.
             } else if let Some(key) = file_option(key) {
                 // The one of them that is a text also when it is `on`.
-                let value = if key == "locking" { json!(value) } else { scalar(value) };
+                let value = if key == "locking" {
+                    json!(value)
+                } else {
+                    scalar(value)
+                };
                 insert(&mut protocol, key, value);
             } else if !matches!(key.as_str(), "cache" | "iothread" | "bus") {
                 device.insert(key.clone(), scalar(value));
@@ -87,7 +101,10 @@ impl Disk<'_> {
         if self.read_only {
             protocol["read-only"] = json!(true);
         }
-        let discard = self.set.get("discard").filter(|value| is_image_setting("discard", value));
+        let discard = self
+            .set
+            .get("discard")
+            .filter(|value| is_image_setting("discard", value));
         if let Some(discard) = discard {
             protocol["discard"] = json!(discard);
         }
@@ -104,8 +121,13 @@ impl Disk<'_> {
             top = format!("{node}-slow");
         }
         let driver = self.set.get("format").map_or("raw", String::as_str);
-        let mut format = json!({ "driver": driver, "node-name": node, "file": top, "cache": cache });
-        for (key, value) in self.set.iter().filter(|(key, _)| driver != "raw" && FORMAT.contains(&key.as_str())) {
+        let mut format =
+            json!({ "driver": driver, "node-name": node, "file": top, "cache": cache });
+        for (key, value) in self
+            .set
+            .iter()
+            .filter(|(key, _)| driver != "raw" && FORMAT.contains(&key.as_str()))
+        {
             format[key] = size(value, 1).map_or_else(|| scalar(value), |bytes| json!(bytes));
         }
         if let Some(value) = self.set.get("detect-zeroes") {
@@ -118,12 +140,25 @@ impl Disk<'_> {
             format["read-only"] = json!(true);
         }
         arguments.extend(["-blockdev".to_owned(), format.to_string()]);
-        let bus = self.set.get("bus").map(String::as_str).filter(|bus| *bus != "virtio-blk");
+        let bus = self
+            .set
+            .get("bus")
+            .map(String::as_str)
+            .filter(|bus| *bus != "virtio-blk");
         let devices = DiskDevices::of(bus);
-        let model = if bus.is_none() { self.device } else { devices.disk };
+        let model = if bus.is_none() {
+            self.device
+        } else {
+            devices.disk
+        };
         let mut front = format!("{model},id={node}-device,drive={node}");
-        let mut behind = devices.controller.map(|controller| format!("{controller},id={node}-bus"));
-        let own_bus = behind.as_ref().map(|_| format!("{node}-bus.0")).or(devices.bus.map(str::to_owned));
+        let mut behind = devices
+            .controller
+            .map(|controller| format!("{controller},id={node}-bus"));
+        let own_bus = behind
+            .as_ref()
+            .map(|_| format!("{node}-bus.0"))
+            .or(devices.bus.map(str::to_owned));
         if let Some(bus) = own_bus {
             front += &format!(",bus={bus}");
         }
@@ -143,7 +178,10 @@ impl Disk<'_> {
                 Value::String(text) => text,
                 other => other.to_string(),
             };
-            let on = behind.as_mut().filter(|_| devices.is_of_controller(&key)).unwrap_or(&mut front);
+            let on = behind
+                .as_mut()
+                .filter(|_| devices.is_of_controller(&key))
+                .unwrap_or(&mut front);
             *on += &format!(",{}={}", devices.property(&key), escaped(&value));
         }
         if let Some(controller) = behind {
@@ -160,7 +198,11 @@ impl Disk<'_> {
             if protocol.get("aio").is_none() {
                 // Linux' asynchronous I/O takes files opened for direct I/O only.
                 let is_cached = protocol["cache"]["direct"] == false;
-                protocol["aio"] = json!(if is_cached && self.aio == "native" { "threads" } else { self.aio });
+                protocol["aio"] = json!(if is_cached && self.aio == "native" {
+                    "threads"
+                } else {
+                    self.aio
+                });
             }
         } else if let Some(node) = protocol.as_object_mut() {
             // What has no file has a size instead.
@@ -196,7 +238,9 @@ fn scalar(text: &str) -> Value {
     match text {
         "on" | "true" => json!(true),
         "off" | "false" => json!(false),
-        _ => text.parse::<u64>().map_or_else(|_| json!(text), |n| json!(n)),
+        _ => text
+            .parse::<u64>()
+            .map_or_else(|_| json!(text), |n| json!(n)),
     }
 }
 
@@ -218,7 +262,10 @@ mod tests {
     use super::*;
 
     fn arguments(set: &[(&str, &str)]) -> String {
-        let set = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let set = set
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         let file = Path::new("/x/disk.raw");
         let device = "virtio-blk-pci";
         let disk = Disk {
@@ -237,27 +284,60 @@ mod tests {
     #[test]
     fn settings_go_where_they_belong() {
         let plain = arguments(&[]);
-        assert!(plain.contains(r#""aio":"native""#) && plain.contains(r#""direct":true"#), "{plain}");
+        assert!(
+            plain.contains(r#""aio":"native""#) && plain.contains(r#""direct":true"#),
+            "{plain}"
+        );
         assert!(arguments(&[("aio", "io_uring")]).contains(r#""aio":"io_uring""#));
         let off = arguments(&[("ioeventfd", "off"), ("num-queues", "4")]);
         assert!(off.contains(",ioeventfd=off,num-queues=4"), "{off}");
         let thread = arguments(&[("iothread", "on")]);
-        assert!(thread.contains("-object iothread,id=disk-io") && thread.contains(",iothread=disk-io"), "{thread}");
+        assert!(
+            thread.contains("-object iothread,id=disk-io") && thread.contains(",iothread=disk-io"),
+            "{thread}"
+        );
         assert!(!arguments(&[("iothread", "off")]).contains("iothread"));
         let polled = arguments(&[("iothread", "on"), ("iothread.poll-max-ns", "0")]);
-        assert!(polled.contains("-object iothread,id=disk-io,poll-max-ns=0 "), "{polled}");
+        assert!(
+            polled.contains("-object iothread,id=disk-io,poll-max-ns=0 "),
+            "{polled}"
+        );
         let cached = arguments(&[("cache", "writethrough")]);
-        assert!(cached.contains(r#""direct":false"#) && cached.contains(",write-cache=off"), "{cached}");
-        assert!(cached.contains(r#""aio":"threads""#), "native would be refused: {cached}");
+        assert!(
+            cached.contains(r#""direct":false"#) && cached.contains(",write-cache=off"),
+            "{cached}"
+        );
+        assert!(
+            cached.contains(r#""aio":"threads""#),
+            "native would be refused: {cached}"
+        );
         let null = arguments(&[("drive.driver", "null-co"), ("latency-ns", "50000")]);
-        assert!(null.contains(r#""driver":"null-co","latency-ns":50000"#) && !null.contains("filename"), "{null}");
+        assert!(
+            null.contains(r#""driver":"null-co","latency-ns":50000"#) && !null.contains("filename"),
+            "{null}"
+        );
         let slow = arguments(&[("throttling.iops-total", "100")]);
-        assert!(slow.contains(r#""limits":{"iops-total":100}"#) && slow.contains(r#""file":"disk-slow""#), "{slow}");
-        let qcow2 = arguments(&[("format", "qcow2"), ("l2-cache-size", "1M"), ("image.cluster_size", "4096")]);
-        assert!(qcow2.contains(r#""driver":"qcow2","file":"disk-file","l2-cache-size":1048576"#), "{qcow2}");
+        assert!(
+            slow.contains(r#""limits":{"iops-total":100}"#)
+                && slow.contains(r#""file":"disk-slow""#),
+            "{slow}"
+        );
+        let qcow2 = arguments(&[
+            ("format", "qcow2"),
+            ("l2-cache-size", "1M"),
+            ("image.cluster_size", "4096"),
+        ]);
+        assert!(
+            qcow2.contains(r#""driver":"qcow2","file":"disk-file","l2-cache-size":1048576"#),
+            "{qcow2}"
+        );
         assert!(!qcow2.contains("cluster"), "{qcow2}");
         let unmapped = arguments(&[("discard", "unmap"), ("detect-zeroes", "unmap")]);
-        assert_eq!(unmapped.matches(r#""discard":"unmap""#).count(), 2, "{unmapped}");
+        assert_eq!(
+            unmapped.matches(r#""discard":"unmap""#).count(),
+            2,
+            "{unmapped}"
+        );
         assert!(arguments(&[("discard", "off")]).ends_with(",discard=off"));
         let scsi = arguments(&[
             ("bus", "virtio-scsi"),
@@ -265,13 +345,29 @@ mod tests {
             ("num-queues", "2"),
             ("logical_block_size", "4096"),
         ]);
-        assert!(scsi.contains("-device virtio-scsi-pci,id=disk-bus,iothread=disk-io,num_queues=2 "), "{scsi}");
+        assert!(
+            scsi.contains("-device virtio-scsi-pci,id=disk-bus,iothread=disk-io,num_queues=2 "),
+            "{scsi}"
+        );
         let disk = "-device scsi-hd,id=disk-device,drive=disk,bus=disk-bus.0,serial=s,logical_block_size=4096";
         assert!(scsi.ends_with(disk), "{scsi}");
         let sata = arguments(&[("bus", "sata"), ("cache", "none")]);
-        assert!(sata.contains("ahci,id=disk-bus -device ide-hd,id=disk-device,drive=disk,bus=disk-bus.0,"), "{sata}");
-        assert!(arguments(&[("bus", "ide")]).contains("-device ide-hd,id=disk-device,drive=disk,bus=ide.0,serial=s"));
-        assert!(arguments(&[("bus", "nvme")]).contains("-device nvme,id=disk-device,drive=disk,serial=s"));
-        assert!(arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#));
+        assert!(
+            sata.contains(
+                "ahci,id=disk-bus -device ide-hd,id=disk-device,drive=disk,bus=disk-bus.0,"
+            ),
+            "{sata}"
+        );
+        assert!(
+            arguments(&[("bus", "ide")])
+                .contains("-device ide-hd,id=disk-device,drive=disk,bus=ide.0,serial=s")
+        );
+        assert!(
+            arguments(&[("bus", "nvme")])
+                .contains("-device nvme,id=disk-device,drive=disk,serial=s")
+        );
+        assert!(
+            arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#)
+        );
     }
 }

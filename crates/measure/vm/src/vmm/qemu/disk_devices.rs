@@ -1,8 +1,13 @@
 //! The devices by which a guest has a disk on a bus, and which of them a setting belongs to.
 
 /// Settings of a virtio-scsi disk that are its own; all others are its controller's.
-const OF_SCSI_DISK: [&str; 5] =
-    ["logical_block_size", "min_io_size", "opt_io_size", "physical_block_size", "rotation_rate"];
+const OF_SCSI_DISK: [&str; 5] = [
+    "logical_block_size",
+    "min_io_size",
+    "opt_io_size",
+    "physical_block_size",
+    "rotation_rate",
+];
 
 /// `device.discard` is the device's, `discard` may be the image's.
 fn unprefixed(key: &str) -> &str {
@@ -30,7 +35,11 @@ impl DiskDevices {
             Some("nvme") => (None, "nvme", None),
             _ => (None, "virtio-blk-pci", None),
         };
-        DiskDevices { controller, disk, bus }
+        DiskDevices {
+            controller,
+            disk,
+            bus,
+        }
     }
 
     /// Whether a property, or the iothread, is the controller's.

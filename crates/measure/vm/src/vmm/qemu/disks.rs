@@ -16,8 +16,16 @@ const BACKEND: &str = TracedDisk::VIRTIO_BACKEND;
 pub(crate) const MAX_NODES: usize = 8;
 
 /// The disks of a process, of which the open `files` and the arguments are known.
-pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arguments: &Arguments) -> Vec<VmDisk> {
-    devices(pid, monitor, files, arguments).into_iter().map(|(_, disk)| disk).collect()
+pub(crate) fn disks(
+    pid: i32,
+    monitor: Option<&Monitor>,
+    files: &[OpenFile],
+    arguments: &Arguments,
+) -> Vec<VmDisk> {
+    devices(pid, monitor, files, arguments)
+        .into_iter()
+        .map(|(_, disk)| disk)
+        .collect()
 }
 
 /// The same with what joins their requests to the host's events, without the extents of their files.
@@ -28,18 +36,31 @@ pub(crate) fn traced(
     arguments: &Arguments,
 ) -> Vec<TracedDisk> {
     let traced = |(device, disk): (Option<String>, VmDisk)| {
-        let device = device.or_else(|| device_of(arguments, &names(pid, &disk.file))).unwrap_or_default();
+        let device = device
+            .or_else(|| device_of(arguments, &names(pid, &disk.file)))
+            .unwrap_or_default();
         let controller = match monitor {
             _ if device.is_empty() || device.ends_with(BACKEND) => None,
-            Some(monitor) => monitor.bus_of(&device).and_then(|bus| virtio_controller(&bus)),
+            Some(monitor) => monitor
+                .bus_of(&device)
+                .and_then(|bus| virtio_controller(&bus)),
             None => controller_of(arguments, &device),
         };
         let virtio = controller.as_ref().unwrap_or(&device);
         let regions = |monitor: &Monitor| monitor.regions_of_object(device_path(virtio)).ok();
         let notify = monitor.and_then(regions).unwrap_or_default();
-        TracedDisk { controller: controller.unwrap_or_default(), device, disk, host: HostDisk::default(), notify }
+        TracedDisk {
+            controller: controller.unwrap_or_default(),
+            device,
+            disk,
+            host: HostDisk::default(),
+            notify,
+        }
     };
-    devices(pid, monitor, files, arguments).into_iter().map(traced).collect()
+    devices(pid, monitor, files, arguments)
+        .into_iter()
+        .map(traced)
+        .collect()
 }
 
 /// The disks, each with the path of its device among QEMU's objects, as far as the monitor tells.
@@ -49,14 +70,26 @@ fn devices(
     files: &[OpenFile],
     arguments: &Arguments,
 ) -> Vec<(Option<String>, VmDisk)> {
-    let from_monitor = monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
+    let from_monitor =
+        monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
     let mut disks: Vec<(Option<String>, VmDisk)> = match &from_monitor {
-        Some((monitor, devices)) => {
-            devices.as_array().into_iter().flatten().filter_map(|d| disk_of_device(monitor, d)).collect()
-        }
+        Some((monitor, devices)) => devices
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|d| disk_of_device(monitor, d))
+            .collect(),
         // Another user's: the kernel does not list its open files.
-        None if files.is_empty() => arguments.images().into_iter().map(|file| (None, named_disk(file))).collect(),
-        None => files.iter().filter(|file| file.is_disk()).map(|file| (None, open_disk(file))).collect(),
+        None if files.is_empty() => arguments
+            .images()
+            .into_iter()
+            .map(|file| (None, named_disk(file)))
+            .collect(),
+        None => files
+            .iter()
+            .filter(|file| file.is_disk())
+            .map(|file| (None, open_disk(file)))
+            .collect(),
     };
     // A file may be open several times.
     disks.dedup_by(|(_, a), (_, b)| from_monitor.is_none() && a.file == b.file);
@@ -76,9 +109,20 @@ fn devices(
 /// A device of `query-block`; `None` for a drive without a medium.
 fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, VmDisk)> {
     let inserted = device.get("inserted")?;
-    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     // Of a device that has an ID itself, as a SCSI disk, that alone is given; of one within another its path.
-    let by_id = |name: String| if name.starts_with('/') { name } else { format!("{PERIPHERAL}{name}") };
+    let by_id = |name: String| {
+        if name.starts_with('/') {
+            name
+        } else {
+            format!("{PERIPHERAL}{name}")
+        }
+    };
     let path = text(&device["qdev"]).map(by_id);
     let disk = VmDisk {
         id: name_of(&device["qdev"], &device["device"], &inserted["node-name"]),
@@ -99,9 +143,15 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
 fn iothread(monitor: &Monitor, device: &str) -> Option<String> {
     let of_device = || monitor.iothread_of(device_path(device));
     // The bus of a virtio disk leads to no controller.
-    let bus = if device.ends_with(BACKEND) { None } else { monitor.bus_of(device) };
+    let bus = if device.ends_with(BACKEND) {
+        None
+    } else {
+        monitor.bus_of(device)
+    };
     let controller = bus.and_then(|bus| virtio_controller(&bus));
-    controller.map_or_else(of_device, |controller| monitor.iothread_of(device_path(&controller)))
+    controller.map_or_else(of_device, |controller| {
+        monitor.iothread_of(device_path(&controller))
+    })
 }
 
 /// The virtio controller of a bus: `/machine/peripheral/scsi0/virtio-backend/scsi0.0` is one of a virtio-scsi controller.
@@ -113,11 +163,17 @@ fn virtio_controller(bus: &str) -> Option<String> {
 /// The virtio-scsi controller to whose bus the command line puts a device with an ID: the one named, else the first.
 fn controller_of(arguments: &Arguments, device: &str) -> Option<String> {
     let id = device_id(device)?;
-    let own = arguments.properties("device").find(|own| own.get("id") == Some(id))?;
+    let own = arguments
+        .properties("device")
+        .find(|own| own.get("id") == Some(id))?;
     own.first("driver")?.starts_with("scsi-").then_some(())?;
-    let bus = own.get("bus").map(|bus| bus.split('.').next().unwrap_or_default().to_owned());
+    let bus = own
+        .get("bus")
+        .map(|bus| bus.split('.').next().unwrap_or_default().to_owned());
     let is_it = |one: &Properties| {
-        let is_virtio = one.first("driver").is_some_and(|driver| driver.starts_with("virtio-scsi"));
+        let is_virtio = one
+            .first("driver")
+            .is_some_and(|driver| driver.starts_with("virtio-scsi"));
         is_virtio && bus.as_deref().is_none_or(|bus| one.get("id") == Some(bus))
     };
     let controller = arguments.properties("device").find(is_it)?;
@@ -127,8 +183,12 @@ fn controller_of(arguments: &Arguments, device: &str) -> Option<String> {
 /// The names that a file may have on the command line of a process: its path, or that from the folder in which the process works.
 fn names(pid: i32, file: &Path) -> Vec<String> {
     let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    let names = [Some(file), file.strip_prefix(folder).ok()].into_iter().flatten();
-    names.filter_map(|name| Some(name.to_str()?.to_owned())).collect()
+    let names = [Some(file), file.strip_prefix(folder).ok()]
+        .into_iter()
+        .flatten();
+    names
+        .filter_map(|name| Some(name.to_str()?.to_owned()))
+        .collect()
 }
 
 /// The device with an ID that the command line puts on a file of these names, by its path among QEMU's objects.
@@ -136,19 +196,34 @@ fn device_of(arguments: &Arguments, names: &[String]) -> Option<String> {
     let has_file = |node: &Properties| names.iter().any(|name| node.has_value(name));
     let drives = || arguments.properties("drive").filter(&has_file);
     // A node stands on others that it names, or has them within.
-    let mut nodes: Vec<String> = drives().filter_map(|drive| drive.get("id").map(str::to_owned)).collect();
+    let mut nodes: Vec<String> = drives()
+        .filter_map(|drive| drive.get("id").map(str::to_owned))
+        .collect();
     for _ in 0..MAX_NODES {
-        let on = |node: &Properties| has_file(node) || nodes.iter().any(|below| node.get("file") == Some(below));
-        let names = arguments.properties("blockdev").filter(on).filter_map(|n| n.get("node-name").map(str::to_owned));
+        let on = |node: &Properties| {
+            has_file(node) || nodes.iter().any(|below| node.get("file") == Some(below))
+        };
+        let names = arguments
+            .properties("blockdev")
+            .filter(on)
+            .filter_map(|n| n.get("node-name").map(str::to_owned));
         let new: Vec<String> = names.filter(|name| !nodes.contains(name)).collect();
         if new.is_empty() {
             break;
         }
         nodes.extend(new);
     }
-    let is_on = |device: &Properties| device.get("drive").is_some_and(|drive| nodes.iter().any(|node| node == drive));
+    let is_on = |device: &Properties| {
+        device
+            .get("drive")
+            .is_some_and(|drive| nodes.iter().any(|node| node == drive))
+    };
     let device = arguments.properties("device").find(is_on)?;
-    let part = if device.first("driver")?.starts_with("virtio-blk") { BACKEND } else { "" };
+    let part = if device.first("driver")?.starts_with("virtio-blk") {
+        BACKEND
+    } else {
+        ""
+    };
     Some(format!("{PERIPHERAL}{}{part}", device.get("id")?))
 }
 
@@ -160,12 +235,19 @@ pub(super) fn device_path(qdev: &str) -> &str {
 /// A disk's name: that of its device (of a SCSI disk `qdev` is its ID alone, of others a path that has it; libvirt's target where the
 /// name is one of libvirt's), else of its backend, else of its node.
 pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
-    let named = qdev.as_str().and_then(|path| device_id(path).or(Some(path).filter(|path| !path.contains('/'))));
+    let named = qdev
+        .as_str()
+        .and_then(|path| device_id(path).or(Some(path).filter(|path| !path.contains('/'))));
     if let Some(target) = named.and_then(libvirt_target) {
         return target;
     }
     let names = [named, device.as_str(), node.as_str()];
-    names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
+    names
+        .into_iter()
+        .flatten()
+        .find(|name| !name.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The file at the end of a chain of block nodes, which has no plain name where it has options; the driver, as `null-co://`, where
@@ -176,12 +258,21 @@ pub(super) fn host_file(name: &str) -> PathBuf {
         let driver = || Some(format!("{}://", node["driver"].as_str()?));
         file.or_else(|| node.get("file").map_or_else(driver, inner))
     }
-    let node = name.strip_prefix("json:").and_then(|json| serde_json::from_str::<Value>(json).ok());
-    node.as_ref().and_then(inner).unwrap_or_else(|| name.to_owned()).into()
+    let node = name
+        .strip_prefix("json:")
+        .and_then(|json| serde_json::from_str::<Value>(json).ok());
+    node.as_ref()
+        .and_then(inner)
+        .unwrap_or_else(|| name.to_owned())
+        .into()
 }
 
 fn open_disk(file: &OpenFile) -> VmDisk {
-    VmDisk { direct: Some(file.is_direct()), read_only: file.is_read_only(), ..named_disk(file.name.clone()) }
+    VmDisk {
+        direct: Some(file.is_direct()),
+        read_only: file.is_read_only(),
+        ..named_disk(file.name.clone())
+    }
 }
 
 /// One of which only the file is known.
@@ -202,9 +293,13 @@ fn named_disk(file: PathBuf) -> VmDisk {
 
 /// The way in which the option that has a file by one of these names submits requests; QEMU's default where it does not say.
 fn aio(arguments: &Arguments, names: &[String]) -> Option<String> {
-    let mut options = ["drive", "blockdev"].into_iter().flat_map(|option| arguments.properties(option));
+    let mut options = ["drive", "blockdev"]
+        .into_iter()
+        .flat_map(|option| arguments.properties(option));
     let option = options.find(|option| names.iter().any(|name| option.has_value(name)))?;
-    let aio = ["aio", "file.aio"].into_iter().find_map(|key| option.get(key));
+    let aio = ["aio", "file.aio"]
+        .into_iter()
+        .find_map(|key| option.get(key));
     Some(aio.unwrap_or("threads").to_owned())
 }
 
@@ -214,8 +309,7 @@ mod tests {
 
     #[test]
     fn files_are_found_behind_filters_and_formats() {
-        let node =
-            r#"json:{"throttle-group":"g","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
+        let node = r#"json:{"throttle-group":"g","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
         assert_eq!(host_file(node), Path::new("/d"));
         let null = r#"json:{"driver":"raw","file":{"driver":"null-co","size":"64M"}}"#;
         assert_eq!(host_file(null), Path::new("null-co://"));
@@ -226,9 +320,15 @@ mod tests {
     #[test]
     fn a_disk_is_named_by_its_device() {
         let of = |qdev: &str| name_of(&qdev.into(), &"".into(), &"libvirt-1-storage".into());
-        assert_eq!((of("/machine/peripheral/disk0/virtio-backend"), of("scsi0")), ("disk0".into(), "scsi0".into()));
         assert_eq!(
-            (of("/machine/peripheral/virtio-disk0/virtio-backend"), of("scsi0-0-0-0")),
+            (of("/machine/peripheral/disk0/virtio-backend"), of("scsi0")),
+            ("disk0".into(), "scsi0".into())
+        );
+        assert_eq!(
+            (
+                of("/machine/peripheral/virtio-disk0/virtio-backend"),
+                of("scsi0-0-0-0")
+            ),
             ("vda".into(), "sda".into())
         );
         assert_eq!(of("/machine/peripheral/usb0/usb0.0/legacy[0]"), "usb0");
@@ -240,8 +340,14 @@ mod tests {
     fn the_device_on_a_file_is_found_in_the_command_line() {
         let line = r#"q -drive if=none,id=a,file=/a -device virtio-blk-pci,drive=a,id=disk-a -blockdev {"driver":"file","filename":"/b","node-name":"b-file"} -blockdev {"driver":"qcow2","file":"b-file","node-name":"b"} -device {"driver":"virtio-blk-pci","drive":"b","id":"disk-b"} -drive if=virtio,file=/c"#;
         let of = |file: &str| device_of(&Arguments::from_line(line), &[file.to_owned()]);
-        assert_eq!(of("/a").as_deref(), Some("/machine/peripheral/disk-a/virtio-backend"));
-        assert_eq!(of("/b").as_deref(), Some("/machine/peripheral/disk-b/virtio-backend"));
+        assert_eq!(
+            of("/a").as_deref(),
+            Some("/machine/peripheral/disk-a/virtio-backend")
+        );
+        assert_eq!(
+            of("/b").as_deref(),
+            Some("/machine/peripheral/disk-b/virtio-backend")
+        );
         assert_eq!((of("/c"), of("/d")), (None, None));
     }
 
@@ -249,12 +355,22 @@ mod tests {
     fn a_scsi_disk_has_the_virtio_controller_of_its_bus() {
         let line = "q -device lsi53c895a,id=old -device virtio-scsi-pci,id=s0 -device virtio-scsi-pci,id=s1 \
             -device scsi-hd,id=a,bus=s1.0 -device scsi-hd,id=b -device scsi-hd,id=c,bus=old.0 -device ide-hd,id=d";
-        let of = |id: &str| controller_of(&Arguments::from_line(line), &format!("{PERIPHERAL}{id}"));
-        assert_eq!(of("a").as_deref(), Some("/machine/peripheral/s1/virtio-backend"));
-        assert_eq!(of("b").as_deref(), Some("/machine/peripheral/s0/virtio-backend"));
+        let of =
+            |id: &str| controller_of(&Arguments::from_line(line), &format!("{PERIPHERAL}{id}"));
+        assert_eq!(
+            of("a").as_deref(),
+            Some("/machine/peripheral/s1/virtio-backend")
+        );
+        assert_eq!(
+            of("b").as_deref(),
+            Some("/machine/peripheral/s0/virtio-backend")
+        );
         assert_eq!(["c", "d", "e"].map(of), [None, None, None]);
         let bus = "/machine/peripheral/scsi0/virtio-backend/scsi0.0";
-        assert_eq!(virtio_controller(bus).as_deref(), Some("/machine/peripheral/scsi0/virtio-backend"));
+        assert_eq!(
+            virtio_controller(bus).as_deref(),
+            Some("/machine/peripheral/scsi0/virtio-backend")
+        );
         assert_eq!(virtio_controller("/machine/peripheral/ahci/ide.0"), None);
     }
 
@@ -262,7 +378,10 @@ mod tests {
     fn a_file_is_also_named_from_the_processs_folder() {
         let here = std::env::current_dir().unwrap();
         let own = std::process::id() as i32;
-        assert_eq!(names(own, &here.join("d/x.raw")), [here.join("d/x.raw").to_str().unwrap(), "d/x.raw"]);
+        assert_eq!(
+            names(own, &here.join("d/x.raw")),
+            [here.join("d/x.raw").to_str().unwrap(), "d/x.raw"]
+        );
         assert_eq!(names(own, Path::new("/x.raw")), ["/x.raw"]);
     }
 
@@ -270,7 +389,10 @@ mod tests {
     fn the_option_that_names_a_file_says_how_it_is_read() {
         let line = r#"q -drive if=none,file=/a,aio=native -blockdev {"driver":"file","filename":"/b","aio":"io_uring"} -hda /c"#;
         let of = |file: &str| {
-            aio(&Arguments::from_line(&line.replace(" -drive", " -drive file=/d -drive")), &[file.to_owned()])
+            aio(
+                &Arguments::from_line(&line.replace(" -drive", " -drive file=/d -drive")),
+                &[file.to_owned()],
+            )
         };
         assert_eq!(of("/a").as_deref(), Some("native"));
         assert_eq!(of("/b").as_deref(), Some("io_uring"));

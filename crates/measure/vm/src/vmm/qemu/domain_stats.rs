@@ -18,9 +18,13 @@ pub(crate) struct DomainStats {
 pub(crate) fn parse(text: &str) -> BTreeMap<String, DomainStats> {
     let mut domains = BTreeMap::new();
     for part in text.split("Domain: '").skip(1) {
-        let Some((name, fields)) = part.split_once("'\n") else { continue };
-        let fields: BTreeMap<&str, &str> =
-            fields.lines().filter_map(|line| line.trim_start().split_once('=')).collect();
+        let Some((name, fields)) = part.split_once("'\n") else {
+            continue;
+        };
+        let fields: BTreeMap<&str, &str> = fields
+            .lines()
+            .filter_map(|line| line.trim_start().split_once('='))
+            .collect();
         domains.insert(name.to_owned(), domain(&fields));
     }
     domains
@@ -29,11 +33,18 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, DomainStats> {
 fn domain(fields: &BTreeMap<&str, &str>) -> DomainStats {
     let number = |key: &str| fields.get(key)?.parse::<u64>().ok();
     let mut stats = DomainStats::default();
-    stats.answers.state = number("state.state").map(|state| run_state(state, number("state.reason").unwrap_or(0)));
+    stats.answers.state =
+        number("state.state").map(|state| run_state(state, number("state.reason").unwrap_or(0)));
     stats.answers.balloon = number("balloon.current").and_then(|kib| kib.checked_mul(1024));
-    let count = number("block.count").and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let count = number("block.count")
+        .and_then(|count| usize::try_from(count).ok())
+        .unwrap_or(0);
     for at in 0..count.min(MAX_DISKS) {
-        let text = |what: &str| fields.get(format!("block.{at}.{what}").as_str()).map(|text| (*text).to_owned());
+        let text = |what: &str| {
+            fields
+                .get(format!("block.{at}.{what}").as_str())
+                .map(|text| (*text).to_owned())
+        };
         let of = |what: &str| number(&format!("block.{at}.{what}"));
         let Some(name) = text("name") else { continue };
         // A drive without a medium has no counters.
@@ -44,8 +55,14 @@ fn domain(fields: &BTreeMap<&str, &str>) -> DomainStats {
                 total_ns: of(&format!("{kind}.times")).unwrap_or(0),
             })
         });
-        stats.files.extend(text("path").map(|path| (name.clone(), path)));
-        stats.answers.disks.push(DiskCounters { name, qemu: requests, ..DiskCounters::default() });
+        stats
+            .files
+            .extend(text("path").map(|path| (name.clone(), path)));
+        stats.answers.disks.push(DiskCounters {
+            name,
+            qemu: requests,
+            ..DiskCounters::default()
+        });
     }
     stats
 }
@@ -73,7 +90,10 @@ fn run_state(state: u64, reason: u64) -> RunState {
 
 /// How many domains and disks a text of `virsh domstats` has, for fuzzing.
 pub fn read_domain_stats(text: &str) -> usize {
-    parse(text).values().map(|domain| 1 + domain.answers.disks.len()).sum()
+    parse(text)
+        .values()
+        .map(|domain| 1 + domain.answers.disks.len())
+        .sum()
 }
 
 #[cfg(test)]
@@ -90,15 +110,28 @@ mod tests {
     fn domains_have_their_disks_with_files_and_counters() {
         let domains = parse(TWO);
         let DomainStats { answers, files } = &domains["a b"];
-        assert_eq!((&answers.state, answers.balloon), (&Some(RunState::Running), Some(64 << 20)));
+        assert_eq!(
+            (&answers.state, answers.balloon),
+            (&Some(RunState::Running), Some(64 << 20))
+        );
         let [reads, writes, flushes] = answers.disks[0].qemu.unwrap();
         assert_eq!((reads.count, reads.bytes, reads.total_ns), (7, 4096, 900));
         assert_eq!((writes.count, flushes.count, flushes.total_ns), (0, 2, 30));
-        assert_eq!((answers.disks.len(), answers.disks[1].qemu), (2, None), "no medium");
+        assert_eq!(
+            (answers.disks.len(), answers.disks[1].qemu),
+            (2, None),
+            "no medium"
+        );
         assert_eq!(files["vda"], "/var/a=b.raw");
-        assert_eq!(domains["c"].answers.state, Some(RunState::Stopped("io-error".to_owned())));
+        assert_eq!(
+            domains["c"].answers.state,
+            Some(RunState::Stopped("io-error".to_owned()))
+        );
         let panicked = Some(RunState::Stopped("guest-panicked".to_owned()));
-        assert_eq!((Some(run_state(3, 10)), Some(run_state(6, 1))), (panicked.clone(), panicked));
+        assert_eq!(
+            (Some(run_state(3, 10)), Some(run_state(6, 1))),
+            (panicked.clone(), panicked)
+        );
     }
 
     proptest! {

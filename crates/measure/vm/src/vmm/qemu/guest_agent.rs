@@ -37,7 +37,9 @@ impl GuestAgent {
     pub fn of(pid: i32, monitor: Option<&Monitor>) -> Option<GuestAgent> {
         let arguments = Arguments::of(pid);
         match monitor.filter(|monitor| monitor.taints()) {
-            Some(monitor) => arguments.has_device_with("name", PORT).then(|| GuestAgent::Libvirt(monitor.clone())),
+            Some(monitor) => arguments
+                .has_device_with("name", PORT)
+                .then(|| GuestAgent::Libvirt(monitor.clone())),
             None => {
                 let path = path_of(pid, &socket(&arguments)?);
                 Some(GuestAgent::Socket(SharedSocket { path, pid }))
@@ -49,7 +51,12 @@ impl GuestAgent {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] where none answers, or it refuses.
-    pub fn ask(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+    pub fn ask(
+        &self,
+        command: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Value, MachineError> {
         self.session(timeout, |ask| ask(command, arguments))
     }
 
@@ -63,20 +70,28 @@ impl GuestAgent {
         commands: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>,
     ) -> Result<T, MachineError> {
         let deadline = Instant::now() + limit;
-        let late = || MachineError::Monitor(format!("the guest's agent did not answer within {} s", limit.as_secs()));
+        let late = || {
+            MachineError::Monitor(format!(
+                "the guest's agent did not answer within {} s",
+                limit.as_secs()
+            ))
+        };
         let left = || deadline.saturating_duration_since(Instant::now());
         let mut broken: Option<MachineError> = None;
         let result = match self {
             GuestAgent::Socket(socket) => {
-                let mut conversation = Conversation::with_agent(connect_to(socket, limit)?, left())?;
+                let mut conversation =
+                    Conversation::with_agent(connect_to(socket, limit)?, left())?;
                 commands(&mut |command, arguments| {
                     if broken.is_some() {
                         return Err(late());
                     }
-                    conversation.ask(command, arguments, left()).unwrap_or_else(|error| {
-                        broken = Some(error);
-                        Err(late())
-                    })
+                    conversation
+                        .ask(command, arguments, left())
+                        .unwrap_or_else(|error| {
+                            broken = Some(error);
+                            Err(late())
+                        })
                 })
             }
             // Each command is a program of its own, which names no reason.
@@ -98,14 +113,19 @@ impl GuestAgent {
     pub fn counters(&self) -> Result<GuestCounters, MachineError> {
         self.session(TIMEOUT, |ask| {
             let cpus = ask("guest-get-cpustats", &json!({}))?;
-            Ok(read(&cpus, &ask("guest-get-diskstats", &json!({})).unwrap_or_default()))
+            Ok(read(
+                &cpus,
+                &ask("guest-get-diskstats", &json!({})).unwrap_or_default(),
+            ))
         })
     }
 }
 
 /// The socket of the agent's port in a command line.
 fn socket(arguments: &Arguments) -> Option<PathBuf> {
-    let port = arguments.properties("device").find(|device| device.get("name") == Some(PORT))?;
+    let port = arguments
+        .properties("device")
+        .find(|device| device.get("name") == Some(PORT))?;
     arguments.chardev_path(port.get("chardev")?)
 }
 
@@ -114,19 +134,36 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
     let mut counters = GuestCounters::default();
     // Guest time is in user's already.
-    let parts = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
+    let parts = [
+        "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
+    ];
     for cpu in cpus.as_array().into_iter().flatten() {
-        let all = parts.iter().map(|part| number(cpu, part)).fold(0, u64::saturating_add);
+        let all = parts
+            .iter()
+            .map(|part| number(cpu, part))
+            .fold(0, u64::saturating_add);
         counters.cpu_ms = counters.cpu_ms.saturating_add(all);
         counters.steal_ms = counters.steal_ms.saturating_add(number(cpu, "steal"));
     }
-    let disks: Vec<&Value> = disks.as_array().into_iter().flatten().take(MAX_DISKS).collect();
-    let names: Vec<&str> = disks.iter().filter_map(|disk| disk["name"].as_str()).collect();
+    let disks: Vec<&Value> = disks
+        .as_array()
+        .into_iter()
+        .flatten()
+        .take(MAX_DISKS)
+        .collect();
+    let names: Vec<&str> = disks
+        .iter()
+        .filter_map(|disk| disk["name"].as_str())
+        .collect();
     let is_disk = |name: &str| {
         // vda1 of vda, nvme0n1p1 of nvme0n1: not sdaa of sda, nor nvme0n10 of nvme0n1.
         let is_part = |of: &&str| {
             let rest = name.strip_prefix(*of).unwrap_or_default();
-            let number = if of.ends_with(|c: char| c.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) };
+            let number = if of.ends_with(|c: char| c.is_ascii_digit()) {
+                rest.strip_prefix('p')
+            } else {
+                Some(rest)
+            };
             number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
         };
         !STACKED.iter().any(|kind| name.starts_with(kind)) && !names.iter().any(is_part)
@@ -136,9 +173,16 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
         .filter_map(|disk| {
             let (name, stats) = (disk["name"].as_str()?, &disk["stats"]);
             let sum = |what: &str| {
-                kinds.iter().map(|kind| number(stats, &format!("{kind}-{what}"))).fold(0, u64::saturating_add)
+                kinds
+                    .iter()
+                    .map(|kind| number(stats, &format!("{kind}-{what}")))
+                    .fold(0, u64::saturating_add)
             };
-            let counted = GuestDiskCounters { name: name.to_owned(), requests: sum("ios"), total_ms: sum("ticks") };
+            let counted = GuestDiskCounters {
+                name: name.to_owned(),
+                requests: sum("ios"),
+                total_ms: sum("ticks"),
+            };
             is_disk(name).then_some(counted)
         })
         .collect();
@@ -159,31 +203,47 @@ mod tests {
 
     #[test]
     fn cpu_times_are_summed_and_partitions_left_out() {
-        let cpu =
-            |steal: u64| json!({ "type": "linux", "cpu": 0, "user": 10, "system": 5, "idle": 80, "steal": steal });
+        let cpu = |steal: u64| json!({ "type": "linux", "cpu": 0, "user": 10, "system": 5, "idle": 80, "steal": steal });
         let disk = |name: &str, ios: u64| {
             json!({ "name": name, "major": 8, "minor": 0, "stats": { "read-ios": ios, "read-ticks": 9, "flush-ios": 1,
                 "flush-ticks": 2, "total-ticks": 99 }})
         };
         let found = read(
             &json!([cpu(5), cpu(15)]),
-            &json!([disk("vda", 7), disk("vda1", 6), disk("loop0", 3), disk("dm-0", 6)]),
+            &json!([
+                disk("vda", 7),
+                disk("vda1", 6),
+                disk("loop0", 3),
+                disk("dm-0", 6)
+            ]),
         );
         assert_eq!((found.cpu_ms, found.steal_ms), (210, 20));
-        let names = ["sda", "sdaa", "sda1", "nvme0n1", "nvme0n10", "nvme0n1p2"].map(|name| disk(name, 1));
+        let names =
+            ["sda", "sdaa", "sda1", "nvme0n1", "nvme0n10", "nvme0n1p2"].map(|name| disk(name, 1));
         let disks = read(&json!([]), &json!(names)).disks;
         let disks: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
         assert_eq!(disks, ["sda", "sdaa", "nvme0n1", "nvme0n10"]);
-        assert_eq!(found.disks, [GuestDiskCounters { name: "vda".to_owned(), requests: 8, total_ms: 11 }]);
+        assert_eq!(
+            found.disks,
+            [GuestDiskCounters {
+                name: "vda".to_owned(),
+                requests: 8,
+                total_ms: 11
+            }]
+        );
     }
 
     #[test]
     fn the_socket_is_that_of_the_agents_port() {
-        let of = |line: &str| socket(&Arguments::from_line(line)).map(|path| path.display().to_string());
+        let of =
+            |line: &str| socket(&Arguments::from_line(line)).map(|path| path.display().to_string());
         let proxmox = "kvm -chardev socket,path=/var/run/qemu-server/100.qga,server=on,wait=off,id=qga0 -device virtio-serial \
                        -device virtserialport,chardev=qga0,name=org.qemu.guest_agent.0";
         assert_eq!(of(proxmox).as_deref(), Some("/var/run/qemu-server/100.qga"));
-        assert_eq!(of("kvm -chardev socket,path=/q,id=c -device virtserialport,chardev=c,name=other"), None);
+        assert_eq!(
+            of("kvm -chardev socket,path=/q,id=c -device virtserialport,chardev=c,name=other"),
+            None
+        );
     }
 
     /// An agent in half: it answers as many commands as there are answers here, then no more.
@@ -195,15 +255,23 @@ mod tests {
             let lines = BufReader::new(stream.try_clone().unwrap());
             let mut answers = answers.into_iter();
             for line in lines.split(b'\n').map_while(Result::ok) {
-                let line: Value = serde_json::from_slice(line.strip_prefix(b"\xff").unwrap_or(&line)).unwrap();
+                let line: Value =
+                    serde_json::from_slice(line.strip_prefix(b"\xff").unwrap_or(&line)).unwrap();
                 let id = &line["arguments"]["id"];
-                let answer = if id.is_null() { answers.next() } else { Some(json!({ "return": id })) };
+                let answer = if id.is_null() {
+                    answers.next()
+                } else {
+                    Some(json!({ "return": id }))
+                };
                 let Some(answer) = answer else { continue };
                 writeln!(stream, "{answer}").unwrap();
             }
         };
         std::thread::Builder::new().spawn(answer_all).unwrap();
-        GuestAgent::Socket(SharedSocket { path, pid: std::process::id() as i32 })
+        GuestAgent::Socket(SharedSocket {
+            path,
+            pid: std::process::id() as i32,
+        })
     }
 
     #[test]
@@ -213,11 +281,19 @@ mod tests {
         let agent = agent(folder.path(), vec![refused, json!({ "return": 7 })]);
         let (began, mut said) = (Instant::now(), Vec::new());
         let result = agent.session(Duration::from_millis(300), |ask| {
-            said = (0..100).map(|_| ask("guest-info", &json!({})).ok()).collect();
+            said = (0..100)
+                .map(|_| ask("guest-info", &json!({})).ok())
+                .collect();
             Ok(())
         });
-        assert!(result.is_err() && began.elapsed() < Duration::from_secs(5), "{result:?}");
-        assert_eq!((&said[..3], said.len()), (&[None, Some(json!(7)), None][..], 100));
+        assert!(
+            result.is_err() && began.elapsed() < Duration::from_secs(5),
+            "{result:?}"
+        );
+        assert_eq!(
+            (&said[..3], said.len()),
+            (&[None, Some(json!(7)), None][..], 100)
+        );
     }
 
     proptest! {

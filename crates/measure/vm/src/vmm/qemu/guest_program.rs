@@ -32,10 +32,16 @@ impl GuestProgram {
     /// [`MachineError::InGuest`] where no agent answers, or it may not start programs.
     pub fn start(vm: &Vm, program: &str, arguments: &[&str]) -> Result<GuestProgram, MachineError> {
         let agent = GuestAgent::of(vm.pid(), vm.monitor());
-        let agent = agent.ok_or_else(|| MachineError::InGuest("the VM has no channel for it".to_owned()))?;
-        let answer = ask(&agent, "guest-exec", &json!({ "path": program, "arg": arguments, "capture-output": true }))?;
+        let agent = agent
+            .ok_or_else(|| MachineError::InGuest("the VM has no channel for it".to_owned()))?;
+        let answer = ask(
+            &agent,
+            "guest-exec",
+            &json!({ "path": program, "arg": arguments, "capture-output": true }),
+        )?;
         let pid = answer["pid"].as_i64();
-        let pid = pid.ok_or_else(|| MachineError::InGuest("guest-exec names no process".to_owned()))?;
+        let pid =
+            pid.ok_or_else(|| MachineError::InGuest("guest-exec names no process".to_owned()))?;
         Ok(GuestProgram { agent, pid })
     }
 
@@ -47,7 +53,10 @@ impl GuestProgram {
         let status = self.status()?;
         let failed = status["exited"] == true && status["exitcode"] != 0;
         Ok(failed.then(|| {
-            let bytes = status["err-data"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+            let bytes = status["err-data"]
+                .as_str()
+                .and_then(|text| STANDARD.decode(text).ok())
+                .unwrap_or_default();
             String::from_utf8_lossy(&bytes).trim().to_owned()
         }))
     }
@@ -60,7 +69,10 @@ impl GuestProgram {
         let deadline = Instant::now() + END_TIMEOUT;
         while self.status()?["exited"] != true {
             if Instant::now() > deadline {
-                return Err(MachineError::InGuest(format!("process {} of the guest does not end", self.pid)));
+                return Err(MachineError::InGuest(format!(
+                    "process {} of the guest does not end",
+                    self.pid
+                )));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -68,13 +80,29 @@ impl GuestProgram {
     }
 
     fn status(&self) -> Result<Value, MachineError> {
-        ask(&self.agent, "guest-exec-status", &json!({ "pid": self.pid }))
+        ask(
+            &self.agent,
+            "guest-exec-status",
+            &json!({ "pid": self.pid }),
+        )
     }
 
     /// Whether the guest has a file.
     pub fn has_file(&self, path: &str) -> bool {
-        let opened = ask(&self.agent, "guest-file-open", &json!({ "path": path, "mode": "r" }));
-        opened.map(|handle| ask(&self.agent, "guest-file-close", &json!({ "handle": handle }))).is_ok()
+        let opened = ask(
+            &self.agent,
+            "guest-file-open",
+            &json!({ "path": path, "mode": "r" }),
+        );
+        opened
+            .map(|handle| {
+                ask(
+                    &self.agent,
+                    "guest-file-close",
+                    &json!({ "handle": handle }),
+                )
+            })
+            .is_ok()
     }
 
     /// Hands out a file of the guest, piece by piece, `max_bytes` at most.
@@ -87,23 +115,41 @@ impl GuestProgram {
         max_bytes: u64,
         take: &mut dyn FnMut(&[u8]) -> Result<(), MachineError>,
     ) -> Result<(), MachineError> {
-        let handle = ask(&self.agent, "guest-file-open", &json!({ "path": path, "mode": "r" }))?;
+        let handle = ask(
+            &self.agent,
+            "guest-file-open",
+            &json!({ "path": path, "mode": "r" }),
+        )?;
         let (mut left, deadline) = (max_bytes, Instant::now() + READ_TIMEOUT);
         loop {
-            let piece = ask(&self.agent, "guest-file-read", &json!({ "handle": handle, "count": PIECE }))?;
-            let bytes =
-                bytes(&piece).ok_or_else(|| MachineError::InGuest("guest-file-read gives no bytes".to_owned()))?;
-            let fits = left.checked_sub(bytes.len() as u64).filter(|_| Instant::now() < deadline);
+            let piece = ask(
+                &self.agent,
+                "guest-file-read",
+                &json!({ "handle": handle, "count": PIECE }),
+            )?;
+            let bytes = bytes(&piece).ok_or_else(|| {
+                MachineError::InGuest("guest-file-read gives no bytes".to_owned())
+            })?;
+            let fits = left
+                .checked_sub(bytes.len() as u64)
+                .filter(|_| Instant::now() < deadline);
             left = fits.ok_or_else(|| {
                 let (mib, seconds) = (max_bytes >> 20, READ_TIMEOUT.as_secs());
-                MachineError::InGuest(format!("{path} has more than {mib} MiB, or takes more than {seconds} s"))
+                MachineError::InGuest(format!(
+                    "{path} has more than {mib} MiB, or takes more than {seconds} s"
+                ))
             })?;
             take(&bytes)?;
             if piece["eof"] == true || bytes.is_empty() {
                 break;
             }
         }
-        ask(&self.agent, "guest-file-close", &json!({ "handle": handle })).map(drop)
+        ask(
+            &self.agent,
+            "guest-file-close",
+            &json!({ "handle": handle }),
+        )
+        .map(drop)
     }
 
     /// Removes a file of the guest, if that has `rm`.
@@ -111,13 +157,20 @@ impl GuestProgram {
     /// # Errors
     /// [`MachineError::InGuest`].
     pub fn remove_file(&self, path: &str) -> Result<(), MachineError> {
-        ask(&self.agent, "guest-exec", &json!({ "path": "/bin/rm", "arg": ["-f", path] })).map(drop)
+        ask(
+            &self.agent,
+            "guest-exec",
+            &json!({ "path": "/bin/rm", "arg": ["-f", path] }),
+        )
+        .map(drop)
     }
 }
 
 fn ask(agent: &GuestAgent, command: &str, arguments: &Value) -> Result<Value, MachineError> {
-    agent.ask(command, arguments, TIMEOUT).map_err(|error| match error {
-        MachineError::Monitor(why) => MachineError::InGuest(why),
-        other => other,
-    })
+    agent
+        .ask(command, arguments, TIMEOUT)
+        .map_err(|error| match error {
+            MachineError::Monitor(why) => MachineError::InGuest(why),
+            other => other,
+        })
 }

@@ -6,7 +6,9 @@ use crate::MachineError;
 use crate::host_settings::in_effect;
 use serde_json::{Value, json};
 use std::time::Duration;
-use vmtax_model::{CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, is_disk_name};
+use vmtax_model::{
+    CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, is_disk_name,
+};
 
 /// How long the agent may take in all.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,24 +23,38 @@ const SECTOR: u64 = 512;
 ///
 /// # Errors
 /// [`MachineError::Monitor`] where it does not answer, or may not read files.
-pub(crate) fn guest_settings(agent: &GuestAgent, known: &[DiskSettings]) -> Result<GuestSettings, MachineError> {
+pub(crate) fn guest_settings(
+    agent: &GuestAgent,
+    known: &[DiskSettings],
+) -> Result<GuestSettings, MachineError> {
     let sources = CLOCK_SOURCE_FILE.replace("current_", "available_");
     agent.session(TIMEOUT, |ask| {
         let clock_source = read(ask, CLOCK_SOURCE_FILE)?;
         let clock_sources = read(ask, &sources).unwrap_or_default();
         let named = names(&ask("guest-get-disks", &json!({})).unwrap_or_default());
-        let named = named.into_iter().filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
+        let named = named
+            .into_iter()
+            .filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
         let sized = named.filter_map(|name| {
-            let sectors: u64 = read(ask, &format!("/sys/block/{name}/size")).ok()?.parse().ok()?;
+            let sectors: u64 = read(ask, &format!("/sys/block/{name}/size"))
+                .ok()?
+                .parse()
+                .ok()?;
             Some((name, sectors.checked_mul(SECTOR)?))
         });
         let disks = disk_of_each(known, &sized.collect::<Vec<_>>());
         Ok(GuestSettings {
             clock_source,
-            clock_sources: clock_sources.split_whitespace().map(str::to_owned).collect(),
+            clock_sources: clock_sources
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
             cpuidle_governor: read(ask, CPUIDLE_GOVERNOR).ok(),
             command_line: read(ask, "/proc/cmdline").ok(),
-            disks: disks.into_iter().map(|(disk, name)| settings(ask, disk, name)).collect(),
+            disks: disks
+                .into_iter()
+                .map(|(disk, name)| settings(ask, disk, name))
+                .collect(),
         })
     })
 }
@@ -48,17 +64,30 @@ fn settings(ask: &mut Ask<'_>, disk: String, name: String) -> GuestDiskSettings 
     let cache_type = of("cache_type");
     let scheduler = of("queue/scheduler").map(|text| in_effect(&text).to_owned());
     let read_ahead_kb = of("queue/read_ahead_kb").and_then(|text| text.parse().ok());
-    GuestDiskSettings { disk, name, cache_type, scheduler, read_ahead_kb }
+    GuestDiskSettings {
+        disk,
+        name,
+        cache_type,
+        scheduler,
+        read_ahead_kb,
+    }
 }
 
 /// The guest's disks in the answer to `guest-get-disks`, without partitions and devices on others.
 fn names(answer: &Value) -> Vec<String> {
     let name = |disk: &Value| {
-        let is_own = disk["partition"] == false && disk["dependencies"].as_array().is_none_or(Vec::is_empty);
+        let is_own =
+            disk["partition"] == false && disk["dependencies"].as_array().is_none_or(Vec::is_empty);
         let name = disk["name"].as_str()?.strip_prefix("/dev/")?;
         (is_own && is_disk_name(name)).then(|| name.to_owned())
     };
-    answer.as_array().into_iter().flatten().filter_map(name).take(MAX_DISKS).collect()
+    answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(name)
+        .take(MAX_DISKS)
+        .collect()
 }
 
 /// How Linux names the disks of a disk's bus.
@@ -73,10 +102,14 @@ fn prefix(disk: &DiskSettings) -> &'static str {
 /// Which of QEMU's disks is which of the guest's: the only one of its bus that has that size. Of each the names.
 fn disk_of_each(known: &[DiskSettings], sized: &[(String, u64)]) -> Vec<(String, String)> {
     let one = |disk: &DiskSettings| {
-        let is_like = |other: &&DiskSettings| prefix(other) == prefix(disk) && other.size == disk.size;
-        let mut named = sized.iter().filter(|(name, size)| name.starts_with(prefix(disk)) && Some(*size) == disk.size);
+        let is_like =
+            |other: &&DiskSettings| prefix(other) == prefix(disk) && other.size == disk.size;
+        let mut named = sized
+            .iter()
+            .filter(|(name, size)| name.starts_with(prefix(disk)) && Some(*size) == disk.size);
         let (name, _) = named.next()?;
-        (named.next().is_none() && known.iter().filter(is_like).count() == 1).then(|| (disk.name.clone(), name.clone()))
+        (named.next().is_none() && known.iter().filter(is_like).count() == 1)
+            .then(|| (disk.name.clone(), name.clone()))
     };
     known.iter().filter_map(one).collect()
 }
@@ -112,7 +145,13 @@ mod tests {
             size: Some(size),
             ..DiskSettings::default()
         };
-        let sized = [("vda", 10), ("vdb", 20), ("vdc", 20), ("sda", 10), ("nvme0n1", 30)];
+        let sized = [
+            ("vda", 10),
+            ("vdb", 20),
+            ("vdc", 20),
+            ("sda", 10),
+            ("nvme0n1", 30),
+        ];
         let sized = sized.map(|(name, size)| (name.to_owned(), size));
         let known = [
             disk("root", "virtio-blk-device", 10),
@@ -121,11 +160,24 @@ mod tests {
             disk("sata", "ide-hd", 10),
             disk("fast", "nvme-ns", 30),
             disk("gone", "scsi-hd", 40),
-            DiskSettings { size: None, ..disk("unknown", "scsi-hd", 0) },
+            DiskSettings {
+                size: None,
+                ..disk("unknown", "scsi-hd", 0)
+            },
         ];
         let found = disk_of_each(&known, &sized);
-        let found: Vec<(&str, &str)> = found.iter().map(|(disk, name)| (&**disk, &**name)).collect();
-        assert_eq!(found, [("root", "vda"), ("sata", "sda"), ("fast", "nvme0n1")]);
-        assert_eq!(disk_of_each(&known[1..2], &sized), [], "two of the guest's could be it");
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(disk, name)| (&**disk, &**name))
+            .collect();
+        assert_eq!(
+            found,
+            [("root", "vda"), ("sata", "sda"), ("fast", "nvme0n1")]
+        );
+        assert_eq!(
+            disk_of_each(&known[1..2], &sized),
+            [],
+            "two of the guest's could be it"
+        );
     }
 }

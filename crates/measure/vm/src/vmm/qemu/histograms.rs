@@ -12,7 +12,9 @@ const LAST: u64 = 10_000_000_000;
 
 /// Where bins end, ns. No other program sets exactly these, so they tell which histograms are ours.
 fn boundaries() -> Vec<u64> {
-    std::iter::successors(Some(FIRST), |end| Some(end + end / 4)).take_while(|end| *end < LAST).collect()
+    std::iter::successors(Some(FIRST), |end| Some(end + end / 4))
+        .take_while(|end| *end < LAST)
+        .collect()
 }
 
 /// The devices of disks that have no histogram.
@@ -30,8 +32,13 @@ pub(crate) fn unset_disks(monitor: &Monitor) -> Result<Vec<String>, MachineError
 /// # Errors
 /// [`MachineError::Monitor`] with what QEMU refused.
 pub(crate) fn set(monitor: &Monitor, disks: &[String]) -> Result<(), MachineError> {
-    let all = disks.iter().map(|disk| (COMMAND, json!({ "id": disk, "boundaries": boundaries() })));
-    monitor.execute_all(&all.collect::<Vec<_>>())?.into_iter().try_for_each(|answer| answer.map(|_| ()))
+    let all = disks
+        .iter()
+        .map(|disk| (COMMAND, json!({ "id": disk, "boundaries": boundaries() })));
+    monitor
+        .execute_all(&all.collect::<Vec<_>>())?
+        .into_iter()
+        .try_for_each(|answer| answer.map(|_| ()))
 }
 
 /// Removes the histograms of these disks, as far as they are still those that [`set`] sets.
@@ -40,10 +47,16 @@ pub(crate) fn set(monitor: &Monitor, disks: &[String]) -> Result<(), MachineErro
 /// [`MachineError::Monitor`] where the monitor does not answer.
 pub(crate) fn remove(monitor: &Monitor, disks: &[String]) -> Result<(), MachineError> {
     let own = boundaries();
-    let is_own =
-        |stats: &Value| KINDS.iter().any(|kind| histogram(stats, kind).is_some_and(|set| set.boundaries == own));
+    let is_own = |stats: &Value| {
+        KINDS
+            .iter()
+            .any(|kind| histogram(stats, kind).is_some_and(|set| set.boundaries == own))
+    };
     let ours = devices(&monitor.execute("query-blockstats")?, is_own);
-    let all = disks.iter().filter(|disk| ours.contains(disk)).map(|disk| (COMMAND, json!({ "id": disk })));
+    let all = disks
+        .iter()
+        .filter(|disk| ours.contains(disk))
+        .map(|disk| (COMMAND, json!({ "id": disk })));
     monitor.execute_all(&all.collect::<Vec<_>>()).map(|_| ())
 }
 
@@ -53,7 +66,12 @@ fn devices(answer: &Value, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
         let path = entry["qdev"].as_str().filter(|path| !path.is_empty())?;
         is_so(entry.get("stats")?).then(|| path.to_owned())
     };
-    answer.as_array().into_iter().flatten().filter_map(device).collect()
+    answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(device)
+        .collect()
 }
 
 #[cfg(test)]
@@ -64,7 +82,10 @@ mod tests {
     fn bins_are_narrow_and_reach_from_microseconds_to_seconds() {
         let ends = boundaries();
         assert_eq!((ends.len(), ends[0]), (62, FIRST));
-        assert!(ends.windows(2).all(|pair| pair[1] > pair[0] && pair[1] <= pair[0] * 5 / 4));
+        assert!(
+            ends.windows(2)
+                .all(|pair| pair[1] > pair[0] && pair[1] <= pair[0] * 5 / 4)
+        );
         assert!(ends[ends.len() - 1] * 5 / 4 >= LAST);
     }
 
@@ -73,6 +94,9 @@ mod tests {
         let set = json!({ "bins": [0, 0], "boundaries": [5] });
         let answer = json!([{ "qdev": "/a", "stats": {} }, { "qdev": "", "stats": {} },
             { "qdev": "/b", "stats": { "wr_latency_histogram": set } }]);
-        assert_eq!(devices(&answer, |stats| histogram(stats, "wr").is_none()), ["/a"]);
+        assert_eq!(
+            devices(&answer, |stats| histogram(stats, "wr").is_none()),
+            ["/a"]
+        );
     }
 }

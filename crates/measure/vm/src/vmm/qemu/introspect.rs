@@ -26,7 +26,10 @@ impl Monitor {
     /// QEMU's process, by the thread of its first vCPU: of one in the PID namespace of this program.
     pub(crate) fn pid(&self) -> Result<i32, MachineError> {
         let no_thread = || MachineError::Monitor("query-cpus-fast names no thread".to_owned());
-        self.vcpus()?.first().and_then(|(_, tid)| process_of(*tid)).ok_or_else(no_thread)
+        self.vcpus()?
+            .first()
+            .and_then(|(_, tid)| process_of(*tid))
+            .ok_or_else(no_thread)
     }
 
     /// The numbers of the guest's vCPUs, with their threads. Where some were plugged in later, there are gaps.
@@ -37,40 +40,68 @@ impl Monitor {
         let all = self.execute("query-cpus-fast")?;
         let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
         let one = |cpu: &Value| Some((number(&cpu["cpu-index"])?, thread(cpu)?));
-        Ok(all.as_array().into_iter().flatten().filter_map(one).collect())
+        Ok(all
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(one)
+            .collect())
     }
 
     /// The names of its iothreads, with their threads.
     pub(crate) fn iothreads(&self) -> Result<Vec<(String, i32)>, MachineError> {
         let all = self.execute("query-iothreads")?;
         let one = |iothread: &Value| Some((iothread["id"].as_str()?.to_owned(), thread(iothread)?));
-        Ok(all.as_array().into_iter().flatten().filter_map(one).collect())
+        Ok(all
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(one)
+            .collect())
     }
 
     /// The iothread that serves the device at this path of QEMU's objects.
     pub(crate) fn iothread_of(&self, path: &str) -> Option<String> {
-        let object = self.execute_with("qom-get", &json!({ "path": path, "property": "iothread" })).ok()?;
+        let object = self
+            .execute_with("qom-get", &json!({ "path": path, "property": "iothread" }))
+            .ok()?;
         Some(object.as_str()?.rsplit_once('/')?.1.to_owned())
     }
 
     /// The path of the bus that a device is on, by the device's own path.
     pub(crate) fn bus_of(&self, path: &str) -> Option<String> {
-        let bus = self.execute_with("qom-get", &json!({ "path": path, "property": "parent_bus" })).ok()?;
-        bus.as_str().filter(|bus| !bus.is_empty()).map(str::to_owned)
+        let bus = self
+            .execute_with(
+                "qom-get",
+                &json!({ "path": path, "property": "parent_bus" }),
+            )
+            .ok()?;
+        bus.as_str()
+            .filter(|bus| !bus.is_empty())
+            .map(str::to_owned)
     }
 
     /// QEMU's version: "7.2.22 (Debian 1:7.2+dfsg-7)".
     pub(crate) fn version(&self) -> Result<String, MachineError> {
         let answer = self.execute("query-version")?;
         let part = |name: &str| answer["qemu"][name].as_u64().unwrap_or(0);
-        let package = answer["package"].as_str().filter(|package| !package.is_empty());
+        let package = answer["package"]
+            .as_str()
+            .filter(|package| !package.is_empty());
         let package = package.map_or(String::new(), |package| format!(" ({package})"));
-        Ok(format!("{}.{}.{}{package}", part("major"), part("minor"), part("micro")))
+        Ok(format!(
+            "{}.{}.{}{package}",
+            part("major"),
+            part("minor"),
+            part("micro")
+        ))
     }
 
     /// The guest's name.
     pub(crate) fn name(&self) -> Result<Option<String>, MachineError> {
-        Ok(self.execute("query-name")?["name"].as_str().map(str::to_owned))
+        Ok(self.execute("query-name")?["name"]
+            .as_str()
+            .map(str::to_owned))
     }
 
     /// Whether KVM runs the guest.
@@ -120,7 +151,9 @@ impl Monitor {
     pub(crate) fn apic_features(&self) -> ApicFeatures {
         let path = self.execute("query-cpus-fast").unwrap_or_default()[0]["qom-path"].clone();
         let property = |name| ("qom-get", json!({ "path": path, "property": name }));
-        let answers = self.execute_all(&[property(PV_EOI), property(X2APIC)]).unwrap_or_default();
+        let answers = self
+            .execute_all(&[property(PV_EOI), property(X2APIC)])
+            .unwrap_or_default();
         let mut answers = answers.into_iter().map(|answer| answer.ok()?.as_bool());
         let [pv_eoi, x2apic] = [(); 2].map(|()| answers.next().flatten());
         ApicFeatures { pv_eoi, x2apic }
@@ -139,8 +172,14 @@ impl Monitor {
         if let Some(id) = device_id(path) {
             return self.regions(id);
         }
-        let number = |property: &str| self.execute_with("qom-get", &json!({ "path": path, "property": property }));
-        Ok(regions_at(&self.execute("query-pci")?, &number("busnr")?, &number("addr")?))
+        let number = |property: &str| {
+            self.execute_with("qom-get", &json!({ "path": path, "property": property }))
+        };
+        Ok(regions_at(
+            &self.execute("query-pci")?,
+            &number("busnr")?,
+            &number("addr")?,
+        ))
     }
 
     /// The same of a network card, as `info network` names it.
@@ -156,7 +195,9 @@ impl Monitor {
         for name in EVENTS {
             let arguments = json!({ "name": name, "enable": on, "ignore-unavailable": true });
             // An older QEMU does not know an event, and says so.
-            if let Err(MachineError::Monitor(what)) = self.execute_with("trace-event-set-state", &arguments) {
+            if let Err(MachineError::Monitor(what)) =
+                self.execute_with("trace-event-set-state", &arguments)
+            {
                 if !what.contains("unknown event") {
                     return Err(MachineError::Monitor(what));
                 }
@@ -174,8 +215,15 @@ fn thread(of: &Value) -> Option<i32> {
 /// Those that are one number; histograms are left out.
 fn counters(answer: &Value) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    let providers = answer.as_array().into_iter().flatten().filter(|one| one["provider"] == "kvm");
-    for stat in providers.filter_map(|one| one["stats"].as_array()).flatten() {
+    let providers = answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|one| one["provider"] == "kvm");
+    for stat in providers
+        .filter_map(|one| one["stats"].as_array())
+        .flatten()
+    {
         if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
             let sum: &mut u64 = sums.entry(name.to_owned()).or_default();
             *sum = sum.saturating_add(value);
@@ -187,36 +235,58 @@ fn counters(answer: &Value) -> BTreeMap<String, u64> {
 /// The process that a thread belongs to.
 fn process_of(thread: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:")).and_then(|pid| pid.trim().parse().ok())
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))
+        .and_then(|pid| pid.trim().parse().ok())
 }
 
 /// The devices of these buses, those behind bridges among them.
 fn devices(buses: &Value) -> Vec<&Value> {
-    let mut devices: Vec<&Value> =
-        buses.as_array().into_iter().flatten().filter_map(|bus| bus["devices"].as_array()).flatten().collect();
+    let mut devices: Vec<&Value> = buses
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|bus| bus["devices"].as_array())
+        .flatten()
+        .collect();
     let mut next = 0;
     while let Some(device) = devices.get(next).copied() {
-        devices.extend(device["pci_bridge"]["devices"].as_array().into_iter().flatten());
+        devices.extend(
+            device["pci_bridge"]["devices"]
+                .as_array()
+                .into_iter()
+                .flatten(),
+        );
         next += 1;
     }
     devices
 }
 
 fn regions(buses: &Value, device: &str) -> Vec<(u64, u64)> {
-    regions_of(devices(buses).into_iter().filter(|own| own["qdev_id"] == device))
+    regions_of(
+        devices(buses)
+            .into_iter()
+            .filter(|own| own["qdev_id"] == device),
+    )
 }
 
 /// Returns the regions of the device with a number (`devfn`: 8 for each slot, 1 for each function) on a bus.
 fn regions_at(buses: &Value, bus: &Value, devfn: &Value) -> Vec<(u64, u64)> {
-    let number = |device: &Value| Some((device["slot"].as_u64()? << 3) | device["function"].as_u64()?);
-    let is_it = |device: &&Value| device["bus"] == *bus && number(device).is_some_and(|number| *devfn == number);
+    let number =
+        |device: &Value| Some((device["slot"].as_u64()? << 3) | device["function"].as_u64()?);
+    let is_it = |device: &&Value| {
+        device["bus"] == *bus && number(device).is_some_and(|number| *devfn == number)
+    };
     regions_of(devices(buses).into_iter().filter(is_it))
 }
 
 /// Those of a network card. One without an ID is called after its model in QEMU's network, and known here where it is the only one.
 fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
-    let cards: Vec<&Value> =
-        devices(buses).into_iter().filter(|device| device["class_info"]["class"] == ETHERNET).collect();
+    let cards: Vec<&Value> = devices(buses)
+        .into_iter()
+        .filter(|device| device["class_info"]["class"] == ETHERNET)
+        .collect();
     match cards[..] {
         [only] => regions_of([only].into_iter()),
         _ => regions_of(cards.into_iter().filter(|own| own["qdev_id"] == card)),
@@ -224,7 +294,9 @@ fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
 }
 
 fn regions_of<'a>(devices: impl Iterator<Item = &'a Value>) -> Vec<(u64, u64)> {
-    let regions = devices.filter_map(|device| device["regions"].as_array()).flatten();
+    let regions = devices
+        .filter_map(|device| device["regions"].as_array())
+        .flatten();
     regions
         .filter_map(|region| Some((region["address"].as_u64()?, region["size"].as_u64()?)))
         // Not placed yet by the guest.
@@ -245,7 +317,8 @@ mod tests {
         ]}]);
         assert_eq!(regions(&buses, "d"), [(0xc000, 64)]);
         // libvirt puts devices behind ports of PCI Express.
-        let port = json!([{ "bus": 0, "devices": [{ "qdev_id": "pci.1", "pci_bridge": buses[0] }] }]);
+        let port =
+            json!([{ "bus": 0, "devices": [{ "qdev_id": "pci.1", "pci_bridge": buses[0] }] }]);
         assert_eq!(regions(&port, "d"), [(0xc000, 64)]);
         assert_eq!(regions(&json!("nonsense"), "d"), []);
     }
@@ -257,16 +330,27 @@ mod tests {
         assert_eq!(regions_at(&buses, &json!(0), &json!(17)), [(9, 64)]);
         assert_eq!(regions_at(&buses, &json!(1), &json!(8)), []);
         assert_eq!(regions_at(&buses, &json!(0), &json!("01.0")), []);
-        assert_eq!(regions_at(&json!([{ "devices": [{ "slot": u64::MAX }] }]), &Value::Null, &json!(0)), []);
+        assert_eq!(
+            regions_at(
+                &json!([{ "devices": [{ "slot": u64::MAX }] }]),
+                &Value::Null,
+                &json!(0)
+            ),
+            []
+        );
     }
 
     #[test]
     fn the_only_network_card_needs_no_id() {
         let card = |id: &str, at: u64| json!({ "qdev_id": id, "class_info": { "class": 0x200 }, "regions": [{ "address": at, "size": 64 }] });
-        let of = |devices: Value, name: &str| regions_of_card(&json!([{ "devices": devices }]), name);
+        let of =
+            |devices: Value, name: &str| regions_of_card(&json!([{ "devices": devices }]), name);
         assert_eq!(of(json!([card("", 7)]), "virtio-net-pci.0"), [(7, 64)]);
         assert_eq!(of(json!([card("a", 7), card("b", 8)]), "b"), [(8, 64)]);
-        assert_eq!(of(json!([card("", 7), card("", 8)]), "virtio-net-pci.0"), []);
+        assert_eq!(
+            of(json!([card("", 7), card("", 8)]), "virtio-net-pci.0"),
+            []
+        );
     }
 
     #[test]
@@ -278,13 +362,19 @@ mod tests {
             ]})
         };
         let other = json!({ "provider": "cryptodev", "stats": [{ "name": "exits", "value": 9 }] });
-        assert_eq!(counters(&json!([vcpu(3), vcpu(4), other])), BTreeMap::from([("exits".to_owned(), 7)]));
+        assert_eq!(
+            counters(&json!([vcpu(3), vcpu(4), other])),
+            BTreeMap::from([("exits".to_owned(), 7)])
+        );
         assert!(counters(&json!("nonsense")).is_empty());
     }
 
     #[test]
     fn this_thread_is_of_this_process() {
-        assert_eq!(process_of(std::process::id() as i32), Some(std::process::id() as i32));
+        assert_eq!(
+            process_of(std::process::id() as i32),
+            Some(std::process::id() as i32)
+        );
         assert_eq!(process_of(-1), None);
     }
 }

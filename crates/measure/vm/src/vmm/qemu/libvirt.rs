@@ -57,15 +57,27 @@ impl Domain {
     pub fn of(pid: i32, managed: &Managed) -> Result<Domain, MachineError> {
         let error = |why: String| MachineError::Monitor(why);
         // It becomes an argument of virsh.
-        let is_uuid = managed.id.len() == 36 && managed.id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        let is_uuid = managed.id.len() == 36
+            && managed
+                .id
+                .bytes()
+                .all(|b| b.is_ascii_hexdigit() || b == b'-');
         if !is_uuid || managed.id.starts_with('-') {
-            return Err(error(format!("libvirt has no domain with the UUID \"{}\"", managed.id)));
+            return Err(error(format!(
+                "libvirt has no domain with the UUID \"{}\"",
+                managed.id
+            )));
         }
-        let virsh = find_program("virsh").ok_or_else(|| error("libvirt uses it, and virsh is not installed".into()))?;
+        let virsh = find_program("virsh")
+            .ok_or_else(|| error("libvirt uses it, and virsh is not installed".into()))?;
         let of_vm = std::fs::metadata(format!("/proc/{pid}")).map_err(|e| error(e.to_string()))?;
         let (driver, folder, owner) = match managed.manager {
             Manager::Libvirt => ("qemu+unix:///system", "/run/libvirt".to_owned(), (0, 0)),
-            Manager::KubeVirt => ("qemu+unix:///session", "/run/libvirt".to_owned(), (of_vm.uid(), of_vm.gid())),
+            Manager::KubeVirt => (
+                "qemu+unix:///session",
+                "/run/libvirt".to_owned(),
+                (of_vm.uid(), of_vm.gid()),
+            ),
             _ => {
                 let folder = format!("/run/user/{}/libvirt", of_vm.uid());
                 ("qemu+unix:///session", folder, (of_vm.uid(), of_vm.gid()))
@@ -73,12 +85,33 @@ impl Domain {
         };
         // As the VM sees the folder, so that the daemon of a container is found; else as this program does.
         let folders = [path_of(pid, Path::new(&folder)), PathBuf::from(&folder)];
-        let mut sockets = folders.iter().flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
+        let mut sockets = folders
+            .iter()
+            .flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
         let (socket, data) = sockets
-            .find_map(|path| path.metadata().ok().filter(|data| data.uid() == owner.0).map(|data| (path, data)))
-            .ok_or_else(|| error(format!("libvirt uses it, and its socket is not in {folder}")))?;
-        let daemon = DaemonId { device: data.dev(), inode: data.ino() };
-        Ok(Domain { uuid: managed.id.clone(), virsh, driver, socket, daemon, owner })
+            .find_map(|path| {
+                path.metadata()
+                    .ok()
+                    .filter(|data| data.uid() == owner.0)
+                    .map(|data| (path, data))
+            })
+            .ok_or_else(|| {
+                error(format!(
+                    "libvirt uses it, and its socket is not in {folder}"
+                ))
+            })?;
+        let daemon = DaemonId {
+            device: data.dev(),
+            inode: data.ino(),
+        };
+        Ok(Domain {
+            uuid: managed.id.clone(),
+            virsh,
+            driver,
+            socket,
+            daemon,
+            owner,
+        })
     }
 
     /// Whether the process is that of the domain, by the daemon's file of its PID. Asks nothing of QEMU, so taints nothing.
@@ -91,7 +124,9 @@ impl Domain {
         let file = format!("{}.pid", name.replace('/', ""));
         let folder = self.socket.parent().unwrap_or(Path::new("/"));
         let files = ["qemu", "qemu/run"].map(|below| folder.join(below).join(&file));
-        let known = files.iter().find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+        let known = files
+            .iter()
+            .find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
         // The daemon counts as its PID namespace does.
         if known.is_some_and(|known: i32| own_tids(pid).get(&known) == Some(&pid)) {
             return Ok(());
@@ -109,8 +144,18 @@ impl Domain {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] with what virsh printed.
-    pub fn all_stats(&self, timeout: Duration) -> Result<BTreeMap<String, DomainStats>, MachineError> {
-        let words = ["domstats", "--list-active", "--nowait", "--state", "--balloon", "--block"];
+    pub fn all_stats(
+        &self,
+        timeout: Duration,
+    ) -> Result<BTreeMap<String, DomainStats>, MachineError> {
+        let words = [
+            "domstats",
+            "--list-active",
+            "--nowait",
+            "--state",
+            "--balloon",
+            "--block",
+        ];
         Ok(parse(&self.virsh(&words, timeout)?.answer))
     }
 
@@ -118,11 +163,22 @@ impl Domain {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] with what virsh printed, or why QEMU refused; [`MachineError::MonitorTimeout`].
-    pub fn execute(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+    pub fn execute(
+        &self,
+        command: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Value, MachineError> {
         let request = json!({ "execute": command, "arguments": arguments }).to_string();
-        let printed = self.run(&["qemu-monitor-command", &self.uuid, "--cmd", &request], timeout)?;
+        let printed = self.run(
+            &["qemu-monitor-command", &self.uuid, "--cmd", &request],
+            timeout,
+        )?;
         // libvirt waits for QEMU without a limit of its own.
-        let timed_out = || MachineError::MonitorTimeout { seconds: timeout.as_secs_f64(), has_client: false };
+        let timed_out = || MachineError::MonitorTimeout {
+            seconds: timeout.as_secs_f64(),
+            has_client: false,
+        };
         printed.ok_or_else(timed_out)?.returned(command, "QEMU")
     }
 
@@ -130,11 +186,24 @@ impl Domain {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] with what virsh printed, or why the agent refused.
-    pub fn ask_agent(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+    pub fn ask_agent(
+        &self,
+        command: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Value, MachineError> {
         let request = json!({ "execute": command, "arguments": arguments }).to_string();
         let seconds = timeout.as_secs().max(1).to_string();
-        let words = ["qemu-agent-command", &self.uuid, "--timeout", &seconds, "--cmd", &request];
-        self.virsh(&words, timeout + timeout)?.returned(command, "the guest's agent")
+        let words = [
+            "qemu-agent-command",
+            &self.uuid,
+            "--timeout",
+            &seconds,
+            "--cmd",
+            &request,
+        ];
+        self.virsh(&words, timeout + timeout)?
+            .returned(command, "the guest's agent")
     }
 
     /// The domain's XML as it runs, and as it is stored, which it starts with next; the former for one that is not stored.
@@ -147,27 +216,57 @@ impl Domain {
 
     /// Runs virsh, which must end within `timeout`.
     fn virsh(&self, arguments: &[&str], timeout: Duration) -> Result<Printed, MachineError> {
-        let late = || format!("{}: no answer within {} s", self.virsh.display(), timeout.as_secs_f64());
-        self.run(arguments, timeout)?.ok_or_else(|| MachineError::Monitor(late()))
+        let late = || {
+            format!(
+                "{}: no answer within {} s",
+                self.virsh.display(),
+                timeout.as_secs_f64()
+            )
+        };
+        self.run(arguments, timeout)?
+            .ok_or_else(|| MachineError::Monitor(late()))
     }
 
     /// Runs virsh as the daemon's user: it reads what the daemon sends. `None` where it takes longer than `timeout`.
     fn run(&self, arguments: &[&str], timeout: Duration) -> Result<Option<Printed>, MachineError> {
         let error = |why: String| MachineError::Monitor(format!("{}: {why}", self.virsh.display()));
-        let socket: OwnedFd =
-            open(&self.socket, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| error(e.to_string()))?;
+        let socket: OwnedFd = open(&self.socket, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| error(e.to_string()))?;
         let mut command = Command::new(&self.virsh);
         let uri = format!("{}?socket=/proc/self/fd/{SOCKET}", self.driver);
-        command.args(["-q", "-c", &uri]).args(arguments).env_clear().env("HOME", "/nonexistent");
+        command
+            .args(["-q", "-c", &uri])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", "/nonexistent");
         if rustix::process::geteuid().is_root() {
             command.gid(self.owner.1).uid(self.owner.0);
         }
-        let mapping = vec![FdMapping { parent_fd: socket, child_fd: SOCKET }];
-        command.fd_mappings(mapping).map_err(|e| error(e.to_string()))?;
+        let mapping = vec![FdMapping {
+            parent_fd: socket,
+            child_fd: SOCKET,
+        }];
+        command
+            .fd_mappings(mapping)
+            .map_err(|e| error(e.to_string()))?;
         let output = ask_streams(command, timeout).map_err(|e| error(e.to_string()))?;
-        let Some(Output { success, stdout, stderr }) = output else { return Ok(None) };
-        let printed = Printed { answer: stdout, messages: messages(&stderr) };
-        if success { Ok(Some(printed)) } else { Err(printed.error(&format!("virsh {} failed", arguments[0]))) }
+        let Some(Output {
+            success,
+            stdout,
+            stderr,
+        }) = output
+        else {
+            return Ok(None);
+        };
+        let printed = Printed {
+            answer: stdout,
+            messages: messages(&stderr),
+        };
+        if success {
+            Ok(Some(printed))
+        } else {
+            Err(printed.error(&format!("virsh {} failed", arguments[0])))
+        }
     }
 }
 
@@ -183,22 +282,37 @@ struct Printed {
 impl Printed {
     /// The result that QEMU or the guest's agent returned, among the lines of the answer.
     fn returned(&self, command: &str, of: &str) -> Result<Value, MachineError> {
-        let answer = self.answer.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        let answer = self
+            .answer
+            .lines()
+            .find_map(|line| serde_json::from_str::<Value>(line).ok());
         let none = || Err(self.error(&format!("{command}: virsh printed no answer of {of}")));
-        answer.and_then(|answer| returned(command, answer)).unwrap_or_else(none)
+        answer
+            .and_then(|answer| returned(command, answer))
+            .unwrap_or_else(none)
     }
 
     /// An error, with the messages of virsh, which may say why.
     fn error(&self, what: &str) -> MachineError {
-        let said = if self.messages.is_empty() { String::new() } else { format!("; virsh printed: {}", self.messages) };
+        let said = if self.messages.is_empty() {
+            String::new()
+        } else {
+            format!("; virsh printed: {}", self.messages)
+        };
         MachineError::Monitor(format!("{what}{said}"))
     }
 }
 
 /// The first lines of virsh's standard error, as one line.
 fn messages(stderr: &str) -> String {
-    let lines = stderr.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line).trim());
-    lines.filter(|line| !line.is_empty()).take(MAX_MESSAGES).collect::<Vec<_>>().join("; ")
+    let lines = stderr
+        .lines()
+        .map(|line| line.strip_prefix("error: ").unwrap_or(line).trim());
+    lines
+        .filter(|line| !line.is_empty())
+        .take(MAX_MESSAGES)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// The XML of the domain of a process, as it runs and as it is stored. Taints nothing.
@@ -215,7 +329,9 @@ pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, Stri
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn running_domain_xml(pid: i32, managed: &Managed) -> Result<String, MachineError> {
     let domain = Domain::of(pid, managed)?;
-    Ok(domain.virsh(&["dumpxml", &domain.uuid], XML_TIMEOUT)?.answer)
+    Ok(domain
+        .virsh(&["dumpxml", &domain.uuid], XML_TIMEOUT)?
+        .answer)
 }
 
 /// The XML of a domain of the system's daemon that need not run, by its name or UUID.
@@ -232,11 +348,28 @@ pub(crate) fn domain_xml(name: &str) -> Result<String, MachineError> {
     let (socket, data) = SOCKETS
         .iter()
         .map(|name| Path::new("/run/libvirt").join(name))
-        .find_map(|path| path.metadata().ok().filter(|data| data.uid() == 0).map(|data| (path, data)))
+        .find_map(|path| {
+            path.metadata()
+                .ok()
+                .filter(|data| data.uid() == 0)
+                .map(|data| (path, data))
+        })
         .ok_or_else(|| error("no daemon of it runs"))?;
-    let daemon = DaemonId { device: data.dev(), inode: data.ino() };
-    let domain = Domain { uuid: name.to_owned(), virsh, driver, socket, daemon, owner: (0, 0) };
-    Ok(domain.virsh(&["dumpxml", "--inactive", &domain.uuid], XML_TIMEOUT)?.answer)
+    let daemon = DaemonId {
+        device: data.dev(),
+        inode: data.ino(),
+    };
+    let domain = Domain {
+        uuid: name.to_owned(),
+        virsh,
+        driver,
+        socket,
+        daemon,
+        owner: (0, 0),
+    };
+    Ok(domain
+        .virsh(&["dumpxml", "--inactive", &domain.uuid], XML_TIMEOUT)?
+        .answer)
 }
 
 #[cfg(test)]
@@ -254,13 +387,27 @@ mod tests {
         fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
         let socket = folder.join("libvirt-sock");
         fs::write(&socket, "").unwrap();
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let daemon = DaemonId { device: 0, inode: 0 };
-        Domain { uuid: UUID.to_owned(), virsh, driver: "qemu+unix:///system", socket, daemon, owner }
+        let owner = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        let daemon = DaemonId {
+            device: 0,
+            inode: 0,
+        };
+        Domain {
+            uuid: UUID.to_owned(),
+            virsh,
+            driver: "qemu+unix:///system",
+            socket,
+            daemon,
+            owner,
+        }
     }
 
     /// The warning of virsh on a host without polkit where it has a terminal, after which it works.
-    const NOISE: &str = "echo 'Authorization not available. Check if polkit service is running' >&2";
+    const NOISE: &str =
+        "echo 'Authorization not available. Check if polkit service is running' >&2";
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[test]
@@ -280,20 +427,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let why = |body: &str| {
             let of = domain(folder.path(), &format!("{NOISE}; {body}"));
-            of.check(std::process::id() as i32, TIMEOUT).unwrap_err().to_string()
+            of.check(std::process::id() as i32, TIMEOUT)
+                .unwrap_err()
+                .to_string()
         };
-        let printed = "; virsh printed: Authorization not available. Check if polkit service is running";
+        let printed =
+            "; virsh printed: Authorization not available. Check if polkit service is running";
         let other = why("echo db01");
-        assert!(other.contains(&format!("libvirt's domain db01 is another process{printed}")), "{other}");
+        assert!(
+            other.contains(&format!(
+                "libvirt's domain db01 is another process{printed}"
+            )),
+            "{other}"
+        );
         let failed = why("echo 'error: no such domain' >&2; exit 1");
-        assert!(failed.contains(&format!("virsh domname failed{printed}; no such domain")), "{failed}");
+        assert!(
+            failed.contains(&format!("virsh domname failed{printed}; no such domain")),
+            "{failed}"
+        );
     }
 
     #[test]
     fn virsh_has_no_terminal_and_its_own_session() {
         let folder = tempfile::tempdir().unwrap();
         let body = "read -r line </proc/$$/stat; set -- $line; echo \"{\\\"return\\\": [$(($6 - $$)), $7]}\"";
-        let session = domain(folder.path(), body).execute("x", &json!({}), TIMEOUT).unwrap();
+        let session = domain(folder.path(), body)
+            .execute("x", &json!({}), TIMEOUT)
+            .unwrap();
         assert_eq!(session, json!([0, 0]));
     }
 }

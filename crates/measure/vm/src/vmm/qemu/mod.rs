@@ -47,8 +47,15 @@ use std::path::PathBuf;
 use vmtax_model::Managed;
 
 /// What the command line of another's QEMU says of its VM, for fuzzing: QMP sockets, images, manager, bytes of memory.
-pub fn read_command_line(arguments: &[String]) -> (Vec<PathBuf>, Vec<PathBuf>, Option<Managed>, u64) {
+pub fn read_command_line(
+    arguments: &[String],
+) -> (Vec<PathBuf>, Vec<PathBuf>, Option<Managed>, u64) {
     let arguments: arguments::Arguments = arguments.iter().cloned().collect();
     let managed = manager::by_arguments(&arguments, || arguments.is_kvm().is_some());
-    (attach::sockets(&arguments), arguments.images(), managed, arguments.memory_bytes())
+    (
+        attach::sockets(&arguments),
+        arguments.images(),
+        managed,
+        arguments.memory_bytes(),
+    )
 }

@@ -36,19 +36,32 @@ enum Way {
 
 impl Monitor {
     /// Reads the greeting within `greeting`, and leaves negotiation mode. Each response may take `timeout`.
-    pub(crate) fn connect(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Monitor, MachineError> {
+    pub(crate) fn connect(
+        stream: UnixStream,
+        greeting: Duration,
+        timeout: Duration,
+    ) -> Result<Monitor, MachineError> {
         let conversation = Conversation::begin(stream, greeting, timeout)?;
-        Ok(Monitor { way: Arc::new(Way::Held(Mutex::new(conversation))), timeout })
+        Ok(Monitor {
+            way: Arc::new(Way::Held(Mutex::new(conversation))),
+            timeout,
+        })
     }
 
     /// One whose socket others use, too.
     pub(crate) fn shared(socket: SharedSocket, timeout: Duration) -> Monitor {
-        Monitor { way: Arc::new(Way::Shared(socket)), timeout }
+        Monitor {
+            way: Arc::new(Way::Shared(socket)),
+            timeout,
+        }
     }
 
     /// That of a libvirt domain.
     pub(crate) fn of_domain(domain: Domain, timeout: Duration) -> Monitor {
-        Monitor { way: Arc::new(Way::Libvirt(domain)), timeout }
+        Monitor {
+            way: Arc::new(Way::Libvirt(domain)),
+            timeout,
+        }
     }
 
     /// Whether asking leaves a mark: libvirt taints a domain whose monitor is used.
@@ -72,11 +85,15 @@ impl Monitor {
         match &*self.way {
             Way::Shared(socket) => {
                 let mut conversation = socket.connect(self.timeout)?;
-                let ask = |(command, arguments): &(&str, Value)| conversation.ask(command, arguments, self.timeout);
+                let ask = |(command, arguments): &(&str, Value)| {
+                    conversation.ask(command, arguments, self.timeout)
+                };
                 commands.iter().map(ask).collect()
             }
             _ => {
-                let ask = |(command, arguments): &(&str, Value)| match self.execute_with(command, arguments) {
+                let ask = |(command, arguments): &(&str, Value)| match self
+                    .execute_with(command, arguments)
+                {
                     // The next would not be answered, either.
                     Err(error @ MachineError::MonitorTimeout { .. }) => Err(error),
                     answer => Ok(answer),
@@ -90,10 +107,17 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] for a VM of no libvirt, and where no agent answers.
-    pub(crate) fn ask_agent(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+    pub(crate) fn ask_agent(
+        &self,
+        command: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Value, MachineError> {
         match &*self.way {
             Way::Libvirt(domain) => domain.ask_agent(command, arguments, timeout),
-            _ => Err(MachineError::Monitor("libvirt does not have this VM".to_owned())),
+            _ => Err(MachineError::Monitor(
+                "libvirt does not have this VM".to_owned(),
+            )),
         }
     }
 
@@ -117,14 +141,22 @@ impl Monitor {
     }
 
     /// The same, with arguments.
-    pub(crate) fn execute_with(&self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
+    pub(crate) fn execute_with(
+        &self,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<Value, MachineError> {
         match &*self.way {
             Way::Held(conversation) => {
                 // A thread that panicked left at most one response unread, which its id distinguishes.
                 let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
                 conversation.execute(command, arguments, self.timeout)
             }
-            Way::Shared(socket) => socket.connect(self.timeout)?.execute(command, arguments, self.timeout),
+            Way::Shared(socket) => {
+                socket
+                    .connect(self.timeout)?
+                    .execute(command, arguments, self.timeout)
+            }
             Way::Libvirt(domain) => domain.execute(command, arguments, self.timeout),
         }
     }
@@ -145,14 +177,22 @@ mod tests {
     #[test]
     fn events_are_skipped_and_errors_are_reported() {
         let hello = "{\"QMP\": {}}\n{\"return\": {}}\n";
-        let answer =
-            monitor_that_reads(&format!("{hello}{{\"event\": \"RESUME\"}}\n{{\"return\": {{\"enabled\": true}}}}\n"));
+        let answer = monitor_that_reads(&format!(
+            "{hello}{{\"event\": \"RESUME\"}}\n{{\"return\": {{\"enabled\": true}}}}\n"
+        ));
         assert_eq!(answer.unwrap()["enabled"], true);
         let refused = monitor_that_reads(&format!("{hello}{{\"error\": {{\"desc\": \"no\"}}}}\n"));
         assert!(refused.unwrap_err().to_string().contains("no"));
         let late = "{\"return\": {\"enabled\": true}, \"id\": 1}\n{\"return\": {\"enabled\": false}, \"id\": 2}\n";
-        assert_eq!(monitor_that_reads(&format!("{hello}{late}")).unwrap()["enabled"], false, "the first is another's");
+        assert_eq!(
+            monitor_that_reads(&format!("{hello}{late}")).unwrap()["enabled"],
+            false,
+            "the first is another's"
+        );
         assert!(monitor_that_reads("garbage\n").is_err());
-        assert_eq!(monitor_that_reads(hello).unwrap_err().to_string(), "QMP did not answer within 0.2 s");
+        assert_eq!(
+            monitor_that_reads(hello).unwrap_err().to_string(),
+            "QMP did not answer within 0.2 s"
+        );
     }
 }

@@ -9,7 +9,9 @@ const TAPS: [&str; 2] = ["tap", "bridge"];
 
 /// The backends that the command line has beside taps: ID and type.
 pub(crate) fn backends_without_tap(arguments: &Arguments) -> Vec<(String, String)> {
-    let options = ["netdev", "nic"].into_iter().flat_map(|option| arguments.properties(option));
+    let options = ["netdev", "nic"]
+        .into_iter()
+        .flat_map(|option| arguments.properties(option));
     let backend = |properties: super::arguments::Properties| {
         let kind = properties.first("type")?.to_owned();
         let id = properties.get("id").unwrap_or("without an ID").to_owned();
@@ -23,7 +25,11 @@ pub(crate) fn backends_without_tap(arguments: &Arguments) -> Vec<(String, String
 ///
 /// # Errors
 /// [`MachineError::Monitor`].
-pub(crate) fn doorbells(monitor: &Monitor, tap: &str, descriptors: &[i32]) -> Result<Vec<(u64, u64)>, MachineError> {
+pub(crate) fn doorbells(
+    monitor: &Monitor,
+    tap: &str,
+    descriptors: &[i32],
+) -> Result<Vec<(u64, u64)>, MachineError> {
     let text = monitor.network()?;
     card_of(&text, tap, descriptors).map_or(Ok(Vec::new()), |card| monitor.regions_of_card(&card))
 }
@@ -34,14 +40,17 @@ fn card_of(text: &str, tap: &str, descriptors: &[i32]) -> Option<String> {
     for line in text.lines() {
         let (name, properties) = line.trim_start_matches([' ', '\\']).split_once(": ")?;
         let property = |key: &str| {
-            let mut all = properties.split(',').filter_map(|property| property.split_once('='));
+            let mut all = properties
+                .split(',')
+                .filter_map(|property| property.split_once('='));
             all.find(|(name, _)| *name == key).map(|(_, value)| value)
         };
         if property("type") == Some("nic") {
             card = Some(name.to_owned());
         }
-        let has_descriptor =
-            property("fd").and_then(|fd| fd.parse().ok()).is_some_and(|fd: i32| descriptors.contains(&fd));
+        let has_descriptor = property("fd")
+            .and_then(|fd| fd.parse().ok())
+            .is_some_and(|fd: i32| descriptors.contains(&fd));
         if property("type") == Some("tap") && (property("ifname") == Some(tap) || has_descriptor) {
             return card;
         }
@@ -61,13 +70,15 @@ mod tests {
         let of = |tap: &str, descriptors: &[i32]| card_of(text, tap, descriptors);
         assert_eq!(of("vnet7", &[]).as_deref(), Some("net0"));
         assert_eq!(of("vnet8", &[34, 35]).as_deref(), Some("net1"));
-        assert_eq!((of("vnet8", &[3]), card_of("nonsense", "a", &[])), (None, None));
+        assert_eq!(
+            (of("vnet8", &[3]), card_of("nonsense", "a", &[])),
+            (None, None)
+        );
     }
 
     #[test]
     fn backends_that_are_no_taps_are_named() {
-        let line =
-            r#"q -netdev tap,id=a,fd=3 -netdev {"type":"user","id":"b"} -nic none -nic user -netdev bridge,id=c"#;
+        let line = r#"q -netdev tap,id=a,fd=3 -netdev {"type":"user","id":"b"} -nic none -nic user -netdev bridge,id=c"#;
         let named = |(id, kind): (&str, &str)| (id.to_owned(), kind.to_owned());
         let expected = [("b", "user"), ("without an ID", "user")].map(named);
         assert_eq!(backends_without_tap(&Arguments::from_line(line)), expected);

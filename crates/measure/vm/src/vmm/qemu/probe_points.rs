@@ -33,12 +33,33 @@ const VIRTIO_BLK: &[ProbePoint] = &[
                  device=+0(+48(+64(%ax))):string",
         used: Cheap,
     },
-    ProbePoint { event: "pop", function: "virtqueue_pop", at: ProbeAt::Entry, fields: "vq=%di:x64", used: Instead },
+    ProbePoint {
+        event: "pop",
+        function: "virtqueue_pop",
+        at: ProbeAt::Entry,
+        fields: "vq=%di:x64",
+        used: Instead,
+    },
     // Not `bdrv_co_preadv`, which a request passes once for each node of the block graph, nor `blk_co_preadv`, which
     // virtio-blk does not call. Its last argument is virtio-blk's request, so it joins `pop` and `push`.
-    entry("submit", "blk_aio_preadv", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\0:u8", Anyway),
-    entry("submit", "blk_aio_pwritev", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\1:u8", Anyway),
-    entry("push", "virtqueue_push", "vq=%di:x64 elem=%si:x64 sector=+56(%si):u64", Anyway),
+    entry(
+        "submit",
+        "blk_aio_preadv",
+        "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\0:u8",
+        Anyway,
+    ),
+    entry(
+        "submit",
+        "blk_aio_pwritev",
+        "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\1:u8",
+        Anyway,
+    ),
+    entry(
+        "push",
+        "virtqueue_push",
+        "vq=%di:x64 elem=%si:x64 sector=+56(%si):u64",
+        Anyway,
+    ),
     NOTIFY_IRQFD,
     NOTIFY,
     MSIX,
@@ -74,7 +95,8 @@ const OTHER_BUS: &[ProbePoint] = &[
     entry("end", "block_acct_failed", ACCOUNTED, Anyway),
 ];
 
-const ACCOUNTED: &str = "elem=%si:x64 device=+0(+48(-40(%di))):string device_until_5_2=+0(+48(-48(%di))):string";
+const ACCOUNTED: &str =
+    "elem=%si:x64 device=+0(+48(-40(%di))):string device_until_5_2=+0(+48(-48(%di))):string";
 
 /// The points that a packet passes.
 ///
@@ -85,7 +107,12 @@ pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     // virtio-net's bottom half, for each packet of the transmit queue.
     entry("transmit", "qemu_sendv_packet_async", TRANSMITTED, Cheap),
     // What the tap's read gave, before virtio-net copies it to the guest.
-    entry("receive", "qemu_net_queue_send", "head=+0(%cx):x64[15] bytes=%r8:u64", Cheap),
+    entry(
+        "receive",
+        "qemu_net_queue_send",
+        "head=+0(%cx):x64[15] bytes=%r8:u64",
+        Cheap,
+    ),
     entry("fill", "virtqueue_flush", "vq=%di:x64", Cheap),
     NOTIFY_IRQFD,
     NOTIFY,
@@ -94,7 +121,8 @@ pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     LINE,
 ];
 
-const TRANSMITTED: &str = "client=%di:x64 head=+0(+0(%si)):x64[11] piece=+8(%si):u64 next=+0(+16(%si)):x64";
+const TRANSMITTED: &str =
+    "client=%di:x64 head=+0(+0(%si)):x64[11] piece=+8(%si):u64 next=+0(+16(%si)):x64";
 
 /// How any virtio device notifies its guest: where ioeventfd and guest notifiers are on, as they are by default (gone since 11),
 /// and otherwise.
@@ -105,6 +133,17 @@ const MSI: ProbePoint = entry("inject", "msi_notify", "dev=%di:x64 vector=%si:u3
 /// An interrupt line, raised (1) and lowered (0): what a device without MSI has.
 const LINE: ProbePoint = entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap);
 
-const fn entry(event: &'static str, function: &'static str, fields: &'static str, used: ProbeUse) -> ProbePoint {
-    ProbePoint { event, function, at: ProbeAt::Entry, fields, used }
+const fn entry(
+    event: &'static str,
+    function: &'static str,
+    fields: &'static str,
+    used: ProbeUse,
+) -> ProbePoint {
+    ProbePoint {
+        event,
+        function,
+        at: ProbeAt::Entry,
+        fields,
+        used,
+    }
 }

@@ -4,7 +4,9 @@ use super::arguments::{Arguments, Properties, size};
 use super::disks::{MAX_NODES, device_path, host_file, name_of};
 use super::monitor::Monitor;
 use serde_json::{Value, json};
-use vmtax_model::{DiskSettings, IoLimits, IothreadSettings, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
+use vmtax_model::{
+    DiskSettings, IoLimits, IothreadSettings, Qcow2Settings, ShareDevice, ShareServer, VmSettings,
+};
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
 const DEFAULT_L2_CACHE: u64 = 32 << 20;
@@ -16,10 +18,19 @@ const MAX_SHARES: usize = 64;
 /// What the command line tells, and the monitor where it is asked. One that does not answer tells nothing.
 pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSettings {
     let shares = shares(arguments);
-    let Some(monitor) = monitor else { return VmSettings { shares, ..VmSettings::default() } };
-    let commands = ["query-version", "query-block", "query-iothreads"].map(|command| (command, json!({})));
+    let Some(monitor) = monitor else {
+        return VmSettings {
+            shares,
+            ..VmSettings::default()
+        };
+    };
+    let commands =
+        ["query-version", "query-block", "query-iothreads"].map(|command| (command, json!({})));
     let answers = monitor.execute_all(&commands);
-    let mut answers = answers.into_iter().flatten().map(|answer| answer.unwrap_or_default());
+    let mut answers = answers
+        .into_iter()
+        .flatten()
+        .map(|answer| answer.unwrap_or_default());
     let [version, block, iothreads] = [(); 3].map(|()| answers.next().unwrap_or_default());
     let mut disks = disks(&block, arguments);
     for disk in &mut disks {
@@ -28,18 +39,27 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
             disk.iothread = monitor.iothread_of(device_path(&disk.device));
         } else if !disk.device.is_empty() {
             let of_type = json!({ "path": disk.device, "property": "type" });
-            let answer = monitor.execute_with("qom-get", &of_type).unwrap_or_default();
+            let answer = monitor
+                .execute_with("qom-get", &of_type)
+                .unwrap_or_default();
             disk.driver = answer.as_str().unwrap_or_default().to_owned();
         }
         if let Some(limits) = disk.limits.as_mut().filter(|limits| limits.is_object) {
-            let group = json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
+            let group =
+                json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
             let answer = monitor.execute_with("qom-get", &group).unwrap_or_default();
             read_group(limits, &answer);
         }
         disk.limits = disk.limits.take().filter(is_limit);
     }
     let iothreads = self::iothreads(&iothreads);
-    VmSettings { qemu: qemu_version(&version), disks, shares, iothreads, ..VmSettings::default() }
+    VmSettings {
+        qemu: qemu_version(&version),
+        disks,
+        shares,
+        iothreads,
+        ..VmSettings::default()
+    }
 }
 
 fn qemu_version(answer: &Value) -> Option<(u32, u32)> {
@@ -51,9 +71,17 @@ fn qemu_version(answer: &Value) -> Option<(u32, u32)> {
 fn iothreads(answer: &Value) -> Vec<IothreadSettings> {
     let one = |iothread: &Value| {
         let name = iothread["id"].as_str()?.to_owned();
-        Some(IothreadSettings { name, poll_max_ns: iothread["poll-max-ns"].as_u64()? })
+        Some(IothreadSettings {
+            name,
+            poll_max_ns: iothread["poll-max-ns"].as_u64()?,
+        })
     };
-    answer.as_array().into_iter().flatten().filter_map(one).collect()
+    answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(one)
+        .collect()
 }
 
 /// The disks of `query-block`; the limits of a group that is an object are not read yet.
@@ -63,7 +91,11 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
         let file = inserted["file"].as_str()?;
         let device = entry["qdev"].as_str().unwrap_or_default().to_owned();
         // virtio-blk alone has its disk in a part of its device.
-        let driver = if device_path(&device) == device { "" } else { VIRTIO_BLK };
+        let driver = if device_path(&device) == device {
+            ""
+        } else {
+            VIRTIO_BLK
+        };
         Some(DiskSettings {
             name: name_of(&entry["qdev"], &entry["device"], &inserted["node-name"]),
             device,
@@ -76,7 +108,12 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
             qcow2: qcow2(inserted, file, arguments),
         })
     };
-    block.as_array().into_iter().flatten().filter_map(disk).collect()
+    block
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(disk)
+        .collect()
 }
 
 /// Whether writes are flushed one by one; `cache=unsafe` never flushes.
@@ -87,15 +124,24 @@ fn write_through(cache: &Value) -> Option<bool> {
 /// Limits that the disk has itself, else the group of a throttle node above its image.
 fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
     let group = inserted["group"].as_str().unwrap_or_default().to_owned();
-    let mut own = IoLimits { group, ..IoLimits::default() };
+    let mut own = IoLimits {
+        group,
+        ..IoLimits::default()
+    };
     read_limits(&mut own, inserted, ["", "_rd", "_wr"], '_');
     if is_limit(&own) {
         return Some(own);
     }
     let node: Value = serde_json::from_str(file.strip_prefix("json:")?).ok()?;
     let mut nodes = std::iter::successors(Some(&node), |node| node.get("file")).take(MAX_NODES);
-    let group = nodes.find_map(|node| node["throttle-group"].as_str())?.to_owned();
-    Some(IoLimits { group, is_object: true, ..IoLimits::default() })
+    let group = nodes
+        .find_map(|node| node["throttle-group"].as_str())?
+        .to_owned();
+    Some(IoLimits {
+        group,
+        is_object: true,
+        ..IoLimits::default()
+    })
 }
 
 /// The limits of a group as `qom-get` has them.
@@ -107,25 +153,40 @@ fn read_group(limits: &mut IoLimits, answer: &Value) {
 fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: char) {
     let number = |name: String| answer[name].as_u64().unwrap_or(0);
     let of = |unit: &str, part: &str| {
-        kinds.map(|kind| number(format!("{unit}{kind}{}", part.replace('-', &join.to_string()))))
+        kinds.map(|kind| {
+            number(format!(
+                "{unit}{kind}{}",
+                part.replace('-', &join.to_string())
+            ))
+        })
     };
     (limits.requests_per_s, limits.bytes_per_s) = (of("iops", ""), of("bps", ""));
-    (limits.burst_requests_per_s, limits.burst_bytes_per_s) = (of("iops", "-max"), of("bps", "-max"));
-    (limits.burst_requests_s, limits.burst_bytes_s) = (of("iops", "-max-length"), of("bps", "-max-length"));
+    (limits.burst_requests_per_s, limits.burst_bytes_per_s) =
+        (of("iops", "-max"), of("bps", "-max"));
+    (limits.burst_requests_s, limits.burst_bytes_s) =
+        (of("iops", "-max-length"), of("bps", "-max-length"));
     limits.request_size = number(format!("iops{join}size"));
 }
 
 fn is_limit(limits: &IoLimits) -> bool {
-    limits.requests_per_s.iter().chain(&limits.bytes_per_s).any(|limit| *limit > 0)
+    limits
+        .requests_per_s
+        .iter()
+        .chain(&limits.bytes_per_s)
+        .any(|limit| *limit > 0)
 }
 
 /// The qcow2 image of a disk, also one below filters.
 fn qcow2(inserted: &Value, file: &str, arguments: &Arguments) -> Option<Qcow2Settings> {
     let top = &inserted["image"];
     // A filter has the image that it filters in the place of a backing image.
-    let mut images = std::iter::successors(Some(top), |image| image.get("backing-image")).take(MAX_NODES);
-    let is_filter = |image: &&Value| matches!(image["format"].as_str(), Some("throttle" | "copy-on-read"));
-    let image = images.find(|image| !is_filter(image)).filter(|image| image["format"] == "qcow2")?;
+    let mut images =
+        std::iter::successors(Some(top), |image| image.get("backing-image")).take(MAX_NODES);
+    let is_filter =
+        |image: &&Value| matches!(image["format"].as_str(), Some("throttle" | "copy-on-read"));
+    let image = images
+        .find(|image| !is_filter(image))
+        .filter(|image| image["format"] == "qcow2")?;
     let has_subclusters = image["format-specific"]["data"]["extended-l2"] == true;
     let mut found = Qcow2Settings {
         virtual_size: image["virtual-size"].as_u64()?,
@@ -143,21 +204,32 @@ fn qcow2(inserted: &Value, file: &str, arguments: &Arguments) -> Option<Qcow2Set
 fn options_of_image(node: &str, file: &str, arguments: &Arguments) -> Option<Properties> {
     let mut name = node.to_owned();
     for _ in 0..MAX_NODES {
-        let node = arguments.properties("blockdev").find(|options| options.get("node-name") == Some(&name));
+        let node = arguments
+            .properties("blockdev")
+            .find(|options| options.get("node-name") == Some(&name));
         match node {
             Some(options) if options.first("driver") == Some("qcow2") => return Some(options),
             Some(options) => name = options.get("file")?.to_owned(),
             None => break,
         }
     }
-    arguments.properties("drive").find(|options| options.has_value(file))
+    arguments
+        .properties("drive")
+        .find(|options| options.has_value(file))
 }
 
 /// The size of the L2 cache that these options give an image, bytes, as `read_cache_sizes` of QEMU's qcow2 driver has it.
 fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
-    let most = image.full_cache().checked_next_multiple_of(image.cluster_size).unwrap_or(u64::MAX);
+    let most = image
+        .full_cache()
+        .checked_next_multiple_of(image.cluster_size)
+        .unwrap_or(u64::MAX);
     let given = |key: &str| options.get(key).and_then(|text| size(text, 1));
-    let size = match (given("l2-cache-size"), given("cache-size"), given("refcount-cache-size")) {
+    let size = match (
+        given("l2-cache-size"),
+        given("cache-size"),
+        given("refcount-cache-size"),
+    ) {
         (Some(l2), _, _) => l2,
         (None, Some(both), Some(refcounts)) => both.saturating_sub(refcounts),
         (None, Some(both), None) => both.saturating_sub(image.cluster_size.saturating_mul(4)),
@@ -171,15 +243,33 @@ fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
     let device = |device: Properties| {
         let driver = device.first("driver")?;
         if driver.starts_with("virtio-9p") {
-            return Some(ShareDevice { tag: device.get("mount_tag")?.to_owned(), server: ShareServer::Qemu });
+            return Some(ShareDevice {
+                tag: device.get("mount_tag")?.to_owned(),
+                server: ShareServer::Qemu,
+            });
         }
-        let chardev = device.get("chardev").filter(|_| driver.starts_with("vhost-user-fs"))?;
+        let chardev = device
+            .get("chardev")
+            .filter(|_| driver.starts_with("vhost-user-fs"))?;
         let socket = arguments.chardev_path(chardev)?;
-        Some(ShareDevice { tag: device.get("tag")?.to_owned(), server: ShareServer::Daemon(socket) })
+        Some(ShareDevice {
+            tag: device.get("tag")?.to_owned(),
+            server: ShareServer::Daemon(socket),
+        })
     };
-    let virtfs = arguments.properties("virtfs").filter_map(|share| share.get("mount_tag").map(str::to_owned));
-    let virtfs = virtfs.map(|tag| ShareDevice { tag, server: ShareServer::Qemu });
-    arguments.properties("device").filter_map(device).chain(virtfs).take(MAX_SHARES).collect()
+    let virtfs = arguments
+        .properties("virtfs")
+        .filter_map(|share| share.get("mount_tag").map(str::to_owned));
+    let virtfs = virtfs.map(|tag| ShareDevice {
+        tag,
+        server: ShareServer::Qemu,
+    });
+    arguments
+        .properties("device")
+        .filter_map(device)
+        .chain(virtfs)
+        .take(MAX_SHARES)
+        .collect()
 }
 
 /// What an answer to `query-block` and the command line say of disks and shares, for fuzzing: their number.
@@ -204,13 +294,23 @@ mod tests {
     }
 
     fn first(inserted: Value, line: &str) -> DiskSettings {
-        disks(&json!([entry("vd0", inserted)]), &Arguments::from_line(line)).remove(0)
+        disks(
+            &json!([entry("vd0", inserted)]),
+            &Arguments::from_line(line),
+        )
+        .remove(0)
     }
 
     #[test]
     fn iothreads_are_named_with_their_polling() {
         let answer = json!([{ "id": "io0", "thread-id": 7, "poll-max-ns": 0, "poll-grow": 0 }, { "id": "old" }, 3]);
-        assert_eq!(iothreads(&answer), [IothreadSettings { name: "io0".to_owned(), poll_max_ns: 0 }]);
+        assert_eq!(
+            iothreads(&answer),
+            [IothreadSettings {
+                name: "io0".to_owned(),
+                poll_max_ns: 0
+            }]
+        );
         assert_eq!(iothreads(&json!({})), []);
     }
 
@@ -219,30 +319,54 @@ mod tests {
         let inserted = json!({ "file": "/d", "iops": 20, "bps_rd": 7, "group": "d2", "cache": { "writeback": false } });
         let disk = first(inserted, "q");
         let limits = disk.limits.unwrap();
-        assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([20, 0, 0], [0, 7, 0]));
+        assert_eq!(
+            (limits.requests_per_s, limits.bytes_per_s),
+            ([20, 0, 0], [0, 7, 0])
+        );
         assert_eq!((limits.group.as_str(), limits.is_object), ("d2", false));
         let inserted = json!({ "file": "/d", "iops": 20, "iops_max": 90, "iops_max_length": 3, "bps_wr": 7, "bps_wr_max": 8,
             "bps_wr_max_length": 1, "iops_size": 4096 });
         let limits = first(inserted, "q").limits.unwrap();
-        assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([90, 0, 0], [3, 0, 0]));
-        assert_eq!((limits.burst_bytes_per_s, limits.burst_bytes_s), ([0, 0, 8], [0, 0, 1]));
+        assert_eq!(
+            (limits.burst_requests_per_s, limits.burst_requests_s),
+            ([90, 0, 0], [3, 0, 0])
+        );
+        assert_eq!(
+            (limits.burst_bytes_per_s, limits.burst_bytes_s),
+            ([0, 0, 8], [0, 0, 1])
+        );
         assert_eq!(limits.request_size, 4096);
         assert_eq!(disk.driver, "virtio-blk-device");
         let sata = json!([{ "device": "", "qdev": "/machine/peripheral/sata0", "inserted": { "file": "/d" } }]);
-        assert_eq!(disks(&sata, &Arguments::from_line("q"))[0].driver, "", "its type is asked for");
-        assert_eq!((disk.name.as_str(), disk.write_through, disk.file.as_path()), ("vd0", Some(true), Path::new("/d")));
+        assert_eq!(
+            disks(&sata, &Arguments::from_line("q"))[0].driver,
+            "",
+            "its type is asked for"
+        );
+        assert_eq!(
+            (disk.name.as_str(), disk.write_through, disk.file.as_path()),
+            ("vd0", Some(true), Path::new("/d"))
+        );
         let none = first(json!({ "file": "/d", "iops": 0 }), "q");
-        assert_eq!(write_through(&json!({ "writeback": false, "no-flush": true })), Some(false));
-        assert_eq!((none.limits, none.write_through, none.qcow2), (None, None, None));
+        assert_eq!(
+            write_through(&json!({ "writeback": false, "no-flush": true })),
+            Some(false)
+        );
+        assert_eq!(
+            (none.limits, none.write_through, none.qcow2),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn the_group_of_a_throttle_node_is_found_above_the_image() {
-        let file =
-            r#"json:{"throttle-group":"g1","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
+        let file = r#"json:{"throttle-group":"g1","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
         let image = json!({ "format": "throttle", "virtual-size": 8_u64 << 30, "backing-image": qcow2_image() });
         let line = r#"q -blockdev driver=qcow2,node-name=n1,l2-cache-size=256K,file.filename=/d -blockdev {"driver":"throttle","node-name":"t1","file":"n1"}"#;
-        let disk = first(json!({ "file": file, "iops": 0, "node-name": "t1", "image": image }), line);
+        let disk = first(
+            json!({ "file": file, "iops": 0, "node-name": "t1", "image": image }),
+            line,
+        );
         let mut limits = disk.limits.unwrap();
         assert_eq!((limits.group.as_str(), limits.is_object), ("g1", true));
         read_group(
@@ -250,25 +374,47 @@ mod tests {
             &json!({ "iops-total": 50, "bps-write": 9, "iops-total-max": 70, "iops-total-max-length": 2,
             "iops-size": 512 }),
         );
-        assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([70, 0, 0], [2, 0, 0]));
+        assert_eq!(
+            (limits.burst_requests_per_s, limits.burst_requests_s),
+            ([70, 0, 0], [2, 0, 0])
+        );
         assert_eq!(limits.request_size, 512);
-        assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([50, 0, 0], [0, 0, 9]));
-        assert_eq!((disk.qcow2.unwrap().l2_cache, disk.file.as_path()), (Some(256 << 10), Path::new("/d")));
+        assert_eq!(
+            (limits.requests_per_s, limits.bytes_per_s),
+            ([50, 0, 0], [0, 0, 9])
+        );
+        assert_eq!(
+            (disk.qcow2.unwrap().l2_cache, disk.file.as_path()),
+            (Some(256 << 10), Path::new("/d"))
+        );
     }
 
     #[test]
     fn the_l2_cache_is_that_of_the_command_line_or_qemus_own() {
         let of = |options: &str| {
             let line = format!("q -drive if=none,file=/d{options}");
-            first(json!({ "file": "/d", "image": qcow2_image() }), &line).qcow2.unwrap().l2_cache
+            first(json!({ "file": "/d", "image": qcow2_image() }), &line)
+                .qcow2
+                .unwrap()
+                .l2_cache
         };
-        assert_eq!((of(""), of(",l2-cache-size=131072")), (Some(1 << 20), Some(128 << 10)), "no more than it needs");
         assert_eq!(
-            (of(",cache-size=512K"), of(",cache-size=1M,refcount-cache-size=512K")),
+            (of(""), of(",l2-cache-size=131072")),
+            (Some(1 << 20), Some(128 << 10)),
+            "no more than it needs"
+        );
+        assert_eq!(
+            (
+                of(",cache-size=512K"),
+                of(",cache-size=1M,refcount-cache-size=512K")
+            ),
             (Some(256 << 10), Some(512 << 10))
         );
         assert_eq!(
-            first(json!({ "file": "/x", "image": qcow2_image() }), "q").qcow2.unwrap().l2_cache,
+            first(json!({ "file": "/x", "image": qcow2_image() }), "q")
+                .qcow2
+                .unwrap()
+                .l2_cache,
             None,
             "plugged in later"
         );
@@ -278,15 +424,35 @@ mod tests {
     fn shares_are_found_with_their_servers() {
         let line = "q -virtfs local,path=/a,mount_tag=one -device virtio-9p-pci,fsdev=f,mount_tag=two -chardev socket,id=c,path=/run/fs.sock -device vhost-user-fs-pci,chardev=c,tag=three -device virtio-blk-pci,chardev=c,tag=x";
         let shares = shares(&Arguments::from_line(line));
-        let of = |tag: &str| shares.iter().find(|share| share.tag == tag).map(|share| share.server.clone());
-        assert_eq!((of("one"), of("two")), (Some(ShareServer::Qemu), Some(ShareServer::Qemu)));
-        assert_eq!((of("three"), shares.len()), (Some(ShareServer::Daemon("/run/fs.sock".into())), 3));
+        let of = |tag: &str| {
+            shares
+                .iter()
+                .find(|share| share.tag == tag)
+                .map(|share| share.server.clone())
+        };
+        assert_eq!(
+            (of("one"), of("two")),
+            (Some(ShareServer::Qemu), Some(ShareServer::Qemu))
+        );
+        assert_eq!(
+            (of("three"), shares.len()),
+            (Some(ShareServer::Daemon("/run/fs.sock".into())), 3)
+        );
     }
 
     #[test]
     fn a_version_has_two_parts() {
-        assert_eq!(qemu_version(&json!({ "qemu": { "major": 5, "minor": 2, "micro": 0 } })), Some((5, 2)));
-        assert_eq!((qemu_version(&Value::Null), qemu_version(&json!({ "qemu": { "major": -1 } }))), (None, None));
+        assert_eq!(
+            qemu_version(&json!({ "qemu": { "major": 5, "minor": 2, "micro": 0 } })),
+            Some((5, 2))
+        );
+        assert_eq!(
+            (
+                qemu_version(&Value::Null),
+                qemu_version(&json!({ "qemu": { "major": -1 } }))
+            ),
+            (None, None)
+        );
     }
 
     proptest! {

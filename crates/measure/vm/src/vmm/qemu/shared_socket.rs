@@ -59,7 +59,10 @@ impl SharedSocket {
 /// Waits until there is something to read, for so long.
 fn is_readable(stream: &UnixStream, time: Duration) -> bool {
     let mut one = [PollFd::new(stream, PollFlags::IN)];
-    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    let time = Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
     poll(&mut one, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
@@ -67,7 +70,10 @@ fn is_readable(stream: &UnixStream, time: Duration) -> bool {
 ///
 /// # Errors
 /// [`MachineError::Monitor`] where it does not listen, or another process does.
-pub(crate) fn connect_to(socket: &SharedSocket, timeout: Duration) -> Result<UnixStream, MachineError> {
+pub(crate) fn connect_to(
+    socket: &SharedSocket,
+    timeout: Duration,
+) -> Result<UnixStream, MachineError> {
     stream_to(socket, timeout).map_err(|e| MachineError::Monitor(e.to_string()))
 }
 
@@ -76,8 +82,14 @@ fn stream_to(socket: &SharedSocket, timeout: Duration) -> io::Result<UnixStream>
     match Peer::of(&stream).map(|peer| peer.pid) {
         Some(of) if of == socket.pid => Ok(stream),
         of => {
-            let of = of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
-            Err(io::Error::other(format!("it is the socket of {of}, not of {}", socket.pid)))
+            let of = of.map_or_else(
+                || "a process that is not visible here".to_owned(),
+                |of| format!("process {of}"),
+            );
+            Err(io::Error::other(format!(
+                "it is the socket of {of}, not of {}",
+                socket.pid
+            )))
         }
     }
 }
@@ -95,7 +107,12 @@ pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY_INTERVAL),
-            Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection is accepted")),
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "no connection is accepted",
+                ));
+            }
             Err(e) => return Err(e.into()),
         }
     }
@@ -113,15 +130,27 @@ mod tests {
     fn a_socket_at_which_others_wait_is_left_after_the_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("q.sock");
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
         bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         listen(&socket, 0).unwrap();
         let timeout = Duration::from_millis(100);
         let waiting = connect(&path, timeout).unwrap();
         let began = Instant::now();
-        assert_eq!(connect(&path, timeout).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            connect(&path, timeout).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert!(began.elapsed() >= timeout);
         drop((waiting, socket));
-        assert_eq!(connect(&path, timeout).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect(&path, timeout).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 }

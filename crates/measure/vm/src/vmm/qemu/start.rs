@@ -23,12 +23,24 @@ use vmtax_host::QemuVersion;
 use vmtax_model::{QemuFacts, ShareMethod, shell_line};
 
 /// The first QEMU with `-netdev stream`.
-const FIRST_WITH_STREAMS: QemuVersion = QemuVersion { major: 7, minor: 2, micro: 0 };
+const FIRST_WITH_STREAMS: QemuVersion = QemuVersion {
+    major: 7,
+    minor: 2,
+    micro: 0,
+};
 /// The first QEMU with `-chardev socket,abstract=on`.
-const FIRST_WITH_ABSTRACT_SOCKETS: QemuVersion = QemuVersion { major: 5, minor: 1, micro: 0 };
+const FIRST_WITH_ABSTRACT_SOCKETS: QemuVersion = QemuVersion {
+    major: 5,
+    minor: 1,
+    micro: 0,
+};
 /// The first QEMU that was seen to run a guest with vhost-user without KVM: 5.2 and 7.2 crash when the guest sets up its card, those
 /// between were not tried.
-const FIRST_WITH_VHOST_USER_IN_TCG: QemuVersion = QemuVersion { major: 10, minor: 0, micro: 0 };
+const FIRST_WITH_VHOST_USER_IN_TCG: QemuVersion = QemuVersion {
+    major: 10,
+    minor: 0,
+    micro: 0,
+};
 
 /// Starts a guest with a kernel.
 pub(crate) fn start_linux(
@@ -37,27 +49,58 @@ pub(crate) fn start_linux(
     image: &GuestImage,
     streams: Streams,
 ) -> Result<Started, MachineError> {
-    let Streams { agent, console, server, network } = streams;
+    let Streams {
+        agent,
+        console,
+        server,
+        network,
+    } = streams;
     let share = command_line::share(setup, qemu, server.as_ref());
     let end = command_line::network_descriptor(server.as_ref());
     match &network {
-        Some(NetworkLink { end: NetworkEnd::Passt(_), .. }) => {
-            needs(qemu, FIRST_WITH_STREAMS, "backend=passt", "use backend=user, or another QEMU (--qemu)")?;
+        Some(NetworkLink {
+            end: NetworkEnd::Passt(_),
+            ..
+        }) => {
+            needs(
+                qemu,
+                FIRST_WITH_STREAMS,
+                "backend=passt",
+                "use backend=user, or another QEMU (--qemu)",
+            )?;
         }
-        Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }) if !setup.machine.is_kvm() => {
+        Some(NetworkLink {
+            end: NetworkEnd::VhostUser(_),
+            ..
+        }) if !setup.machine.is_kvm() => {
             let fix = "5.2 and 7.2 crash; use KVM, or another QEMU (--qemu)";
-            needs(qemu, FIRST_WITH_VHOST_USER_IN_TCG, "backend=vhost-user without KVM", fix)?;
+            needs(
+                qemu,
+                FIRST_WITH_VHOST_USER_IN_TCG,
+                "backend=vhost-user without KVM",
+                fix,
+            )?;
         }
-        Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }) => {
+        Some(NetworkLink {
+            end: NetworkEnd::VhostUser(_),
+            ..
+        }) => {
             let fix = "use backend=user, or another QEMU (--qemu)";
             needs(qemu, FIRST_WITH_ABSTRACT_SOCKETS, "backend=vhost-user", fix)?;
         }
         _ => {}
     }
-    let mut arguments = command_line::guest(setup, qemu, image, network.as_ref().map(|link| (link, end)));
+    let mut arguments =
+        command_line::guest(setup, qemu, image, network.as_ref().map(|link| (link, end)));
     arguments.extend(share.iter().cloned());
-    let mut started =
-        spawn(setup, qemu, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], (server, network))?;
+    let mut started = spawn(
+        setup,
+        qemu,
+        arguments,
+        Shared::create(SHARED_BYTES)?,
+        vec![agent, console],
+        (server, network),
+    )?;
     started.link.share = share;
     Ok(started)
 }
@@ -70,7 +113,14 @@ pub(crate) fn start_micro_guest(
     network: Option<NetworkLink>,
 ) -> Result<Started, MachineError> {
     let command = command_line::micro_guest(setup, qemu, rom, network.as_ref());
-    spawn(setup, qemu, command, Shared::create(RAM_BYTES)?, Vec::new(), (None, network))
+    spawn(
+        setup,
+        qemu,
+        command,
+        Shared::create(RAM_BYTES)?,
+        Vec::new(),
+        (None, network),
+    )
 }
 
 /// Descriptors are numbered in the order in which the command line counts on them.
@@ -83,7 +133,11 @@ fn spawn(
     (server, network): (Option<ServerAddress>, Option<NetworkLink>),
 ) -> Result<Started, MachineError> {
     if setup.events {
-        command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
+        command.extend([
+            "-msg".to_owned(),
+            "timestamp=on".to_owned(),
+            "-D".to_owned(),
+        ]);
         command.push(events(setup.log).display().to_string());
     }
     let rights = rights(setup, qemu)?;
@@ -91,14 +145,30 @@ fn spawn(
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
-    let (control, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
-    let is_inside = matches!(network, Some(NetworkLink { end: NetworkEnd::Namespace(_), .. }));
-    let is_vhost_user = matches!(network, Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }));
+    let (control, theirs) =
+        UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
+    let is_inside = matches!(
+        network,
+        Some(NetworkLink {
+            end: NetworkEnd::Namespace(_),
+            ..
+        })
+    );
+    let is_vhost_user = matches!(
+        network,
+        Some(NetworkLink {
+            end: NetworkEnd::VhostUser(_),
+            ..
+        })
+    );
     let network_in = is_inside.then(|| command_line::network_descriptor(server.as_ref()));
     let (server, network_of) = match server {
         // Each is in a network namespace of its own.
         Some(ServerAddress::Ports { .. }) if is_inside || is_vhost_user => {
-            let (backend, fix) = (if is_inside { "user" } else { "vhost-user" }, "use backend=tap or another share");
+            let (backend, fix) = (
+                if is_inside { "user" } else { "vhost-user" },
+                "use backend=tap or another share",
+            );
             return Err(MachineError::NoNetwork(format!(
                 "with backend={backend} QEMU cannot reach the share's server: {fix}"
             )));
@@ -108,14 +178,26 @@ fn spawn(
         None => (None, None),
     };
     let end = network.map_or_else(Vec::new, |link| link.end.descriptors());
-    let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).chain(end).collect();
+    let descriptors = agent
+        .into_iter()
+        .chain([theirs.into(), memory.descriptor()?])
+        .chain(server)
+        .chain(end)
+        .collect();
     // An old QEMU opens what devices a guest makes on a 9p share.
     let no_devices = setup.share.map(Sharing::served_by_qemu).unwrap_or_default();
     // Of the shares only this one is QEMU's own to serve.
-    let root = setup.share.filter(|s| s.share.method == ShareMethod::NineP).and_then(Sharing::root);
+    let root = setup
+        .share
+        .filter(|s| s.share.method == ShareMethod::NineP)
+        .and_then(Sharing::root);
     // Root may read a file without a trace, by O_NOATIME; a user with root's rights to read may not.
-    let read_only = setup.share.filter(|s| s.share.method == ShareMethod::NineP && s.users && s.read_only);
-    let read_only = read_only.filter(|_| rights.is_some()).map(|sharing| sharing.source.clone());
+    let read_only = setup
+        .share
+        .filter(|s| s.share.method == ShareMethod::NineP && s.users && s.read_only);
+    let read_only = read_only
+        .filter(|_| rights.is_some())
+        .map(|sharing| sharing.source.clone());
     let log = log(setup.log);
     let child = Child::spawn(Start {
         command,
@@ -123,14 +205,29 @@ fn spawn(
         descriptors,
         log: &log,
         supervision: Supervision {
-            namespaces: Namespaces { network_of, network_in, no_devices, root, read_only, ..Namespaces::default() },
+            namespaces: Namespaces {
+                network_of,
+                network_in,
+                no_devices,
+                root,
+                read_only,
+                ..Namespaces::default()
+            },
             rights,
             removed: vec![setup.scratch.folder().to_path_buf()],
             restored: setup.restored.to_vec(),
             ..Supervision::default()
         },
     })?;
-    Ok(Started { child, link: Link { share: Vec::new(), memory, log, control } })
+    Ok(Started {
+        child,
+        link: Link {
+            share: Vec::new(),
+            memory,
+            log,
+            control,
+        },
+    })
 }
 
 /// Refuses a QEMU that is older than `first`, for `what`.
@@ -146,7 +243,11 @@ fn needs(qemu: &QemuFacts, first: QemuVersion, what: &str, fix: &str) -> Result<
 
 /// Connects to the monitor, which greets within `greeting`, and checks that the guest is the one that was requested: QEMU can
 /// fall back to TCG, and some firmware has no addresses for that many devices.
-pub(crate) fn connect(setup: &Setup<'_>, control: UnixStream, greeting: Duration) -> Result<Monitor, MachineError> {
+pub(crate) fn connect(
+    setup: &Setup<'_>,
+    control: UnixStream,
+    greeting: Duration,
+) -> Result<Monitor, MachineError> {
     let monitor = Monitor::connect(control, greeting, QMP_TIMEOUT)?;
     if setup.machine.has_kernel() {
         dummy_devices::check(setup, &monitor)?;

@@ -24,14 +24,22 @@ pub(crate) fn roles(
     let named = |role: Role| matches!(role, Role::Vcpu(_));
     let (source, known) = match monitor.and_then(|monitor| roles_from_monitor(pid, monitor)) {
         Some(known) => (RoleSource::Monitor, known),
-        None if tasks.iter().any(|(_, name)| named(Role::of_thread_name(name))) => (RoleSource::Names, BTreeMap::new()),
+        None if tasks
+            .iter()
+            .any(|(_, name)| named(Role::of_thread_name(name))) =>
+        {
+            (RoleSource::Names, BTreeMap::new())
+        }
         None => roles_by_cpu_time(pid, &tasks, files, arguments),
     };
     let threads = tasks.into_iter().map(|(tid, name)| {
         let role = if tid == pid {
             Role::Main
         } else {
-            known.get(&tid).cloned().unwrap_or_else(|| Role::of_thread_name(&name))
+            known
+                .get(&tid)
+                .cloned()
+                .unwrap_or_else(|| Role::of_thread_name(&name))
         };
         QemuThread { tid, role }
     });
@@ -47,13 +55,31 @@ fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: &[OpenFile]) -> Vec<Qemu
         return Vec::new();
     }
     let name = format!("vhost-{pid}");
-    processes().filter(|stat| stat.comm == name).map(|stat| QemuThread { tid: stat.pid, role: Role::Vhost }).collect()
+    processes()
+        .filter(|stat| stat.comm == name)
+        .map(|stat| QemuThread {
+            tid: stat.pid,
+            role: Role::Vhost,
+        })
+        .collect()
 }
 
 /// The threads of a process that is no QEMU.
 pub(crate) fn without_roles(pid: i32) -> Vec<QemuThread> {
-    let role = |tid, name| if tid == pid { Role::Main } else { Role::Other(name) };
-    thread_names(pid).into_iter().map(|(tid, name)| QemuThread { tid, role: role(tid, name) }).collect()
+    let role = |tid, name| {
+        if tid == pid {
+            Role::Main
+        } else {
+            Role::Other(name)
+        }
+    };
+    thread_names(pid)
+        .into_iter()
+        .map(|(tid, name)| QemuThread {
+            tid,
+            role: role(tid, name),
+        })
+        .collect()
 }
 
 /// Whether a monitor is that of a process: its vCPUs are threads of it. A monitor that names none may be anyone's.
@@ -69,9 +95,19 @@ fn roles_from_monitor(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>
     let iothreads = monitor.iothreads().unwrap_or_default();
     let tids = own_tids(pid);
     // One thread may run all vCPUs: it has the number of the first.
-    let vcpus = vcpus.into_iter().rev().map(|(number, tid)| (tid, Role::Vcpu(number)));
-    let iothreads = iothreads.into_iter().map(|(name, tid)| (tid, Role::Iothread(name)));
-    Some(vcpus.chain(iothreads).filter_map(|(tid, role)| Some((*tids.get(&tid)?, role))).collect())
+    let vcpus = vcpus
+        .into_iter()
+        .rev()
+        .map(|(number, tid)| (tid, Role::Vcpu(number)));
+    let iothreads = iothreads
+        .into_iter()
+        .map(|(name, tid)| (tid, Role::Iothread(name)));
+    Some(
+        vcpus
+            .chain(iothreads)
+            .filter_map(|(tid, role)| Some((*tids.get(&tid)?, role)))
+            .collect(),
+    )
 }
 
 /// Without names: each vCPU's thread waits in KVM on a file of its own. Of those that run just now, or are of TCG, nothing
@@ -82,25 +118,56 @@ fn roles_by_cpu_time(
     files: &[OpenFile],
     arguments: &Arguments,
 ) -> (RoleSource, BTreeMap<i32, Role>) {
-    let vcpus: BTreeMap<i32, u32> = files.iter().filter_map(|file| Some((file.fd, file.vcpu()?))).collect();
+    let vcpus: BTreeMap<i32, u32> = files
+        .iter()
+        .filter_map(|file| Some((file.fd, file.vcpu()?)))
+        .collect();
     let others = || tasks.iter().map(|(tid, _)| *tid).filter(|tid| *tid != pid);
-    let task = |tid: i32| Process::new(pid).and_then(|process| process.task_from_tid(tid)).ok();
-    let mut known: BTreeMap<i32, u32> =
-        others().filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(tid)?)?)?))).collect();
-    let numbers =
-        if vcpus.is_empty() { (0..arguments.vcpus() as u32).collect() } else { vcpus.into_values().collect() };
+    let task = |tid: i32| {
+        Process::new(pid)
+            .and_then(|process| process.task_from_tid(tid))
+            .ok()
+    };
+    let mut known: BTreeMap<i32, u32> = others()
+        .filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(tid)?)?)?)))
+        .collect();
+    let numbers = if vcpus.is_empty() {
+        (0..arguments.vcpus() as u32).collect()
+    } else {
+        vcpus.into_values().collect()
+    };
     let mut unknown: Vec<u32> = numbers;
     unknown.retain(|number| !known.values().any(|known| known == number));
     unknown.sort_unstable();
-    let source = if unknown.is_empty() { RoleSource::KvmRun } else { RoleSource::CpuTime };
-    let time = |tid| task(tid).and_then(|task| task.stat().ok()).map_or(0, |stat| stat.utime + stat.stime);
-    let mut busiest: Vec<(u64, i32)> =
-        others().filter(|tid| !known.contains_key(tid)).map(|tid| (time(tid), tid)).collect();
+    let source = if unknown.is_empty() {
+        RoleSource::KvmRun
+    } else {
+        RoleSource::CpuTime
+    };
+    let time = |tid| {
+        task(tid)
+            .and_then(|task| task.stat().ok())
+            .map_or(0, |stat| stat.utime + stat.stime)
+    };
+    let mut busiest: Vec<(u64, i32)> = others()
+        .filter(|tid| !known.contains_key(tid))
+        .map(|tid| (time(tid), tid))
+        .collect();
     busiest.sort_unstable_by(|a, b| b.cmp(a));
-    let mut guessed: Vec<i32> = busiest.into_iter().take(unknown.len()).map(|(_, tid)| tid).collect();
+    let mut guessed: Vec<i32> = busiest
+        .into_iter()
+        .take(unknown.len())
+        .map(|(_, tid)| tid)
+        .collect();
     guessed.sort_unstable();
     known.extend(guessed.into_iter().zip(unknown));
-    (source, known.into_iter().map(|(tid, number)| (tid, Role::Vcpu(number))).collect())
+    (
+        source,
+        known
+            .into_iter()
+            .map(|(tid, number)| (tid, Role::Vcpu(number)))
+            .collect(),
+    )
 }
 
 /// The descriptor on which a thread is in `KVM_RUN`. Threads that the kernel started in the process show the call of whoever
@@ -108,9 +175,12 @@ fn roles_by_cpu_time(
 fn waits_on(task: &Task) -> Option<i32> {
     use procfs::process::Syscall::Blocked;
     match task.syscall().ok()? {
-        Blocked { syscall_number: IOCTL, argument_registers: [fd, KVM_RUN, ..], program_counter: 1.., .. } => {
-            i32::try_from(fd).ok()
-        }
+        Blocked {
+            syscall_number: IOCTL,
+            argument_registers: [fd, KVM_RUN, ..],
+            program_counter: 1..,
+            ..
+        } => i32::try_from(fd).ok(),
         _ => None,
     }
 }

@@ -29,7 +29,10 @@ pub enum Problem {
 }
 
 /// Opens a file and reads its groups of rows, one after the other. What is allocated for it is bounded, whatever it claims.
-pub fn for_each_group(path: &Path, mut read: impl FnMut(&mut Group) -> Result<(), Problem>) -> Result<(), Problem> {
+pub fn for_each_group(
+    path: &Path,
+    mut read: impl FnMut(&mut Group) -> Result<(), Problem>,
+) -> Result<(), Problem> {
     let file = File::open(path)?;
     let most = (file.metadata()?.len() * MAX_ROWS_PER_BYTE).max(MAX_ROWS as u64);
     let mut unpacker = Unpacker::new()?;
@@ -48,9 +51,17 @@ pub fn for_each_group(path: &Path, mut read: impl FnMut(&mut Group) -> Result<()
         }
         all_rows += rows as u64;
         if all_rows > most {
-            return Err(ParquetError::General(format!("{all_rows} rows are more than a file of its size has")).into());
+            return Err(ParquetError::General(format!(
+                "{all_rows} rows are more than a file of its size has"
+            ))
+            .into());
         }
-        read(&mut Group { file: &file, reader: parquet.get_row_group(i)?, unpacker: &mut unpacker, rows })?;
+        read(&mut Group {
+            file: &file,
+            reader: parquet.get_row_group(i)?,
+            unpacker: &mut unpacker,
+            rows,
+        })?;
     }
     Ok(())
 }
@@ -66,15 +77,27 @@ pub struct Group<'a> {
 impl Group<'_> {
     fn column(&mut self, name: &str) -> Option<Result<ColumnReader, ParquetError>> {
         let metadata = self.reader.metadata();
-        let at = metadata.schema_descr().columns().iter().position(|column| column.path().parts() == [name])?;
+        let at = metadata
+            .schema_descr()
+            .columns()
+            .iter()
+            .position(|column| column.path().parts() == [name])?;
         let checked = pages::check(self.file, metadata.column(at), self.unpacker);
         Some(checked.and_then(|()| self.reader.get_column_reader(at)))
     }
 
     /// A column of text by numbers, the empty text where it is null; `None` where there is no such column.
-    pub fn texts(&mut self, name: &'static str, texts: &mut Texts) -> Result<Option<Vec<u32>>, Problem> {
-        let Some(column) = self.column(name).transpose()? else { return Ok(None) };
-        let ColumnReader::ByteArrayColumnReader(column) = column else { return Err(Problem::Column(name)) };
+    pub fn texts(
+        &mut self,
+        name: &'static str,
+        texts: &mut Texts,
+    ) -> Result<Option<Vec<u32>>, Problem> {
+        let Some(column) = self.column(name).transpose()? else {
+            return Ok(None);
+        };
+        let ColumnReader::ByteArrayColumnReader(column) = column else {
+            return Err(Problem::Column(name));
+        };
         let values = self.values(column)?;
         let empty = texts.number("");
         let mut before: Option<(&[u8], u32)> = None;
@@ -94,17 +117,25 @@ impl Group<'_> {
     }
 
     /// The same of a column that must be there.
-    pub fn needed_texts(&mut self, name: &'static str, texts: &mut Texts) -> Result<Vec<u32>, Problem> {
+    pub fn needed_texts(
+        &mut self,
+        name: &'static str,
+        texts: &mut Texts,
+    ) -> Result<Vec<u32>, Problem> {
         self.texts(name, texts)?.ok_or(Problem::Column(name))
     }
 
     /// A column of whole numbers, where there is one.
     pub fn longs(&mut self, name: &'static str) -> Result<Option<Vec<Option<i64>>>, Problem> {
-        let Some(column) = self.column(name).transpose()? else { return Ok(None) };
+        let Some(column) = self.column(name).transpose()? else {
+            return Ok(None);
+        };
         let longs = match column {
-            ColumnReader::Int32ColumnReader(column) => {
-                self.values(column)?.into_iter().map(|v| v.map(i64::from)).collect()
-            }
+            ColumnReader::Int32ColumnReader(column) => self
+                .values(column)?
+                .into_iter()
+                .map(|v| v.map(i64::from))
+                .collect(),
             ColumnReader::Int64ColumnReader(column) => self.values(column)?,
             _ => return Err(Problem::Column(name)),
         };
@@ -115,18 +146,27 @@ impl Group<'_> {
     pub fn floats(&mut self, name: &'static str) -> Result<Vec<Option<f64>>, Problem> {
         match self.column(name).ok_or(Problem::Column(name))?? {
             ColumnReader::DoubleColumnReader(column) => self.values(column),
-            ColumnReader::FloatColumnReader(column) => {
-                Ok(self.values(column)?.into_iter().map(|v| v.map(f64::from)).collect())
-            }
+            ColumnReader::FloatColumnReader(column) => Ok(self
+                .values(column)?
+                .into_iter()
+                .map(|v| v.map(f64::from))
+                .collect()),
             _ => Err(Problem::Column(name)),
         }
     }
 
-    fn values<T: DataType>(&self, mut column: ColumnReaderImpl<T>) -> Result<Vec<Option<T::T>>, Problem> {
+    fn values<T: DataType>(
+        &self,
+        mut column: ColumnReaderImpl<T>,
+    ) -> Result<Vec<Option<T::T>>, Problem> {
         let (mut levels, mut values) = (Vec::new(), Vec::new());
         let (rows, _, _) = column.read_records(self.rows, Some(&mut levels), None, &mut values)?;
         if rows != self.rows {
-            return Err(ParquetError::General(format!("a column ends at row {rows} of {}", self.rows)).into());
+            return Err(ParquetError::General(format!(
+                "a column ends at row {rows} of {}",
+                self.rows
+            ))
+            .into());
         }
         // Without levels nothing is null.
         if levels.is_empty() {
@@ -134,6 +174,9 @@ impl Group<'_> {
         }
         let most = levels.iter().max().copied().unwrap_or_default().max(1);
         let mut values = values.into_iter();
-        Ok(levels.into_iter().map(|level| if level == most { values.next() } else { None }).collect())
+        Ok(levels
+            .into_iter()
+            .map(|level| if level == most { values.next() } else { None })
+            .collect())
     }
 }

@@ -21,11 +21,19 @@ pub struct TableFile {
 pub fn files(dataset: &Path, table: &str) -> Result<Vec<TableFile>, ExportError> {
     let folder = dataset.join(table);
     if !folder.is_dir() {
-        return Err(ExportError::NoTable { dataset: dataset.to_owned(), table: table.to_owned() });
+        return Err(ExportError::NoTable {
+            dataset: dataset.to_owned(),
+            table: table.to_owned(),
+        });
     }
     let mut files = Vec::new();
     walk(&folder, DEEPEST, &mut |path| {
-        let mut file = TableFile { path: path.to_owned(), schema: None, date: None, host: None };
+        let mut file = TableFile {
+            path: path.to_owned(),
+            schema: None,
+            date: None,
+            host: None,
+        };
         for part in path.strip_prefix(&folder).unwrap_or(path).iter() {
             match part.to_string_lossy().split_once('=') {
                 Some(("schema", value)) => file.schema = value.parse().ok(),
@@ -40,12 +48,25 @@ pub fn files(dataset: &Path, table: &str) -> Result<Vec<TableFile>, ExportError>
 }
 
 fn walk(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) -> Result<(), ExportError> {
-    let failed = |source| ExportError::ReadFolder { path: folder.to_owned(), source };
-    let entries = fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    let mut entries: Vec<_> = entries.into_iter().map(|entry| (entry.path(), entry.file_type())).collect();
+    let failed = |source| ExportError::ReadFolder {
+        path: folder.to_owned(),
+        source,
+    };
+    let entries = fs::read_dir(folder)
+        .map_err(failed)?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(failed)?;
+    let mut entries: Vec<_> = entries
+        .into_iter()
+        .map(|entry| (entry.path(), entry.file_type()))
+        .collect();
     entries.sort_by(|a, b| a.0.cmp(&b.0));
     for (path, kind) in entries {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         // A link to a folder may lead in a circle.
         if name.starts_with('.') {
             continue;
@@ -53,7 +74,8 @@ fn walk(folder: &Path, depth: usize, found: &mut impl FnMut(&Path)) -> Result<()
             if depth > 0 {
                 walk(&path, depth - 1, found)?;
             }
-        } else if name.ends_with(".parquet") && fs::metadata(&path).is_ok_and(|file| file.is_file()) {
+        } else if name.ends_with(".parquet") && fs::metadata(&path).is_ok_and(|file| file.is_file())
+        {
             found(&path);
         }
     }
@@ -66,8 +88,10 @@ fn decode(value: &str) -> String {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let code =
-            bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = bytes
+            .get(at + 1..at + 3)
+            .filter(|_| bytes[at] == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok());
         match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) => {
                 decoded.push(byte);

@@ -17,7 +17,10 @@ use Shape::{Byte, Double, List, Number, Structure, Text, Truth};
 
 const EMPTY: Shape = Structure(&[]);
 const KEY_VALUE: Shape = Structure(&[(1, Text), (2, Text)]);
-const TIME: Shape = Structure(&[(1, Truth), (2, Structure(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
+const TIME: Shape = Structure(&[
+    (1, Truth),
+    (2, Structure(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)])),
+]);
 const LOGICAL_TYPE: Shape = Structure(&[
     (1, EMPTY),
     (2, EMPTY),
@@ -49,8 +52,16 @@ const SCHEMA_ELEMENT: Shape = Structure(&[
     (9, Number),
     (10, LOGICAL_TYPE),
 ]);
-const STATISTICS: Shape =
-    Structure(&[(1, Text), (2, Text), (3, Number), (4, Number), (5, Text), (6, Text), (7, Truth), (8, Truth)]);
+const STATISTICS: Shape = Structure(&[
+    (1, Text),
+    (2, Text),
+    (3, Number),
+    (4, Number),
+    (5, Text),
+    (6, Text),
+    (7, Truth),
+    (8, Truth),
+]);
 const SIZE_STATISTICS: Shape = Structure(&[(1, Number), (2, List(&Number)), (3, List(&Number))]);
 const GEOSPATIAL_STATISTICS: Shape = Structure(&[
     (
@@ -96,7 +107,10 @@ const COLUMN_CHUNK: Shape = Structure(&[
     (5, Number),
     (6, Number),
     (7, Number),
-    (8, Structure(&[(1, EMPTY), (2, Structure(&[(1, List(&Text)), (2, Text)]))])),
+    (
+        8,
+        Structure(&[(1, EMPTY), (2, Structure(&[(1, List(&Text)), (2, Text)]))]),
+    ),
     (9, Text),
 ]);
 const SORTING_COLUMN: Shape = Structure(&[(1, Number), (2, Truth), (3, Truth)]);

@@ -38,7 +38,11 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     let parts = parts(&figures, &facts);
     let mut all = Merged::default();
     let mut warnings = Vec::new();
-    let newer = figures.iter().chain(&facts).filter(|file| file.schema.is_some_and(|schema| schema > SCHEMA)).count();
+    let newer = figures
+        .iter()
+        .chain(&facts)
+        .filter(|file| file.schema.is_some_and(|schema| schema > SCHEMA))
+        .count();
     if newer > 0 {
         warnings.push(format!(
             "{newer} files are of a newer schema than {SCHEMA}: the columns that this vmtax knows were read. Use the vmtax that wrote them."
@@ -48,13 +52,25 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     for mut part in parts {
         unusable += part.unusable;
         for (path, problem) in std::mem::take(&mut part.problems) {
-            let kind = if matches!(problem, Problem::Column(_)) { &mut unsuitable } else { &mut damaged };
+            let kind = if matches!(problem, Problem::Column(_)) {
+                &mut unsuitable
+            } else {
+                &mut damaged
+            };
             kind.push((path, problem));
         }
         all.add(&part);
     }
-    warnings.extend(left_out("cannot be read", &damaged, "Copy them again, or export their recordings again"));
-    warnings.extend(left_out("are no tables of vmtax", &unsuitable, "Move them out of the dataset"));
+    warnings.extend(left_out(
+        "cannot be read",
+        &damaged,
+        "Copy them again, or export their recordings again",
+    ));
+    warnings.extend(left_out(
+        "are no tables of vmtax",
+        &unsuitable,
+        "Move them out of the dataset",
+    ));
     if unusable > 0 {
         warnings.push(format!(
             "{unusable} figures are 0, negative or not finite: they are left out, since their ratios say nothing."
@@ -83,12 +99,19 @@ fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
     thread::scope(|scope| {
         let read = |i: usize| {
             let (figures, facts) = (&figures[share(figures, i)], &facts[share(facts, i)]);
-            (thread::Builder::new().spawn_scoped(scope, || Part::read(figures, facts)), figures, facts)
+            (
+                thread::Builder::new().spawn_scoped(scope, || Part::read(figures, facts)),
+                figures,
+                facts,
+            )
         };
         let started: Vec<_> = (0..threads).map(read).collect();
         // What no thread could read is read here.
         let part = |(thread, figures, facts): (io::Result<ScopedJoinHandle<Part>>, _, _)| {
-            thread.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(|| Part::read(figures, facts))
+            thread
+                .ok()
+                .and_then(|thread| thread.join().ok())
+                .unwrap_or_else(|| Part::read(figures, facts))
         };
         started.into_iter().map(part).collect()
     })
@@ -99,7 +122,10 @@ fn left_out(why: &str, files: &[(String, Problem)], remedy: &str) -> Option<Stri
     let (path, problem) = files.first()?;
     let first: String = path.chars().rev().take(160).collect();
     let first: String = first.chars().rev().collect();
-    Some(format!("{} files {why} and are left out; the first: {first}: {problem}. {remedy}.", files.len()))
+    Some(format!(
+        "{} files {why} and are left out; the first: {first}: {problem}. {remedy}.",
+        files.len()
+    ))
 }
 
 /// Rows of all parts, under the same numbers.
@@ -127,7 +153,16 @@ impl Merged {
                     "lower" => Some(Better::Lower),
                     _ => None,
                 };
-                let series = FleetSeries { metric, machine, variant, size: *size, workload, settings, unit, better };
+                let series = FleetSeries {
+                    metric,
+                    machine,
+                    variant,
+                    size: *size,
+                    workload,
+                    settings,
+                    unit,
+                    better,
+                };
                 let next = self.series.len() as u32;
                 let number = *self.numbers.entry(series.clone()).or_insert(next);
                 if number == next {
@@ -158,12 +193,21 @@ impl Merged {
         let empty = self.texts.number("");
         let mut twice = BTreeSet::new();
         self.figures.dedup_by(|later, first| {
-            let is_same = (later.run, later.series, later.trial) == (first.run, first.series, first.trial);
+            let is_same =
+                (later.run, later.series, later.trial) == (first.run, first.series, first.trial);
             if is_same {
                 twice.insert(later.run);
                 // A copy may lie where no path names its host or its day.
-                first.host = if first.host == empty { later.host } else { first.host };
-                first.date = if first.date == empty { later.date } else { first.date };
+                first.host = if first.host == empty {
+                    later.host
+                } else {
+                    first.host
+                };
+                first.date = if first.date == empty {
+                    later.date
+                } else {
+                    first.date
+                };
             }
             is_same
         });
@@ -178,12 +222,18 @@ impl Merged {
         }
         let facts = self.facts_of_runs();
         let unknown: Arc<Facts> = Arc::default();
-        let mut data = FleetData { series: self.series, ..FleetData::default() };
+        let mut data = FleetData {
+            series: self.series,
+            ..FleetData::default()
+        };
         let mut nameless = 0;
         for run in self.figures.chunk_by(|a, b| a.run == b.run) {
             let first = &run[0];
             let facts = facts.get(&first.run).unwrap_or(&unknown);
-            let named = run.iter().find(|f| f.host != empty).map(|f| self.texts.get(f.host).to_owned());
+            let named = run
+                .iter()
+                .find(|f| f.host != empty)
+                .map(|f| self.texts.get(f.host).to_owned());
             // Without a name the machine ID says which host it is.
             let Some(host) = named.or_else(|| facts.get("host_id").cloned()) else {
                 nameless += 1;
@@ -212,7 +262,12 @@ impl Merged {
                 },
                 |f| Some(self.texts.get(f.date).to_owned()),
             );
-            data.runs.push(FleetRun { id, host, date: date.unwrap_or_default(), facts: Arc::clone(facts) });
+            data.runs.push(FleetRun {
+                id,
+                host,
+                date: date.unwrap_or_default(),
+                facts: Arc::clone(facts),
+            });
         }
         if nameless > 0 {
             warnings.push(format!(
@@ -231,8 +286,13 @@ impl Merged {
             let numbers = run.iter().map(|fact| (fact.name, fact.value)).collect();
             let text = |i: u32| self.texts.get(i).to_owned();
             let facts = known.entry(numbers);
-            let facts =
-                facts.or_insert_with(|| Arc::new(run.iter().map(|fact| (text(fact.name), text(fact.value))).collect()));
+            let facts = facts.or_insert_with(|| {
+                Arc::new(
+                    run.iter()
+                        .map(|fact| (text(fact.name), text(fact.value)))
+                        .collect(),
+                )
+            });
             (run[0].run, Arc::clone(facts))
         });
         runs.collect()
@@ -242,7 +302,10 @@ impl Merged {
 /// Warns of runs on days that cannot be.
 fn warn_of_clocks(data: &FleetData, today: Date, warnings: &mut Vec<String>) {
     let latest = today.tomorrow().unwrap_or(today);
-    let is_wrong = |date: &str| date.parse::<Date>().map_or(true, |day| day > latest || day.year() < FIRST_YEAR);
+    let is_wrong = |date: &str| {
+        date.parse::<Date>()
+            .map_or(true, |day| day > latest || day.year() < FIRST_YEAR)
+    };
     let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
     for run in data.runs.iter().filter(|run| is_wrong(&run.date)) {
         *hosts.entry(&run.host).or_default() += 1;

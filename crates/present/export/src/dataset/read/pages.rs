@@ -44,48 +44,82 @@ struct Header {
 pub fn check_footer(file: &File) -> Result<(), ParquetError> {
     let wrong = || ParquetError::General("the description at its end is damaged".to_owned());
     let unread = |e: std::io::Error| ParquetError::External(Box::new(e));
-    let end = file.metadata().map_err(unread)?.len().checked_sub(FOOTER_TAIL as u64).ok_or_else(wrong)?;
+    let end = file
+        .metadata()
+        .map_err(unread)?
+        .len()
+        .checked_sub(FOOTER_TAIL as u64)
+        .ok_or_else(wrong)?;
     let mut tail = [0; FOOTER_TAIL];
     file.read_exact_at(&mut tail, end).map_err(unread)?;
     let [a, b, c, d, magic @ ..] = tail;
     let length = u32::from_le_bytes([a, b, c, d]);
-    let start =
-        end.checked_sub(length.into()).filter(|_| length <= MAX_FOOTER && magic == *b"PAR1").ok_or_else(wrong)?;
+    let start = end
+        .checked_sub(length.into())
+        .filter(|_| length <= MAX_FOOTER && magic == *b"PAR1")
+        .ok_or_else(wrong)?;
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, start).map_err(unread)?;
-    Thrift(&bytes).skip_as(STRUCTURE, &footer::FILE, FOOTER_DEPTH).ok_or_else(wrong)
+    Thrift(&bytes)
+        .skip_as(STRUCTURE, &footer::FILE, FOOTER_DEPTH)
+        .ok_or_else(wrong)
 }
 
 /// Checks that the pages of a column are within its part of the file, and need as much memory as they and the column claim.
-pub fn check(file: &File, column: &ColumnChunkMetaData, unpacker: &mut Unpacker) -> Result<(), ParquetError> {
-    let wrong = |what: &str| ParquetError::General(format!("the pages of {} {what}", column.column_path()));
-    let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
-    let size = |size: i64| usize::try_from(size).ok().filter(|size| *size <= MAX_COLUMN);
-    let (Ok(start), Some(length), Some(claimed)) =
-        (u64::try_from(start), size(column.compressed_size()), size(column.uncompressed_size()))
-    else {
+pub fn check(
+    file: &File,
+    column: &ColumnChunkMetaData,
+    unpacker: &mut Unpacker,
+) -> Result<(), ParquetError> {
+    let wrong =
+        |what: &str| ParquetError::General(format!("the pages of {} {what}", column.column_path()));
+    let start = column
+        .dictionary_page_offset()
+        .unwrap_or_else(|| column.data_page_offset());
+    let size = |size: i64| {
+        usize::try_from(size)
+            .ok()
+            .filter(|size| *size <= MAX_COLUMN)
+    };
+    let (Ok(start), Some(length), Some(claimed)) = (
+        u64::try_from(start),
+        size(column.compressed_size()),
+        size(column.uncompressed_size()),
+    ) else {
         return Err(wrong("have no size that can be"));
     };
-    let end = file.metadata().ok().and_then(|file| file.len().checked_sub(start)).unwrap_or(0);
+    let end = file
+        .metadata()
+        .ok()
+        .and_then(|file| file.len().checked_sub(start))
+        .unwrap_or(0);
     if length as u64 > end {
         return Err(wrong("go beyond the file's end"));
     }
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, start).map_err(|e| ParquetError::External(Box::new(e)))?;
+    file.read_exact_at(&mut bytes, start)
+        .map_err(|e| ParquetError::External(Box::new(e)))?;
     let (mut rest, mut needed) = (&bytes[..], 0);
     while !rest.is_empty() {
         let mut thrift = Thrift(rest);
         let header = thrift.header().ok_or_else(|| wrong("are damaged"))?;
-        let page = thrift.0.get(..header.compressed).ok_or_else(|| wrong("are cut off"))?;
+        let page = thrift
+            .0
+            .get(..header.compressed)
+            .ok_or_else(|| wrong("are cut off"))?;
         rest = &thrift.0[header.compressed..];
         needed += header.uncompressed;
         if header.uncompressed > MAX_PAGE || needed > claimed {
             return Err(wrong("need more memory than they should"));
         }
         if matches!(column.compression(), Compression::ZSTD(_)) && header.is_compressed {
-            let packed = page.get(header.levels..).ok_or_else(|| wrong("are cut off"))?;
+            let packed = page
+                .get(header.levels..)
+                .ok_or_else(|| wrong("are cut off"))?;
             let size = header.uncompressed.saturating_sub(header.levels);
-            unpacker.check(packed, size).map_err(|()| wrong("do not decompress to their size"))?;
+            unpacker
+                .check(packed, size)
+                .map_err(|()| wrong("do not decompress to their size"))?;
         }
     }
     Ok(())
@@ -99,7 +133,10 @@ pub struct Unpacker {
 
 impl Unpacker {
     pub fn new() -> std::io::Result<Unpacker> {
-        Ok(Unpacker { zstd: Decompressor::new()?, page: Vec::new() })
+        Ok(Unpacker {
+            zstd: Decompressor::new()?,
+            page: Vec::new(),
+        })
     }
 
     fn check(&mut self, packed: &[u8], size: usize) -> Result<(), ()> {
@@ -109,7 +146,10 @@ impl Unpacker {
         if size == 0 && packed.is_empty() {
             return Ok(());
         }
-        let unpacked = self.zstd.decompress_to_buffer(packed, &mut self.page).map_err(|_| ())?;
+        let unpacked = self
+            .zstd
+            .decompress_to_buffer(packed, &mut self.page)
+            .map_err(|_| ())?;
         if self.page.capacity() > MAX_PAGE / 8 {
             self.page = Vec::new();
         }
@@ -123,7 +163,10 @@ struct Thrift<'a>(&'a [u8]);
 impl Thrift<'_> {
     /// A page's header; `None` where there is none.
     fn header(&mut self) -> Option<Header> {
-        let mut header = Header { is_compressed: true, ..Header::default() };
+        let mut header = Header {
+            is_compressed: true,
+            ..Header::default()
+        };
         let mut field = 0;
         while let Some(kind) = self.field(&mut field)? {
             match (field, kind) {
@@ -197,7 +240,11 @@ impl Thrift<'_> {
     /// The type of a list's elements, and how many it claims.
     fn list(&mut self) -> Option<(u8, u64)> {
         let byte = self.byte()?;
-        let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
+        let count = if byte >> 4 == 15 {
+            self.varint()?
+        } else {
+            u64::from(byte >> 4)
+        };
         Some((byte & 15, count))
     }
 
@@ -259,7 +306,11 @@ impl Thrift<'_> {
 
     /// Of a list a truth value is a byte.
     fn skip_element(&mut self, kind: u8, depth: u32) -> Option<()> {
-        if matches!(kind, 1 | 2) { self.advance(1) } else { self.skip(kind, depth) }
+        if matches!(kind, 1 | 2) {
+            self.advance(1)
+        } else {
+            self.skip(kind, depth)
+        }
     }
 }
 
@@ -271,13 +322,27 @@ mod tests {
     #[test]
     fn headers_of_both_versions() {
         // i32 fields 1, 2 and 3 (0, 150, 100), a structure in field 5 with an i32 and a text, the end.
-        let first = [0x15, 0, 0x15, 0xac, 2, 0x15, 0xc8, 1, 0x2c, 0x15, 4, 0x18, 2, b'h', b'i', 0, 0, 99];
+        let first = [
+            0x15, 0, 0x15, 0xac, 2, 0x15, 0xc8, 1, 0x2c, 0x15, 4, 0x18, 2, b'h', b'i', 0, 0, 99,
+        ];
         let mut thrift = Thrift(&first);
-        let header = Header { compressed: 100, uncompressed: 150, levels: 0, is_compressed: true };
+        let header = Header {
+            compressed: 100,
+            uncompressed: 150,
+            levels: 0,
+            is_compressed: true,
+        };
         assert_eq!((thrift.header(), thrift.0), (Some(header), &[99][..]));
         // Field 8 with lengths of levels in its fields 5 and 6, and false in 7.
-        let second = [0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x55, 4, 0x15, 6, 0x12, 0, 0];
-        let header = Header { compressed: 10, uncompressed: 10, levels: 5, is_compressed: false };
+        let second = [
+            0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x55, 4, 0x15, 6, 0x12, 0, 0,
+        ];
+        let header = Header {
+            compressed: 10,
+            uncompressed: 10,
+            levels: 5,
+            is_compressed: false,
+        };
         assert_eq!(Thrift(&second).header(), Some(header));
         assert_eq!(Thrift(&first[..9]).header(), None);
         // A negative size.
@@ -290,7 +355,10 @@ mod tests {
         // Version 1; a schema of one element, whose name is "a".
         assert_eq!(read(&[0x15, 2, 0x19, 0x1c, 0x48, 1, b'a', 0, 0]), Some(()));
         // The schema as a number, which the library would read as a list of 2^30 elements.
-        assert_eq!(read(&[0x15, 2, 0x15, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x04, 0]), None);
+        assert_eq!(
+            read(&[0x15, 2, 0x15, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x04, 0]),
+            None
+        );
         // Its elements as numbers; a field that no version has.
         assert_eq!(read(&[0x15, 2, 0x19, 0x15, 4, 0]), None);
         assert_eq!(read(&[0x15, 2, 0xf5, 2, 0]), Some(()));

@@ -54,32 +54,47 @@ impl Part {
     }
 
     /// A file whole or not at all: what a damaged one gave before its end is forgotten.
-    fn file(&mut self, file: &TableFile, mut read: impl FnMut(&mut Part, &mut Group) -> Result<(), Problem>) {
+    fn file(
+        &mut self,
+        file: &TableFile,
+        mut read: impl FnMut(&mut Part, &mut Group) -> Result<(), Problem>,
+    ) {
         let before = (self.figures.len(), self.facts.len(), self.unusable);
         // The library's answer to some damaged files is a panic.
-        let result = catch_unwind(AssertUnwindSafe(|| for_each_group(&file.path, |group| read(self, group))));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            for_each_group(&file.path, |group| read(self, group))
+        }));
         if let Err(problem) = result.unwrap_or(Err(Problem::Panic)) {
             self.figures.truncate(before.0);
             self.facts.truncate(before.1);
             self.unusable = before.2;
-            self.problems.push((file.path.display().to_string(), problem));
+            self.problems
+                .push((file.path.display().to_string(), problem));
         }
     }
 
     fn figures(&mut self, file: &TableFile, group: &mut Group) -> Result<(), Problem> {
         let texts = &mut self.texts;
-        let [run, metric, machine] = ["run", "metric", "machine"].map(|name| group.needed_texts(name, texts));
+        let [run, metric, machine] =
+            ["run", "metric", "machine"].map(|name| group.needed_texts(name, texts));
         let (run, metric, machine) = (run?, metric?, machine?);
         let values = group.floats("value")?;
         let empty = texts.number("");
-        let mut optional = |name| Ok(group.texts(name, texts)?.unwrap_or_else(|| vec![empty; group.rows]));
+        let mut optional = |name| {
+            Ok(group
+                .texts(name, texts)?
+                .unwrap_or_else(|| vec![empty; group.rows]))
+        };
         let [unit, better, variant, workload, settings]: [Result<Vec<u32>, Problem>; 5] =
             ["unit", "better", "variant", "workload", "settings"].map(&mut optional);
-        let (unit, better, variant, workload, settings) = (unit?, better?, variant?, workload?, settings?);
+        let (unit, better, variant, workload, settings) =
+            (unit?, better?, variant?, workload?, settings?);
         let host = match &file.host {
             Some(host) => vec![texts.number(host); group.rows],
             // Of a compacted file.
-            None => group.texts("host", texts)?.unwrap_or_else(|| vec![empty; group.rows]),
+            None => group
+                .texts("host", texts)?
+                .unwrap_or_else(|| vec![empty; group.rows]),
         };
         let date = file.date.as_ref().map_or(empty, |date| texts.number(date));
         let sizes = group.longs("size")?;
@@ -90,7 +105,18 @@ impl Part {
                 continue;
             };
             let size = sizes.as_ref().and_then(|all| all[i]);
-            let key = ([metric[i], unit[i], better[i], machine[i], variant[i], workload[i], settings[i]], size);
+            let key = (
+                [
+                    metric[i],
+                    unit[i],
+                    better[i],
+                    machine[i],
+                    variant[i],
+                    workload[i],
+                    settings[i],
+                ],
+                size,
+            );
             let next = self.series.len() as u32;
             let series = *self.numbers.entry(key).or_insert(next);
             if series == next {
@@ -99,14 +125,23 @@ impl Part {
             let number = |all: &Option<Vec<Option<i64>>>| u32::try_from(all.as_ref()?[i]?).ok();
             let trial = number(&trials).unwrap_or(self.figures.len() as u32);
             let round = number(&rounds).unwrap_or(trial);
-            self.figures.push(Figure { run: run[i], host: host[i], date, series, trial, round, value });
+            self.figures.push(Figure {
+                run: run[i],
+                host: host[i],
+                date,
+                series,
+                trial,
+                round,
+                value,
+            });
         }
         Ok(())
     }
 
     fn facts(&mut self, group: &mut Group) -> Result<(), Problem> {
         let texts = &mut self.texts;
-        let [run, name, value] = ["run", "name", "value"].map(|name| group.needed_texts(name, texts));
+        let [run, name, value] =
+            ["run", "name", "value"].map(|name| group.needed_texts(name, texts));
         let (run, name, value) = (run?, name?, value?);
         let empty = texts.number("");
         let machine = group.texts("machine", texts)?;
@@ -123,7 +158,11 @@ impl Part {
                 let name = format!("{} ({})", texts.get(name[i]), texts.get(of));
                 texts.number(&name)
             };
-            self.facts.push(Fact { run: run[i], name, value: value[i] });
+            self.facts.push(Fact {
+                run: run[i],
+                name,
+                value: value[i],
+            });
         }
         Ok(())
     }

@@ -25,7 +25,9 @@ fn dataset(hosts: &[&str]) -> TempDir {
 
 /// The files of a table.
 fn of_table(folder: &TempDir, table: &str) -> Vec<PathBuf> {
-    let names = contents(folder.path()).into_keys().filter(|name| name.starts_with(table));
+    let names = contents(folder.path())
+        .into_keys()
+        .filter(|name| name.starts_with(table));
     names.map(|name| folder.path().join(name)).collect()
 }
 
@@ -56,9 +58,15 @@ fn what_was_exported_is_read_back() {
     assert_eq!(data.runs[run].date, "2026-11-26");
     let of_run = data.figures.iter().filter(|f| f.run as usize == run);
     let tcg = of_run.filter(|f| data.series[f.series as usize].machine == "tcg");
-    assert_eq!(tcg.map(|f| f.value).collect::<Vec<_>>(), [50.0, 51.0, 52.0, 53.0, 54.0, 55.0]);
+    assert_eq!(
+        tcg.map(|f| f.value).collect::<Vec<_>>(),
+        [50.0, 51.0, 52.0, 53.0, 54.0, 55.0]
+    );
     let series = &data.series[0];
-    assert_eq!((series.metric.as_str(), series.better, series.size), ("cpu.events", Some(Better::Higher), None));
+    assert_eq!(
+        (series.metric.as_str(), series.better, series.size),
+        ("cpu.events", Some(Better::Higher), None)
+    );
     assert!(series.settings.contains("guest.cpus"));
 }
 
@@ -71,7 +79,11 @@ fn a_damaged_file_is_named_and_keeps_no_other_out() {
     fs::write(&of_table(&folder, "facts")[2], b"no table at all").unwrap();
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!(hosts(&data), ["a", "c"]);
-    assert!(warns(&data, "2 files cannot be read") && warns(&data, "host=b"), "{:?}", data.warnings);
+    assert!(
+        warns(&data, "2 files cannot be read") && warns(&data, "host=b"),
+        "{:?}",
+        data.warnings
+    );
     assert!(data.runs.iter().any(|run| run.facts.is_empty()));
 }
 
@@ -81,16 +93,28 @@ fn a_page_larger_than_it_claims_is_refused() {
     // 32 MiB of text in 2 KB, and the page's header says 60 bytes.
     let large = include_bytes!("../../../../../../fuzz/corpus/dataset/facts-large-page");
     let mut bytes = large[1..].to_vec();
-    let claimed = |bytes: &[u8]| bytes.windows(2).position(|two| two[0] == 0x15 && two[1] & 0x80 != 0);
+    let claimed = |bytes: &[u8]| {
+        bytes
+            .windows(2)
+            .position(|two| two[0] == 0x15 && two[1] & 0x80 != 0)
+    };
     let at = claimed(&bytes).unwrap() + 1;
-    let end = at + bytes[at..].iter().position(|byte| byte & 0x80 == 0).unwrap();
+    let end = at
+        + bytes[at..]
+            .iter()
+            .position(|byte| byte & 0x80 == 0)
+            .unwrap();
     bytes[at..end].fill(0x80);
     bytes[at] |= 60;
     bytes[end] = 0;
     let file = &of_table(&folder, "facts")[0];
     fs::write(file, &bytes).unwrap();
     let data = read(folder.path(), TODAY).unwrap();
-    assert!(warns(&data, "do not decompress to their size"), "{:?}", data.warnings);
+    assert!(
+        warns(&data, "do not decompress to their size"),
+        "{:?}",
+        data.warnings
+    );
     assert!(data.runs.iter().any(|run| !run.facts.is_empty()));
 }
 
@@ -102,7 +126,11 @@ fn a_description_whose_list_is_longer_than_itself_is_refused() {
     fs::write(&of_table(&folder, "figures")[0], &long[1..]).unwrap();
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!(hosts(&data), ["b"]);
-    assert!(warns(&data, "the description at its end is damaged"), "{:?}", data.warnings);
+    assert!(
+        warns(&data, "the description at its end is damaged"),
+        "{:?}",
+        data.warnings
+    );
 }
 
 #[test]
@@ -115,7 +143,11 @@ fn the_same_run_twice_counts_once() {
     }
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!((data.runs.len(), data.figures.len()), (2, 24));
-    assert!(warns(&data, "12 figures of 1 runs are in the dataset twice"), "{:?}", data.warnings);
+    assert!(
+        warns(&data, "12 figures of 1 runs are in the dataset twice"),
+        "{:?}",
+        data.warnings
+    );
     assert_eq!(hosts(&data), ["a", "b"]);
 }
 
@@ -128,19 +160,43 @@ fn other_schemas_clocks_and_files_are_counted() {
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::rename(from, to).unwrap();
     };
-    move_to(&figures[0], "figures/schema=2/date=1970-01-01/host=a/x.parquet");
-    move_to(&figures[1], "figures/schema=1/date=2031-01-01/host=b/x.parquet");
+    move_to(
+        &figures[0],
+        "figures/schema=2/date=1970-01-01/host=a/x.parquet",
+    );
+    move_to(
+        &figures[1],
+        "figures/schema=1/date=2031-01-01/host=b/x.parquet",
+    );
     let table_of_facts = of_table(&folder, "facts").remove(0);
     fs::copy(table_of_facts, folder.path().join("figures/x.parquet")).unwrap();
     fs::write(folder.path().join("figures/.y.part"), b"").unwrap();
     std::os::unix::fs::symlink("..", folder.path().join("figures/circle")).unwrap();
     let fifo = folder.path().join("figures/fifo.parquet");
-    assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!(hosts(&data), ["a", "b"]);
-    assert!(warns(&data, "1 files are of a newer schema than 1"), "{:?}", data.warnings);
-    assert!(warns(&data, "2 runs have an invalid date, on 2 hosts"), "{:?}", data.warnings);
-    assert!(warns(&data, "1 files are no tables of vmtax") && warns(&data, "no column metric"), "{:?}", data.warnings);
+    assert!(
+        warns(&data, "1 files are of a newer schema than 1"),
+        "{:?}",
+        data.warnings
+    );
+    assert!(
+        warns(&data, "2 runs have an invalid date, on 2 hosts"),
+        "{:?}",
+        data.warnings
+    );
+    assert!(
+        warns(&data, "1 files are no tables of vmtax") && warns(&data, "no column metric"),
+        "{:?}",
+        data.warnings
+    );
     assert_eq!(data.warnings.len(), 3, "{:?}", data.warnings);
 }
 
@@ -155,14 +211,21 @@ fn a_host_without_a_name_is_known_by_its_machine_id() {
     dataset.add(&older).unwrap();
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!(hosts(&data), ["0123456789abcdef"]);
-    assert!(warns(&data, "1 runs are of no known host"), "{:?}", data.warnings);
+    assert!(
+        warns(&data, "1 runs are of no known host"),
+        "{:?}",
+        data.warnings
+    );
 }
 
 #[test]
 fn a_folder_that_is_no_dataset_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let error = read(folder.path(), TODAY).unwrap_err().to_string();
-    assert!(error.contains("has no table figures") && error.contains("vmtax export"), "{error}");
+    assert!(
+        error.contains("has no table figures") && error.contains("vmtax export"),
+        "{error}"
+    );
 }
 
 proptest! {

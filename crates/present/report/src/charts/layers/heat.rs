@@ -25,8 +25,10 @@ impl<'a> Heat<'a> {
         let map = &column.heat;
         let rows = map.counts.iter().map(Vec::len).max().unwrap_or(0);
         let most = map.counts.iter().flatten().copied().max().unwrap_or(0);
-        let edges_hold =
-            map.lowest_ns > 0.0 && map.row_factor > 1.0 && map.lowest_ns.is_finite() && map.row_factor.is_finite();
+        let edges_hold = map.lowest_ns > 0.0
+            && map.row_factor > 1.0
+            && map.lowest_ns.is_finite()
+            && map.row_factor.is_finite();
         (most > 0 && edges_hold).then_some(Heat { column, most, rows })
     }
 }
@@ -35,7 +37,10 @@ impl Chart for Heat<'_> {
     fn svg(&self) -> Markup {
         let Heat { column, rows, most } = *self;
         let map = &column.heat;
-        let latency = Axis::between(map.lowest_ns, map.lowest_ns * map.row_factor.powf(rows as f64));
+        let latency = Axis::between(
+            map.lowest_ns,
+            map.lowest_ns * map.row_factor.powf(rows as f64),
+        );
         let length = map.column_ns * map.counts.len() as f64;
         let (time, scale) = (Axis::from_zero(length), Scale::of(length));
         let ticks = latency.ticks(5);
@@ -82,7 +87,12 @@ mod tests {
 
     #[test]
     fn the_fastest_lie_at_the_bottom_and_the_fullest_are_darkest() {
-        let map = HeatMap { column_ns: 1.0, lowest_ns: 1.0, row_factor: 2.0, counts: vec![vec![0, 100, 1], vec![3]] };
+        let map = HeatMap {
+            column_ns: 1.0,
+            lowest_ns: 1.0,
+            row_factor: 2.0,
+            counts: vec![vec![0, 100, 1], vec![3]],
+        };
         assert_eq!(cells(&map, 3, 100, SHADES), "M0 1h1v1h-1z");
         assert_eq!(cells(&map, 3, 100, 1), "M0 0h1v1h-1z");
         assert_eq!(cells(&map, 3, 100, 2), "M1 2h1v1h-1z");

@@ -25,9 +25,14 @@ impl Chart for Stack<'_> {
     fn svg(&self) -> Markup {
         let (host, columns) = (self.host, &self.columns);
         let scale = Scale::for_columns(columns);
-        let wholes =
-            columns.iter().map(|c| c.traced.mean_ns).chain(columns.iter().filter_map(|c| Some(c.control?.mean_ns)));
-        let longest = wholes.chain(host.map(|h| h.mean_ns)).filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let wholes = columns
+            .iter()
+            .map(|c| c.traced.mean_ns)
+            .chain(columns.iter().filter_map(|c| Some(c.control?.mean_ns)));
+        let longest = wholes
+            .chain(host.map(|h| h.mean_ns))
+            .filter(|v| v.is_finite())
+            .fold(0.0, f64::max);
         let axis = Axis::from_zero(longest * 1.02);
         let ticks = axis.ticks(5);
         html! {
@@ -72,7 +77,11 @@ impl Chart for Medians {
 
 /// The states of all columns' requests.
 fn states(columns: &[&LayerColumn]) -> Vec<State> {
-    let mut states: Vec<State> = columns.iter().flat_map(|c| view::states_of(c)).map(|(state, ..)| state).collect();
+    let mut states: Vec<State> = columns
+        .iter()
+        .flat_map(|c| view::states_of(c))
+        .map(|(state, ..)| state)
+        .collect();
     states.sort_unstable();
     states.dedup();
     states
@@ -121,7 +130,11 @@ fn bar(column: &LayerColumn, axis: &Axis, ticks: &[f64], scale: &Scale) -> Marku
 /// Where each layer's running part begins and ends.
 fn running(rows: &[&Row], ends: &[f64]) -> Vec<(Layer, f64, f64)> {
     let mut parts: Vec<(Layer, f64, f64)> = Vec::new();
-    for (i, row) in rows.iter().enumerate().filter(|(_, r)| r.state == State::Running) {
+    for (i, row) in rows
+        .iter()
+        .enumerate()
+        .filter(|(_, r)| r.state == State::Running)
+    {
         match parts.last_mut() {
             Some((layer, _, to)) if *layer == row.layer => *to = ends[i],
             _ => parts.push((row.layer, if i == 0 { 0.0 } else { ends[i - 1] }, ends[i])),

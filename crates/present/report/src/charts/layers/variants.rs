@@ -20,9 +20,20 @@ impl Chart for Variants<'_> {
         let findings = self.findings;
         let ends = |d: &Difference| {
             let r = &d.comparison.ratio;
-            [r.median, r.interval.map_or(r.median, |i| i.low), r.interval.map_or(r.median, |i| i.high), 1.0]
+            [
+                r.median,
+                r.interval.map_or(r.median, |i| i.low),
+                r.interval.map_or(r.median, |i| i.high),
+                1.0,
+            ]
         };
-        let axis = Axis::around(&findings.differences.iter().flat_map(ends).collect::<Vec<_>>());
+        let axis = Axis::around(
+            &findings
+                .differences
+                .iter()
+                .flat_map(ends)
+                .collect::<Vec<_>>(),
+        );
         let ticks = axis.ticks(6);
         html! {
                     div.chart.forest {

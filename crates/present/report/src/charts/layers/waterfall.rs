@@ -13,7 +13,13 @@ pub struct Falls<'a>(pub &'a Waterfall);
 impl Chart for Falls<'_> {
     fn svg(&self) -> Markup {
         let w = self.0;
-        let end = w.spans.iter().map(|s| s.end_ns).chain([w.total_ns]).filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let end = w
+            .spans
+            .iter()
+            .map(|s| s.end_ns)
+            .chain([w.total_ns])
+            .filter(|v| v.is_finite())
+            .fold(0.0, f64::max);
         let axis = Axis::from_zero(end);
         let ticks = axis.ticks(6);
         let scale = Scale::of(w.total_ns);
@@ -55,7 +61,11 @@ impl Chart for Falls<'_> {
 
 /// Who has the request: the disk is nobody's thread.
 fn lane(span: &Span) -> &str {
-    if span.layer == Layer::Device { Layer::Device.label() } else { &span.thread }
+    if span.layer == Layer::Device {
+        Layer::Device.label()
+    } else {
+        &span.thread
+    }
 }
 
 fn bar(span: &Span, axis: &Axis, scale: &Scale) -> Markup {

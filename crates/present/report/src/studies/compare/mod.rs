@@ -7,7 +7,9 @@ pub use next::estimated;
 
 use crate::ReportError;
 use crate::charts::intervals::{Intervals, verdict as sentence};
-use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
+use crate::engine::{
+    Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile,
+};
 use crate::json::json as document;
 use crate::number::{count, counted, percent, value};
 use crate::text::when;
@@ -27,14 +29,27 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let tile = |against: &Against| Tile {
         class: class(against),
-        text: format!("{}: {}.", against.variant, summary(against.rows.iter(), findings)),
+        text: format!(
+            "{}: {}.",
+            against.variant,
+            summary(against.rows.iter(), findings)
+        ),
         ..Tile::default()
     };
     // Of a single variant the answer says all.
-    let parts = if findings.against.len() > 1 { findings.against.as_slice() } else { &[] };
-    let needed = findings.against.iter().flat_map(|against| [corrected(findings, against), open(findings, against)]);
+    let parts = if findings.against.len() > 1 {
+        findings.against.as_slice()
+    } else {
+        &[]
+    };
+    let needed = findings
+        .against
+        .iter()
+        .flat_map(|against| [corrected(findings, against), open(findings, against)]);
     let needed = needed.flatten().collect();
-    let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r), measured_on(r)].concat());
+    let place = recording.map_or(Vec::new(), |r| {
+        [vec![when(&r.manifest.started)], host(r), measured_on(r)].concat()
+    });
     let warnings = match recording {
         Some(recording) => view::warnings(recording, &findings.warnings),
         None => view::in_words(&findings.warnings),
@@ -48,12 +63,18 @@ pub fn report<'a>(
         title: "Comparison".to_owned(),
         answer: answer(findings),
         basis: [vec![rounds(findings)], boots(findings), place].concat(),
-        next: recording.and_then(|recording| next(recording, findings)).into_iter().collect(),
+        next: recording
+            .and_then(|recording| next(recording, findings))
+            .into_iter()
+            .collect(),
         origin: recording.map_or(Origin::default(), origin),
         tiles: parts.iter().map(tile).collect(),
         advice: layers.map_or(Vec::new(), |layers| layers.advice.clone()),
         notices: vec![
-            Notice::missing("Not observed", layers.map_or(Vec::new(), super::layers::words::missing)),
+            Notice::missing(
+                "Not observed",
+                layers.map_or(Vec::new(), super::layers::words::missing),
+            ),
             Notice::notes("Inconclusive", needed),
             Notice::warnings(warnings),
         ],
@@ -64,17 +85,30 @@ pub fn report<'a>(
             .chain(layers.map_or(Vec::new(), |layers| super::layers::brief(layers, traced)))
             .chain(facts)
             .collect(),
-        method: warming_up(findings).into_iter().chain([findings.method.clone()]).collect(),
+        method: warming_up(findings)
+            .into_iter()
+            .chain([findings.method.clone()])
+            .collect(),
     }
 }
 
 /// On which machines, with which workloads and which settings that all variants share.
 fn measured_on(recording: &Recording) -> Vec<String> {
     let plan = &recording.plan;
-    let work = plan.command().map_or_else(|| view::layers::workload(recording), |command| shell_line(&command.argv));
-    let common: Vec<String> = plan.common_settings().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let work = plan.command().map_or_else(
+        || view::layers::workload(recording),
+        |command| shell_line(&command.argv),
+    );
+    let common: Vec<String> = plan
+        .common_settings()
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     let common = (!common.is_empty()).then(|| format!("{} in all variants", common.join(", ")));
-    [view::guests_in_short(plan), work].into_iter().chain(common).collect()
+    [view::guests_in_short(plan), work]
+        .into_iter()
+        .chain(common)
+        .collect()
 }
 
 /// The findings, with what was found by layer, where that was asked for.
@@ -106,7 +140,14 @@ fn class(against: &Against) -> &'static str {
         (true, false) => "slower",
         (false, true) => "faster",
         (true, true) => "tcg",
-        (false, false) if against.rows.iter().all(|r| r.comparison.verdict == Verdict::Equivalent) => "same",
+        (false, false)
+            if against
+                .rows
+                .iter()
+                .all(|r| r.comparison.verdict == Verdict::Equivalent) =>
+        {
+            "same"
+        }
         (false, false) => "open",
     }
 }
@@ -114,7 +155,10 @@ fn class(against: &Against) -> &'static str {
 fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
     let title = format!("{} vs. baseline {}", against.variant, findings.baseline);
     if against.rows.is_empty() {
-        return Section::new(title, vec![Block::Text("No metric was measured on both.".to_owned())]);
+        return Section::new(
+            title,
+            vec![Block::Text("No metric was measured on both.".to_owned())],
+        );
     }
     let caption = format!(
         "The variant's cost over the baseline's, logarithmic axis: left of the line is faster, right of it slower. The dot \
@@ -125,34 +169,59 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
     let figure = Figure {
         caption,
         table: Some(table(against, findings)),
-        ..Figure::new(Intervals { against, min_effect: findings.min_effect })
+        ..Figure::new(Intervals {
+            against,
+            min_effect: findings.min_effect,
+        })
     };
-    let all = Block::Folded("All figures".to_owned(), vec![Block::Table(all_figures(against, findings))]);
+    let all = Block::Folded(
+        "All figures".to_owned(),
+        vec![Block::Table(all_figures(against, findings))],
+    );
     Section::new(title, vec![Block::Figure(figure), all])
 }
 
 fn table(against: &Against, findings: &CompareFindings) -> Table {
     let min_effect = findings.min_effect;
     let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
-    measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
-        .column(Column::figures("slowdown (paired)"), |row| Cell::strong(paired(row)))
-        .column(Column::figures("95 % CI").spare(4), |row| ends(row))
-        .column(Column::words("result").broken(18, 12), |row| verdict_cell(row, min_effect))
-        .column(Column::figures("p (Holm-adjusted)").spare(2), |row| verdict::p_value(row.p_adjusted))
-        .column(Column::figures("noise").spare(1).noted(Some(NOISE.to_owned())), |row| {
-            format!("±{}", percent(row.noise))
-        })
-        .done()
-        .notes(notes(against, findings))
+    measured(
+        format!("What {} costs", against.variant),
+        Column::words("metric").cut(22, 14),
+        against,
+        sides,
+    )
+    .column(Column::figures("slowdown (paired)"), |row| {
+        Cell::strong(paired(row))
+    })
+    .column(Column::figures("95 % CI").spare(4), |row| ends(row))
+    .column(Column::words("result").broken(18, 12), |row| {
+        verdict_cell(row, min_effect)
+    })
+    .column(Column::figures("p (Holm-adjusted)").spare(2), |row| {
+        verdict::p_value(row.p_adjusted)
+    })
+    .column(
+        Column::figures("noise")
+            .spare(1)
+            .noted(Some(NOISE.to_owned())),
+        |row| format!("±{}", percent(row.noise)),
+    )
+    .done()
+    .notes(notes(against, findings))
 }
 
 /// The interval, marked where only the correction contradicts it.
 fn ends(row: &Compared) -> String {
-    let mark = if row.is_left_open_by_correction() { format!("{UNCORRECTED}\u{a0}") } else { String::new() };
+    let mark = if row.is_left_open_by_correction() {
+        format!("{UNCORRECTED}\u{a0}")
+    } else {
+        String::new()
+    };
     format!("{mark}{}", interval(&row.comparison.ratio))
 }
 
-const NOISE: &str = "Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.";
+const NOISE: &str =
+    "Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.";
 
 /// Marks an interval that excludes ×1 while the verdict, which is corrected, does not.
 const UNCORRECTED: &str = "†";
@@ -160,7 +229,12 @@ const UNCORRECTED: &str = "†";
 /// What the columns and marks mean.
 fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     let opposed = |row: &Compared| {
-        verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
+        verdict::is_opposed(
+            row.comparison.ratio.median,
+            row.base.median,
+            row.other.median,
+            Some(row.metric.better()),
+        )
     };
     let meaning = format!(
         "Slowdown: the median of {} (paired): variant ÷ baseline, for a rate: baseline ÷ variant; above ×1 the variant is slower, or uses more of a resource. \
@@ -174,7 +248,11 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         )
     });
     let opposed = verdict::opposed_note(against.rows.iter().any(opposed));
-    [meaning].into_iter().chain(uncorrected).chain(opposed).collect()
+    [meaning]
+        .into_iter()
+        .chain(uncorrected)
+        .chain(opposed)
+        .collect()
 }
 
 /// What is paired: rounds of two recordings have nothing in common but their number.
@@ -186,14 +264,26 @@ fn pairs(findings: &CompareFindings) -> &'static str {
 }
 
 fn paired(row: &Compared) -> String {
-    verdict::paired(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
+    verdict::paired(
+        row.comparison.ratio.median,
+        row.base.median,
+        row.other.median,
+        Some(row.metric.better()),
+    )
 }
 
 /// The metrics with the medians of baseline and variant.
-fn measured(title: String, metric: Column, against: &Against, sides: [Column; 2]) -> Filled<&Compared> {
+fn measured(
+    title: String,
+    metric: Column,
+    against: &Against,
+    sides: [Column; 2],
+) -> Filled<&Compared> {
     Table::of(title, &against.rows)
         .column(metric, |row| row.metric.id())
-        .columns(sides, |row| [&row.base, &row.other].map(|side| value(row.metric.unit(), side.median)))
+        .columns(sides, |row| {
+            [&row.base, &row.other].map(|side| value(row.metric.unit(), side.median))
+        })
 }
 
 fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
@@ -203,48 +293,98 @@ fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     let sides = [findings.baseline.as_str(), against.variant.as_str()].map(Column::figures);
     let p = |p: f64| format!("{p:.4}");
-    measured(format!("All figures of {}", against.variant), Column::words("metric"), against, sides)
-        .column(Column::figures("slowdown (paired)"), |row| paired(row))
-        .column(Column::figures("95 % CI"), |row| ends(row))
-        .figures(["p", "p (Holm)", "p (permutation)"], |row| {
-            [row.comparison.p.unwrap_or(1.0), row.p_adjusted, row.permutation].map(p)
-        })
-        .column(Column::figures("slower in"), |row| percent(row.superiority))
-        .column(Column::figures("noise of a round"), |row| format!("±{}", percent(row.noise)))
-        .column(Column::figures("rounds"), |row| row.comparison.rounds.to_string())
-        .column(Column::words("result"), |row| verdict_cell(row, findings.min_effect))
-        .done()
-        .in_parts()
-        .notes(notes(against, findings))
+    measured(
+        format!("All figures of {}", against.variant),
+        Column::words("metric"),
+        against,
+        sides,
+    )
+    .column(Column::figures("slowdown (paired)"), |row| paired(row))
+    .column(Column::figures("95 % CI"), |row| ends(row))
+    .figures(["p", "p (Holm)", "p (permutation)"], |row| {
+        [
+            row.comparison.p.unwrap_or(1.0),
+            row.p_adjusted,
+            row.permutation,
+        ]
+        .map(p)
+    })
+    .column(Column::figures("slower in"), |row| percent(row.superiority))
+    .column(Column::figures("noise of a round"), |row| {
+        format!("±{}", percent(row.noise))
+    })
+    .column(Column::figures("rounds"), |row| {
+        row.comparison.rounds.to_string()
+    })
+    .column(Column::words("result"), |row| {
+        verdict_cell(row, findings.min_effect)
+    })
+    .done()
+    .in_parts()
+    .notes(notes(against, findings))
 }
 
 /// What the metrics that only the correction leaves open need; one sentence for each variant.
 fn corrected(findings: &CompareFindings, against: &Against) -> Option<String> {
-    let rows: Vec<&Compared> = against.rows.iter().filter(|row| row.is_left_open_by_correction()).collect();
-    let names: Vec<String> = rows.iter().map(|row| format!("{} is {}", row.metric, mostly(row))).collect();
+    let rows: Vec<&Compared> = against
+        .rows
+        .iter()
+        .filter(|row| row.is_left_open_by_correction())
+        .collect();
+    let names: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} is {}", row.metric, mostly(row)))
+        .collect();
     let more = more(findings, &rows).map_or(String::new(), |(rounds, s)| {
-        let time = if s > 0.0 { format!(", {}", duration(s)) } else { String::new() };
+        let time = if s > 0.0 {
+            format!(", {}", duration(s))
+        } else {
+            String::new()
+        };
         let all = counted((findings.rounds + rounds).into(), "round");
         format!("; if this continues, about {all} in all ({rounds} more{time}) would decide")
     });
     let compared = compared(findings);
-    (!rows.is_empty()).then(|| format!("{}: too few rounds for {compared} (Holm){more}.", names.join(", ")))
+    (!rows.is_empty()).then(|| {
+        format!(
+            "{}: too few rounds for {compared} (Holm){more}.",
+            names.join(", ")
+        )
+    })
 }
 
 /// "slower in 6 of 6 rounds".
 fn mostly(row: &Compared) -> String {
-    let direction = if row.comparison.ratio.median < 1.0 { "faster" } else { "slower" };
-    format!("{direction} in {} of {}", row.rounds_ahead(), counted(row.comparison.rounds.into(), "round"))
+    let direction = if row.comparison.ratio.median < 1.0 {
+        "faster"
+    } else {
+        "slower"
+    };
+    format!(
+        "{direction} in {} of {}",
+        row.rounds_ahead(),
+        counted(row.comparison.rounds.into(), "round")
+    )
 }
 
 /// For how many of what the p are corrected.
 fn compared(findings: &CompareFindings) -> String {
-    counted(findings.against.iter().map(|against| against.rows.len() as u64).sum(), "comparison")
+    counted(
+        findings
+            .against
+            .iter()
+            .map(|against| against.rows.len() as u64)
+            .sum(),
+        "comparison",
+    )
 }
 
 /// What the other metrics that are not decided need; one sentence for each variant.
 fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
-    let open = against.rows.iter().filter(|r| !r.comparison.verdict.is_decided() && !r.is_left_open_by_correction());
+    let open = against
+        .rows
+        .iter()
+        .filter(|r| !r.comparison.verdict.is_decided() && !r.is_left_open_by_correction());
     let open: Vec<&Compared> = open.collect();
     let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
     let metrics = match open.as_slice() {
@@ -259,7 +399,11 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     }
     let noise = match open.len() {
         1 => format!("a round's noise is ±{}", percent(noisiest.noise)),
-        _ => format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric),
+        _ => format!(
+            "a round's noise is up to ±{} ({})",
+            percent(noisiest.noise),
+            noisiest.metric
+        ),
     };
     let more = match more(findings, &open) {
         Some((rounds, s)) => {
@@ -269,7 +413,9 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
                 percent(findings.min_effect)
             )
         }
-        None if findings.round_s <= 0.0 => "measure both in one `vmtax compare` with more --rounds".to_owned(),
+        None if findings.round_s <= 0.0 => {
+            "measure both in one `vmtax compare` with more --rounds".to_owned()
+        }
         // Too few to estimate more.
         None if noisiest.comparison.rounds < vmtax_analysis::MIN_ROUNDS => {
             format!("at least {} rounds are needed", vmtax_model::FEWEST_ROUNDS)
@@ -288,8 +434,12 @@ fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n} (of at most {planned}: every result is conclusive)"),
-        planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
+        planned if findings.is_decided() => {
+            format!("{n} (of at most {planned}: every result is conclusive)")
+        }
+        planned if findings.rounds < planned => {
+            format!("{n}: ended before {planned} by --budget or Ctrl-C")
+        }
         _ => n,
     }
 }
@@ -297,7 +447,11 @@ fn rounds(findings: &CompareFindings) -> String {
 /// That variants shared boots.
 fn boots(findings: &CompareFindings) -> Vec<String> {
     let turns = "the variants take turns in one boot a round (A B B A)";
-    findings.one_boot.then(|| turns.to_owned()).into_iter().collect()
+    findings
+        .one_boot
+        .then(|| turns.to_owned())
+        .into_iter()
+        .collect()
 }
 
 /// Repeats that did not count.
@@ -310,75 +464,136 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
         } else {
             String::new()
         },
-        if findings.one_boot { "of each turn" } else { "after each boot" }
+        if findings.one_boot {
+            "of each turn"
+        } else {
+            "after each boot"
+        }
     ))
 }
 
 /// How many metrics are what, and the largest difference: "1 of 5 metrics worse, 3 equivalent, 1 inconclusive; largest difference:
 /// cpu event rate, slower by 3.1 %".
-fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &CompareFindings) -> String {
+fn summary<'a>(
+    rows: impl Iterator<Item = &'a Compared> + Clone,
+    findings: &CompareFindings,
+) -> String {
     let min_effect = findings.min_effect;
-    let of = |verdict: Verdict| rows.clone().filter(move |r| r.comparison.verdict == verdict);
+    let of = |verdict: Verdict| {
+        rows.clone()
+            .filter(move |r| r.comparison.verdict == verdict)
+    };
     let verdicts = [
         (Verdict::Slower, "worse".to_owned()),
         (Verdict::Faster, "better".to_owned()),
-        (Verdict::Equivalent, format!("equivalent (±{})", percent(min_effect))),
-        (Verdict::Inconclusive, format!("inconclusive{}", why_open(rows.clone(), findings))),
+        (
+            Verdict::Equivalent,
+            format!("equivalent (±{})", percent(min_effect)),
+        ),
+        (
+            Verdict::Inconclusive,
+            format!("inconclusive{}", why_open(rows.clone(), findings)),
+        ),
         (Verdict::TooFewRounds, "without enough rounds".to_owned()),
     ];
     let all = rows.clone().count();
-    let counts: Vec<(usize, String)> =
-        verdicts.into_iter().map(|(verdict, word)| (of(verdict).count(), word)).filter(|(n, _)| *n > 0).collect();
+    let counts: Vec<(usize, String)> = verdicts
+        .into_iter()
+        .map(|(verdict, word)| (of(verdict).count(), word))
+        .filter(|(n, _)| *n > 0)
+        .collect();
     let counts: Vec<String> = match counts.as_slice() {
         [] => vec!["no metric measured".to_owned()],
         [(1, word)] => vec![format!("the one metric is {word}")],
         [(_, word)] => vec![format!("all {all} metrics are {word}")],
         [(n, word), others @ ..] => {
             let first = format!("{n} of {all} metrics {word}");
-            std::iter::once(first).chain(others.iter().map(|(n, word)| format!("{n} {word}"))).collect()
+            std::iter::once(first)
+                .chain(others.iter().map(|(n, word)| format!("{n} {word}")))
+                .collect()
         }
     };
     // Twice as fast is as large a difference as twice as slow.
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
-    let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
-    let largest = largest
-        .map_or(String::new(), |row| format!("; largest difference: {}, {}", row.metric, sentence(row, min_effect)));
+    let largest = of(Verdict::Slower)
+        .chain(of(Verdict::Faster))
+        .max_by(|a, b| size(a).total_cmp(&size(b)));
+    let largest = largest.map_or(String::new(), |row| {
+        format!(
+            "; largest difference: {}, {}",
+            row.metric,
+            sentence(row, min_effect)
+        )
+    });
     format!("{}{largest}", counts.join(", "))
 }
 
 /// Why metrics are inconclusive: what does not differ is equivalent.
 fn why_open<'a>(rows: impl Iterator<Item = &'a Compared>, findings: &CompareFindings) -> String {
-    let open = rows.filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
-    let (corrected, noisy): (Vec<&Compared>, Vec<_>) = open.partition(|row| row.is_left_open_by_correction());
+    let open = rows
+        .filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
+    let (corrected, noisy): (Vec<&Compared>, Vec<_>) =
+        open.partition(|row| row.is_left_open_by_correction());
     let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp);
     let noise = noise.map(|noise| match corrected.is_empty() {
         true => format!("noise: up to ±{} per round", percent(noise)),
-        false => format!("{} not significant: noise up to ±{} per round", noisy.len(), percent(noise)),
+        false => format!(
+            "{} not significant: noise up to ±{} per round",
+            noisy.len(),
+            percent(noise)
+        ),
     });
     let left = match corrected.as_slice() {
         [] => None,
-        [row] => Some(format!("{} {}, significant before", row.metric, mostly(row))),
+        [row] => Some(format!(
+            "{} {}, significant before",
+            row.metric,
+            mostly(row)
+        )),
         several => Some(format!("{} significant before", several.len())),
     };
-    let left = left.map(|left| format!("{left}, not after Holm's correction for {}", compared(findings)));
+    let left = left.map(|left| {
+        format!(
+            "{left}, not after Holm's correction for {}",
+            compared(findings)
+        )
+    });
     let all: Vec<String> = [left, noise].into_iter().flatten().collect();
-    if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
+    if all.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", all.join("; "))
+    }
 }
 
 /// All variants in one sentence.
 fn answer(findings: &CompareFindings) -> String {
     let rows = findings.against.iter().flat_map(|against| &against.rows);
     if rows.clone().next().is_none() {
-        return format!("No metric was measured on both {} and a variant.", findings.baseline);
+        return format!(
+            "No metric was measured on both {} and a variant.",
+            findings.baseline
+        );
     }
-    let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
-    format!("{} vs. baseline {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
+    let variants: Vec<&str> = findings
+        .against
+        .iter()
+        .map(|against| against.variant.as_str())
+        .collect();
+    format!(
+        "{} vs. baseline {}: {}.",
+        variants.join(", "),
+        findings.baseline,
+        summary(rows, findings)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::{answer, corrected, open};
-    use vmtax_model::{Against, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Spread, Verdict};
+    use vmtax_model::{
+        Against, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Spread, Verdict,
+    };
 
     fn row(rounds: u32) -> Compared {
         let spread = |median| Spread {
@@ -395,7 +610,10 @@ mod tests {
             base: spread(1.0),
             other: spread(1.1),
             comparison: Comparison {
-                ratio: Estimate { median: 1.1, interval: None },
+                ratio: Estimate {
+                    median: 1.1,
+                    interval: None,
+                },
                 difference: None,
                 rounds,
                 p: None,
@@ -410,29 +628,66 @@ mod tests {
     }
 
     fn sentence(rounds: u32, round_s: f64) -> String {
-        let against = Against { variant: "b".to_owned(), rows: vec![row(rounds)] };
-        open(&CompareFindings { rounds, round_s, ..CompareFindings::new("a", 0.02) }, &against).unwrap_or_default()
+        let against = Against {
+            variant: "b".to_owned(),
+            rows: vec![row(rounds)],
+        };
+        open(
+            &CompareFindings {
+                rounds,
+                round_s,
+                ..CompareFindings::new("a", 0.02)
+            },
+            &against,
+        )
+        .unwrap_or_default()
     }
 
     #[test]
     fn thousands_of_rounds_are_named_only_where_they_can_be_estimated() {
-        assert!(sentence(2, 10.0).ends_with("at least 6 rounds are needed."), "{}", sentence(2, 10.0));
         assert!(
-            sentence(12, 10.0).contains("more than 2,000 rounds would be needed to detect a difference of 2.0\u{a0}%"),
+            sentence(2, 10.0).ends_with("at least 6 rounds are needed."),
+            "{}",
+            sentence(2, 10.0)
+        );
+        assert!(
+            sentence(12, 10.0).contains(
+                "more than 2,000 rounds would be needed to detect a difference of 2.0\u{a0}%"
+            ),
             "{}",
             sentence(12, 10.0)
         );
-        assert!(sentence(4, 0.0).ends_with("with more --rounds."), "{}", sentence(4, 0.0));
+        assert!(
+            sentence(4, 0.0).ends_with("with more --rounds."),
+            "{}",
+            sentence(4, 0.0)
+        );
     }
     /// Slower in every round is not "too noisy": only the correction for the number of metrics is in its way.
     #[test]
     fn what_the_correction_alone_leaves_open_is_not_called_too_noisy() {
-        let interval = Some(Interval { low: 1.05, high: 1.6, coverage: 0.96 });
-        let mut slower = Compared { superiority: 1.0, rounds_needed: Some(15), ..row(6) };
+        let interval = Some(Interval {
+            low: 1.05,
+            high: 1.6,
+            coverage: 0.96,
+        });
+        let mut slower = Compared {
+            superiority: 1.0,
+            rounds_needed: Some(15),
+            ..row(6)
+        };
         (slower.metric, slower.comparison.ratio.interval) = (Metric::DiskTail, interval);
         let of = |rows: Vec<Compared>| {
-            let against = vec![Against { variant: "b".to_owned(), rows }];
-            CompareFindings { against, rounds: 6, round_s: 5.0, ..CompareFindings::new("a", 0.02) }
+            let against = vec![Against {
+                variant: "b".to_owned(),
+                rows,
+            }];
+            CompareFindings {
+                against,
+                rounds: 6,
+                round_s: 5.0,
+                ..CompareFindings::new("a", 0.02)
+            }
         };
         let text = |found: &CompareFindings| answer(found).replace('\u{a0}', " ");
         let alone = of(vec![slower.clone()]);
@@ -453,6 +708,11 @@ mod tests {
             "disk.latency-p99 is slower in 6 of 6 rounds: too few rounds for 2 comparisons (Holm); if this continues, about 15 \
              rounds in all (9 more, 45 s) would decide."
         );
-        assert!(open(&both, &both.against[0]).unwrap().starts_with("cpu.events is inconclusive"), "only the noisy one");
+        assert!(
+            open(&both, &both.against[0])
+                .unwrap()
+                .starts_with("cpu.events is inconclusive"),
+            "only the noisy one"
+        );
     }
 }

@@ -19,14 +19,26 @@ const CHECK_HOST: &str = "vmtax doctor";
 /// host.
 pub(super) fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
     let rows = findings.against.iter().flat_map(|against| &against.rows);
-    let differs = |row: &Compared| matches!(row.comparison.verdict, Verdict::Slower | Verdict::Faster);
+    let differs =
+        |row: &Compared| matches!(row.comparison.verdict, Verdict::Slower | Verdict::Faster);
     let plan = &recording.plan;
-    let is_of_disk = !plan.workloads.is_empty() && plan.workloads.iter().all(|w| w.name == WorkloadName::Disk);
+    let is_of_disk =
+        !plan.workloads.is_empty() && plan.workloads.iter().all(|w| w.name == WorkloadName::Disk);
     if is_of_disk && !plan.probes.contains(&Probes::Layers) && rows.clone().any(differs) {
-        return view::as_line(&view::with_option(&recording.manifest.command, "--layers", None));
+        return view::as_line(&view::with_option(
+            &recording.manifest.command,
+            "--layers",
+            None,
+        ));
     }
-    let open: Vec<&Compared> = rows.filter(|row| !row.comparison.verdict.is_decided()).collect();
-    let corrected: Vec<&Compared> = open.iter().copied().filter(|row| row.is_left_open_by_correction()).collect();
+    let open: Vec<&Compared> = rows
+        .filter(|row| !row.comparison.verdict.is_decided())
+        .collect();
+    let corrected: Vec<&Compared> = open
+        .iter()
+        .copied()
+        .filter(|row| row.is_left_open_by_correction())
+        .collect();
     match more(findings, &open).or_else(|| more(findings, &corrected)) {
         _ if open.is_empty() => None,
         Some((rounds, _)) => with_more(recording, findings, rounds),
@@ -42,8 +54,15 @@ fn with_more(recording: &Recording, findings: &CompareFindings, more: u32) -> Op
     if takes_s > MAX_PROPOSED_S {
         return Some(CHECK_HOST.to_owned());
     }
-    let mut command = view::with_option(&recording.manifest.command, "--rounds", Some(&rounds.to_string()));
-    let budget_s = recording.plan.comparison().and_then(|comparison| comparison.budget_s);
+    let mut command = view::with_option(
+        &recording.manifest.command,
+        "--rounds",
+        Some(&rounds.to_string()),
+    );
+    let budget_s = recording
+        .plan
+        .comparison()
+        .and_then(|comparison| comparison.budget_s);
     if budget_s.is_some_and(|budget_s| budget_s < takes_s) {
         let time = match takes_s {
             0..=600 => format!("{takes_s}s"),
@@ -56,22 +75,41 @@ fn with_more(recording: &Recording, findings: &CompareFindings, more: u32) -> Op
 
 /// How many more rounds would decide all of these, and how many seconds they take.
 pub(super) fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
-    let wanted = open.iter().map(|r| r.rounds_needed).collect::<Option<Vec<u32>>>()?.into_iter().max()?;
+    let wanted = open
+        .iter()
+        .map(|r| r.rounds_needed)
+        .collect::<Option<Vec<u32>>>()?
+        .into_iter()
+        .max()?;
     // The estimate may be exceeded already: by chance, or since the difference is smaller.
-    let more = wanted.saturating_sub(findings.rounds).max(findings.rounds / 4).max(1);
+    let more = wanted
+        .saturating_sub(findings.rounds)
+        .max(findings.rounds / 4)
+        .max(1);
     Some((more, f64::from(more) * findings.round_s))
 }
 
 /// The rounds that a running comparison is estimated to need, with so many seconds left.
 pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
-    let open: Vec<&Compared> =
-        findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.comparison.verdict.is_decided()).collect();
+    let open: Vec<&Compared> = findings
+        .against
+        .iter()
+        .flat_map(|a| &a.rows)
+        .filter(|r| !r.comparison.verdict.is_decided())
+        .collect();
     let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
     let wanted = percent(findings.min_effect);
-    let begin = format!("after {} rounds a round's noise is up to ±{}", findings.rounds, percent(noise));
+    let begin = format!(
+        "after {} rounds a round's noise is up to ±{}",
+        findings.rounds,
+        percent(noise)
+    );
     match more(findings, &open) {
         Some((rounds, s)) if s <= left_s => {
-            format!("{begin}: resolving {wanted} takes about {rounds} more, {}", duration(s))
+            format!(
+                "{begin}: resolving {wanted} takes about {rounds} more, {}",
+                duration(s)
+            )
         }
         Some((rounds, s)) => format!(
             "{begin}: resolving {wanted} for every metric takes about {rounds} more, {}; the time limit ends in {}",

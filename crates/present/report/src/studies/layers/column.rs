@@ -25,7 +25,10 @@ pub fn sums(column: &LayerColumn) -> Table {
         Column::figures("service time %"),
         Column::words("").spare(1),
     ];
-    let mut table = Table::new(format!("States and layers of {}", view::title(column)), columns);
+    let mut table = Table::new(
+        format!("States and layers of {}", view::title(column)),
+        columns,
+    );
     let row = |name: Cell, ns: f64, percent: f64, in_service: Option<f64>| {
         let in_service = in_service.map_or(String::new(), share).into();
         vec![
@@ -47,14 +50,29 @@ pub fn sums(column: &LayerColumn) -> Table {
     unexplained(&mut table);
     table.group("By layer");
     for (layer, means) in view::layers_of(&[column]) {
-        let (whole, in_service) = (view::percent_of(column, layer), view::percent_in_service(column, layer));
-        table.row(row(Cell::key(class(layer), layer.label()), means[0], whole, Some(in_service)));
+        let (whole, in_service) = (
+            view::percent_of(column, layer),
+            view::percent_in_service(column, layer),
+        );
+        table.row(row(
+            Cell::key(class(layer), layer.label()),
+            means[0],
+            whole,
+            Some(in_service),
+        ));
     }
     unexplained(&mut table);
-    let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
+    let leaves_idle =
+        |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
     let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
     let percent = "Both percentages are of the whole request; service time %: excluding waits.";
-    table.notes([Some(percent), idle].into_iter().flatten().map(str::to_owned).collect())
+    table.notes(
+        [Some(percent), idle]
+            .into_iter()
+            .flatten()
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 /// Percent of the whole that no row accounts for.
@@ -73,17 +91,31 @@ pub fn brief(column: &LayerColumn) -> Table {
     let mut columns = vec![
         Column::words("layer").spare(2),
         Column::words("ends at").broken(24, 10).shorten(2),
-        Column::words("state").broken(21, 14).spare(2).noted(state_signs(column)),
+        Column::words("state")
+            .broken(21, 14)
+            .spare(2)
+            .noted(state_signs(column)),
         Column::figures(format!("p50 {}", scale.unit)),
         Column::figures(format!("mean {}", scale.unit)),
     ];
-    columns.extend(column.corrected.as_ref().map(|_| Column::figures(format!("corrected {}", scale.unit)).spare(3)));
+    columns.extend(
+        column
+            .corrected
+            .as_ref()
+            .map(|_| Column::figures(format!("corrected {}", scale.unit)).spare(3)),
+    );
     columns.extend([Column::figures("%"), Column::words("").spare(1)]);
     let corrected = |ns: Option<f64>| {
-        column.corrected.as_ref().map(|_| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns))))
+        column
+            .corrected
+            .as_ref()
+            .map(|_| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns))))
     };
-    let (small, large): (Vec<&Row>, Vec<&Row>) =
-        column.rows.iter().filter(|r| r.count > 0).partition(|r| view::is_negligible(r));
+    let (small, large): (Vec<&Row>, Vec<&Row>) = column
+        .rows
+        .iter()
+        .filter(|r| r.count > 0)
+        .partition(|r| view::is_negligible(r));
     let mut table = Table::new(format!("Rows of {}", view::title(column)), columns);
     let mut before: Option<&Row> = None;
     for row in large {
@@ -91,19 +123,30 @@ pub fn brief(column: &LayerColumn) -> Table {
         let mark = if row.below_bound { " †" } else { "" };
         let until = format!("→ {}{mark}", row.to.label());
         let state = view::state(row.state);
-        let named = if state.is_empty() { until.clone() } else { format!("{until} ({state})") };
+        let named = if state.is_empty() {
+            until.clone()
+        } else {
+            format!("{until} ({state})")
+        };
         // The same segment in another state.
         let again = same_layer && before.is_some_and(|b| b.to == row.to);
         let what = Cell::from(if again { format!("″{mark}") } else { until }).short(named);
         let mut cells = vec![
-            if same_layer { Cell::default() } else { Cell::key(class(row.layer), row.layer.label()) },
+            if same_layer {
+                Cell::default()
+            } else {
+                Cell::key(class(row.layer), row.layer.label())
+            },
             what,
             Cell::from(state).tone(Tone::Warn),
             scale.number(row.time.p50_ns).into(),
             scale.number(row.time.mean_ns).into(),
         ];
         cells.extend(corrected(row.corrected_ns));
-        cells.extend([share(row.percent).into(), Cell::from(bar(row.percent)).tone(Tone::Soft)]);
+        cells.extend([
+            share(row.percent).into(),
+            Cell::from(bar(row.percent)).tone(Tone::Soft),
+        ]);
         if same_layer {
             table.row(cells)
         } else {
@@ -111,29 +154,74 @@ pub fn brief(column: &LayerColumn) -> Table {
         }
         before = Some(row);
     }
-    let mut sum = |what: &str, p50: Option<f64>, mean: [Option<f64>; 2], percent: Option<f64>, strong: bool| {
+    let mut sum = |what: &str,
+                   p50: Option<f64>,
+                   mean: [Option<f64>; 2],
+                   percent: Option<f64>,
+                   strong: bool| {
         let [mean, less] = mean;
         let number = |ns: Option<f64>| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns)));
-        let words = [Cell::default(), what.into(), Cell::default(), number(p50), number(mean)];
-        let cells = words.into_iter().chain(corrected(less)).chain([percent.map_or(String::new(), share).into()]);
-        table.row(cells.map(|cell| Cell { strong, ..cell }).collect::<Vec<Cell>>());
+        let words = [
+            Cell::default(),
+            what.into(),
+            Cell::default(),
+            number(p50),
+            number(mean),
+        ];
+        let cells = words
+            .into_iter()
+            .chain(corrected(less))
+            .chain([percent.map_or(String::new(), share).into()]);
+        table.row(
+            cells
+                .map(|cell| Cell { strong, ..cell })
+                .collect::<Vec<Cell>>(),
+        );
     };
     let less = column.corrected.as_ref();
     if !small.is_empty() {
         let of = |figure: fn(&Row) -> f64| small.iter().map(|row| figure(row)).sum::<f64>();
-        let means = [of(|row| row.time.mean_ns), of(|row| row.corrected_ns.unwrap_or(0.0))].map(Some);
+        let means = [
+            of(|row| row.time.mean_ns),
+            of(|row| row.corrected_ns.unwrap_or(0.0)),
+        ]
+        .map(Some);
         let what = format!("other waits ({})", counted(small.len() as u64, "row"));
         sum(&what, None, means, Some(of(|row| row.percent)), false);
     }
     let unexplained = unexplained(column);
     let much = unexplained.abs() > MUCH_UNEXPLAINED;
-    sum("unexplained", None, [Some(column.unexplained_ns), less.map(|c| c.unexplained_ns)], Some(unexplained), much);
+    sum(
+        "unexplained",
+        None,
+        [Some(column.unexplained_ns), less.map(|c| c.unexplained_ns)],
+        Some(unexplained),
+        much,
+    );
     let (traced, whole) = (&column.traced, less.map(|c| c.total));
     let means = [Some(traced.mean_ns), whole.map(|total| total.mean_ns)];
-    sum("total, traced", Some(traced.p50_ns), means, Some(100.0), true);
-    let others = [("total, corrected", whole), ("control, untraced", column.control)];
-    for (what, total) in others.into_iter().filter_map(|(what, total)| Some((what, total?))) {
-        sum(what, Some(total.p50_ns), [Some(total.mean_ns), None], None, true);
+    sum(
+        "total, traced",
+        Some(traced.p50_ns),
+        means,
+        Some(100.0),
+        true,
+    );
+    let others = [
+        ("total, corrected", whole),
+        ("control, untraced", column.control),
+    ];
+    for (what, total) in others
+        .into_iter()
+        .filter_map(|(what, total)| Some((what, total?)))
+    {
+        sum(
+            what,
+            Some(total.p50_ns),
+            [Some(total.mean_ns), None],
+            None,
+            true,
+        );
     }
     table.notes(notes(column))
 }
@@ -147,11 +235,20 @@ fn bar(percent: f64) -> String {
 
 /// What an empty state means, and a segment that stands twice.
 fn state_signs(column: &LayerColumn) -> Option<String> {
-    let rows = || column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
-    let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
+    let rows = || {
+        column
+            .rows
+            .iter()
+            .filter(|r| r.count > 0 && !view::is_negligible(r))
+    };
+    let again = rows()
+        .zip(rows().skip(1))
+        .any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
     let works = rows().any(|r| r.state == State::Running);
-    match (works.then_some("No entry under state: service time"), again.then_some("″: same segment, in another state"))
-    {
+    match (
+        works.then_some("No entry under state: service time"),
+        again.then_some("″: same segment, in another state"),
+    ) {
         (Some(empty), Some(again)) => Some(format!("{empty}. {again}.")),
         (one, other) => one.or(other).map(|sign| format!("{sign}.")),
     }
@@ -159,7 +256,12 @@ fn state_signs(column: &LayerColumn) -> Option<String> {
 
 /// What the table's other signs mean, in one line.
 fn notes(column: &LayerColumn) -> Vec<String> {
-    let rows = || column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
+    let rows = || {
+        column
+            .rows
+            .iter()
+            .filter(|r| r.count > 0 && !view::is_negligible(r))
+    };
     let scale = Scale::for_columns(&[column]);
     let is_rounded_away = |ns: f64| scale.number(ns) == "~0";
     let signs = [
@@ -167,22 +269,38 @@ fn notes(column: &LayerColumn) -> Vec<String> {
         rows()
             .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
             .then(|| "~0 above 0, rounds to it".to_owned()),
-        column.corrected.is_some().then(|| "corrected: the mean minus the cost of tracing its events".to_owned()),
-        column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
+        column
+            .corrected
+            .is_some()
+            .then(|| "corrected: the mean minus the cost of tracing its events".to_owned()),
+        column
+            .control
+            .is_some()
+            .then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();
-    if signs.is_empty() { Vec::new() } else { vec![format!("{}.", signs.join("; "))] }
+    if signs.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("{}.", signs.join("; "))]
+    }
 }
 
 /// The rest of a column. All but the main one are folded, so that the page can be read in one go.
 pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
-    let states = view::states_of(column).into_iter().map(|(state, ..)| state).collect();
+    let states = view::states_of(column)
+        .into_iter()
+        .map(|(state, ..)| state)
+        .collect();
     let mut blocks = vec![Block::Figure(Figure::new(States(states)))];
     if !main {
         blocks.push(Block::Table(sums(column)));
     }
     blocks.extend(column.waterfalls.iter().flat_map(waterfall));
-    blocks.push(Block::Folded("Every row".to_owned(), vec![Block::Table(rows(column))]));
+    blocks.push(Block::Folded(
+        "Every row".to_owned(),
+        vec![Block::Table(rows(column))],
+    ));
     if let Some(heat) = Heat::of(column) {
         let caption = format!(
             "Latency over the run. Each cell counts the requests that began in {} by their latency; the darkest holds {}, each \
@@ -190,23 +308,46 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
             nanoseconds(column.heat.column_ns),
             count(u64::from(heat.most))
         );
-        blocks.push(Block::Figure(Figure { caption, ..Figure::new(heat) }));
+        blocks.push(Block::Figure(Figure {
+            caption,
+            ..Figure::new(heat)
+        }));
     }
-    let mut fold = |title: &str, block: Vec<Block<'static>>| blocks.push(Block::Folded(title.to_owned(), block));
-    let whole = wholes(&[("traced", Some(&column.traced)), ("control", column.control.as_ref())]);
+    let mut fold = |title: &str, block: Vec<Block<'static>>| {
+        blocks.push(Block::Folded(title.to_owned(), block))
+    };
+    let whole = wholes(&[
+        ("traced", Some(&column.traced)),
+        ("control", column.control.as_ref()),
+    ]);
     fold("One operation", vec![Block::Table(whole)]);
     if let Some(corrected) = &column.corrected {
-        fold("What recording an event costs", vec![Block::Table(event_costs(corrected))]);
+        fold(
+            "What recording an event costs",
+            vec![Block::Table(event_costs(corrected))],
+        );
     }
-    fold("Nested: from each layer's entry to its exit", vec![Block::Table(nested(column))]);
-    fold("The path of a request, medians", vec![Block::Table(lifecycle(column))]);
+    fold(
+        "Nested: from each layer's entry to its exit",
+        vec![Block::Table(nested(column))],
+    );
+    fold(
+        "The path of a request, medians",
+        vec![Block::Table(lifecycle(column))],
+    );
     for thread in &column.calls {
         let calls = thread.calls.iter().map(|c| (c.name.as_str(), c));
         let locks = thread.locks.iter().map(|c| ("of these, lock waits", c));
         let title = format!("System calls of QEMU's {}", thread.role.label());
-        fold(&title, vec![Block::Table(calls_table(&title, calls.chain(locks)))]);
+        fold(
+            &title,
+            vec![Block::Table(calls_table(&title, calls.chain(locks)))],
+        );
     }
-    fold("The slowest 1 % against the requests around the median, means", vec![Block::Table(tail(column))]);
+    fold(
+        "The slowest 1 % against the requests around the median, means",
+        vec![Block::Table(tail(column))],
+    );
     let title = format!("{} in detail", view::title(column));
     match main {
         true => Section::detail(title, blocks),
@@ -223,22 +364,43 @@ fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
     );
     let title = format!("The {} request: {}", w.which, scale.text(w.total_ns));
     let word = |name: &str| Column::words(name).broken(14, 8);
-    let figures = ["begin", "end", "length"].map(|name| Column::figures(format!("{name}, {}", scale.unit)));
+    let figures =
+        ["begin", "end", "length"].map(|name| Column::figures(format!("{name}, {}", scale.unit)));
     let table = Table::of(title.clone(), &w.spans)
-        .column(word("layer"), |s| Cell::key(class(s.layer), s.layer.label()))
-        .columns(["what", "state", "thread"].map(word), |s| [&*s.label, s.state.label(), &*s.thread].map(str::to_owned))
-        .columns(figures, |s| [s.begin_ns, s.end_ns, s.end_ns - s.begin_ns].map(|ns| scale.number(ns)))
+        .column(word("layer"), |s| {
+            Cell::key(class(s.layer), s.layer.label())
+        })
+        .columns(["what", "state", "thread"].map(word), |s| {
+            [&*s.label, s.state.label(), &*s.thread].map(str::to_owned)
+        })
+        .columns(figures, |s| {
+            [s.begin_ns, s.end_ns, s.end_ns - s.begin_ns].map(|ns| scale.number(ns))
+        })
         .done();
-    let figure = Figure { title: title.clone(), caption, ..Figure::new(Falls(w)) };
-    vec![Block::Figure(figure), Block::Folded(title, vec![Block::Table(table)])]
+    let figure = Figure {
+        title: title.clone(),
+        caption,
+        ..Figure::new(Falls(w))
+    };
+    vec![
+        Block::Figure(figure),
+        Block::Folded(title, vec![Block::Table(table)]),
+    ]
 }
 
 fn rows(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
-    let mut columns = vec![Column::words("row").broken(26, 14), Column::words("state").spare(3), Column::figures("n")];
+    let mut columns = vec![
+        Column::words("row").broken(26, 14),
+        Column::words("state").spare(3),
+        Column::figures("n"),
+    ];
     columns.extend(["p50", "p90", "p99", "max"].map(Column::figures));
     columns.push(Column::figures(format!("mean, {}", scale.unit)));
-    columns.extend([Column::figures("95 % CI").spare(1), Column::figures("%").spare(2)]);
+    columns.extend([
+        Column::figures("95 % CI").spare(1),
+        Column::figures("%").spare(2),
+    ]);
     let mut table = Table::new(format!("Every row of {}", view::title(column)), columns);
     let mut before: Option<&Row> = None;
     for row in &column.rows {
@@ -246,16 +408,26 @@ fn rows(column: &LayerColumn) -> Table {
             table.group(row.layer.label());
         }
         let again = before.is_some_and(|b| (b.layer, b.to) == (row.layer, row.to));
-        let what = if again { "″".to_owned() } else { format!("→ {}", row.to.label()) };
+        let what = if again {
+            "″".to_owned()
+        } else {
+            format!("→ {}", row.to.label())
+        };
         before = Some(row);
         let mut cells = vec![format!("{what}{}", if row.below_bound { " †" } else { "" })];
         cells.extend([view::state(row.state).to_owned(), count(row.count)]);
         let f = &row.time;
-        cells.extend([f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(|ns| scale.number(ns)));
+        cells
+            .extend([f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(|ns| scale.number(ns)));
         cells.extend([scale.range(&row.mean), format!("{:.1}", row.percent)]);
         table.row(cells);
     }
-    table.notes(words::below_bound(&[column]).into_iter().map(|sign| sign + ".").collect())
+    table.notes(
+        words::below_bound(&[column])
+            .into_iter()
+            .map(|sign| sign + ".")
+            .collect(),
+    )
 }
 
 /// The calibrated costs by side and kind.
@@ -266,45 +438,90 @@ fn event_costs(corrected: &Corrected) -> Table {
     Table::of("What recording an event costs", &corrected.costs)
         .column(Column::words("side"), |cost| cost.side.as_str())
         .column(Column::words("event"), |cost| cost.kind.label())
-        .column(figures("first since the thread slept"), |cost| scale.number(cost.first_ns.median))
+        .column(figures("first since the thread slept"), |cost| {
+            scale.number(cost.first_ns.median)
+        })
         .column(ci(), |cost| scale.range(&cost.first_ns))
-        .column(figures("the next"), |cost| scale.number(cost.again_ns.median))
+        .column(figures("the next"), |cost| {
+            scale.number(cost.again_ns.median)
+        })
         .column(ci(), |cost| scale.range(&cost.again_ns))
-        .column(Column::figures("n"), |cost| count(u64::from(cost.repetitions)))
+        .column(Column::figures("n"), |cost| {
+            count(u64::from(cost.repetitions))
+        })
         .done()
 }
 
 /// Whole operations.
 pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
-    Table::of("One operation", wholes.iter().filter_map(|(name, figure)| Some((*name, (*figure)?))))
-        .column(Column::words(""), |(name, _)| *name)
-        .figures(["p50", "p90", "p99", "max", "mean"], |(_, f)| {
-            [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds)
-        })
-        .done()
+    Table::of(
+        "One operation",
+        wholes
+            .iter()
+            .filter_map(|(name, figure)| Some((*name, (*figure)?))),
+    )
+    .column(Column::words(""), |(name, _)| *name)
+    .figures(["p50", "p90", "p99", "max", "mean"], |(_, f)| {
+        [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds)
+    })
+    .done()
 }
 
 /// The control is the whole operation without probes: it stands beside the outermost.
 fn nested(column: &LayerColumn) -> Table {
-    let heads = [("cumulative", 0), ("p50", 0), ("p90", 1), ("p99", 0), ("max", 1), ("delta", 0)];
-    let control = |i: usize| column.control.filter(|_| i == 0).map_or(String::new(), |c| nanoseconds(c.mean_ns));
-    Table::of("Nested: from each layer's entry to its exit", column.nested.iter().enumerate())
-        .column(Column::words("layer").broken(20, 12), |(_, n)| n.label.as_str())
-        .columns(heads.map(|(name, spare)| Column::figures(name).spare(spare)), |(_, n)| {
+    let heads = [
+        ("cumulative", 0),
+        ("p50", 0),
+        ("p90", 1),
+        ("p99", 0),
+        ("max", 1),
+        ("delta", 0),
+    ];
+    let control = |i: usize| {
+        column
+            .control
+            .filter(|_| i == 0)
+            .map_or(String::new(), |c| nanoseconds(c.mean_ns))
+    };
+    Table::of(
+        "Nested: from each layer's entry to its exit",
+        column.nested.iter().enumerate(),
+    )
+    .column(Column::words("layer").broken(20, 12), |(_, n)| {
+        n.label.as_str()
+    })
+    .columns(
+        heads.map(|(name, spare)| Column::figures(name).spare(spare)),
+        |(_, n)| {
             let f = &n.cumulative;
-            [f.mean_ns, f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, n.delta_ns].map(nanoseconds)
-        })
-        .column(Column::figures("percent"), |(_, n)| format!("{:.2} %", n.percent))
-        .column(Column::figures("untraced control").spare(2), |(i, _)| control(*i))
-        .done()
+            [
+                f.mean_ns, f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, n.delta_ns,
+            ]
+            .map(nanoseconds)
+        },
+    )
+    .column(Column::figures("percent"), |(_, n)| {
+        format!("{:.2} %", n.percent)
+    })
+    .column(Column::figures("untraced control").spare(2), |(i, _)| {
+        control(*i)
+    })
+    .done()
 }
 
 fn lifecycle(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     Table::of("The path of a request", &column.lifecycle)
-        .column(Column::words("checkpoint").broken(26, 14), |step| step.label.as_str())
-        .column(Column::words("thread").broken(14, 8), |step| step.thread.as_str())
-        .column(Column::figures(format!("since previous, {}", scale.unit)), |step| scale.number(step.since_previous_ns))
+        .column(Column::words("checkpoint").broken(26, 14), |step| {
+            step.label.as_str()
+        })
+        .column(Column::words("thread").broken(14, 8), |step| {
+            step.thread.as_str()
+        })
+        .column(
+            Column::figures(format!("since previous, {}", scale.unit)),
+            |step| scale.number(step.since_previous_ns),
+        )
         .done()
 }
 
@@ -323,9 +540,16 @@ fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRo
 fn tail(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     Table::of("The slowest requests", &column.tail)
-        .column(Column::words("row").broken(30, 14), |row| row.label.as_str())
+        .column(Column::words("row").broken(30, 14), |row| {
+            row.label.as_str()
+        })
         .figures(["median", "slowest 1 %", "more"], |row| {
-            [row.median_ns, row.slowest_ns, row.slowest_ns - row.median_ns].map(|ns| scale.text(ns))
+            [
+                row.median_ns,
+                row.slowest_ns,
+                row.slowest_ns - row.median_ns,
+            ]
+            .map(|ns| scale.text(ns))
         })
         .done()
 }

@@ -21,19 +21,38 @@ const TAIL: f64 = 20.0;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Report<'a> {
-    let run = vec![recording.plan.name.clone(), when(&recording.manifest.started), view::rounds(findings)];
+    let run = vec![
+        recording.plan.name.clone(),
+        when(&recording.manifest.started),
+        view::rounds(findings),
+    ];
     let columns = view::columns(findings);
     let several = columns.len() > 1;
     let host_alone = findings.host.as_ref().map(|host| {
         let table = column::wholes(&[("one operation", Some(host))]);
-        Section::detail("Bare host, the same workload on the same file", vec![Block::Table(table)])
+        Section::detail(
+            "Bare host, the same workload on the same file",
+            vec![Block::Table(table)],
+        )
     });
-    let side_by_side = several.then(|| Section::detail("Rows side by side, means", vec![Block::Table(rows(&columns))]));
+    let side_by_side = several.then(|| {
+        Section::detail(
+            "Rows side by side, means",
+            vec![Block::Table(rows(&columns))],
+        )
+    });
     Report {
         study: "layers",
         title: format!("Time of a {}, by layer and state", request(&recording.plan)),
-        basis: [run, host(recording), vec![common::guests_in_short(&recording.plan), view::workload(recording)]]
-            .concat(),
+        basis: [
+            run,
+            host(recording),
+            vec![
+                common::guests_in_short(&recording.plan),
+                view::workload(recording),
+            ],
+        ]
+        .concat(),
         origin: origin(recording),
         answer: match main_column(&findings.columns) {
             None => "No request was joined through the layers: the warnings say why.".to_owned(),
@@ -52,35 +71,60 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             .chain(side_by_side)
             .chain(common::facts(recording, &[]))
             .collect(),
-        method: if columns.is_empty() { Vec::new() } else { vec![findings.method.clone()] },
+        method: if columns.is_empty() {
+            Vec::new()
+        } else {
+            vec![findings.method.clone()]
+        },
         ..Report::default()
     }
 }
 
 /// What is followed: "request", or "network round trip".
 fn request(plan: &Plan) -> &'static str {
-    if plan.probes.contains(&Probes::Network) { "network round trip" } else { "request" }
+    if plan.probes.contains(&Probes::Network) {
+        "network round trip"
+    } else {
+        "request"
+    }
 }
 
 /// How many runs of a round are traced, on each machine.
 pub fn traced_runs(plan: &Plan) -> usize {
-    plan.probes.iter().filter(|probes| probes.follows_requests()).count()
+    plan.probes
+        .iter()
+        .filter(|probes| probes.follows_requests())
+        .count()
 }
 
 /// The median of a request, beside native's; then, in a statement of its own, what the mean of the traced ones goes to.
 fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
     let median = view::undisturbed(main).p50_ns;
-    let how = if main.control.is_some() { "median, untraced" } else { "median, traced" };
-    let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
+    let how = if main.control.is_some() {
+        "median, untraced"
+    } else {
+        "median, traced"
+    };
+    let host = findings
+        .host
+        .as_ref()
+        .filter(|host| host.p50_ns > 0.0 && main.control.is_some());
     let host = host.map_or(String::new(), |host| {
         let factor = median / host.p50_ns;
-        format!(", {factor:.1} times native ({})", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
+        format!(
+            ", {factor:.1} times native ({})",
+            nanoseconds(host.p50_ns).replace(' ', "\u{a0}")
+        )
     });
-    let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
+    let fastest =
+        words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     if main.matched.joined == 0 {
         let untraced = main.control.as_ref().map_or(String::new(), |control| {
             let median = nanoseconds(control.p50_ns).replace(' ', "\u{a0}");
-            format!("A {request} takes {median} in the {} ({how}){host}. ", view::title(main))
+            format!(
+                "A {request} takes {median} in the {} ({how}){host}. ",
+                view::title(main)
+            )
         });
         return format!("{fastest}{untraced}{}", words::none_followed(main, request));
     }
@@ -93,7 +137,9 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     };
     let in_words = |ns: f64| nanoseconds(ns).replace(' ', "\u{a0}");
     let (median, traced) = (in_words(median), in_words(main.traced.mean_ns));
-    let untraced = main.control.as_ref().map_or(String::new(), |one| format!("; without {}", in_words(one.mean_ns)));
+    let untraced = main.control.as_ref().map_or(String::new(), |one| {
+        format!("; without {}", in_words(one.mean_ns))
+    });
     format!(
         "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean latency with tracing ({traced}{untraced}), {states}{tail}. {layers}",
         view::title(main)
@@ -102,9 +148,15 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
 
 /// "75 % is run-queue wait (host), 20 % is service time and 2 % is C-state exit (host)": the largest states.
 pub fn largest_states(column: &LayerColumn) -> String {
-    let states = view::states_of(column).into_iter().map(|(state, _, percent)| (state.label(), percent));
+    let states = view::states_of(column)
+        .into_iter()
+        .map(|(state, _, percent)| (state.label(), percent));
     let named = states.take(NAMED.0).filter(|(_, part)| *part >= 0.5);
-    listed(&named.map(|(state, part)| format!("{part:.0}\u{a0}% is {state}")).collect::<Vec<_>>())
+    listed(
+        &named
+            .map(|(state, part)| format!("{part:.0}\u{a0}% is {state}"))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// "Largest layers: device (35 %) and notification (18 %, mostly C-state exit)."
@@ -118,10 +170,17 @@ pub fn largest_layers(column: &LayerColumn) -> String {
     layers.sort_by(|a, b| b.2.total_cmp(&a.2));
     layers.retain(|(.., part)| *part >= 0.5);
     layers.truncate(NAMED.1);
-    let common = layers.first().and_then(|first| first.1.filter(|state| layers.iter().all(|one| one.1 == Some(state))));
+    let common = layers.first().and_then(|first| {
+        first
+            .1
+            .filter(|state| layers.iter().all(|one| one.1 == Some(state)))
+    });
     let named = layers.iter().map(|(layer, mostly, part)| {
         let mostly = mostly.filter(|_| common.is_none() || layers.len() == 1);
-        format!("{layer} ({part:.0}\u{a0}%{})", mostly.map_or(String::new(), |state| format!(", mostly {state}")))
+        format!(
+            "{layer} ({part:.0}\u{a0}%{})",
+            mostly.map_or(String::new(), |state| format!(", mostly {state}"))
+        )
     });
     let named: Vec<String> = named.collect();
     match (named.len(), common) {
@@ -144,7 +203,10 @@ fn listed(named: &[String]) -> String {
 pub fn details(findings: &LayerFindings) -> Vec<Section<'_>> {
     let main = main_column(&findings.columns);
     let is_main = |one: &LayerColumn| main.is_some_and(|main| std::ptr::eq(main, one));
-    view::columns(findings).into_iter().map(|one| column::section(one, is_main(one))).collect()
+    view::columns(findings)
+        .into_iter()
+        .map(|one| column::section(one, is_main(one)))
+        .collect()
 }
 
 /// `runs`: traced runs of a round. What [`pictures`] shows, and how exact it is.
@@ -158,18 +220,27 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
             Some(format!("Requests: {}.", words::matched(main, runs))),
             words::packets(main).map(|text| format!("Packets: {text}.")),
         ];
-        all.push(Section::new("", rests.into_iter().flatten().map(Block::Text).collect()));
+        all.push(Section::new(
+            "",
+            rests.into_iter().flatten().map(Block::Text).collect(),
+        ));
     }
     all
 }
 
 /// The picture, the main column's states, layers and rows, all columns' layers, and the variants.
 pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
-    let Some(main) = main_column(&findings.columns) else { return Vec::new() };
+    let Some(main) = main_column(&findings.columns) else {
+        return Vec::new();
+    };
     let columns = view::columns(findings);
     let several = columns.len() > 1;
-    let side_by_side =
-        several.then(|| Section::new("Layers side by side", vec![Block::Table(means(findings, &columns))]));
+    let side_by_side = several.then(|| {
+        Section::new(
+            "Layers side by side",
+            vec![Block::Table(means(findings, &columns))],
+        )
+    });
     let stack = Figure {
         caption:
             "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
@@ -191,11 +262,23 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
         );
         let sentences = words::differences(findings);
         let said = sentences.iter().map(|text| vec![text.as_str()]);
-        let table =
-            Table::new("Variants compared with the first", vec![Column::words("request latency").broken(40, 20)])
-                .rows(said);
-        let figure = Figure { caption, table: Some(table), ..Figure::new(Variants { findings, sentences }) };
-        all.push(Section::new("Variants compared with the first, untraced", vec![Block::Figure(figure)]));
+        let table = Table::new(
+            "Variants compared with the first",
+            vec![Column::words("request latency").broken(40, 20)],
+        )
+        .rows(said);
+        let figure = Figure {
+            caption,
+            table: Some(table),
+            ..Figure::new(Variants {
+                findings,
+                sentences,
+            })
+        };
+        all.push(Section::new(
+            "Variants compared with the first, untraced",
+            vec![Block::Figure(figure)],
+        ));
     }
     all
 }
@@ -203,14 +286,24 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
 /// One column's states and layers, and its segments.
 pub fn sums_and_segments(column: &LayerColumn) -> [Section<'_>; 2] {
     [
-        Section::new(view::title(column), vec![Block::Table(column::sums(column))]),
-        Section::new("Segments in the order of the path", vec![Block::Table(column::brief(column))]),
+        Section::new(
+            view::title(column),
+            vec![Block::Table(column::sums(column))],
+        ),
+        Section::new(
+            "Segments in the order of the path",
+            vec![Block::Table(column::brief(column))],
+        ),
     ]
 }
 
 fn head(column: &LayerColumn) -> Column {
     let variant = column.variant.replace(", ", "\n").replace(',', "\n");
-    let name = if column.from_host { variant } else { format!("{}\n{variant}", column.machine) };
+    let name = if column.from_host {
+        variant
+    } else {
+        format!("{}\n{variant}", column.machine)
+    };
     Column::figures(name.trim_end()).broken(24, 8)
 }
 
@@ -218,34 +311,69 @@ fn head(column: &LayerColumn) -> Column {
 fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let host = findings.host.as_ref();
-    let heads = host.map(|_| Column::figures("native").spare(1)).into_iter().chain(columns.iter().map(|c| head(c)));
-    let columns_of_table = [Column::words(scale.unit)].into_iter().chain(heads).collect();
-    let mut table = Table::new("Mean of each layer by machine and variant", columns_of_table).in_parts();
+    let heads = host
+        .map(|_| Column::figures("native").spare(1))
+        .into_iter()
+        .chain(columns.iter().map(|c| head(c)));
+    let columns_of_table = [Column::words(scale.unit)]
+        .into_iter()
+        .chain(heads)
+        .collect();
+    let mut table = Table::new(
+        "Mean of each layer by machine and variant",
+        columns_of_table,
+    )
+    .in_parts();
     table.group("Mean of a traced request");
     for (layer, means) in view::layers_of(columns) {
         let empty = host.map(|_| Cell::default());
         let means = means.iter().map(|mean| scale.number(*mean).into());
-        table
-            .row([Cell::key(class(layer), layer.label())].into_iter().chain(empty).chain(means).collect::<Vec<Cell>>());
+        table.row(
+            [Cell::key(class(layer), layer.label())]
+                .into_iter()
+                .chain(empty)
+                .chain(means)
+                .collect::<Vec<Cell>>(),
+        );
     }
     let time = |ns: Option<f64>| ns.map_or(NONE.to_owned(), |ns| scale.number(ns));
     let mut row = |name: &str, of_host: Option<f64>, text: &dyn Fn(&LayerColumn) -> String| {
         let of_host = host.map(|_| of_host.map_or(String::new(), |ns| scale.number(ns)).into());
         let texts = columns.iter().map(|c| Cell::strong(text(c)));
-        let cells: Vec<Cell> = [Cell::from(name)].into_iter().chain(of_host).chain(texts).collect();
-        if name == "total, traced" { table.first(cells) } else { table.row(cells) }
+        let cells: Vec<Cell> = [Cell::from(name)]
+            .into_iter()
+            .chain(of_host)
+            .chain(texts)
+            .collect();
+        if name == "total, traced" {
+            table.first(cells)
+        } else {
+            table.row(cells)
+        }
     };
     row("unexplained", None, &|c| time(Some(c.unexplained_ns)));
     row("total, traced", None, &|c| time(Some(c.traced.mean_ns)));
     if columns.iter().any(|c| c.control.is_some()) {
-        row("control, untraced: mean", host.map(|h| h.mean_ns), &|c| time(c.control.map(|f| f.mean_ns)));
-        row("control p50", host.map(|h| h.p50_ns), &|c| time(c.control.map(|f| f.p50_ns)));
-        row("control p99", host.map(|h| h.p99_ns), &|c| time(c.control.map(|f| f.p99_ns)));
-        let effect = |c: &LayerColumn| c.observer.as_ref().map_or(NONE.to_owned(), |o| signed_percent(o.median - 1.0));
+        row("control, untraced: mean", host.map(|h| h.mean_ns), &|c| {
+            time(c.control.map(|f| f.mean_ns))
+        });
+        row("control p50", host.map(|h| h.p50_ns), &|c| {
+            time(c.control.map(|f| f.p50_ns))
+        });
+        row("control p99", host.map(|h| h.p99_ns), &|c| {
+            time(c.control.map(|f| f.p99_ns))
+        });
+        let effect = |c: &LayerColumn| {
+            c.observer
+                .as_ref()
+                .map_or(NONE.to_owned(), |o| signed_percent(o.median - 1.0))
+        };
         row("tracing overhead, paired", None, &effect);
     }
     row("joined", None, &|c| words::joined(&c.matched));
-    row("clock error", None, &|c| format!("±{}", nanoseconds(c.clock.bound_ns)));
+    row("clock error", None, &|c| {
+        format!("±{}", nanoseconds(c.clock.bound_ns))
+    });
     table
 }
 
@@ -253,10 +381,19 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
 fn rows(columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let heads = columns.iter().map(|c| head(c));
-    let heads = [Column::words(format!("mean, {}", scale.unit)).broken(30, 20)].into_iter().chain(heads).collect();
+    let heads = [Column::words(format!("mean, {}", scale.unit)).broken(30, 20)]
+        .into_iter()
+        .chain(heads)
+        .collect();
     let row = |key: view::Key| {
-        let mean = |c: &&LayerColumn| key.find(c).map_or(String::new(), |r| scale.number(r.time.mean_ns));
-        [key.name()].into_iter().chain(columns.iter().map(mean)).collect::<Vec<String>>()
+        let mean = |c: &&LayerColumn| {
+            key.find(c)
+                .map_or(String::new(), |r| scale.number(r.time.mean_ns))
+        };
+        [key.name()]
+            .into_iter()
+            .chain(columns.iter().map(mean))
+            .collect::<Vec<String>>()
     };
     let table = Table::new("Mean of each row by machine and variant", heads).in_parts();
     table.rows(view::rows_of(columns).into_iter().map(row))

@@ -22,10 +22,17 @@ pub fn observer(column: &LayerColumn) -> String {
         }
     };
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
-    let control = column.control_median.as_ref().filter(|control| control.interval.is_some());
+    let control = column
+        .control_median
+        .as_ref()
+        .filter(|control| control.interval.is_some());
     control.map_or(effect.clone(), |control| {
         let scale = Scale::of(control.median);
-        format!("{effect}; 95\u{a0}% CI of the untraced median: {} {}", scale.range(control), scale.unit)
+        format!(
+            "{effect}; 95\u{a0}% CI of the untraced median: {} {}",
+            scale.range(control),
+            scale.unit
+        )
     })
 }
 
@@ -34,9 +41,14 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
     let corrected = column.corrected.as_ref()?;
     let whole = format!("{} at the median", nanoseconds(corrected.total.p50_ns));
     let taken = nanoseconds((column.traced.mean_ns - corrected.total.mean_ns).max(0.0));
-    let events = format!("tracing costs {taken} per request ({:.1} events on average)", corrected.events);
+    let events = format!(
+        "tracing costs {taken} per request ({:.1} events on average)",
+        corrected.events
+    );
     let Some(ratio) = &corrected.ratio else {
-        return Some(format!("{whole}, without a control to compare it with; {events}"));
+        return Some(format!(
+            "{whole}, without a control to compare it with; {events}"
+        ));
     };
     let difference = signed_percent(ratio.median - 1.0);
     let Some(i) = ratio.interval else {
@@ -48,7 +60,10 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
         Verdict::Faster => "they do not agree, tracing costs less than the calibration has it",
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
-        _ if column.observer.is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) => {
+        _ if column
+            .observer
+            .is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) =>
+        {
             "the noise is too large to tell whether the correction removes the tracing overhead"
         }
         _ => "they agree within the CI",
@@ -61,10 +76,22 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
 
 /// Each variant against the first, in words.
 pub fn differences(findings: &LayerFindings) -> Vec<String> {
-    let several =
-        findings.differences.iter().any(|d| Some(d.machine) != findings.differences.first().map(|f| f.machine));
-    let place = |d: &Difference| if several { format!("{}: ", d.machine) } else { String::new() };
-    findings.differences.iter().map(|d| format!("{}{}", place(d), difference(d))).collect()
+    let several = findings
+        .differences
+        .iter()
+        .any(|d| Some(d.machine) != findings.differences.first().map(|f| f.machine));
+    let place = |d: &Difference| {
+        if several {
+            format!("{}: ", d.machine)
+        } else {
+            String::new()
+        }
+    };
+    findings
+        .differences
+        .iter()
+        .map(|d| format!("{}{}", place(d), difference(d)))
+        .collect()
 }
 
 fn difference(d: &Difference) -> String {
@@ -77,17 +104,31 @@ fn difference(d: &Difference) -> String {
     };
     let time = d.comparison.difference.and_then(|ns| {
         let (scale, i) = (Scale::of(ns.median), ns.interval?);
-        Some(format!(" ({} to {} {})", scale.number(i.low), scale.number(i.high), scale.unit))
+        Some(format!(
+            " ({} to {} {})",
+            scale.number(i.low),
+            scale.number(i.high),
+            scale.unit
+        ))
     });
     let time = time.unwrap_or_default();
     match d.comparison.verdict {
         Verdict::Faster => {
-            format!("{other} is faster than {base} by {}{time}", span(1.0 - i.high, 1.0 - i.low, percent))
+            format!(
+                "{other} is faster than {base} by {}{time}",
+                span(1.0 - i.high, 1.0 - i.low, percent)
+            )
         }
         Verdict::Slower => {
-            format!("{other} is slower than {base} by {}{time}", span(i.low - 1.0, i.high - 1.0, percent))
+            format!(
+                "{other} is slower than {base} by {}{time}",
+                span(i.low - 1.0, i.high - 1.0, percent)
+            )
         }
-        _ => format!("{other} compared with {base}: inconclusive, the 95\u{a0}% CI of their ratio is {}", range(&i)),
+        _ => format!(
+            "{other} compared with {base}: inconclusive, the 95\u{a0}% CI of their ratio is {}",
+            range(&i)
+        ),
     }
 }
 
@@ -95,11 +136,19 @@ fn difference(d: &Difference) -> String {
 pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
     let of_machine = || findings.differences.iter().filter(|d| d.machine == machine);
     let faster = of_machine().filter(|d| d.comparison.verdict == Verdict::Faster);
-    let best = faster.min_by(|a, b| a.comparison.ratio.median.total_cmp(&b.comparison.ratio.median));
+    let best = faster.min_by(|a, b| {
+        a.comparison
+            .ratio
+            .median
+            .total_cmp(&b.comparison.ratio.median)
+    });
     let first = best.or_else(|| of_machine().next())?;
     Some(match of_machine().count() {
         others if others > 1 && best.is_none() => {
-            format!("None of {others} variants is shown to be faster than {}", first.base)
+            format!(
+                "None of {others} variants is shown to be faster than {}",
+                first.base
+            )
         }
         _ => difference(first),
     })
@@ -108,8 +157,12 @@ pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
 /// The layer whose part of a request changed most from the first column to the second: "host kernel 85.0 µs → 12.0 µs, of a request's
 /// 240 µs → 160 µs (means, traced)"; `None` unless requests of two were followed.
 pub fn moved(findings: &LayerFindings) -> Option<String> {
-    let [before, after, ..] = view::columns(findings)[..] else { return None };
-    let layers = view::layers_of(&[before, after]).into_iter().map(|(layer, means)| (layer, means[0], means[1]));
+    let [before, after, ..] = view::columns(findings)[..] else {
+        return None;
+    };
+    let layers = view::layers_of(&[before, after])
+        .into_iter()
+        .map(|(layer, means)| (layer, means[0], means[1]));
     let (layer, was, is) = layers.max_by(|a, b| (a.2 - a.1).abs().total_cmp(&(b.2 - b.1).abs()))?;
     let whole = [before, after].map(|column| nanoseconds(column.traced.mean_ns));
     Some(format!(
@@ -138,7 +191,11 @@ pub fn clock(column: &LayerColumn) -> String {
         "",
         |_| ". The clock error affects rows with one end in the guest and one on the host; shorter ones are marked †",
     );
-    format!("±{} between guest and host ({}), {drift}; {violations}{marked}", nanoseconds(clock.bound_ns), clock.source)
+    format!(
+        "±{} between guest and host ({}), {drift}; {violations}{marked}",
+        nanoseconds(clock.bound_ns),
+        clock.source
+    )
 }
 
 /// What became of the operations; `runs`: how many traced ones a round has.
@@ -151,8 +208,16 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     };
     let each = (runs > 1).then(|| format!("{runs} traced runs each"));
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
-    let of = [rounds, each].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let of = if of.is_empty() { of } else { format!(" ({of})") };
+    let of = [rounds, each]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let of = if of.is_empty() {
+        of
+    } else {
+        format!(" ({of})")
+    };
     let text = format!(
         "{} of {all}{of} were matched in every layer ({}){}",
         count(m.joined),
@@ -188,14 +253,21 @@ fn reasons(m: &Matched, before: &str) -> String {
     if m.rejected.is_empty() {
         return String::new();
     }
-    let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
+    let reasons: Vec<String> = m
+        .rejected
+        .iter()
+        .map(|(reason, n)| format!("{} ({reason})", count(*n)))
+        .collect();
     format!("{before}{}", reasons.join(", "))
 }
 
 /// How packets were batched, and which were lost on the way; `None` where requests are no packets.
 pub fn packets(column: &LayerColumn) -> Option<String> {
     let packets = column.packets.as_ref()?;
-    let batched = packets.batching.iter().map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
+    let batched = packets
+        .batching
+        .iter()
+        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
     let losses = [
         ("lost requests", packets.unanswered.lost),
         ("late responses", packets.unanswered.late),
@@ -208,7 +280,11 @@ pub fn packets(column: &LayerColumn) -> Option<String> {
 
 /// The fraction that was joined, cut to two decimals and not rounded: 100 % means all.
 pub fn joined(m: &Matched) -> String {
-    let share = if m.operations == 0 { 0.0 } else { m.joined as f64 / m.operations as f64 };
+    let share = if m.operations == 0 {
+        0.0
+    } else {
+        m.joined as f64 / m.operations as f64
+    };
     format!("{}\u{a0}%", (share * 10_000.0).floor() / 100.0)
 }
 
@@ -220,7 +296,9 @@ pub fn missing(findings: &LayerFindings) -> Vec<String> {
             all.push(m);
         }
     }
-    all.into_iter().map(|missing| not_observed(missing, &place(findings, missing))).collect()
+    all.into_iter()
+        .map(|missing| not_observed(missing, &place(findings, missing)))
+        .collect()
 }
 
 /// " (tcg; kvm, aio=native)": machines, with their variants where it is not all of them.
@@ -231,8 +309,16 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
     }
     let mut places: Vec<String> = Vec::new();
     for c in findings.columns.iter().filter(lacks) {
-        let whole = findings.columns.iter().filter(|o| o.machine == c.machine).all(|o| lacks(&o));
-        let place = if whole { c.machine.to_string() } else { format!("{}, {}", c.machine, c.variant) };
+        let whole = findings
+            .columns
+            .iter()
+            .filter(|o| o.machine == c.machine)
+            .all(|o| lacks(&o));
+        let place = if whole {
+            c.machine.to_string()
+        } else {
+            format!("{}, {}", c.machine, c.variant)
+        };
         if !places.contains(&place) {
             places.push(place);
         }
@@ -242,12 +328,20 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
 
 /// What the mark † means; `None` where no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
-    let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| "† shorter than the clock error: reliable only as a sum with the rows beside it".to_owned())
+    let marked = columns
+        .iter()
+        .any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
+    marked.then(|| {
+        "† shorter than the clock error: reliable only as a sum with the rows beside it".to_owned()
+    })
 }
 
 fn requests(n: u64) -> String {
-    if n == 1 { "1 request".to_owned() } else { format!("{} requests", count(n)) }
+    if n == 1 {
+        "1 request".to_owned()
+    } else {
+        format!("{} requests", count(n))
+    }
 }
 
 /// "4.0 to 9.0 %".
@@ -265,7 +359,11 @@ mod tests {
         // Of a base of 240 µs.
         let estimate = |of: fn(f64) -> f64| Estimate {
             median: of(median),
-            interval: rounds_suffice.then_some(Interval { low: of(low), high: of(high), coverage: 0.97 }),
+            interval: rounds_suffice.then_some(Interval {
+                low: of(low),
+                high: of(high),
+                coverage: 0.97,
+            }),
         };
         let (ratio, ns) = (estimate(|r| r), estimate(|r| (r - 1.0) * 240_000.0));
         let verdict = Verdict::of(&ratio, 1.0);
@@ -273,7 +371,13 @@ mod tests {
             machine: Machine::TCG,
             base: "aio=threads".into(),
             variant: "aio=io_uring".into(),
-            comparison: Comparison { ratio, difference: Some(ns), rounds: 6, p: None, verdict },
+            comparison: Comparison {
+                ratio,
+                difference: Some(ns),
+                rounds: 6,
+                p: None,
+                verdict,
+            },
         })
     }
 
@@ -281,11 +385,20 @@ mod tests {
     fn a_winner_only_where_there_is_one() {
         let nbsp = |text: String| text.replace('\u{a0}', " ");
         let faster = nbsp(difference_of(0.91, 0.94, 0.96, true));
-        assert_eq!(faster, "aio=io_uring is faster than aio=threads by 4.0 to 9.0 % (−21.60 to −9.60 µs)");
+        assert_eq!(
+            faster,
+            "aio=io_uring is faster than aio=threads by 4.0 to 9.0 % (−21.60 to −9.60 µs)"
+        );
         let slower = nbsp(difference_of(1.04, 1.10, 1.20, true));
-        assert!(slower.starts_with("aio=io_uring is slower than aio=threads by 4.0 to 20 %"), "{slower}");
+        assert!(
+            slower.starts_with("aio=io_uring is slower than aio=threads by 4.0 to 20 %"),
+            "{slower}"
+        );
         let none = nbsp(difference_of(0.97, 1.0, 1.02, true));
-        assert!(none.contains("inconclusive") && none.contains("0.970–1.020"), "{none}");
+        assert!(
+            none.contains("inconclusive") && none.contains("0.970–1.020"),
+            "{none}"
+        );
         let few = nbsp(difference_of(0.9, 0.9, 0.9, false));
         assert!(
             few.contains("inconclusive, too few rounds")

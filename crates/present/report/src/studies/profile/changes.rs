@@ -11,10 +11,14 @@ use vmtax_model::{FunctionChange, ProfileChanges, ProfileFindings};
 pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {
     let all = match found.compared {
         1 => "The intervals of the one function compared have 95 % coverage.".to_owned(),
-        n => format!("The intervals of all {} compared have 95 % coverage together.", counted(n as u64, "function")),
+        n => format!(
+            "The intervals of all {} compared have 95 % coverage together.",
+            counted(n as u64, "function")
+        ),
     };
     let answer = match found.changed.len() {
-        0 => "No function's fraction of the CPU samples changed by more than sampling noise.".to_owned(),
+        0 => "No function's fraction of the CPU samples changed by more than sampling noise."
+            .to_owned(),
         n => format!(
             "{} changed in their fraction of the CPU samples by more than sampling noise.",
             counted(n as u64, "function")
@@ -34,17 +38,33 @@ pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {
 
 fn table(found: &ProfileChanges) -> Table {
     let change = |change: &&FunctionChange| {
-        Cell::strong(format!("{:+.1} %", (change.after.share - change.before.share) * 100.0))
+        Cell::strong(format!(
+            "{:+.1} %",
+            (change.after.share - change.before.share) * 100.0
+        ))
     };
-    Table::of("Functions whose fraction of CPU samples changed", &found.changed)
-        .column(Column::words("function").cut(24, 12), |change| change.name.as_str())
-        .column(Column::figures("before"), |change| percent(change.before.share))
-        .column(Column::figures("95 % CI").spare(1), |change| range(&change.before))
-        .column(Column::figures("after"), |change| percent(change.after.share))
-        .column(Column::figures("95 % CI").spare(1), |change| range(&change.after))
-        .column(Column::figures("change"), change)
-        .done()
-        .most(SHOWN)
+    Table::of(
+        "Functions whose fraction of CPU samples changed",
+        &found.changed,
+    )
+    .column(Column::words("function").cut(24, 12), |change| {
+        change.name.as_str()
+    })
+    .column(Column::figures("before"), |change| {
+        percent(change.before.share)
+    })
+    .column(Column::figures("95 % CI").spare(1), |change| {
+        range(&change.before)
+    })
+    .column(Column::figures("after"), |change| {
+        percent(change.after.share)
+    })
+    .column(Column::figures("95 % CI").spare(1), |change| {
+        range(&change.after)
+    })
+    .column(Column::figures("change"), change)
+    .done()
+    .most(SHOWN)
 }
 
 /// Why two profiles differ for other reasons than the code.
@@ -57,7 +77,9 @@ pub fn unlike(before: &ProfileFindings, after: &ProfileFindings) -> Vec<String> 
         ));
     }
     // Folded stacks do not say how they were sampled.
-    let (Some(old), Some(new)) = (trigger(before), trigger(after)) else { return unlike };
+    let (Some(old), Some(new)) = (trigger(before), trigger(after)) else {
+        return unlike;
+    };
     if old != new {
         unlike.push(format!(
             "The first was sampled by {old}, the second by {new}, which find other functions: sample both in the same way on \
@@ -65,7 +87,11 @@ pub fn unlike(before: &ProfileFindings, after: &ProfileFindings) -> Vec<String> 
         ));
     }
     if before.kernel != after.kernel {
-        let with = if before.kernel { "in the first" } else { "in the second" };
+        let with = if before.kernel {
+            "in the first"
+        } else {
+            "in the second"
+        };
         unlike.push(format!(
             "The kernel's functions were sampled {with} only, and fractions are of all samples: profile both as root."
         ));
@@ -86,14 +112,42 @@ mod tests {
             ..ProfileFindings::default()
         };
         let usual = of("qemu-system-x86_64", "cycles", true);
-        assert_eq!(unlike(&usual, &of("qemu-system-x86_64", "cycles:P", true)), [""; 0]);
+        assert_eq!(
+            unlike(&usual, &of("qemu-system-x86_64", "cycles:P", true)),
+            [""; 0]
+        );
         assert_eq!(unlike(&usual, &of("", "", false)), [""; 0]);
         let said = unlike(&usual, &of("sleep", "cpu-clock", false));
-        let expected =
-            ["qemu-system-x86_64 and sleep", "CPU cycles, the second by perf cpu-clock", "in the first only"];
-        assert!(said.len() == 3 && said.iter().zip(expected).all(|(said, part)| said.contains(part)), "{said:?}");
-        let shown = changes(&ProfileChanges { compared: 312, changed: vec![] }, &said);
-        let shown = shown.terminal(crate::Style { width: 80, color: false }, false);
-        assert!(shown.contains("all 312 functions compared") && shown.contains("These are different"), "{shown}");
+        let expected = [
+            "qemu-system-x86_64 and sleep",
+            "CPU cycles, the second by perf cpu-clock",
+            "in the first only",
+        ];
+        assert!(
+            said.len() == 3
+                && said
+                    .iter()
+                    .zip(expected)
+                    .all(|(said, part)| said.contains(part)),
+            "{said:?}"
+        );
+        let shown = changes(
+            &ProfileChanges {
+                compared: 312,
+                changed: vec![],
+            },
+            &said,
+        );
+        let shown = shown.terminal(
+            crate::Style {
+                width: 80,
+                color: false,
+            },
+            false,
+        );
+        assert!(
+            shown.contains("all 312 functions compared") && shown.contains("These are different"),
+            "{shown}"
+        );
     }
 }

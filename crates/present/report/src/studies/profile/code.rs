@@ -12,12 +12,22 @@ const SHOWN: (usize, usize) = (8, 40);
 pub fn section(code: &GuestCode) -> Section<'_> {
     let title = format!("Guest code of the vCPUs: {}", counted(code.looks, "sample"));
     let table = Table::of("Where the vCPUs were", code.places.iter().take(SHOWN.1))
-        .column(Column::words("address"), |place| format!("{:#x}", place.address))
+        .column(Column::words("address"), |place| {
+            format!("{:#x}", place.address)
+        })
         .column(Column::words("in").spare(2), |place| mode(place))
-        .column(Column::figures("samples").spare(1), |place| count(place.share.samples))
-        .column(Column::figures("of all"), |place| Cell::strong(percent(place.share.share)))
-        .column(Column::words("previous").cut(18, 12), |place| place.done.as_str())
-        .column(Column::words("next").cut(18, 12), |place| place.next.as_str());
+        .column(Column::figures("samples").spare(1), |place| {
+            count(place.share.samples)
+        })
+        .column(Column::figures("of all"), |place| {
+            Cell::strong(percent(place.share.share))
+        })
+        .column(Column::words("previous").cut(18, 12), |place| {
+            place.done.as_str()
+        })
+        .column(Column::words("next").cut(18, 12), |place| {
+            place.next.as_str()
+        });
     let block = match code.places.is_empty() {
         true => Block::Text("The vCPUs were halted at each sample.".to_owned()),
         false => Block::Table(table.done().most(SHOWN.0)),

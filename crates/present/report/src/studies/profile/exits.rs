@@ -11,30 +11,55 @@ const SHOWN: usize = 12;
 pub fn section(exits: &GuestExits) -> Section<'_> {
     let mut blocks = Vec::new();
     if !exits.reasons.is_empty() {
-        let rows = exits.reasons.iter().map(|reason| (vec![reason.reason.clone()], &reason.exits));
+        let rows = exits
+            .reasons
+            .iter()
+            .map(|reason| (vec![reason.reason.clone()], &reason.exits));
         let words = vec![Column::words("reason").cut(20, 8)];
         blocks.push(table("VM exits by reason", words, rows, activities(exits)));
     }
     if !exits.addresses.is_empty() {
-        let words = vec![Column::words("address"), Column::words("access"), Column::words("device").cut(20, 8)];
-        let row =
-            |exit: &ExitAddress| vec![address(exit), direction(exit).to_owned(), device(exit, exits.devices_from)];
+        let words = vec![
+            Column::words("address"),
+            Column::words("access"),
+            Column::words("device").cut(20, 8),
+        ];
+        let row = |exit: &ExitAddress| {
+            vec![
+                address(exit),
+                direction(exit).to_owned(),
+                device(exit, exits.devices_from),
+            ]
+        };
         let rows = exits.addresses.iter().map(|exit| (row(exit), &exit.exits));
         blocks.push(table("VM exits by address", words, rows, None));
     }
     if exits.vcpus.len() > 1 {
         let table = Table::of("VM exits by vCPU", &exits.vcpus)
             .column(Column::words("vCPU"), |vcpu| vcpu.vcpu.to_string())
-            .figures(["tid", "exits", "per s", "halted", "spinning", "other"], |vcpu| {
-                let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
-                let [halted, spinning, other] = [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
-                [vcpu.tid.to_string(), count(vcpu.count), per_s(vcpu.per_s), halted, spinning, other]
-            });
+            .figures(
+                ["tid", "exits", "per s", "halted", "spinning", "other"],
+                |vcpu| {
+                    let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
+                    let [halted, spinning, other] =
+                        [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
+                    [
+                        vcpu.tid.to_string(),
+                        count(vcpu.count),
+                        per_s(vcpu.per_s),
+                        halted,
+                        spinning,
+                        other,
+                    ]
+                },
+            );
         blocks.push(table.done().most(SHOWN));
     }
     if exits.reasons.is_empty() && !exits.counters.is_empty() {
         let table = Table::of("KVM counters", counters(exits))
-            .column(Column::words("KVM counter").cut(30, 16), |(name, _)| name.as_str())
+            .column(Column::words("KVM counter").cut(30, 16), |(name, _)| {
+                name.as_str()
+            })
             .column(Column::figures("increase"), |(_, value)| count(**value));
         blocks.push(table.done());
     }
@@ -44,12 +69,24 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
 /// Names the reasons that cost nothing: "HLT: the vCPU is halted until an interrupt. PAUSE_INSTRUCTION: it spins."
 fn activities(exits: &GuestExits) -> Option<String> {
     let reasons = |activity| {
-        let of = exits.reasons.iter().filter(|reason| reason.activity == activity);
-        of.map(|reason| reason.reason.as_str()).collect::<Vec<_>>().join(", ")
+        let of = exits
+            .reasons
+            .iter()
+            .filter(|reason| reason.activity == activity);
+        of.map(|reason| reason.reason.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    let line = |reasons: String, text: &str| (!reasons.is_empty()).then(|| format!("{reasons}: {text}"));
-    let halted = line(reasons(ExitActivity::Halted), "the vCPU is halted until an interrupt.");
-    let spinning = line(reasons(ExitActivity::Spinning), "the vCPU spins, as for a lock.");
+    let line =
+        |reasons: String, text: &str| (!reasons.is_empty()).then(|| format!("{reasons}: {text}"));
+    let halted = line(
+        reasons(ExitActivity::Halted),
+        "the vCPU is halted until an interrupt.",
+    );
+    let spinning = line(
+        reasons(ExitActivity::Spinning),
+        "the vCPU spins, as for a lock.",
+    );
     let lines: Vec<String> = halted.into_iter().chain(spinning).collect();
     (!lines.is_empty()).then(|| lines.join(" "))
 }
@@ -63,7 +100,12 @@ fn title(exits: &GuestExits) -> String {
         n => {
             let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
             let on = counted(n as u64, "vCPU");
-            format!("VM exits: {} in {:.1} s on {on}, {}/s", count(all), exits.seconds, per_s(busy))
+            format!(
+                "VM exits: {} in {:.1} s on {on}, {}/s",
+                count(all),
+                exits.seconds,
+                per_s(busy)
+            )
         }
     }
 }
@@ -75,14 +117,23 @@ fn table<'a>(
     rows: impl Iterator<Item = (Vec<String>, &'a ExitCount)>,
     note: Option<String>,
 ) -> Table {
-    let figures = ["exits", "to QEMU", "per s", "total", "mean"].into_iter().enumerate();
+    let figures = ["exits", "to QEMU", "per s", "total", "mean"]
+        .into_iter()
+        .enumerate();
     let figures = figures.map(|(i, name)| Column::figures(name).spare([0, 2, 1, 3, 0][i]));
     let rows: Vec<(Vec<String>, &ExitCount)> = rows.collect();
-    let untimed = rows.iter().any(|(_, exits)| exits.timed > 0 && exits.timed < exits.count);
-    let of_times = untimed.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
-    let rows = rows
-        .into_iter()
-        .map(|(words, exits)| words.into_iter().chain(self::figures(exits)).map(Cell::from).collect::<Vec<_>>());
+    let untimed = rows
+        .iter()
+        .any(|(_, exits)| exits.timed > 0 && exits.timed < exits.count);
+    let of_times =
+        untimed.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
+    let rows = rows.into_iter().map(|(words, exits)| {
+        words
+            .into_iter()
+            .chain(self::figures(exits))
+            .map(Cell::from)
+            .collect::<Vec<_>>()
+    });
     Table::new(label, words.into_iter().chain(figures).collect())
         .rows(rows)
         .most(SHOWN)
@@ -111,11 +162,21 @@ fn device(exit: &ExitAddress, from: DevicesFrom) -> String {
 fn figures(exits: &ExitCount) -> [String; 5] {
     let of_known = |ns: Option<f64>| ns.map_or(NONE.to_owned(), nanoseconds);
     let total = exits.mean_ns.map(|_| exits.total_ns);
-    [count(exits.count), count(exits.user), per_s(exits.per_s), of_known(total), of_known(exits.mean_ns)]
+    [
+        count(exits.count),
+        count(exits.user),
+        per_s(exits.per_s),
+        of_known(total),
+        of_known(exits.mean_ns),
+    ]
 }
 
 fn per_s(rate: f64) -> String {
-    if rate < 10.0 { format!("{rate:.1}") } else { count(rate.round() as u64) }
+    if rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        count(rate.round() as u64)
+    }
 }
 
 fn direction(exit: &ExitAddress) -> &'static str {
@@ -124,8 +185,14 @@ fn direction(exit: &ExitAddress) -> &'static str {
 
 /// The counters that grew, those of exits and interrupts first.
 fn counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
-    let mut grown: Vec<(&String, &u64)> = exits.counters.iter().filter(|(_, value)| **value > 0).collect();
-    grown.sort_by_key(|(name, _)| !(name.contains("exit") || name.contains("irq") || name.contains("halt")));
+    let mut grown: Vec<(&String, &u64)> = exits
+        .counters
+        .iter()
+        .filter(|(_, value)| **value > 0)
+        .collect();
+    grown.sort_by_key(|(name, _)| {
+        !(name.contains("exit") || name.contains("irq") || name.contains("halt"))
+    });
     grown.truncate(2 * SHOWN);
     grown
 }
@@ -138,13 +205,19 @@ pub fn method(exits: &GuestExits) -> Vec<String> {
     }
     if !exits.addresses.is_empty() {
         lines.push(match exits.devices_from {
-            DevicesFrom::MemoryTree => "Device names are from QEMU's memory tree (info mtree).".to_owned(),
-            DevicesFrom::UsualPlaces => "Device names are guessed from a PC's standard address map.".to_owned(),
+            DevicesFrom::MemoryTree => {
+                "Device names are from QEMU's memory tree (info mtree).".to_owned()
+            }
+            DevicesFrom::UsualPlaces => {
+                "Device names are guessed from a PC's standard address map.".to_owned()
+            }
         });
     }
     if exits.lost > 0 {
         let (lost, were) = (count(exits.lost), were(exits.lost));
-        lines.push(format!("{lost} KVM events {were} lost: there were more exits than are counted."));
+        lines.push(format!(
+            "{lost} KVM events {were} lost: there were more exits than are counted."
+        ));
     }
     lines
 }

@@ -17,12 +17,24 @@ pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
     let are_all = functions.iter().all(|function| is_listed(&function));
     let note = (!are_all).then(|| "Functions with a single sample are not listed.".to_owned());
     Table::of(label, functions.iter().filter(is_listed).take(LISTED))
-        .column(Column::words("function").cut(32, 12), |function| function.name.as_str())
-        .column(Column::figures("self"), |function| Cell::strong(percent(function.inside.share)))
-        .column(Column::figures("95 % CI").spare(2), |function| range(&function.inside))
-        .column(Column::figures("total"), |function| percent(function.total.share))
-        .column(Column::words("component").spare(3), |function| whose(function))
-        .column(Column::words("file").cut(24, 16).spare(1), |function| file(function).to_owned())
+        .column(Column::words("function").cut(32, 12), |function| {
+            function.name.as_str()
+        })
+        .column(Column::figures("self"), |function| {
+            Cell::strong(percent(function.inside.share))
+        })
+        .column(Column::figures("95 % CI").spare(2), |function| {
+            range(&function.inside)
+        })
+        .column(Column::figures("total"), |function| {
+            percent(function.total.share)
+        })
+        .column(Column::words("component").spare(3), |function| {
+            whose(function)
+        })
+        .column(Column::words("file").cut(24, 16).spare(1), |function| {
+            file(function).to_owned()
+        })
         .done()
         .most(SHOWN)
         .notes(note.into_iter().collect())

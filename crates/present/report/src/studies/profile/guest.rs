@@ -15,22 +15,43 @@ pub fn sections(guest: &GuestFindings) -> Vec<Section<'_>> {
     let mut sections = Vec::new();
     if guest.hz > 0 {
         let of = counted(guest.samples, "sample");
-        let title = format!("In the guest: {of} from its perf_events, {}/s per vCPU", guest.hz);
+        let title = format!(
+            "In the guest: {of} from its perf_events, {}/s per vCPU",
+            guest.hz
+        );
         let tables = [functions("Functions in the guest", &guest.functions)].map(Block::Table);
-        let threads = Block::Folded("Threads in the guest".to_owned(), vec![Block::Table(threads(guest))]);
-        let blocks = if guest.samples > 0 { tables.into_iter().chain([threads]).collect() } else { Vec::new() };
+        let threads = Block::Folded(
+            "Threads in the guest".to_owned(),
+            vec![Block::Table(threads(guest))],
+        );
+        let blocks = if guest.samples > 0 {
+            tables.into_iter().chain([threads]).collect()
+        } else {
+            Vec::new()
+        };
         sections.push(Section::new(title, blocks));
     }
-    sections.extend(guest.calls.iter().map(|found| Section::new("System calls in the guest", vec![calls(found)])));
+    sections.extend(
+        guest
+            .calls
+            .iter()
+            .map(|found| Section::new("System calls in the guest", vec![calls(found)])),
+    );
     sections
 }
 
 fn threads(guest: &GuestFindings) -> Table {
     Table::of("Threads in the guest", &guest.threads)
-        .column(Column::words("thread").cut(16, 10), |thread| thread.name.as_str())
+        .column(Column::words("thread").cut(16, 10), |thread| {
+            thread.name.as_str()
+        })
         .column(Column::figures("tid"), |thread| thread.tid.to_string())
-        .column(Column::figures("CPU"), |thread| thread.cpu.map_or(NONE.to_owned(), percent))
-        .column(Column::figures("samples"), |thread| count(thread.share.samples))
+        .column(Column::figures("CPU"), |thread| {
+            thread.cpu.map_or(NONE.to_owned(), percent)
+        })
+        .column(Column::figures("samples"), |thread| {
+            count(thread.share.samples)
+        })
         .column(Column::figures("in kernel"), |thread| count(thread.kernel))
         .done()
 }
@@ -41,12 +62,20 @@ fn calls<'a>(found: &CallFindings) -> Block<'a> {
     }
     let table = Table::of("System calls in the guest", found.rows.iter().take(SHOWN.1))
         .column(Column::words("call").cut(20, 12), |row| row.name.as_str())
-        .column(Column::figures("pid"), |row| row.pid.map_or(String::new(), |pid| pid.to_string()))
+        .column(Column::figures("pid"), |row| {
+            row.pid.map_or(String::new(), |pid| pid.to_string())
+        })
         .column(Column::figures("calls"), |row| count(row.calls))
         .column(Column::figures("mean"), |row| nanoseconds(row.avg_ns))
-        .column(Column::figures("shortest").spare(2), |row| nanoseconds(row.min_ns as f64))
-        .column(Column::figures("longest").spare(1), |row| nanoseconds(row.max_ns as f64))
-        .column(Column::figures("total"), |row| nanoseconds(row.total_ns as f64));
+        .column(Column::figures("shortest").spare(2), |row| {
+            nanoseconds(row.min_ns as f64)
+        })
+        .column(Column::figures("longest").spare(1), |row| {
+            nanoseconds(row.max_ns as f64)
+        })
+        .column(Column::figures("total"), |row| {
+            nanoseconds(row.total_ns as f64)
+        });
     Block::Table(table.done().most(SHOWN.0))
 }
 
@@ -71,10 +100,17 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
     if let Some(calls) = &guest.calls {
         let how = match calls.method {
             CountMethod::InKernel => "in the guest's kernel",
-            CountMethod::CallByCall => "one by one, since the guest's kernel cannot count them (no BPF)",
+            CountMethod::CallByCall => {
+                "one by one, since the guest's kernel cannot count them (no BPF)"
+            }
         };
-        let added = calls.added_ns.map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
-        lines.push(format!("System calls were counted {how}{}.", added.unwrap_or_default()));
+        let added = calls
+            .added_ns
+            .map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
+        lines.push(format!(
+            "System calls were counted {how}{}.",
+            added.unwrap_or_default()
+        ));
     }
     lines
 }
@@ -111,5 +147,9 @@ pub fn notes(guest: &GuestFindings) -> Vec<String> {
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
 pub fn call_lines(found: &CallFindings) -> Result<String, ReportError> {
-    found.rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n")).collect()
+    found
+        .rows
+        .iter()
+        .map(|row| Ok(serde_json::to_string(row)? + "\n"))
+        .collect()
 }

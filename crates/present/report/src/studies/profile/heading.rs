@@ -6,14 +6,32 @@ use vmtax_model::ProfileFindings;
 
 /// "sampled for 10.0 s · on-CPU samples: 900 (CPU cycles, 99 Hz)".
 pub fn heading(findings: &ProfileFindings) -> String {
-    let ProfileFindings { seconds, hz, samples, .. } = findings;
+    let ProfileFindings {
+        seconds,
+        hz,
+        samples,
+        ..
+    } = findings;
     if *samples == 0 {
         return "no on-CPU sample".to_owned();
     }
-    let Some(by) = trigger(findings) else { return counted(*samples, "sample") };
-    let rate = if *hz > 0 { format!(", {hz} Hz") } else { String::new() };
-    let ended = if findings.ended { "; the process ended then" } else { "" };
-    format!("sampled for {seconds:.1} s{ended} · on-CPU samples: {} ({by}{rate})", count(*samples))
+    let Some(by) = trigger(findings) else {
+        return counted(*samples, "sample");
+    };
+    let rate = if *hz > 0 {
+        format!(", {hz} Hz")
+    } else {
+        String::new()
+    };
+    let ended = if findings.ended {
+        "; the process ended then"
+    } else {
+        ""
+    };
+    format!(
+        "sampled for {seconds:.1} s{ended} · on-CPU samples: {} ({by}{rate})",
+        count(*samples)
+    )
 }
 
 /// By what samples were taken, "CPU cycles"; nothing where that is unknown.

@@ -13,7 +13,11 @@ const LONG_STOP_NS: f64 = 1e6;
 /// How good the samples are, and what they cost.
 pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     let mut lines = Vec::new();
-    let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
+    let outside = if findings.translated_samples > 0 {
+        " outside translated code"
+    } else {
+        ""
+    };
     if findings.user_samples > 0 {
         lines.push(format!(
             "Of {} with a user-space stack{outside}, {} were unwound completely.",
@@ -52,18 +56,30 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     lines.extend(findings.exits.iter().flat_map(exits::method));
     lines.extend(findings.code.iter().map(code::method));
     if findings.file.is_none() {
-        lines.push(format!("vmtax itself used {} of a CPU meanwhile.", percent(findings.own_cpu)));
+        lines.push(format!(
+            "vmtax itself used {} of a CPU meanwhile.",
+            percent(findings.own_cpu)
+        ));
     }
     lines
 }
 
 /// How long each observer observed, where they differ.
 fn windows(findings: &ProfileFindings) -> Option<String> {
-    let states = findings.states.as_ref().map(|states| ("thread states", states.seconds));
-    let exits = findings.exits.as_ref().map(|exits| ("VM exits", exits.seconds));
+    let states = findings
+        .states
+        .as_ref()
+        .map(|states| ("thread states", states.seconds));
+    let exits = findings
+        .exits
+        .as_ref()
+        .map(|exits| ("VM exits", exits.seconds));
     let samples = (findings.seconds > 0.0).then_some(("samples", findings.seconds));
-    let all: Vec<String> =
-        [states, samples, exits].into_iter().flatten().map(|(what, s)| format!("{what} {s:.1} s")).collect();
+    let all: Vec<String> = [states, samples, exits]
+        .into_iter()
+        .flatten()
+        .map(|(what, s)| format!("{what} {s:.1} s"))
+        .collect();
     (all.len() > 1).then(|| format!("Observed: {}.", all.join(", ")))
 }
 
@@ -77,7 +93,9 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
             (Some(_), _) => "record longer, or more often (perf record -F)",
         };
         let only = counted(findings.samples, "sample");
-        notes.push(format!("Only {only} on CPU: fractions are rough, as their 95 % CIs show: {more}."));
+        notes.push(format!(
+            "Only {only} on CPU: fractions are rough, as their 95 % CIs show: {more}."
+        ));
     }
     if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
         notes.push(
@@ -86,11 +104,22 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         );
     }
     if findings.lost > 0 {
-        let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
+        let less = if findings.file.is_some() {
+            "perf record -F"
+        } else {
+            "--hz"
+        };
         let lost = counted(findings.lost, "sample");
-        notes.push(format!("{lost} {} lost: sample less often ({less}).", were(findings.lost)));
+        notes.push(format!(
+            "{lost} {} lost: sample less often ({less}).",
+            were(findings.lost)
+        ));
     }
-    if let Some(pauses) = findings.wall.as_ref().map(|wall| &wall.pauses).filter(|pauses| pauses.p99_ns > LONG_STOP_NS)
+    if let Some(pauses) = findings
+        .wall
+        .as_ref()
+        .map(|wall| &wall.pauses)
+        .filter(|pauses| pauses.p99_ns > LONG_STOP_NS)
     {
         notes.push(format!(
             "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. Threads of a VM that \
@@ -110,7 +139,11 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         ));
     }
     notes.extend(findings.guest.iter().flat_map(guest::notes));
-    if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
+    if let Some(schedule) = findings
+        .schedule
+        .as_ref()
+        .filter(|schedule| schedule.lost > 0)
+    {
         notes.push(format!(
             "{} of the scheduler and of system calls {} lost: their figures cover only the {:.2} s before.",
             counted(schedule.lost, "event"),
@@ -119,9 +152,16 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         ));
     }
     if findings.cut * 20 > findings.user_samples {
-        let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };
+        let more = if findings.file.is_some() {
+            "perf record --call-graph dwarf,BYTES"
+        } else {
+            "--stack"
+        };
         let cut = counted(findings.cut, "stack");
-        notes.push(format!("{cut} {} deeper than the copied part: copy more ({more}).", were(findings.cut)));
+        notes.push(format!(
+            "{cut} {} deeper than the copied part: copy more ({more}).",
+            were(findings.cut)
+        ));
     }
     if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
         notes.push(
@@ -131,21 +171,42 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         );
     }
     let samples = |of: &dyn Fn(&FunctionShare) -> bool| {
-        let found = findings.functions.iter().filter(|function| !function.named && of(function));
+        let found = findings
+            .functions
+            .iter()
+            .filter(|function| !function.named && of(function));
         let sum: u64 = found.map(|function| function.inside.samples).sum();
         (sum > 0).then(|| percent(sum as f64 / findings.samples.max(1) as f64))
     };
     let is_in = |function: &FunctionShare, file: &UnnamedFile| function.module == file.file;
-    let is_in_file = |function: &FunctionShare| findings.unnamed.iter().any(|file| is_in(function, file));
+    let is_in_file =
+        |function: &FunctionShare| findings.unnamed.iter().any(|file| is_in(function, file));
     if let Some(fraction) = samples(&|function| !is_in_file(function)) {
         notes.push(format!(
             "{fraction} of the samples are at addresses without a mapped file (unknown:ADDRESS); in a VM these are guest code."
         ));
     }
     if let Some(fraction) = samples(&is_in_file) {
-        let sampled = |file: &&UnnamedFile| findings.functions.iter().any(|one| !one.named && is_in(one, file));
-        let name = |file: &UnnamedFile| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why);
-        let files: Vec<String> = findings.unnamed.iter().filter(sampled).take(4).map(name).collect();
+        let sampled = |file: &&UnnamedFile| {
+            findings
+                .functions
+                .iter()
+                .any(|one| !one.named && is_in(one, file))
+        };
+        let name = |file: &UnnamedFile| {
+            format!(
+                "{} ({})",
+                file.file.rsplit('/').next().unwrap_or_default(),
+                file.why
+            )
+        };
+        let files: Vec<String> = findings
+            .unnamed
+            .iter()
+            .filter(sampled)
+            .take(4)
+            .map(name)
+            .collect();
         notes.push(format!(
             "{fraction} of the samples are in functions without symbols (FILE:NEAREST±OFFSET): {}. \
              Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
@@ -164,9 +225,22 @@ mod tests {
 
     /// A profile of which there is so much of everything.
     fn of(n: u64) -> ProfileFindings {
-        let pauses = Pauses { count: n, unstopped: n, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 };
+        let pauses = Pauses {
+            count: n,
+            unstopped: n,
+            p50_ns: 0.0,
+            p99_ns: 0.0,
+            max_ns: 0.0,
+        };
         let unwound = SampleShare::default();
-        let wall = WallFindings { moments: n, samples: n, pauses, stops_ended: None, unwound, threads: vec![] };
+        let wall = WallFindings {
+            moments: n,
+            samples: n,
+            pauses,
+            stops_ended: None,
+            unwound,
+            threads: vec![],
+        };
         ProfileFindings {
             trigger: "cycles".to_owned(),
             hz: n as u32,
@@ -176,39 +250,70 @@ mod tests {
             cut: n,
             translated_samples: n,
             wall: Some(wall),
-            schedule: Some(ScheduleFindings { seconds: 1.0, lost: n, threads: vec![], futexes: vec![] }),
-            guest: Some(GuestFindings { lost: n, user_samples: n, ..GuestFindings::default() }),
+            schedule: Some(ScheduleFindings {
+                seconds: 1.0,
+                lost: n,
+                threads: vec![],
+                futexes: vec![],
+            }),
+            guest: Some(GuestFindings {
+                lost: n,
+                user_samples: n,
+                ..GuestFindings::default()
+            }),
             ..ProfileFindings::default()
         }
     }
 
     fn said(findings: &ProfileFindings) -> String {
-        [vec![heading(findings)], quality(findings), notes(findings)].concat().join("\n")
+        [vec![heading(findings)], quality(findings), notes(findings)]
+            .concat()
+            .join("\n")
     }
 
     #[test]
     fn few_samples_are_reported_with_how_to_get_more() {
-        let rough = |findings: &ProfileFindings| notes(findings).into_iter().find(|note| note.contains("rough"));
+        let rough = |findings: &ProfileFindings| {
+            notes(findings)
+                .into_iter()
+                .find(|note| note.contains("rough"))
+        };
         let few = rough(&of(99)).unwrap();
-        assert!(few.starts_with("Only 99 samples") && few.contains("--duration") && few.contains("--hz"), "{few}");
+        assert!(
+            few.starts_with("Only 99 samples")
+                && few.contains("--duration")
+                && few.contains("--hz"),
+            "{few}"
+        );
         assert!(rough(&of(1)).unwrap().starts_with("Only 1 sample on CPU"));
         assert_eq!([rough(&of(0)), rough(&of(100))], [None, None]);
-        let theirs = rough(&ProfileFindings { file: Some("perf.data".to_owned()), ..of(9) }).unwrap();
-        assert!(theirs.contains("perf record -F") && !theirs.contains("--hz"), "{theirs}");
+        let theirs = rough(&ProfileFindings {
+            file: Some("perf.data".to_owned()),
+            ..of(9)
+        })
+        .unwrap();
+        assert!(
+            theirs.contains("perf record -F") && !theirs.contains("--hz"),
+            "{theirs}"
+        );
     }
 
     #[test]
     fn stops_are_reported_and_their_end() {
         let mut findings = of(200);
         assert!(
-            said(&findings).contains("samples: 200 with the thread stopped") && !said(&findings).contains("any more")
+            said(&findings).contains("samples: 200 with the thread stopped")
+                && !said(&findings).contains("any more")
         );
         let wall = findings.wall.as_mut().unwrap();
-        wall.stops_ended = Some(StopsEnded { after_ns: 3_000_000_000, limit_ns: 5_000_000, stop_ns: 12_000_000 });
-        assert!(
-            said(&findings)
-                .contains("after 3.00 s of wall-clock samples: one stop lasted 12.00 ms, the limit is 5.00 ms")
-        );
+        wall.stops_ended = Some(StopsEnded {
+            after_ns: 3_000_000_000,
+            limit_ns: 5_000_000,
+            stop_ns: 12_000_000,
+        });
+        assert!(said(&findings).contains(
+            "after 3.00 s of wall-clock samples: one stop lasted 12.00 ms, the limit is 5.00 ms"
+        ));
         let wall = findings.wall.as_mut().unwrap();
         (wall.stops_ended, wall.pauses.count) = (None, 0);
         assert!(said(&findings).contains("none of which stopped a thread"));
@@ -218,9 +323,18 @@ mod tests {
     fn one_is_not_many() {
         let (one, two) = (said(&of(1)), said(&of(2)));
         for word in ["sample", "stack", "event"] {
-            assert!(one.contains(&format!("1 {word} ")) || one.contains(&format!("1 {word};")), "{word}: {one}");
-            assert!(!one.contains(&format!("1 {word}s")) && two.contains(&format!("2 {word}s")), "{word}: {one} {two}");
+            assert!(
+                one.contains(&format!("1 {word} ")) || one.contains(&format!("1 {word};")),
+                "{word}: {one}"
+            );
+            assert!(
+                !one.contains(&format!("1 {word}s")) && two.contains(&format!("2 {word}s")),
+                "{word}: {one} {two}"
+            );
         }
-        assert!(one.contains("1 sample was lost") && two.contains("2 samples were lost"), "{one}");
+        assert!(
+            one.contains("1 sample was lost") && two.contains("2 samples were lost"),
+            "{one}"
+        );
     }
 }

@@ -6,8 +6,8 @@ use crate::engine::{Cell, Column, Figure, Table, Tone};
 use crate::number::{self, NONE, count, counted};
 use crate::text::plain;
 use vmtax_model::{
-    ProcessStop, ProfileFindings, Role, RunState, StateFindings, StateSource, StateWait, ThreadShare, ThreadStates,
-    WaitFor,
+    ProcessStop, ProfileFindings, Role, RunState, StateFindings, StateSource, StateWait,
+    ThreadShare, ThreadStates, WaitFor,
 };
 
 /// Threads that a terminal shows without details, and that a page draws.
@@ -26,8 +26,13 @@ pub fn answer(findings: &ProfileFindings) -> String {
     if let Some(sentence) = does_not_run(findings) {
         return sentence;
     }
-    let states = findings.states.as_ref().and_then(|states| of_states(states, findings));
-    states.or_else(|| most_sampled(findings)).unwrap_or_else(|| "No thread ran while it was sampled.".to_owned())
+    let states = findings
+        .states
+        .as_ref()
+        .and_then(|states| of_states(states, findings));
+    states
+        .or_else(|| most_sampled(findings))
+        .unwrap_or_else(|| "No thread ran while it was sampled.".to_owned())
 }
 
 /// The reason for which none of its vCPUs ran: QEMU itself was stopped, or the guest was paused.
@@ -37,23 +42,30 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
         (Some(ProcessStop::Signal), _) => Some(format!(
             "Process {pid} is stopped (SIGSTOP): all its threads are in state T. `kill -CONT {pid}` resumes it."
         )),
-        (Some(ProcessStop::Tracer(tracer)), _) => {
-            Some(format!("{} has stopped process {pid}: all its threads are in state t.", plain(tracer)))
-        }
+        (Some(ProcessStop::Tracer(tracer)), _) => Some(format!(
+            "{} has stopped process {pid}: all its threads are in state t.",
+            plain(tracer)
+        )),
         (None, Some(RunState::Stopped(why))) if why == "paused" => {
             Some("The guest is paused: no vCPU runs.".to_owned())
         }
         (None, Some(RunState::Stopped(why))) if why == "guest-panicked" => {
             Some("The guest has panicked: no vCPU runs.".to_owned())
         }
-        (None, Some(RunState::Stopped(why))) => {
-            Some(format!("The guest does not run: its state is \"{}\".", plain(why)))
-        }
+        (None, Some(RunState::Stopped(why))) => Some(format!(
+            "The guest does not run: its state is \"{}\".",
+            plain(why)
+        )),
         (None, None) => {
             let states = findings.states.as_ref()?;
-            let mut vcpus = states.threads.iter().filter(|t| matches!(t.role, Some(Role::Vcpu(_)))).peekable();
+            let mut vcpus = states
+                .threads
+                .iter()
+                .filter(|t| matches!(t.role, Some(Role::Vcpu(_))))
+                .peekable();
             vcpus.peek()?;
-            let is_still = |vcpu: &ThreadStates| vcpu.running == 0.0 && vcpu.runnable.unwrap_or(0.0) == 0.0;
+            let is_still =
+                |vcpu: &ThreadStates| vcpu.running == 0.0 && vcpu.runnable.unwrap_or(0.0) == 0.0;
             vcpus.all(is_still).then(|| {
                 let seconds = states.seconds;
                 format!("No vCPU ran in {seconds:.1} s: the guest is halted or paused; QMP does not tell which.")
@@ -67,22 +79,48 @@ fn most_sampled(findings: &ProfileFindings) -> Option<String> {
     let function = findings.functions.first()?;
     let name = function.name.trim_start_matches('[').trim_end_matches(']');
     let of = counted(findings.samples, "CPU sample");
-    Some(format!("{} of {of} are in {name}, more than in any other function.", number::percent(function.inside.share)))
+    Some(format!(
+        "{} of {of} are in {name}, more than in any other function.",
+        number::percent(function.inside.share)
+    ))
 }
 
 /// The vCPUs' time, or that of the busiest thread where there is none.
 fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<String> {
-    let vcpus = states.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
+    let vcpus = states
+        .threads
+        .iter()
+        .filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
     let vcpus: Vec<&ThreadStates> = vcpus.collect();
-    let threads = if vcpus.is_empty() { vec![states.threads.first()?] } else { vcpus.clone() };
-    let mean = |of: &dyn Fn(&ThreadStates) -> f64| threads.iter().map(|t| of(t)).sum::<f64>() / threads.len() as f64;
+    let threads = if vcpus.is_empty() {
+        vec![states.threads.first()?]
+    } else {
+        vcpus.clone()
+    };
+    let mean = |of: &dyn Fn(&ThreadStates) -> f64| {
+        threads.iter().map(|t| of(t)).sum::<f64>() / threads.len() as f64
+    };
     let runnable = mean(&|thread| thread.runnable.unwrap_or(0.0));
-    let waiting = |reason| mean(&|t| t.waits.iter().filter(|w| w.reason == reason).map(|w| w.fraction).sum());
+    let waiting = |reason| {
+        mean(&|t| {
+            t.waits
+                .iter()
+                .filter(|w| w.reason == reason)
+                .map(|w| w.fraction)
+                .sum()
+        })
+    };
     let (halted, big_lock) = (waiting(WaitFor::Guest), waiting(WaitFor::BigLock));
-    let running = if states.source == StateSource::Samples { "running or runnable" } else { "running" };
-    let polled = halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && !vcpus.is_empty());
-    let polling =
-        polled.map_or(String::new(), |part| format!(" (including {} in KVM halt polling)", number::percent(part)));
+    let running = if states.source == StateSource::Samples {
+        "running or runnable"
+    } else {
+        "running"
+    };
+    let polled =
+        halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && !vcpus.is_empty());
+    let polling = polled.map_or(String::new(), |part| {
+        format!(" (including {} in KVM halt polling)", number::percent(part))
+    });
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
         (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
@@ -98,50 +136,88 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
         WaitFor::Sleep,
         WaitFor::Other,
     ];
-    parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
+    parts
+        .extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
+    let parts = parts
+        .iter()
+        .filter(|(fraction, _)| *fraction >= NAMED)
+        .take(4);
     let part = |(part, what): &(f64, String)| {
-        let of_it = if what == running { polling.as_str() } else { "" };
+        let of_it = if what == running {
+            polling.as_str()
+        } else {
+            ""
+        };
         format!("{what} {}{of_it}", number::percent(*part))
     };
     let parts: Vec<String> = parts.map(part).collect();
     let who = match threads.as_slice() {
         [one] if vcpus.is_empty() => {
-            format!("The busiest of {}, {}, was", counted(states.threads.len() as u64, "thread"), one.name)
+            format!(
+                "The busiest of {}, {}, was",
+                counted(states.threads.len() as u64, "thread"),
+                one.name
+            )
         }
         [one] => format!("{} was", one.name),
         several => format!("The {} vCPU threads were", several.len()),
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        let the = if thread.role == Some(Role::Main) { "the " } else { "" };
-        format!("; {the}{} waited for a CPU {} of the time", thread.name, number::percent(runnable))
+        let the = if thread.role == Some(Role::Main) {
+            "the "
+        } else {
+            ""
+        };
+        format!(
+            "; {the}{} waited for a CPU {} of the time",
+            thread.name,
+            number::percent(runnable)
+        )
     });
     let so = match () {
         () if vcpus.is_empty() => "",
-        () if runnable >= LARGE || !other.is_empty() => &vmtax_rules::why_run_queue_wait(states.contention.as_ref()),
+        () if runnable >= LARGE || !other.is_empty() => {
+            &vmtax_rules::why_run_queue_wait(states.contention.as_ref())
+        }
         () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
         () if halted + polled.unwrap_or(0.0) >= 0.9 => ": the guest is mostly idle",
         () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
         () => "",
     };
-    Some(format!("{who} {} of {:.1} s{other}{so}.", listed(&parts), states.seconds))
+    Some(format!(
+        "{who} {} of {:.1} s{other}{so}.",
+        listed(&parts),
+        states.seconds
+    ))
 }
 
 /// The part of the vCPUs' time in which KVM polled for an event instead of blocking their threads, by its own counters.
 fn halt_polling(findings: &ProfileFindings, vcpus: usize) -> Option<f64> {
-    let exits = findings.exits.as_ref().filter(|exits| exits.seconds > 0.0)?;
-    let polled = ["halt_poll_success_ns", "halt_poll_fail_ns"].map(|name| exits.counters.get(name).copied());
-    let ns = polled.into_iter().flatten().reduce(|all, ns| all.saturating_add(ns))?;
+    let exits = findings
+        .exits
+        .as_ref()
+        .filter(|exits| exits.seconds > 0.0)?;
+    let polled =
+        ["halt_poll_success_ns", "halt_poll_fail_ns"].map(|name| exits.counters.get(name).copied());
+    let ns = polled
+        .into_iter()
+        .flatten()
+        .reduce(|all, ns| all.saturating_add(ns))?;
     Some(ns as f64 / 1e9 / exits.seconds / vcpus as f64)
 }
 
 /// The thread beside the vCPUs that lacked a CPU for the largest part of the time, if that is large.
 fn starved(states: &StateFindings) -> Option<(&ThreadStates, f64)> {
-    let others = states.threads.iter().filter(|thread| !matches!(thread.role, Some(Role::Vcpu(_))));
+    let others = states
+        .threads
+        .iter()
+        .filter(|thread| !matches!(thread.role, Some(Role::Vcpu(_))));
     let runnable = others.filter_map(|thread| Some((thread, thread.runnable?)));
-    runnable.filter(|(_, part)| *part >= LARGE).max_by(|a, b| a.1.total_cmp(&b.1))
+    runnable
+        .filter(|(_, part)| *part >= LARGE)
+        .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// "a, b and c".
@@ -156,39 +232,72 @@ fn listed(parts: &[String]) -> String {
 fn shown(found: &StateFindings) -> Vec<&ThreadStates> {
     let ran = |thread: &&ThreadStates| thread.running + thread.runnable.unwrap_or(0.0) >= RAN;
     let ran: Vec<&ThreadStates> = found.threads.iter().filter(ran).collect();
-    if ran.is_empty() { found.threads.iter().collect() } else { ran }
+    if ran.is_empty() {
+        found.threads.iter().collect()
+    } else {
+        ran
+    }
 }
 
 /// The threads that are left out, by name.
 fn idle(found: &StateFindings) -> Option<String> {
     let shown: Vec<i32> = shown(found).iter().map(|thread| thread.tid).collect();
-    let idle = found.threads.iter().filter(|thread| !shown.contains(&thread.tid));
-    let idle: Vec<String> = idle.map(|thread| format!("{} ({})", thread.name, thread.tid)).collect();
+    let idle = found
+        .threads
+        .iter()
+        .filter(|thread| !shown.contains(&thread.tid));
+    let idle: Vec<String> = idle
+        .map(|thread| format!("{} ({})", thread.name, thread.tid))
+        .collect();
     (!idle.is_empty()).then(|| format!("Did not run: {}.", idle.join(", ")))
 }
 
 /// The threads as bars; a terminal has them in a table.
 pub fn states(found: &StateFindings) -> Figure<'_> {
     let all = shown(found);
-    let bars = all.iter().take(SHOWN.1).map(|thread| (*thread, beside(thread))).collect();
+    let bars = all
+        .iter()
+        .take(SHOWN.1)
+        .map(|thread| (*thread, beside(thread)))
+        .collect();
     let more = all.len().saturating_sub(SHOWN.1);
     let caption = match more {
         0 => source(found),
-        n => format!("{} {} are not drawn.", source(found), counted(n as u64, "further thread")),
+        n => format!(
+            "{} {} are not drawn.",
+            source(found),
+            counted(n as u64, "further thread")
+        ),
     };
-    Figure { caption, table: Some(table(found)), ..Figure::new(ThreadBars(bars)) }
+    Figure {
+        caption,
+        table: Some(table(found)),
+        ..Figure::new(ThreadBars(bars))
+    }
 }
 
 /// "running 25.0 % · runnable 57.0 % · waiting for an interrupt (guest halted) 18.0 % (ioctl)".
 fn beside(thread: &ThreadStates) -> String {
-    let states = [("running", Some(thread.running)), ("runnable", thread.runnable)];
-    let states = states.into_iter().filter_map(|(name, part)| Some((name, part.filter(|part| *part >= NAMED)?)));
+    let states = [
+        ("running", Some(thread.running)),
+        ("runnable", thread.runnable),
+    ];
+    let states = states
+        .into_iter()
+        .filter_map(|(name, part)| Some((name, part.filter(|part| *part >= NAMED)?)));
     let states = states.map(|(name, part)| format!("{name} {}", percent(part)));
-    states.chain(named(thread).map(|one| format!("waiting for {}", wait(one)))).collect::<Vec<_>>().join(" · ")
+    states
+        .chain(named(thread).map(|one| format!("waiting for {}", wait(one))))
+        .collect::<Vec<_>>()
+        .join(" · ")
 }
 
 fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
-    thread.waits.iter().filter(|wait| wait.fraction >= NAMED).take(WAITS)
+    thread
+        .waits
+        .iter()
+        .filter(|wait| wait.fraction >= NAMED)
+        .take(WAITS)
 }
 
 /// "events 98.1 % (ppoll, os_host_main_loop_wait)".
@@ -210,8 +319,12 @@ fn source(found: &StateFindings) -> String {
         StateSource::SchedulerEventsThenCounters => {
             "Times are from the scheduler's tracepoints (sched_switch, sched_waking) at first, then from /proc/PID/task/TID/schedstat."
         }
-        StateSource::SchedulerEvents => "Times are from the scheduler's tracepoints (sched_switch, sched_waking).",
-        StateSource::Samples => "Wall-clock samples alone: they do not distinguish running from runnable.",
+        StateSource::SchedulerEvents => {
+            "Times are from the scheduler's tracepoints (sched_switch, sched_waking)."
+        }
+        StateSource::Samples => {
+            "Wall-clock samples alone: they do not distinguish running from runnable."
+        }
     };
     format!("Fractions of {:.1} s. {of}", found.seconds)
 }
@@ -238,26 +351,53 @@ fn table(found: &StateFindings) -> Table {
             thread.tid.to_string().into(),
             Cell::from(bar(thread)).tone(Tone::Soft),
             percent(thread.running).into(),
-            if large { runnable.tone(Tone::Bad) } else { runnable },
+            if large {
+                runnable.tone(Tone::Bad)
+            } else {
+                runnable
+            },
             percent(waiting).into(),
             waits.next().unwrap_or_default().into(),
         ]);
-        waits.for_each(|wait| table.row(vec![""; 6].into_iter().map(Cell::from).chain([wait.into()]).collect()));
+        waits.for_each(|wait| {
+            table.row(
+                vec![""; 6]
+                    .into_iter()
+                    .map(Cell::from)
+                    .chain([wait.into()])
+                    .collect(),
+            )
+        });
     }
     table.notes(idle(found).into_iter().chain([source(found)]).collect())
 }
 
 /// The threads by samples on CPU.
 pub fn on_cpu(findings: &ProfileFindings) -> Table {
-    let of = |thread: &ThreadShare, part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
+    let of =
+        |thread: &ThreadShare, part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
     Table::of("Threads on CPU", &findings.threads)
-        .column(Column::words("thread").cut(16, 10), |thread| thread.name.as_str())
-        .column(Column::figures("tid").spare(3), |thread| thread.tid.to_string())
-        .column(Column::figures("CPU"), |thread| thread.cpu.map_or(NONE.to_owned(), percent))
-        .column(Column::figures("samples").spare(2), |thread| count(thread.share.samples))
-        .column(Column::figures("of all"), |thread| percent(thread.share.share))
-        .column(Column::figures("in kernel").spare(1), |thread| of(thread, thread.kernel))
-        .column(Column::figures("translated").spare(1), |thread| of(thread, thread.translated))
+        .column(Column::words("thread").cut(16, 10), |thread| {
+            thread.name.as_str()
+        })
+        .column(Column::figures("tid").spare(3), |thread| {
+            thread.tid.to_string()
+        })
+        .column(Column::figures("CPU"), |thread| {
+            thread.cpu.map_or(NONE.to_owned(), percent)
+        })
+        .column(Column::figures("samples").spare(2), |thread| {
+            count(thread.share.samples)
+        })
+        .column(Column::figures("of all"), |thread| {
+            percent(thread.share.share)
+        })
+        .column(Column::figures("in kernel").spare(1), |thread| {
+            of(thread, thread.kernel)
+        })
+        .column(Column::figures("translated").spare(1), |thread| {
+            of(thread, thread.translated)
+        })
         .done()
         .most(SHOWN.0)
 }
@@ -269,33 +409,77 @@ mod tests {
 
     #[test]
     fn threads_that_did_not_run_are_named_below_the_others() {
-        let thread = |tid, running| ThreadStates { tid, name: format!("t{tid}"), running, ..ThreadStates::default() };
-        let found = |threads: &[ThreadStates]| StateFindings { threads: threads.to_vec(), ..StateFindings::default() };
+        let thread = |tid, running| ThreadStates {
+            tid,
+            name: format!("t{tid}"),
+            running,
+            ..ThreadStates::default()
+        };
+        let found = |threads: &[ThreadStates]| StateFindings {
+            threads: threads.to_vec(),
+            ..StateFindings::default()
+        };
         let some = found(&[thread(1, 0.5), thread(2, 0.0)]);
-        assert_eq!((shown(&some).len(), idle(&some).as_deref()), (1, Some("Did not run: t2 (2).")));
+        assert_eq!(
+            (shown(&some).len(), idle(&some).as_deref()),
+            (1, Some("Did not run: t2 (2)."))
+        );
         let none = found(&[thread(1, 0.0), thread(2, 0.0)]);
         assert_eq!((shown(&none).len(), idle(&none)), (2, None));
     }
 
     #[test]
     fn a_guest_that_does_not_run_is_not_idle() {
-        let waits =
-            vec![StateWait { reason: WaitFor::Resume, call: String::new(), below: String::new(), fraction: 1.0 }];
-        let vcpu =
-            ThreadStates { name: "vCPU 0".to_owned(), role: Some(Role::Vcpu(0)), waits, ..ThreadStates::default() };
+        let waits = vec![StateWait {
+            reason: WaitFor::Resume,
+            call: String::new(),
+            below: String::new(),
+            fraction: 1.0,
+        }];
+        let vcpu = ThreadStates {
+            name: "vCPU 0".to_owned(),
+            role: Some(Role::Vcpu(0)),
+            waits,
+            ..ThreadStates::default()
+        };
         let (source, threads) = (StateSource::SchedulerEvents, vec![vcpu]);
-        let states = StateFindings { seconds: 2.0, source, threads, contention: None, advice: Vec::new() };
+        let states = StateFindings {
+            seconds: 2.0,
+            source,
+            threads,
+            contention: None,
+            advice: Vec::new(),
+        };
         let of = |state: Option<&str>, process_stop| {
             let state = state.map(|why| RunState::Stopped(why.to_owned()));
             let states = Some(states.clone());
-            answer(&ProfileFindings { pid: 7, state, process_stop, states, ..ProfileFindings::default() })
+            answer(&ProfileFindings {
+                pid: 7,
+                state,
+                process_stop,
+                states,
+                ..ProfileFindings::default()
+            })
         };
-        assert_eq!(of(Some("paused"), None), "The guest is paused: no vCPU runs.");
-        assert_eq!(of(Some("io-error"), None), "The guest does not run: its state is \"io-error\".");
+        assert_eq!(
+            of(Some("paused"), None),
+            "The guest is paused: no vCPU runs."
+        );
+        assert_eq!(
+            of(Some("io-error"), None),
+            "The guest does not run: its state is \"io-error\"."
+        );
         let stopped = of(Some("paused"), Some(ProcessStop::Signal));
-        assert!(stopped.starts_with("Process 7 is stopped (SIGSTOP)") && stopped.contains("kill -CONT 7"), "{stopped}");
+        assert!(
+            stopped.starts_with("Process 7 is stopped (SIGSTOP)")
+                && stopped.contains("kill -CONT 7"),
+            "{stopped}"
+        );
         let traced = of(None, Some(ProcessStop::Tracer("gdb (PID 9)".to_owned())));
-        assert!(traced.starts_with("gdb (PID 9) has stopped process 7"), "{traced}");
+        assert!(
+            traced.starts_with("gdb (PID 9) has stopped process 7"),
+            "{traced}"
+        );
     }
 
     /// Halt polling is CPU time of the vCPU's thread in which the guest is idle.
@@ -303,7 +487,12 @@ mod tests {
     fn halt_polling_is_no_work_of_the_guest() {
         let of = |polled_ns: u64| {
             let (reason, call, below) = (WaitFor::Guest, String::new(), String::new());
-            let waits = vec![StateWait { reason, call, below, fraction: 0.52 }];
+            let waits = vec![StateWait {
+                reason,
+                call,
+                below,
+                fraction: 0.52,
+            }];
             let vcpu = ThreadStates {
                 name: "vCPU 0".to_owned(),
                 role: Some(Role::Vcpu(0)),
@@ -313,8 +502,17 @@ mod tests {
                 ..ThreadStates::default()
             };
             let (source, threads) = (StateSource::SchedulerEvents, vec![vcpu]);
-            let states = StateFindings { seconds: 2.0, source, threads, contention: None, advice: Vec::new() };
-            let counters = [("halt_poll_success_ns", polled_ns / 4), ("halt_poll_fail_ns", polled_ns / 4 * 3)];
+            let states = StateFindings {
+                seconds: 2.0,
+                source,
+                threads,
+                contention: None,
+                advice: Vec::new(),
+            };
+            let counters = [
+                ("halt_poll_success_ns", polled_ns / 4),
+                ("halt_poll_fail_ns", polled_ns / 4 * 3),
+            ];
             let exits = GuestExits {
                 seconds: 4.0,
                 vcpus: Vec::new(),
@@ -326,13 +524,21 @@ mod tests {
                 advice: Vec::new(),
                 counters: counters.map(|(name, ns)| (name.to_owned(), ns)).into(),
             };
-            let found = ProfileFindings { states: Some(states), exits: Some(exits), ..ProfileFindings::default() };
+            let found = ProfileFindings {
+                states: Some(states),
+                exits: Some(exits),
+                ..ProfileFindings::default()
+            };
             answer(&found).replace('\u{a0}', " ")
         };
         assert_eq!(
             of(1_640_000_000),
             "vCPU 0 was idle (guest halted) 52 % and running 48 % (including 41 % in KVM halt polling) of 2.0 s: the guest is mostly idle."
         );
-        assert_eq!(of(40_000_000), "vCPU 0 was idle (guest halted) 52 % and running 48 % of 2.0 s.", "a hundredth");
+        assert_eq!(
+            of(40_000_000),
+            "vCPU 0 was idle (guest halted) 52 % and running 48 % of 2.0 s.",
+            "a hundredth"
+        );
     }
 }

@@ -31,12 +31,21 @@ pub fn exits() -> ExitFindings {
             kind("MMIO write, handled in QEMU", 26_800.0 * factor, false, ""),
             kind("MMIO read, handled in KVM", 2_700.0 * factor, false, ""),
             kind("cpuid", 4_000.0 * factor, false, ""),
-            kind("MSR read", 3_400.0 * factor, true, "real APIC: no hardware here"),
+            kind(
+                "MSR read",
+                3_400.0 * factor,
+                true,
+                "real APIC: no hardware here",
+            ),
             kind("HLT until an interrupt", 8_000.0 * factor, true, ""),
         ],
         missing,
     };
-    let hlt = Missing { what: "HLT and wake-up".into(), why: "TCG has no such exit".into(), fix: String::new() };
+    let hlt = Missing {
+        what: "HLT and wake-up".into(),
+        why: "TCG has no such exit".into(),
+        fix: String::new(),
+    };
     ExitFindings {
         schema: SCHEMA,
         vmtax: "0.1.0".into(),

@@ -15,29 +15,141 @@ fn label(s: &Stretch) -> String {
 const TCG: &[Stretch] = {
     use {Checkpoint::*, Layer::*, State::*};
     &[
-        (Begin, GuestCall, GuestApplication, Running, "guest", 0.9, 1.0),
-        (GuestCall, GuestIssue, GuestKernel, Running, "guest", 19.8, 1.0),
-        (GuestCall, GuestIssue, GuestKernel, State::GuestRunnable, "guest", 4.0, 0.92),
-        (GuestIssue, GuestNotify, GuestKernel, Running, "guest", 4.3, 1.0),
+        (
+            Begin,
+            GuestCall,
+            GuestApplication,
+            Running,
+            "guest",
+            0.9,
+            1.0,
+        ),
+        (
+            GuestCall,
+            GuestIssue,
+            GuestKernel,
+            Running,
+            "guest",
+            19.8,
+            1.0,
+        ),
+        (
+            GuestCall,
+            GuestIssue,
+            GuestKernel,
+            State::GuestRunnable,
+            "guest",
+            4.0,
+            0.92,
+        ),
+        (
+            GuestIssue,
+            GuestNotify,
+            GuestKernel,
+            Running,
+            "guest",
+            4.3,
+            1.0,
+        ),
         (GuestNotify, KvmNotify, Kvm, Running, "vCPU 0", 0.1, 1.0),
         (KvmNotify, QemuWake, Notify, Waiting, "main loop", 24.1, 1.0),
-        (KvmNotify, QemuWake, Notify, Runnable, "main loop", 11.6, 0.83),
+        (
+            KvmNotify,
+            QemuWake,
+            Notify,
+            Runnable,
+            "main loop",
+            11.6,
+            0.83,
+        ),
         (QemuWake, QemuPop, Qemu, Running, "main loop", 8.9, 1.0),
         (QemuWake, QemuPop, Qemu, Lock, "main loop", 2.2, 0.31),
         (QemuPop, QemuSubmit, Qemu, Running, "main loop", 18.6, 1.0),
         (QemuSubmit, HostCall, Qemu, Running, "main loop", 5.5, 1.0),
-        (HostCall, HostIssue, HostKernel, Running, "main loop", 5.5, 1.0),
-        (HostIssue, HostComplete, Device, Running, "host kernel", 47.0, 1.0),
-        (HostComplete, QemuReap, HostKernel, Running, "main loop", 7.4, 1.0),
-        (HostComplete, QemuReap, HostKernel, Runnable, "main loop", 3.3, 0.71),
+        (
+            HostCall,
+            HostIssue,
+            HostKernel,
+            Running,
+            "main loop",
+            5.5,
+            1.0,
+        ),
+        (
+            HostIssue,
+            HostComplete,
+            Device,
+            Running,
+            "host kernel",
+            47.0,
+            1.0,
+        ),
+        (
+            HostComplete,
+            QemuReap,
+            HostKernel,
+            Running,
+            "main loop",
+            7.4,
+            1.0,
+        ),
+        (
+            HostComplete,
+            QemuReap,
+            HostKernel,
+            Runnable,
+            "main loop",
+            3.3,
+            0.71,
+        ),
         (QemuReap, QemuPush, Qemu, Running, "main loop", 9.0, 1.0),
         (QemuPush, QemuNotify, Qemu, Running, "main loop", 1.8, 1.0),
-        (QemuNotify, Inject, Interrupt, Running, "main loop", 12.4, 1.0),
+        (
+            QemuNotify,
+            Inject,
+            Interrupt,
+            Running,
+            "main loop",
+            12.4,
+            1.0,
+        ),
         (Inject, GuestInterrupt, Kvm, Waiting, "vCPU 0", 19.7, 1.0),
-        (GuestInterrupt, GuestComplete, GuestKernel, Running, "vCPU 0", 11.4, 1.0),
-        (GuestComplete, GuestReturn, GuestKernel, Running, "guest", 12.0, 1.0),
-        (GuestComplete, GuestReturn, GuestKernel, State::GuestRunnable, "guest", 6.9, 1.0),
-        (GuestReturn, End, GuestApplication, Running, "guest", 0.8, 1.0),
+        (
+            GuestInterrupt,
+            GuestComplete,
+            GuestKernel,
+            Running,
+            "vCPU 0",
+            11.4,
+            1.0,
+        ),
+        (
+            GuestComplete,
+            GuestReturn,
+            GuestKernel,
+            Running,
+            "guest",
+            12.0,
+            1.0,
+        ),
+        (
+            GuestComplete,
+            GuestReturn,
+            GuestKernel,
+            State::GuestRunnable,
+            "guest",
+            6.9,
+            1.0,
+        ),
+        (
+            GuestReturn,
+            End,
+            GuestApplication,
+            Running,
+            "guest",
+            0.8,
+            1.0,
+        ),
     ]
 };
 
@@ -50,9 +162,33 @@ const MICRO: &[Stretch] = {
         (KvmNotify, QemuWake, Notify, Waiting, "main loop", 5.1, 1.0),
         (QemuWake, QemuPop, Qemu, Running, "main loop", 2.4, 1.0),
         (QemuPop, QemuSubmit, Qemu, Running, "main loop", 3.9, 1.0),
-        (HostCall, HostIssue, HostKernel, Running, "main loop", 3.8, 1.0),
-        (HostIssue, HostComplete, Device, Running, "host kernel", 22.6, 1.0),
-        (HostComplete, QemuReap, HostKernel, Running, "main loop", 7.0, 1.0),
+        (
+            HostCall,
+            HostIssue,
+            HostKernel,
+            Running,
+            "main loop",
+            3.8,
+            1.0,
+        ),
+        (
+            HostIssue,
+            HostComplete,
+            Device,
+            Running,
+            "host kernel",
+            22.6,
+            1.0,
+        ),
+        (
+            HostComplete,
+            QemuReap,
+            HostKernel,
+            Running,
+            "main loop",
+            7.0,
+            1.0,
+        ),
         (QemuReap, QemuPush, Qemu, Running, "main loop", 6.9, 1.0),
         (QemuPush, End, Interrupt, Waiting, "vCPU 0", 0.9, 1.0),
     ]
@@ -73,7 +209,14 @@ fn figure(p50_us: f64) -> Summary {
 
 fn estimate(median: f64, relative: f64, rounds: u32) -> Estimate {
     let (low, high) = (median * (1.0 - relative), median * (1.0 + relative));
-    Estimate { median, interval: (rounds >= 6).then_some(Interval { low, high, coverage: 0.969 }) }
+    Estimate {
+        median,
+        interval: (rounds >= 6).then_some(Interval {
+            low,
+            high,
+            coverage: 0.969,
+        }),
+    }
 }
 
 fn call(name: &str, count: u64, mean_ns: f64) -> CallRow {
@@ -96,14 +239,23 @@ fn heat(median_ns: f64) -> HeatMap {
         for _ in 0..125 {
             let normal = (0..4).map(|_| random.f64()).sum::<f64>() - 2.0;
             let burst = if (40..44).contains(&column) { 1.5 } else { 1.0 };
-            let tail = if random.f64() < 0.02 { 1.5 + 6.0 * random.f64() } else { 1.0 };
+            let tail = if random.f64() < 0.02 {
+                1.5 + 6.0 * random.f64()
+            } else {
+                1.0
+            };
             let ns = median_ns * (normal * 0.16).exp() * burst * tail;
             let row = ((ns / lowest_ns).ln() / f64::ln(row_factor)).clamp(0.0, 23.0) as usize;
             counts[row] += 1;
         }
         counts
     });
-    HeatMap { column_ns: 30e6, lowest_ns, row_factor, counts: columns.collect() }
+    HeatMap {
+        column_ns: 30e6,
+        lowest_ns,
+        row_factor,
+        counts: columns.collect(),
+    }
 }
 
 /// `device_us` in place of the disk's time, so that variants differ.
@@ -140,14 +292,35 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         let spans = stretches.iter().map(|s| {
             let begin_ns = at;
             // What makes the slow one slow: it waits for a CPU.
-            at += us(s) * 1e3 * if s.3 == State::Runnable { factor * factor } else { 1.0 + (factor - 1.0) / 4.0 };
-            Span { layer: s.2, state: s.3, label: label(s), thread: s.4.into(), begin_ns, end_ns: at }
+            at += us(s)
+                * 1e3
+                * if s.3 == State::Runnable {
+                    factor * factor
+                } else {
+                    1.0 + (factor - 1.0) / 4.0
+                };
+            Span {
+                layer: s.2,
+                state: s.3,
+                label: label(s),
+                thread: s.4.into(),
+                begin_ns,
+                end_ns: at,
+            }
         });
         let spans: Vec<Span> = spans.collect();
-        Waterfall { which: which.into(), total_ns: at + 310.0, spans }
+        Waterfall {
+            which: which.into(),
+            total_ns: at + 310.0,
+            spans,
+        }
     };
     let waterfalls = vec![waterfall("median", 1.0), waterfall("p99", 3.4)];
-    let control = Summary { mean_ns: traced.mean_ns / 1.041, p50_ns: traced.p50_ns / 1.04, ..figure(total / 1.04) };
+    let control = Summary {
+        mean_ns: traced.mean_ns / 1.041,
+        p50_ns: traced.p50_ns / 1.04,
+        ..figure(total / 1.04)
+    };
     let nested = [
         ("guest benchmark", 1.0),
         ("guest virtio", 0.87),
@@ -172,15 +345,22 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         },
         clock: ClockFinding {
             bound_ns: 180.0,
-            source: if machine.has_kernel() { "timestamps exchanged through shared memory" } else { "same counter" }
-                .into(),
+            source: if machine.has_kernel() {
+                "timestamps exchanged through shared memory"
+            } else {
+                "same counter"
+            }
+            .into(),
             drift_ns: 0.0,
             violations: 0,
         },
         traced,
         control: Some(control),
         control_median: Some(estimate(control.p50_ns, 0.02, rounds)),
-        observer: Some(Estimate { median: 1.041, ..estimate(1.041, 0.011, rounds) }),
+        observer: Some(Estimate {
+            median: 1.041,
+            ..estimate(1.041, 0.011, rounds)
+        }),
         rows,
         corrected: None,
         unexplained_ns: 310.0,
@@ -196,7 +376,11 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
             .collect(),
         lifecycle: stretches
             .iter()
-            .map(|s| Step { label: s.1.label().into(), since_previous_ns: us(s) * 1e3, thread: s.4.into() })
+            .map(|s| Step {
+                label: s.1.label().into(),
+                since_previous_ns: us(s) * 1e3,
+                thread: s.4.into(),
+            })
             .collect(),
         calls: vec![
             ThreadCalls {
@@ -210,7 +394,11 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
                 ],
                 locks: Some(call("futex", 412, 2_900.0)),
             },
-            ThreadCalls { role: Role::Vcpu(0), calls: vec![call("ioctl(KVM_RUN)", 22_793, 224_000.0)], locks: None },
+            ThreadCalls {
+                role: Role::Vcpu(0),
+                calls: vec![call("ioctl(KVM_RUN)", 22_793, 224_000.0)],
+                locks: None,
+            },
         ],
         tail: stretches
             .iter()
@@ -239,7 +427,11 @@ fn difference(variant: &str, low: f64, median: f64, high: f64, rounds: u32) -> D
     let interval = (rounds >= 6).then_some((low, high));
     let estimate = |of: fn(f64) -> f64| Estimate {
         median: of(median),
-        interval: interval.map(|(l, h)| Interval { low: of(l), high: of(h), coverage: 0.969 }),
+        interval: interval.map(|(l, h)| Interval {
+            low: of(l),
+            high: of(h),
+            coverage: 0.969,
+        }),
     };
     let ratio = estimate(|r| r);
     Difference {
@@ -296,9 +488,16 @@ pub fn corrected(ratio: Option<Estimate>) -> LayerFindings {
     for row in &mut column.rows {
         (row.events, row.corrected_ns) = (Some(1.5), Some(row.time.mean_ns * 0.9));
     }
-    let estimate = |median: f64| Estimate { median, interval: None };
+    let estimate = |median: f64| Estimate {
+        median,
+        interval: None,
+    };
     column.corrected = Some(Corrected {
-        total: Summary { mean_ns: column.traced.mean_ns * 0.9, p50_ns: 201_000.0, ..column.traced },
+        total: Summary {
+            mean_ns: column.traced.mean_ns * 0.9,
+            p50_ns: 201_000.0,
+            ..column.traced
+        },
         unexplained_ns: column.unexplained_ns * 0.9,
         median: estimate(201_000.0),
         ratio,
@@ -319,8 +518,14 @@ pub fn layers_recording(rounds: u32) -> Recording {
     let mut r = recording(&[], rounds);
     r.plan.name = "layers".into();
     r.plan.machines = vec![Machine::NATIVE, Machine::TCG, Machine::MICRO_KVM];
-    r.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Disk).with("block-size", "4K").with("count", 10_000)];
-    r.manifest.command = ["vmtax", "layers", "--vary", "aio=threads,native,io_uring"].map(Into::into).to_vec();
+    r.plan.workloads = vec![
+        WorkloadSpec::new(WorkloadName::Disk)
+            .with("block-size", "4K")
+            .with("count", 10_000),
+    ];
+    r.manifest.command = ["vmtax", "layers", "--vary", "aio=threads,native,io_uring"]
+        .map(Into::into)
+        .to_vec();
     r.folder = "runs/20261120T140211Z-layers".into();
     r.host = host();
     r

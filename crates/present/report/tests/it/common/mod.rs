@@ -57,7 +57,11 @@ fn operations(workload: WorkloadName) -> Vec<(String, f64)> {
         WorkloadName::Mutex => vec![("event".into(), 21_770_000.0)],
         WorkloadName::Memory => vec![("event".into(), 502.0)],
         WorkloadName::Fileio => {
-            vec![("read".into(), 9_100.0), ("write".into(), 14_000.0), ("fsync".into(), 210_000.0)]
+            vec![
+                ("read".into(), 9_100.0),
+                ("write".into(), 14_000.0),
+                ("fsync".into(), 210_000.0),
+            ]
         }
         WorkloadName::Disk => vec![("read".into(), 11_800.0)],
         WorkloadName::Syscalls => FIGURES
@@ -73,7 +77,11 @@ fn latency(random: &mut fastrand::Rng, typical: f64, n: u32) -> Latency {
     let mut l = Latency::new();
     for _ in 0..n {
         let normal: f64 = ((0..4).map(|_| random.f64()).sum::<f64>() - 2.0) * 1.7;
-        let tail = if random.f64() < 0.02 { 1.0 + 6.0 * random.f64() } else { 1.0 };
+        let tail = if random.f64() < 0.02 {
+            1.0 + 6.0 * random.f64()
+        } else {
+            1.0
+        };
         l.record((typical * (normal * 0.12).exp() * tail) as u64);
     }
     l
@@ -101,16 +109,32 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
     let mut slower = 1.0;
     for f in FIGURES.iter().filter(|f| f.0.workload() == workload) {
         if machine == Machine::TCG && f.0 == Metric::SyscallFutex {
-            unsupported.push(Unsupported { metric: f.0, reason: "ENOSYS: futex".into() });
+            unsupported.push(Unsupported {
+                metric: f.0,
+                reason: "ENOSYS: futex".into(),
+            });
             continue;
         }
         let noise = (0..4).map(|_| random.f64() - 0.5).sum::<f64>() * 0.03 + 1.0;
         slower = cost(f, machine) * noise;
-        let value = if f.0.better() == Better::Lower { f.1 * slower } else { f.1 / slower };
+        let value = if f.0.better() == Better::Lower {
+            f.1 * slower
+        } else {
+            f.1 / slower
+        };
         measures.push(Measure { metric: f.0, value });
     }
-    let n = if workload == WorkloadName::Mutex { 4 } else { 400 };
-    let of = |name: &str| FIGURES.iter().find(|f| f.0.id() == format!("syscalls.{name}")).map(|f| cost(f, machine));
+    let n = if workload == WorkloadName::Mutex {
+        4
+    } else {
+        400
+    };
+    let of = |name: &str| {
+        FIGURES
+            .iter()
+            .find(|f| f.0.id() == format!("syscalls.{name}"))
+            .map(|f| cost(f, machine))
+    };
     TrialResult {
         workload: WorkloadSpec::new(workload).with("time", 1),
         measures,
@@ -118,24 +142,42 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
         operations: operations(workload)
             .into_iter()
             .map(|(name, ns)| {
-                let typical = ns * of(&name).filter(|_| workload == WorkloadName::Syscalls).unwrap_or(slower);
-                Operation { latency: latency(random, typical, n), name }
+                let typical = ns
+                    * of(&name)
+                        .filter(|_| workload == WorkloadName::Syscalls)
+                        .unwrap_or(slower);
+                Operation {
+                    latency: latency(random, typical, n),
+                    name,
+                }
             })
             .collect(),
         unsupported,
         kept: vec![],
         notes: vec![],
         unanswered: None,
-        fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Disk)).then_some(Fairness {
-            threads: 4,
-            events_mean: 376.458,
-            events_stddev: 38.13,
-            time_mean_s: 10.0144,
-            time_stddev_s: 0.01,
-        }),
+        fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Disk)).then_some(
+            Fairness {
+                threads: 4,
+                events_mean: 376.458,
+                events_stddev: 38.13,
+                time_mean_s: 10.0144,
+                time_stddev_s: 0.01,
+            },
+        ),
         total_s: 1.0004,
-        timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 1e-6, pair_ns: 24.0, reason: None },
-        kernel: kernel(if machine == Machine::NATIVE { "6.18.0" } else { "6.1.0-37-amd64" }),
+        timer: Timer {
+            source: TimerSource::Tsc,
+            mhz: 2596.1,
+            error: 1e-6,
+            pair_ns: 24.0,
+            reason: None,
+        },
+        kernel: kernel(if machine == Machine::NATIVE {
+            "6.18.0"
+        } else {
+            "6.1.0-37-amd64"
+        }),
     }
 }
 
@@ -147,7 +189,10 @@ pub fn host() -> HostFacts {
         found: found.into(),
         why: why.into(),
         problem: None,
-        remedies: fix.map(|fix| Remedy::instruction(fix.into())).into_iter().collect(),
+        remedies: fix
+            .map(|fix| Remedy::instruction(fix.into()))
+            .into_iter()
+            .collect(),
     };
     HostFacts {
         schema: SCHEMA,
@@ -199,7 +244,9 @@ pub fn host() -> HostFacts {
                 Readiness::Limited,
                 "/dev/kvm opens, but emulates kernels: 8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode",
                 "Linux would boot at a millisecond an instruction, so kvm is left out and tcg measured.",
-                Some("run on a host with vmx or svm: enable nested virtualisation in the machine underneath"),
+                Some(
+                    "run on a host with vmx or svm: enable nested virtualisation in the machine underneath",
+                ),
             ),
             check(
                 "qemu",
@@ -217,7 +264,14 @@ pub fn host() -> HostFacts {
                 "A guest needs a kernel to boot.",
                 Some("vmtax get kernel"),
             ),
-            check("perf", "perf events", Readiness::Ok, "cpu-clock", "Profiles sample with it.", None),
+            check(
+                "perf",
+                "perf events",
+                Readiness::Ok,
+                "cpu-clock",
+                "Profiles sample with it.",
+                None,
+            ),
         ],
     }
 }
@@ -241,7 +295,9 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
                     workload: WorkloadSpec::new(workload),
                     started: "2026-11-20T14:02:11Z".into(),
                     wall_s: 1.2,
-                    outcome: Outcome::Done { result: Box::new(result(&mut random, workload, machine)) },
+                    outcome: Outcome::Done {
+                        result: Box::new(result(&mut random, workload, machine)),
+                    },
                     share: None,
                     cpu_seconds: None,
                     control_s: None,
@@ -286,15 +342,28 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
 
 /// The same with a few metrics only.
 pub fn few(mut r: Recording) -> Recording {
-    let metrics = [Metric::CpuEvents, Metric::SyscallFutex, Metric::SyscallGetpid, Metric::DiskMedian];
+    let metrics = [
+        Metric::CpuEvents,
+        Metric::SyscallFutex,
+        Metric::SyscallGetpid,
+        Metric::DiskMedian,
+    ];
     let is_of = |workload| metrics.iter().any(|metric| metric.workload() == workload);
     r.plan.workloads.retain(|workload| is_of(workload.name));
     r.trials.retain(|trial| is_of(trial.workload.name));
     for trial in &mut r.trials {
         if let Outcome::Done { result } = &mut trial.outcome {
-            result.measures.retain(|measure| metrics.contains(&measure.metric));
-            let is_few = |name: &str| metrics.iter().any(|metric| metric.operation() == Some(name));
-            result.operations.retain(|o| trial.workload.name != WorkloadName::Syscalls || is_few(&o.name));
+            result
+                .measures
+                .retain(|measure| metrics.contains(&measure.metric));
+            let is_few = |name: &str| {
+                metrics
+                    .iter()
+                    .any(|metric| metric.operation() == Some(name))
+            };
+            result
+                .operations
+                .retain(|o| trial.workload.name != WorkloadName::Syscalls || is_few(&o.name));
         }
     }
     r
@@ -302,12 +371,22 @@ pub fn few(mut r: Recording) -> Recording {
 
 /// A VM of libvirt's under TCG, of which this is not observable.
 pub fn vm(pid: i32, name: &str, lacks: &[AbilityName]) -> VmFacts {
-    let missing = || Missing { what: "it".into(), why: "not here".into(), fix: "run vmtax as root".into() };
-    let ability = |what: &AbilityName| Ability { what: *what, missing: Some(missing()) };
+    let missing = || Missing {
+        what: "it".into(),
+        why: "not here".into(),
+        fix: "run vmtax as root".into(),
+    };
+    let ability = |what: &AbilityName| Ability {
+        what: *what,
+        missing: Some(missing()),
+    };
     VmFacts {
         name: Some(name.to_owned()),
         binary: Some(PathBuf::from("/usr/bin/qemu-system-x86_64")),
-        managed: Some(Managed { manager: Manager::LibvirtSession, id: "1".into() }),
+        managed: Some(Managed {
+            manager: Manager::LibvirtSession,
+            id: "1".into(),
+        }),
         accelerator: Some(Accelerator::Tcg),
         vcpus: 2,
         memory: 1 << 30,
@@ -317,8 +396,16 @@ pub fn vm(pid: i32, name: &str, lacks: &[AbilityName]) -> VmFacts {
 }
 
 /// The trial of a round, to be spoiled.
-pub fn trial_mut(r: &mut Recording, round: u32, machine: Machine, workload: WorkloadName) -> &mut TrialRecord {
-    r.trials.iter_mut().find(|t| t.round == round && t.machine == machine && t.workload.name == workload).unwrap()
+pub fn trial_mut(
+    r: &mut Recording,
+    round: u32,
+    machine: Machine,
+    workload: WorkloadName,
+) -> &mut TrialRecord {
+    r.trials
+        .iter_mut()
+        .find(|t| t.round == round && t.machine == machine && t.workload.name == workload)
+        .unwrap()
 }
 
 /// Findings as the analysis gives them.

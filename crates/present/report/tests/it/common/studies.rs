@@ -20,10 +20,18 @@ fn costing(trial: &TrialRecord, variant: &str, cost: f64) -> TrialRecord {
     if let Outcome::Done { result } = &mut trial.outcome {
         for (i, measure) in result.measures.iter_mut().enumerate() {
             let i = i as u32;
-            let noise = if cost == 1.0 { 1.0 } else { noise(trial.round, variant.len() as u32 + i) };
+            let noise = if cost == 1.0 {
+                1.0
+            } else {
+                noise(trial.round, variant.len() as u32 + i)
+            };
             let cost = drift(trial.round, i) * cost * noise;
             let is_rate = measure.metric.better() == Better::Higher;
-            measure.value = if is_rate { measure.value / cost } else { measure.value * cost };
+            measure.value = if is_rate {
+                measure.value / cost
+            } else {
+                measure.value * cost
+            };
         }
     }
     trial
@@ -33,21 +41,38 @@ fn costing(trial: &TrialRecord, variant: &str, cost: f64) -> TrialRecord {
 fn with_variants(mut recording: Recording, costs: &[f64]) -> Recording {
     let base = std::mem::take(&mut recording.trials);
     let costs = [&[1.0], costs].concat();
-    let named = costs.iter().enumerate().map(|(i, cost)| (format!("v{i}"), *cost));
+    let named = costs
+        .iter()
+        .enumerate()
+        .map(|(i, cost)| (format!("v{i}"), *cost));
     for (name, cost) in named {
         let guests = base.iter().filter(|trial| trial.machine.is_guest());
-        recording.trials.extend(guests.map(|trial| costing(trial, &name, cost)));
-        recording.plan.variants.push(Variant { name, ..Variant::default() });
+        recording
+            .trials
+            .extend(guests.map(|trial| costing(trial, &name, cost)));
+        recording.plan.variants.push(Variant {
+            name,
+            ..Variant::default()
+        });
     }
-    recording.trials.extend(base.into_iter().filter(|trial| !trial.machine.is_guest()));
+    recording
+        .trials
+        .extend(base.into_iter().filter(|trial| !trial.machine.is_guest()));
     recording
 }
 
 /// A comparison.
 pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
     let mut recording = recording(&[Machine::TCG], rounds);
-    let settings = Compare { min_effect: 0.02, budget_s: None, one_boot: false };
-    recording.plan.study = Study::Compare(CompareSpec { settings, command: None });
+    let settings = Compare {
+        min_effect: 0.02,
+        budget_s: None,
+        one_boot: false,
+    };
+    recording.plan.study = Study::Compare(CompareSpec {
+        settings,
+        command: None,
+    });
     recording.plan.variants.clear();
     with_variants(recording, costs)
 }
@@ -58,13 +83,27 @@ pub fn shared(rounds: u32, costs: &[f64]) -> Recording {
     recording.plan.study = Study::Share;
     recording.plan.variants.clear();
     let mut recording = with_variants(recording, costs);
-    for (variant, method) in recording.plan.variants.iter_mut().zip(["9p", "virtiofs", "erofs", "squashfs"]) {
+    for (variant, method) in recording
+        .plan
+        .variants
+        .iter_mut()
+        .zip(["9p", "virtiofs", "erofs", "squashfs"])
+    {
         variant.set.insert("share".to_owned(), method.to_owned());
     }
-    for trial in recording.trials.iter_mut().filter(|trial| trial.machine.is_guest()) {
+    for trial in recording
+        .trials
+        .iter_mut()
+        .filter(|trial| trial.machine.is_guest())
+    {
         let round = f64::from(trial.round) * 0.01;
         let [guest, qemu] = [1.0, 0.3].map(|s| s + round);
-        trial.cpu_seconds = Some(CpuSeconds { guest, qemu, ready: 0.1, server: Some(0.4) });
+        trial.cpu_seconds = Some(CpuSeconds {
+            guest,
+            qemu,
+            ready: 0.1,
+            server: Some(0.4),
+        });
     }
     recording
 }
@@ -103,15 +142,27 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
     for round in 0..rounds {
         for machine in [Machine::NATIVE, Machine::TCG] {
             let guest = machine.is_guest();
-            let times = if guest { [6.1, 3.3, 4.7] } else { [1.0, 1.0, 1.0] };
+            let times = if guest {
+                [6.1, 3.3, 4.7]
+            } else {
+                [1.0, 1.0, 1.0]
+            };
             let seconds = [1.31, 0.62, 0.29].into_iter().zip(times).enumerate();
             let own = round * 2 + u32::from(guest);
-            let seconds: Vec<f64> =
-                seconds.map(|(i, (s, times))| s * times * drift(round, 0) * noise(own, i as u32)).collect();
+            let seconds: Vec<f64> = seconds
+                .map(|(i, (s, times))| s * times * drift(round, 0) * noise(own, i as u32))
+                .collect();
             let metrics = [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem];
-            let measures = metrics.into_iter().zip(&seconds).map(|(metric, s)| Measure { metric, value: *s });
+            let measures = metrics
+                .into_iter()
+                .zip(&seconds)
+                .map(|(metric, s)| Measure { metric, value: *s });
             let result = testing::result(WorkloadSpec::new(WorkloadName::Exec));
-            let result = TrialResult { measures: measures.collect(), total_s: seconds[0], ..result };
+            let result = TrialResult {
+                measures: measures.collect(),
+                total_s: seconds[0],
+                ..result
+            };
             let rate = Printed {
                 of: "make".into(),
                 name: "rate".into(),
@@ -127,7 +178,12 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
                 stolen_s: guest.then_some(0.0),
                 printed: vec![rate],
             };
-            let cpu = CpuSeconds { guest: 3.9, qemu: 0.4, ready: 1.0, server: Some(0.3) };
+            let cpu = CpuSeconds {
+                guest: 3.9,
+                qemu: 0.4,
+                ready: 1.0,
+                server: Some(0.3),
+            };
             recording.trials.push(TrialRecord {
                 round,
                 wall_s: seconds[0] + 0.5,
@@ -152,12 +208,19 @@ pub fn antipatterns(rounds: u32) -> (Recording, AntipatternFindings) {
             if antipattern == Antipattern::HpetClock && fixed {
                 continue;
             }
-            let ns = 90_000.0 * drift(round, 0) * noise(round, i as u32) / if fixed { 3.7 } else { 1.0 };
+            let ns =
+                90_000.0 * drift(round, 0) * noise(round, i as u32) / if fixed { 3.7 } else { 1.0 };
             let mut latency = Latency::new();
             (0..9).for_each(|_| latency.record(ns as u64));
-            result.operations.push(Operation { name: antipattern.label(fixed).to_owned(), latency });
+            result.operations.push(Operation {
+                name: antipattern.label(fixed).to_owned(),
+                latency,
+            });
         }
-        recording.trials.push(TrialRecord { round, ..testing::done(Machine::MICRO_TCG, result) });
+        recording.trials.push(TrialRecord {
+            round,
+            ..testing::done(Machine::MICRO_TCG, result)
+        });
     }
     let findings = vmtax_analysis::antipatterns(&recording.plan, &host(), &recording.trials);
     (recording, findings)
@@ -170,7 +233,10 @@ pub fn regressed() -> [Recording; 2] {
     for trial in &mut worse.trials {
         if let Outcome::Done { result } = &mut trial.outcome {
             let cost = costs[trial.workload.name as usize % costs.len()];
-            result.measures.iter_mut().for_each(|measure| measure.value *= cost);
+            result
+                .measures
+                .iter_mut()
+                .for_each(|measure| measure.value *= cost);
         }
     }
     [baseline, worse]
@@ -178,11 +244,18 @@ pub fn regressed() -> [Recording; 2] {
 
 /// A published result of three claims, as if [`grown`] reproduced it.
 pub fn reproduced() -> ReproductionFindings {
-    let interval = Some(Interval { low: 9.0, high: 12.0, coverage: 0.97 });
+    let interval = Some(Interval {
+        low: 9.0,
+        high: 12.0,
+        coverage: 0.97,
+    });
     let row = |unit, verdict| ClaimRow {
         what: "ten <times>".into(),
         published: "×10".into(),
-        measured: Some(Estimate { median: 10.5, interval }),
+        measured: Some(Estimate {
+            median: 10.5,
+            interval,
+        }),
         unit,
         verdict,
         why: "at least ×2".into(),
@@ -207,7 +280,12 @@ pub fn reproduced() -> ReproductionFindings {
 
 /// A profile's threads, of which each waits for the rest of its time.
 pub fn states() -> ProfileFindings {
-    let wait = |fraction| StateWait { reason: WaitFor::Io, call: "ppoll".into(), below: String::new(), fraction };
+    let wait = |fraction| StateWait {
+        reason: WaitFor::Io,
+        call: "ppoll".into(),
+        below: String::new(),
+        fraction,
+    };
     let thread = |tid, running, runnable: f64| ThreadStates {
         tid,
         name: "vCPU".into(),
@@ -217,6 +295,14 @@ pub fn states() -> ProfileFindings {
         ..ThreadStates::default()
     };
     let threads = vec![thread(1, 0.25, 0.6), thread(2, 0.9, 0.05)];
-    let states = StateFindings { seconds: 1.0, threads, ..StateFindings::default() };
-    ProfileFindings { samples: 7, states: Some(states), ..ProfileFindings::default() }
+    let states = StateFindings {
+        seconds: 1.0,
+        threads,
+        ..StateFindings::default()
+    };
+    ProfileFindings {
+        samples: 7,
+        states: Some(states),
+        ..ProfileFindings::default()
+    }
 }
