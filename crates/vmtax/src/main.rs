@@ -3,17 +3,17 @@
 mod cli;
 mod command;
 mod fault;
-mod old_spellings;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use cli::{AgentCommand, Cli, Command};
 use fault::Fault;
-use old_spellings::{INTERNAL, Rewritten, rewrite};
 use signal_hook::consts::SIGXFSZ;
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
+
+/// Commands that only the program itself starts.
+const INTERNAL: [&str; 2] = ["watchdog", "jail"];
 
 fn main() -> ExitCode {
     if std::process::id() == 1
@@ -23,18 +23,10 @@ fn main() -> ExitCode {
     {
         vmtax_agent::init();
     }
-    let Rewritten { args, lines } = match rewrite(std::env::args_os().collect()) {
-        Ok(rewritten) => rewritten,
-        Err(refused) => {
-            eprintln!("Error: {refused}");
-            return ExitCode::from(2);
-        }
-    };
-    lines.iter().for_each(|line| eprintln!("{line}"));
     // A file that reaches `ulimit -f` is an error of its write, with a message: not the end of this process. What is
     // executed gets the default back, as it would not if the signal was ignored.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
-    match run(parse(args).command) {
+    match run(parse().command) {
         Ok(code) => code,
         Err(fault) => {
             // It may quote a guest, or a stranger's recording.
@@ -45,8 +37,8 @@ fn main() -> ExitCode {
 }
 
 /// The command line, parsed; ends the program with help or an error, which suggests no internal command.
-fn parse(args: Vec<OsString>) -> Cli {
-    Cli::try_parse_from(args).unwrap_or_else(|mut error| {
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|mut error| {
         let is_internal = |name: &String| INTERNAL.contains(&name.as_str());
         match error.remove(ContextKind::SuggestedSubcommand) {
             Some(ContextValue::Strings(names)) if !names.iter().any(is_internal) => {

@@ -24,15 +24,12 @@ pub enum ClaimUnit {
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimVerdict {
     /// The interval of what was measured lies within the claim.
-    #[serde(alias = "holds")]
     Reproduced,
     /// It lies outside the claim.
-    #[serde(alias = "does-not-hold-here")]
     NotReproduced,
     /// It lies on both sides of the claim's bound, or the rounds are too few for one.
     Inconclusive,
     /// This host or this recording has no figure for the claim.
-    #[serde(alias = "not-testable-here")]
     NotTestable,
 }
 

@@ -274,7 +274,6 @@ pub struct TrialRecord {
     pub variant: String,
     /// At which size of the plan's range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(alias = "rung")]
     pub step: Option<u64>,
     /// Which turn of its boot, from 0, where variants took turns in one boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -299,7 +298,6 @@ pub struct TrialRecord {
     pub pinned: Option<PinnedCpus>,
     /// What it cost the host's CPUs; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(alias = "processor")]
     pub cpu_seconds: Option<CpuSeconds>,
     /// How long the host took for a fixed piece of work just before the machine booted, seconds: of comparisons.
     #[serde(default, skip_serializing_if = "Option::is_none")]

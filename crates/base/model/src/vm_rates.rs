@@ -137,9 +137,7 @@ pub struct IoRates {
     pub read_bytes_per_s: f64,
     /// Written, bytes per second.
     pub written_bytes_per_s: f64,
-    /// Mean time of a request in QEMU's block layer and below, ns: BLKAVG. Null without requests. Older files have `qavg_ns`, which
-    /// esxtop uses for the time in the kernel's queue.
-    #[serde(alias = "qavg_ns")]
+    /// Mean time of a request in QEMU's block layer and below, ns: BLKAVG. Null without requests.
     pub blkavg_ns: Option<f64>,
     /// Mean time of a read in QEMU and below, ns; null without reads.
     pub read_ns: Option<f64>,
@@ -209,8 +207,7 @@ pub struct DeviceRates {
     pub name: String,
     /// Its requests per second, of all its users.
     pub per_s: f64,
-    /// Their mean time, ns. Null without requests. Older files have `davg_ns`, although it is no VM's.
-    #[serde(alias = "davg_ns")]
+    /// Their mean time, ns. Null without requests.
     pub mean_ns: Option<f64>,
 }
 

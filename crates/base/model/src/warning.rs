@@ -55,7 +55,6 @@ pub enum Warning {
         reason: String,
     },
     /// A machine booted, but not all of it.
-    #[serde(alias = "half-up")]
     PartialBoot {
         /// Where.
         machine: Machine,

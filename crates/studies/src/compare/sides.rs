@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn a_side_is_its_settings() {
         let common = side_settings(&["cache=none"]).unwrap();
-        let side = variant("qemu=7.2,append=quiet a=b,,c", &common).unwrap();
-        assert_eq!(side.name, "qemu=7.2,append=quiet a=b,,c");
+        let side = variant("qemu=7.2,kernel-args=quiet a=b,,c", &common).unwrap();
+        assert_eq!(side.name, "qemu=7.2,kernel-args=quiet a=b,,c");
         assert_eq!(
-            (side.set["append"].as_str(), side.set["cache"].as_str()),
+            (side.set["kernel-args"].as_str(), side.set["cache"].as_str()),
             ("quiet a=b,c", "none")
         );
         let named = variant("name=old,aio=threads", &common).unwrap();

@@ -25,11 +25,10 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`] when the ledger is locked or cannot be read.
     pub fn list(&self) -> Result<Vec<HistoryEntry>, LedgerError> {
-        // As `Metric::former_id` has it, so that figures under both names are one entry.
-        let all = "SELECT CASE WHEN metric GLOB 'fids.*' THEN 'open-' || metric ELSE metric END AS current, machine,
+        let all = "SELECT metric, machine,
                           count(DISTINCT run), count(DISTINCT json_array(variant, rung, settings, cpu, cpus)),
                           min(started), max(started)
-                   FROM figure JOIN run ON run.id = figure.run GROUP BY current, machine";
+                   FROM figure JOIN run ON run.id = figure.run GROUP BY metric, machine";
         let entry = |row: &Row| -> rusqlite::Result<Option<HistoryEntry>> {
             let Some((metric, machine)) = names(row)? else {
                 return Ok(None);
@@ -62,10 +61,8 @@ impl Ledger {
         let facts = self.facts()?;
         let all = "SELECT metric, machine, variant, rung, settings, n, median, low, high, coverage,
                           run, folder, started, name, cpu, cpus
-                   FROM figure JOIN run ON run.id = figure.run WHERE metric IN (?1, ?2)";
-        let former = metric.former_id();
-        let ids = [metric.id(), former.as_deref().unwrap_or(metric.id())];
-        let figures = self.select(all, ids, |row| {
+                   FROM figure JOIN run ON run.id = figure.run WHERE metric = ?1";
+        let figures = self.select(all, [metric.id()], |row| {
             let figure = figure(row, 0)?;
             let (run, cpu, cpus) = (
                 row.get::<_, i64>(10)?,

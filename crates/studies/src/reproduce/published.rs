@@ -127,7 +127,6 @@ pub enum Check {
         at_least: f64,
     },
     /// A machine's cost over native's.
-    #[serde(alias = "tax")]
     Overhead {
         /// Of which metric.
         metric: Metric,

@@ -396,30 +396,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn figures_under_a_former_name_of_their_metric_are_found() {
-    let runs = Runs::with(2);
-    drop(runs.caught_up());
-    let stored = Connection::open(runs.path().join(FILE)).unwrap();
-    for (run, name) in [("min", "fids.stat"), ("max", "open-fids.stat")] {
-        let rename = format!(
-            "UPDATE figure SET metric = '{name}' WHERE metric = 'cpu.events' AND run = (SELECT {run}(id) FROM run)"
-        );
-        assert!(stored.execute(&rename, []).unwrap() > 0);
-    }
-    let ledger = Ledger::open(&runs.folder()).unwrap();
-    assert_eq!(
-        ledger
-            .figures(Metric::OpenFidsStat, Some(Machine::NATIVE))
-            .unwrap()
-            .len(),
-        2
-    );
-    let list = ledger.list().unwrap();
-    let entries: Vec<_> = list
-        .iter()
-        .filter(|e| e.machine == Machine::NATIVE && e.metric == Metric::OpenFidsStat)
-        .collect();
-    assert_eq!((entries.len(), entries[0].runs), (1, 2));
-}

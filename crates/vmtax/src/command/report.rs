@@ -3,8 +3,6 @@
 use super::{print, style, style_of};
 use crate::cli::ReportArgs;
 use crate::fault::Fault;
-use crate::old_spellings;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_import::AddedGuest;
@@ -20,21 +18,7 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         .recording
         .clone()
         .map_or_else(|| newest(&args.dir), Ok)?;
-    let mut recording = vmtax_recording::open(&folder)?;
-    // The report repeats the command: as it is written now.
-    let recorded = recording
-        .manifest
-        .command
-        .iter()
-        .map(OsString::from)
-        .collect();
-    if let Ok(rewritten) = old_spellings::rewrite(recorded) {
-        let words = rewritten
-            .args
-            .into_iter()
-            .map(|word| word.to_string_lossy().into_owned());
-        recording.manifest.command = words.collect();
-    }
+    let recording = vmtax_recording::open(&folder)?;
     let added = args
         .guest_trace
         .as_ref()

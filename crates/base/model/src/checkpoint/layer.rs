@@ -84,7 +84,6 @@ pub enum State {
     /// A runnable task of the guest waits for a vCPU.
     GuestRunnable,
     /// An idle host CPU leaves its C-state for a thread that was woken.
-    #[serde(alias = "idle-wakes")]
     CpuWakeUp,
     /// An idle vCPU leaves its idle state, HLT, for a task of the guest that was woken.
     GuestCpuWakeUp,

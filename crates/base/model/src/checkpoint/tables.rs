@@ -71,7 +71,6 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::layer::State;
     use crate::checkpoint::source::Source;
 
     #[test]
@@ -83,18 +82,6 @@ mod tests {
             );
             assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.id());
         }
-    }
-
-    #[test]
-    fn a_state_is_read_by_its_former_name() {
-        assert_eq!(
-            serde_json::from_str::<State>("\"idle-wakes\"").unwrap(),
-            State::CpuWakeUp
-        );
-        assert_eq!(
-            serde_json::to_string(&State::CpuWakeUp).unwrap(),
-            "\"cpu-wake-up\""
-        );
     }
 
     /// The rows of the tables in docs/layers.md and docs/network.md.

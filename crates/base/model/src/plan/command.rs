@@ -11,7 +11,6 @@ use std::str::FromStr;
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
     /// Program and arguments.
-    #[serde(alias = "words")]
     pub argv: Vec<String>,
     /// Working directory: an absolute path, the same on every machine.
     pub directory: PathBuf,

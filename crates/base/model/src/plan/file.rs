@@ -47,7 +47,7 @@ struct PlanFile {
         skip_serializing_if = "is_plain"
     )]
     variants: Vec<Variant>,
-    #[serde(default, alias = "ladder", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     range: Option<SizeRange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compare: Option<Compare>,
@@ -71,7 +71,7 @@ struct PlanFile {
         skip_serializing_if = "Vec::is_empty"
     )]
     not_measured: Vec<Missing>,
-    #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,
     #[serde(rename = "workload")]
     workloads: Vec<WorkloadSpec>,

@@ -36,7 +36,6 @@ pub struct Guest {
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_regions: u32,
     /// Timeout of a boot, s.
-    #[serde(alias = "boot-deadline-s")]
     pub boot_timeout_s: u32,
     /// The QEMU: a path, or the version or suite of a fetched one; the best one found when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,9 +103,8 @@ impl Guest {
     const MAX_LEN: usize = 1024;
     const MAX_QEMU_ARGS: usize = 256;
 
-    /// What a variant may set, by its name in a plan; `append` and `options` are former names of `kernel-args` and
-    /// `qemu-args`.
-    pub const KEYS: [&str; 15] = [
+    /// What a variant may set, by its name in a plan.
+    pub const KEYS: [&str; 13] = [
         "cpus",
         "memory-mib",
         "disks",
@@ -115,12 +113,10 @@ impl Guest {
         "kernel",
         "modules",
         "kernel-args",
-        "append",
         "cpu-model",
         "machine-type",
         "firmware",
         "qemu-args",
-        "options",
         "pinning",
     ];
 
@@ -194,11 +190,11 @@ impl Guest {
                 }
                 "modules" if settings.contains_key("kernel") => {}
                 "modules" => return Err("modules is given without kernel: give both".to_owned()),
-                "kernel-args" | "append" => more_args(&mut guest, text),
+                "kernel-args" => more_args(&mut guest, text),
                 "cpu-model" => guest.cpu_model = Some(text.clone()),
                 "machine-type" => guest.machine_type = Some(text.clone()),
                 "firmware" => guest.firmware = file(),
-                "qemu-args" | "options" => guest
+                "qemu-args" => guest
                     .qemu_args
                     .extend(text.split_whitespace().map(str::to_owned)),
                 "pinning" => guest.pinning = Some(text.parse()?),
@@ -353,11 +349,7 @@ mod tests {
             _ => "7",
         };
         let values = |key: &'static str| (key, value(key));
-        let all: Vec<(&str, &str)> = Guest::KEYS
-            .into_iter()
-            .filter(|key| !["append", "options"].contains(key))
-            .map(values)
-            .collect();
+        let all: Vec<(&str, &str)> = Guest::KEYS.into_iter().map(values).collect();
         let guest = usual.with(&set(&all)).unwrap();
         let seven = || Some(PathBuf::from("7"));
         let expected = Guest {
@@ -378,18 +370,8 @@ mod tests {
             pinning: Some(Pinning::Split),
         };
         assert_eq!(guest, expected);
-        let former = usual
-            .with(&set(&[
-                ("append", "-b c"),
-                ("options", "-b c"),
-                ("kernel", "7"),
-            ]))
-            .unwrap();
-        assert_eq!(
-            (former.kernel_args, former.qemu_args),
-            (expected.kernel_args, expected.qemu_args)
-        );
-        assert_eq!(former.modules, None, "those of another kernel");
+        let other_kernel = usual.with(&set(&[("kernel", "7")])).unwrap();
+        assert_eq!(other_kernel.modules, None, "those of another kernel");
         assert!(
             usual.with(&set(&[("modules", "x")])).is_err()
                 && usual.with(&set(&[("cpus", "some")])).is_err()

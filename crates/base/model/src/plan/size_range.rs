@@ -22,7 +22,6 @@ pub struct SizeRange {
     /// `guest.disks`, `guest.memory-regions`.
     pub option: String,
     /// The sizes, ascending; bytes where the option takes bytes.
-    #[serde(alias = "rungs")]
     pub steps: Vec<u64>,
     /// Seconds for all rounds: the first has the sizes in ascending order and ends before one whose six rounds are likely
     /// to exceed this, and no round after the sixth begins later.

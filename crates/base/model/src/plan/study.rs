@@ -56,7 +56,7 @@ impl Study {
         }
     }
 
-    /// The study of that name, if it needs no table of its own in a plan; `tax` is the former name of `overhead`.
+    /// The study of that name, if it needs no table of its own in a plan.
     pub(super) fn without_table(name: &str) -> Option<Study> {
         let studies = [
             Study::Overhead,
@@ -65,7 +65,6 @@ impl Study {
             Study::Exits,
             Study::GuestAntipatterns,
         ];
-        let name = if name == "tax" { "overhead" } else { name };
         studies.into_iter().find(|study| study.name() == name)
     }
 
@@ -103,7 +102,6 @@ impl Study {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Compare {
     /// The smallest difference that matters, as a fraction: 0.02 for 2 %.
-    #[serde(alias = "detect")]
     pub min_effect: f64,
     /// No round after the sixth begins later than this many seconds after the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]

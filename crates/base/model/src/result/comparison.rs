@@ -19,18 +19,14 @@ use serde::{Deserialize, Serialize};
 #[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
     /// It costs more.
-    #[serde(alias = "costs")]
     Slower,
     /// It costs less.
-    #[serde(alias = "gains")]
     Faster,
     /// The interval excludes equality, and which direction is better is not known.
     Differs,
     /// The interval lies within the smallest difference that matters.
-    #[serde(alias = "same")]
     Equivalent,
     /// The interval contains equality and is too wide for [`Verdict::Equivalent`].
-    #[serde(alias = "no-difference-shown", alias = "not-shown")]
     Inconclusive,
     /// There are too few rounds for an interval.
     TooFewRounds,

@@ -28,24 +28,19 @@ type Options = &'static [(&'static str, &'static str)];
 macro_rules! names {
     ($(
         #[doc = $doc:literal]
-        $workload:ident $name:literal $(was $former:literal)?, in $module:ident, needs $needs:ident, published $published:tt {
-            $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)? $(was $former_suffix:literal)?;)*
+        $workload:ident $name:literal, in $module:ident, needs $needs:ident, published $published:tt {
+            $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)?;)*
         }
     )*) => {
         /// The workloads there are.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum WorkloadName { $(#[doc = $doc] #[serde(rename = $name, $(alias = $former)?)] $workload,)* }
+        pub enum WorkloadName { $(#[doc = $doc] #[serde(rename = $name)] $workload,)* }
 
         impl WorkloadName {
             /// Every workload, in the order in which `run` makes and reports list them.
             pub const ALL: &'static [WorkloadName] = &[$(WorkloadName::$workload),*];
             /// The name as typed and stored.
             pub const fn as_str(self) -> &'static str { match self { $(WorkloadName::$workload => $name),* } }
-            /// The name that plans and recordings of earlier versions give it.
-            pub const fn former_name(self) -> Option<&'static str> {
-                let all: &[Option<&str>] = match self { $(WorkloadName::$workload => &[$(Some($former),)? None],)* };
-                all[0]
-            }
             /// What it needs to run.
             pub const fn needs(self) -> Needs { match self { $(WorkloadName::$workload => Needs::$needs),* } }
             /// How the published sysbench report that the five tests come from runs this workload, option by option;
@@ -64,11 +59,6 @@ macro_rules! names {
             /// The identifier, workload first: `cpu.events`.
             pub const fn id(self) -> &'static str {
                 match self { $($(Metric::$metric => concat!($name, ".", $suffix),)*)* }
-            }
-            /// Its name within its workload in recordings of earlier versions.
-            const fn former_suffix(self) -> &'static str {
-                let all: &[&str] = match self { $($(Metric::$metric => &[$($former_suffix,)? $suffix],)*)* };
-                all[0]
             }
             /// The workload that gives it.
             pub const fn workload(self) -> WorkloadName {
@@ -139,11 +129,10 @@ pub struct UnknownWorkload(pub String);
 impl FromStr for WorkloadName {
     type Err = UnknownWorkload;
     fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
-        let named = |w: &WorkloadName| w.as_str() == s || w.former_name() == Some(s);
         WorkloadName::ALL
             .iter()
             .copied()
-            .find(named)
+            .find(|workload| workload.as_str() == s)
             .ok_or_else(|| UnknownWorkload(s.to_owned()))
     }
 }
@@ -155,17 +144,6 @@ impl FromStr for WorkloadName {
 )]
 pub struct UnknownMetric(pub String);
 
-impl Metric {
-    /// The identifier that recordings of earlier versions give it.
-    pub fn former_id(self) -> Option<String> {
-        Some(format!(
-            "{}.{}",
-            self.workload().former_name()?,
-            self.former_suffix()
-        ))
-    }
-}
-
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id())
@@ -175,11 +153,10 @@ impl fmt::Display for Metric {
 impl FromStr for Metric {
     type Err = UnknownMetric;
     fn from_str(id: &str) -> Result<Self, UnknownMetric> {
-        let named = |m: &Metric| m.id() == id || m.former_id().as_deref() == Some(id);
         Metric::ALL
             .iter()
             .copied()
-            .find(named)
+            .find(|metric| metric.id() == id)
             .ok_or_else(|| UnknownMetric(id.to_owned()))
     }
 }
@@ -200,29 +177,6 @@ impl TryFrom<String> for Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn former_names_are_read() {
-        for (former, name) in [
-            ("fids", "open-fids"),
-            ("meaning", "fs-semantics"),
-            ("habits", "guest-antipatterns"),
-            ("seqread", "disk"),
-        ] {
-            let workload: WorkloadName = former.parse().unwrap();
-            assert_eq!((workload.as_str(), name.parse()), (name, Ok(workload)));
-            let spec = toml::from_str(&format!("name = \"{former}\"")).unwrap();
-            assert_eq!(crate::WorkloadSpec::new(workload), spec);
-        }
-        assert_eq!("fids.stat".parse(), Ok(Metric::OpenFidsStat));
-        assert_eq!("seqread.reads".parse(), Ok(Metric::DiskRate));
-        assert_eq!(
-            serde_json::from_str::<Metric>("\"fids.open_close\"")
-                .unwrap()
-                .id(),
-            "open-fids.open_close"
-        );
-    }
 
     #[test]
     fn identifiers_are_unique_and_read_back() {

@@ -55,10 +55,10 @@ macro_rules! workloads {
             SyscallFutex "futex" Nanoseconds Lower "futex wake-wait" of "futex";
         }
         /// Direct block requests: sequential reads, one at a time, unless its options say otherwise.
-        Disk "disk" was "seqread", in disk, needs Disk, published [] {
+        Disk "disk", in disk, needs Disk, published [] {
             DiskMedian "latency-p50" Nanoseconds Lower "disk latency, p50" of "read";
             DiskTail "latency-p99" Nanoseconds Lower "disk latency, p99" of "read";
-            DiskRate "iops" PerSecond Higher "disk IOPS" of "read" was "reads";
+            DiskRate "iops" PerSecond Higher "disk IOPS" of "read";
         }
         /// Requests over the network, each answered by an echo server, one at a time on each connection.
         NetRr "net-rr", in net_rr, needs Network, published [] {
@@ -98,7 +98,7 @@ macro_rules! workloads {
             BonnieDeleteRandom "delete-random" PerSecond Higher "deletes, at random" of "delete-random";
         }
         /// What one more name known to the share's server costs.
-        OpenFids "open-fids" was "fids", in open_fids, needs Share, published [] {
+        OpenFids "open-fids", in open_fids, needs Share, published [] {
             OpenFidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
             OpenFidsStatCpu "stat_cpu" Nanoseconds Lower "QEMU's CPU time of a request on a known name";
             OpenFidsOpenClose "open_close" Nanoseconds Lower "open+close of a known name" of "open_close";
@@ -112,7 +112,7 @@ macro_rules! workloads {
             NamesGetxattr "getxattr" Nanoseconds Lower "getxattr" of "getxattr";
         }
         /// Which properties of files the share keeps.
-        FsSemantics "fs-semantics" was "meaning", in fs_semantics, needs Share, published [] {
+        FsSemantics "fs-semantics", in fs_semantics, needs Share, published [] {
         }
         /// A command of the user's: [`crate::CommandSpec`].
         Exec "exec", in exec, needs Command, published [] {
@@ -133,7 +133,7 @@ macro_rules! workloads {
         Exits "exits", in exits, needs MicroGuest, published [] {
         }
         /// Antipatterns of guest kernels, and their fixes.
-        GuestAntipatterns "guest-antipatterns" was "habits", in guest_antipatterns, needs MicroGuest, published [] {
+        GuestAntipatterns "guest-antipatterns", in guest_antipatterns, needs MicroGuest, published [] {
         }
     } };
 }

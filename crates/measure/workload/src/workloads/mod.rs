@@ -6,7 +6,7 @@ use vmtax_model::WorkloadName;
 macro_rules! modules {
     ($(
         #[doc = $doc:literal]
-        $workload:ident $name:literal $(was $former:literal)?, in $module:ident, needs $needs:ident,
+        $workload:ident $name:literal, in $module:ident, needs $needs:ident,
         published $published:tt $metrics:tt
     )*) => {
         $(pub(crate) mod $module;)*
