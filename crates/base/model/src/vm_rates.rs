@@ -273,6 +273,14 @@ impl VmRates {
             .sum()
     }
 
+    /// Bytes per second of all tap devices, both directions.
+    pub fn network_bytes_per_s(&self) -> f64 {
+        self.nics
+            .iter()
+            .map(|nic| nic.rx_bytes_per_s + nic.tx_bytes_per_s)
+            .sum()
+    }
+
     /// Dropped packets per second of all tap devices.
     pub fn drops_per_s(&self) -> f64 {
         self.nics

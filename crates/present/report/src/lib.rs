@@ -24,8 +24,8 @@ pub use studies::{
 pub use sysbench::{result, sysbench};
 pub use text::printable;
 pub use top::{
-    TOP_COLUMNS, TopColumn, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top,
-    unknown_columns,
+    VM_COUNTERS, VmCounter, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top,
+    top_columns, unknown_columns,
 };
 pub use vms::vms;
 pub use vmtax_model::number::counted;

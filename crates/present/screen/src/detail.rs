@@ -5,7 +5,7 @@ use crate::style::bold;
 use ratatui::text::Line;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
 use vmtax_model::{DiskRates, GuestExits, NicRates, Remedy, ThreadRates, VmRates};
-use vmtax_report::{printable, unknown_columns};
+use vmtax_report::{VM_COUNTERS, VmCounter, printable, unknown_columns};
 
 /// Threads, reasons and devices beyond are left out.
 const MAX_ROWS: usize = 12;
@@ -63,16 +63,7 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
         &heads,
         vm.nics.iter().map(nic),
     );
-    memory(&mut lines, vm);
-    if let Some(exits) = vm.exits {
-        lines.push(Line::default());
-        lines.push(bold("VM exits"));
-        let (all, halts) = (significant(exits.per_s), significant(exits.halts_per_s));
-        lines.push(Line::from(format!(
-            "  {all} a second, {halts} of them halts; vCPUs halted {}",
-            percent(exits.halted)
-        )));
-    }
+    counters(&mut lines, vm);
     let level = state.sample.as_ref().map_or(0, |sample| sample.level);
     lines.push(Line::default());
     lines.push(bold("Not known (–)"));
@@ -165,39 +156,21 @@ fn nic(nic: &NicRates) -> Vec<String> {
     ]
 }
 
-fn memory(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
-    let memory = &vm.memory_use;
-    let size = |n: u64| if n == 0 { "0".to_owned() } else { bytes(n) };
+/// Every counter that is known, also those whose columns a narrow screen leaves out.
+fn counters(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
+    let known: Vec<(&VmCounter, String)> = VM_COUNTERS
+        .iter()
+        .filter_map(|counter| Some((counter, counter.with_sign(vm)?)))
+        .collect();
+    let width = |text: &str| text.chars().count();
+    let widest = known.iter().map(|(_, value)| width(value)).max();
+    let head = known.iter().map(|(counter, _)| width(counter.column)).max();
+    let (widest, head) = (widest.unwrap_or(0), head.unwrap_or(0));
     lines.push(Line::default());
-    lines.push(bold("Memory"));
-    lines.push(Line::from(format!(
-        "  resident {}, swapped {}, huge pages {}, major faults {}/s",
-        size(memory.resident),
-        size(memory.swapped),
-        size(memory.huge),
-        significant(memory.major_faults_per_s)
-    )));
-    let mut more = Vec::new();
-    more.extend(
-        memory
-            .balloon
-            .map(|n| format!("the balloon leaves the guest {}", size(n))),
-    );
-    more.extend(
-        memory
-            .pressure_some
-            .map(|part| format!("memory pressure of its group {}", percent(part))),
-    );
-    if let Some([read, written]) = vm.process_io {
-        more.push(format!(
-            "QEMU reads {}/s, writes {}/s of block devices",
-            size(read as u64),
-            size(written as u64)
-        ));
-    }
-    if !more.is_empty() {
-        lines.push(Line::from(format!("  {}", more.join("; "))));
-    }
+    lines.push(bold("Counters"));
+    lines.extend(known.iter().map(|(VmCounter { column, what, .. }, value)| {
+        Line::from(format!("  {value:>widest$}  {column:<head$}  {what}"))
+    }));
 }
 
 fn traced(lines: &mut Vec<Line<'static>>, exits: &GuestExits) {

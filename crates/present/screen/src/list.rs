@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 use vmtax_model::VmRates;
-use vmtax_report::{TOP_COLUMNS, TopColumn, printable};
+use vmtax_report::{VmCounter, printable, top_columns};
 
 /// Characters of a name, and of the busiest thread, where there is room, and where there is none.
 const NAME: (u16, u16) = (20, 9);
@@ -17,20 +17,20 @@ const THREAD: (u16, u16) = (20, 10);
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let vms = state.rows();
     let (shown, name, thread) = fitting(&vms, area.width);
-    let widths = |column: &&TopColumn| Constraint::Length(width(column, &vms));
+    let widths = |column: &&VmCounter| Constraint::Length(width(column, &vms));
     let constraints: Vec<Constraint> = [Constraint::Length(name)]
         .into_iter()
         .chain(shown.iter().map(widths))
         .chain([Constraint::Length(thread)])
         .collect();
-    let head = |column: &TopColumn| {
-        let is_order = matches!(state.order, Order::Column(at) if TOP_COLUMNS.get(at).is_some_and(|c| c.name == column.name));
+    let head = |column: &VmCounter| {
+        let is_order = matches!(state.order, Order::Column(at) if top_columns().nth(at).is_some_and(|c| c.column == column.column));
         let style = if is_order {
             Style::new().add_modifier(Modifier::UNDERLINED)
         } else {
             Style::new()
         };
-        Cell::from(Text::from(column.name).alignment(Alignment::Right)).style(style)
+        Cell::from(Text::from(column.column).alignment(Alignment::Right)).style(style)
     };
     let heads = shown.iter().map(|column| head(column));
     let header = Row::new(
@@ -43,7 +43,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let row = |vm: &&VmRates| {
         let cells = shown
             .iter()
-            .map(|column| Cell::from(Text::from((column.text)(vm)).alignment(Alignment::Right)));
+            .map(|column| Cell::from(Text::from(column.text(vm)).alignment(Alignment::Right)));
         let all = [Cell::from(cut(&printable(&vm.label()), name))]
             .into_iter()
             .chain(cells);
@@ -64,21 +64,16 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 /// The columns that fit, with the width of the name and of the busiest thread.
-fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static TopColumn>, u16, u16) {
+fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static VmCounter>, u16, u16) {
     let longest = vms
         .iter()
         .map(|vm| vm.label().chars().count() as u16)
         .max()
         .unwrap_or(0);
     let name = longest.clamp(2, NAME.0);
-    let steps = TOP_COLUMNS
-        .iter()
-        .map(|column| column.spare)
-        .max()
-        .unwrap_or(0);
+    let steps = top_columns().map(|column| column.spare).max().unwrap_or(0);
     for step in 0..=steps {
-        let shown: Vec<&TopColumn> = TOP_COLUMNS
-            .iter()
+        let shown: Vec<&VmCounter> = top_columns()
             .filter(|column| column.spare == 0 || column.spare > step)
             .collect();
         let figures: u16 = shown.iter().map(|column| width(column, vms) + 1).sum();
@@ -93,19 +88,16 @@ fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static TopColumn>, u16, u16) {
         }
     }
     (
-        TOP_COLUMNS
-            .iter()
-            .filter(|column| column.spare == 0)
-            .collect(),
+        top_columns().filter(|column| column.spare == 0).collect(),
         name.min(NAME.1),
         THREAD.1,
     )
 }
 
-fn width(column: &TopColumn, vms: &[&VmRates]) -> u16 {
-    let cells = vms.iter().map(|vm| (column.text)(vm).chars().count());
+fn width(column: &VmCounter, vms: &[&VmRates]) -> u16 {
+    let cells = vms.iter().map(|vm| column.text(vm).chars().count());
     cells
-        .chain([column.name.chars().count()])
+        .chain([column.column.chars().count()])
         .max()
         .unwrap_or(0) as u16
 }

@@ -8,7 +8,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Wrap};
-use vmtax_report::{TOP_COLUMNS, counted, host_disks, level_cost, printable, sentence};
+use vmtax_report::{counted, host_disks, level_cost, printable, sentence, top_columns};
 
 /// Lines of the sentence below the page.
 const SENTENCE_LINES: u16 = 5;
@@ -117,9 +117,7 @@ fn help() -> Vec<Line<'static>> {
     lines.push(Line::default());
     lines.push(bold("Columns (vmtax top --explain COLUMN)"));
     lines.extend(
-        TOP_COLUMNS
-            .iter()
-            .map(|column| Line::from(format!("  {:<12} {}", column.name, column.what))),
+        top_columns().map(|column| Line::from(format!("  {:<12} {}", column.column, column.what))),
     );
     lines
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use vmtax_model::{GuestExits, TopSample, VmRates};
-use vmtax_report::TOP_COLUMNS;
+use vmtax_report::top_columns;
 
 /// Which page is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,10 +88,10 @@ impl State {
                     largest_first(gain(a), gain(b)).then(largest_first(a.run, b.run))
                 }
                 Order::Name => a.label().cmp(&b.label()),
-                Order::Column(at) => TOP_COLUMNS
-                    .get(at)
+                Order::Column(at) => top_columns()
+                    .nth(at)
                     .map_or(std::cmp::Ordering::Equal, |column| {
-                        largest_first((column.key)(a), (column.key)(b))
+                        largest_first((column.value)(a), (column.value)(b))
                     }),
             };
             let order = if self.reversed {
@@ -123,7 +123,7 @@ impl State {
 
     /// Sorts by the next column, or the one before.
     pub fn sort_further(&mut self, columns: i64) {
-        let count = TOP_COLUMNS.len() as i64 + 2;
+        let count = top_columns().count() as i64 + 2;
         let at = match self.order {
             Order::Findings => 0,
             Order::Name => 1,
@@ -138,7 +138,7 @@ impl State {
 
     /// Sorts by the column of this name.
     pub fn sort_by(&mut self, name: &str) {
-        if let Some(at) = TOP_COLUMNS.iter().position(|column| column.name == name) {
+        if let Some(at) = top_columns().position(|column| column.column == name) {
             self.order = Order::Column(at);
         }
     }
@@ -148,7 +148,7 @@ impl State {
         match self.order {
             Order::Findings => "findings",
             Order::Name => "name",
-            Order::Column(at) => TOP_COLUMNS.get(at).map_or("", |column| column.name),
+            Order::Column(at) => top_columns().nth(at).map_or("", |column| column.column),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One interval as a report: a row for each VM, and below what each suffers from.
 
-use super::columns::TOP_COLUMNS;
+use super::counters::top_columns;
 use super::host_disks::host_disks;
 use super::sentence::{level_cost, sentence};
 use super::unknown;
@@ -36,10 +36,9 @@ pub fn top(sample: &TopSample) -> Report<'static> {
 /// A row for each VM.
 pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     let mut table = Table::of("VMs", vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
-    for column in TOP_COLUMNS {
-        table = table.column(Column::figures(column.name).spare(column.spare), |vm| {
-            (column.text)(vm)
-        });
+    for column in top_columns() {
+        let head = Column::figures(column.column).spare(column.spare);
+        table = table.column(head, |vm| column.text(vm));
     }
     table
         .column(Column::words("busiest thread").cut(20, 10), |vm| {
@@ -52,17 +51,17 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
 /// The row of a single VM at a level, with what its columns mean, and why a figure is missing.
 pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
     let mut table = table([vm]);
-    for column in TOP_COLUMNS {
+    for column in top_columns() {
         let shown = table
             .columns
             .iter_mut()
-            .find(|shown| shown.name == column.name);
-        let reason = match (column.text)(vm) == NONE {
+            .find(|shown| shown.name == column.column);
+        let reason = match (column.value)(vm).is_none() {
             true => format!("; –: {}", (column.unknown)(vm, level)),
             false => String::new(),
         };
         shown.into_iter().for_each(|shown| {
-            shown.note = Some(format!("{}: {}{reason}.", column.name, column.what))
+            shown.note = Some(format!("{}: {}{reason}.", column.column, column.what))
         });
     }
     table

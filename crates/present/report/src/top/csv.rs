@@ -1,75 +1,12 @@
 //! One interval as CSV (RFC 4180): a line for each VM. What is not known is empty.
 
-use super::columns::largest;
+use super::counters::VM_COUNTERS;
 use vmtax_model::{TopSample, VmRates};
-
-/// A column: its name, with its unit, and its value.
-type Field = (&'static str, fn(&VmRates) -> Option<f64>);
-
-const FIELDS: &[Field] = &[
-    ("pid", |vm| Some(f64::from(vm.pid))),
-    ("interval_seconds", |vm| Some(vm.seconds)),
-    ("stopped", |vm| {
-        vm.state
-            .is_some()
-            .then(|| f64::from(u8::from(vm.stopped().is_some())))
-    }),
-    ("vcpus", |vm| Some(vm.vcpus as f64)),
-    ("run_ratio", |vm| vm.run),
-    ("ready_ratio", |vm| vm.ready),
-    ("throttled_ratio", |vm| vm.throttled),
-    ("exits_per_second", |vm| vm.exits.map(|exits| exits.per_s)),
-    ("halted_ratio", |vm| vm.exits.map(|exits| exits.halted)),
-    ("reads_per_second", |vm| vm.io.map(|io| io.reads_per_s)),
-    ("writes_per_second", |vm| vm.io.map(|io| io.writes_per_s)),
-    ("flushes_per_second", |vm| vm.io.map(|io| io.flushes_per_s)),
-    ("read_bytes_per_second", |vm| {
-        vm.io.map(|io| io.read_bytes_per_s)
-    }),
-    ("written_bytes_per_second", |vm| {
-        vm.io.map(|io| io.written_bytes_per_s)
-    }),
-    ("blkavg_seconds", |vm| {
-        vm.io.and_then(|io| io.blkavg_ns).map(|ns| ns / 1e9)
-    }),
-    ("kavg_seconds", |vm| {
-        largest(vm, |disk| disk.kavg_ns).map(|ns| ns / 1e9)
-    }),
-    ("davg_seconds", |vm| {
-        largest(vm, |disk| disk.davg_ns).map(|ns| ns / 1e9)
-    }),
-    ("gavg_seconds", |vm| vm.gavg_ns().map(|ns| ns / 1e9)),
-    ("guest_steal_ratio", |vm| vm.guest.as_ref()?.steal),
-    ("p99_seconds", |vm| {
-        vm.io.and_then(|io| io.p99_ns).map(|ns| ns / 1e9)
-    }),
-    ("requests_in_flight", |vm| {
-        vm.io.and_then(|io| io.in_flight).map(|count| count as f64)
-    }),
-    ("packets_per_second", |vm| {
-        (!vm.nics.is_empty()).then(|| vm.packets_per_s())
-    }),
-    ("dropped_packets_per_second", |vm| {
-        (!vm.nics.is_empty()).then(|| vm.drops_per_s())
-    }),
-    ("resident_bytes", |vm| Some(vm.memory_use.resident as f64)),
-    ("swapped_bytes", |vm| Some(vm.memory_use.swapped as f64)),
-    ("huge_page_bytes", |vm| Some(vm.memory_use.huge as f64)),
-    ("major_faults_per_second", |vm| {
-        Some(vm.memory_use.major_faults_per_s)
-    }),
-    ("memory_pressure_some_ratio", |vm| {
-        vm.memory_use.pressure_some
-    }),
-    ("memory_pressure_full_ratio", |vm| {
-        vm.memory_use.pressure_full
-    }),
-];
 
 /// The first line.
 pub fn csv_head() -> String {
-    let names = FIELDS.iter().map(|(name, _)| *name);
-    let all: Vec<&str> = ["time", "name"]
+    let names = VM_COUNTERS.iter().map(|counter| counter.csv);
+    let all: Vec<&str> = ["time", "name", "pid", "interval_seconds"]
         .into_iter()
         .chain(names)
         .chain(["busiest_thread", "finding"])
@@ -80,9 +17,11 @@ pub fn csv_head() -> String {
 /// A line for each VM.
 pub fn csv_rows(sample: &TopSample) -> String {
     let row = |vm: &VmRates| {
-        let figures = FIELDS
-            .iter()
-            .map(|(_, value)| value(vm).map_or(String::new(), |value| value.to_string()));
+        let figures = VM_COUNTERS.iter().map(|counter| {
+            (counter.value)(vm).map_or(String::new(), |value| {
+                counter.unit.in_csv(value).to_string()
+            })
+        });
         let busiest = vm
             .busiest()
             .map_or(String::new(), |thread| thread.role.label());
@@ -93,6 +32,8 @@ pub fn csv_rows(sample: &TopSample) -> String {
         let texts = [
             quoted(&sample.time),
             quoted(vm.name.as_deref().unwrap_or_default()),
+            vm.pid.to_string(),
+            vm.seconds.to_string(),
         ];
         let all: Vec<String> = texts
             .into_iter()

@@ -1,17 +1,18 @@
-//! What running VMs do, interval by interval: a table, CSV, OpenMetrics; and the columns that the live screen has, too.
+//! What running VMs do, interval by interval: a table, CSV, OpenMetrics; and the counters, of which the live screen has columns, too.
 
 mod batch;
-mod columns;
+mod counters;
 mod csv;
 mod host_disks;
 mod openmetrics;
 mod reason;
 mod sentence;
+mod unit;
 mod unknown;
 
 pub(crate) use batch::explained;
 pub use batch::top;
-pub use columns::{TOP_COLUMNS, TopColumn};
+pub use counters::{VM_COUNTERS, VmCounter, top_columns};
 pub use csv::{csv_head, csv_rows};
 pub use host_disks::host_disks;
 pub use openmetrics::openmetrics;

@@ -1,21 +1,17 @@
 //! The columns of `vmtax top` that have no figure of a VM, with their reasons.
 
-use super::columns::TOP_COLUMNS;
+use super::counters::top_columns;
 use std::collections::BTreeSet;
 use vmtax_model::VmRates;
-use vmtax_model::number::NONE;
 
 /// The columns that have no figure of this VM at this level, with their reason: those of one reason together.
 pub fn unknown_columns(vm: &VmRates, level: u8) -> Vec<(Vec<&'static str>, String)> {
     let mut all: Vec<(Vec<&'static str>, String)> = Vec::new();
-    for column in TOP_COLUMNS
-        .iter()
-        .filter(|column| (column.text)(vm) == NONE)
-    {
+    for column in top_columns().filter(|column| (column.value)(vm).is_none()) {
         let reason = (column.unknown)(vm, level);
         match all.iter_mut().find(|(_, known)| *known == reason) {
-            Some((names, _)) => names.push(column.name),
-            None => all.push((vec![column.name], reason)),
+            Some((names, _)) => names.push(column.column),
+            None => all.push((vec![column.column], reason)),
         }
     }
     all
@@ -80,9 +76,7 @@ mod tests {
                 let all = unknown_columns(&vm, level);
                 assert!(all.iter().all(|(_, reason)| !reason.is_empty()), "{all:?}");
                 let names: Vec<_> = all.iter().flat_map(|(names, _)| names).copied().collect();
-                let dashes = TOP_COLUMNS
-                    .iter()
-                    .filter(|column| (column.text)(&vm) == NONE);
+                let dashes = top_columns().filter(|column| column.text(&vm) == "–");
                 assert!(
                     dashes.clone().count() == names.len() && names.contains(&"DAVG"),
                     "{names:?}"

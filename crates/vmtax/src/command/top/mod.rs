@@ -11,7 +11,7 @@ use crate::cli::TopArgs;
 use crate::fault::Fault;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use vmtax_report::TOP_COLUMNS;
+use vmtax_report::top_columns;
 use vmtax_vm::{Fleet, Level};
 
 pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
@@ -45,8 +45,8 @@ fn explain(name: &str) -> Result<ExitCode, Fault> {
     let is_named = |known: &str| {
         known.eq_ignore_ascii_case(name) || known.trim_matches('%').eq_ignore_ascii_case(name)
     };
-    let Some(column) = TOP_COLUMNS.iter().find(|column| is_named(column.name)) else {
-        let known: Vec<&str> = TOP_COLUMNS.iter().map(|column| column.name).collect();
+    let Some(column) = top_columns().find(|column| is_named(column.column)) else {
+        let known: Vec<&str> = top_columns().map(|column| column.column).collect();
         return Err(Fault::Usage(format!(
             "there is no column \"{name}\": choose from {}",
             known.join(", ")
@@ -54,7 +54,7 @@ fn explain(name: &str) -> Result<ExitCode, Fault> {
     };
     print(&format!(
         "{}: {}. {}\n",
-        column.name, column.what, column.explanation
+        column.column, column.what, column.explanation
     ))?;
     Ok(ExitCode::SUCCESS)
 }
