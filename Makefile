@@ -45,7 +45,7 @@ matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/
 
 lint: ## formatting, clippy, oldest Rust, licences, advisories, documentation with its links and examples, layers, shell scripts
 	@scripts/setup lint
-	$(CARGO) fmt --check -- crates/measure/workload/src/workloads/*.rs # which a macro declares
+	$(CARGO) fmt --check -- crates/measure/workload/src/workloads/*.rs crates/measure/workload/src/workloads/*/mod.rs # which a macro declares
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# clippy's incompatible_msrv has checked the standard library's part of it; the compiler checks the language.
 	@if rustup run $(MSRV) cargo --version >/dev/null 2>&1; then \

@@ -143,9 +143,9 @@ mod tests {
     #[test]
     fn a_number_gives_the_same_input_again_and_another_number_another() {
         let corpus = vec![b"some text 12".to_vec(), vec![0; 40]];
-        let of = |number| input(&corpus, 1, number);
-        assert_eq!(of(7), of(7));
-        let all: std::collections::BTreeSet<Vec<u8>> = (0..1000).map(of).collect();
+        let nth_input = |number| input(&corpus, 1, number);
+        assert_eq!(nth_input(7), nth_input(7));
+        let all: std::collections::BTreeSet<Vec<u8>> = (0..1000).map(nth_input).collect();
         assert!(all.len() > 900, "{}", all.len());
     }
 

@@ -1,4 +1,4 @@
-//! What every study makes of a recording.
+//! The common interface of all studies' analyses of a recording.
 
 use crate::reproduce::Evidence;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ pub trait Analysis {
     /// The report, for every output format.
     fn report(&self) -> Report<'_>;
 
-    /// What a terminal shows for details instead of the report with its details; `None`: the report.
+    /// Returns the text that a terminal shows for `--details` instead of the detailed report; `None` if it shows the
+    /// report.
     fn details(&self) -> Option<String> {
         None
     }
@@ -24,7 +25,7 @@ pub trait Analysis {
     /// [`ReportError::Json`] for a value JSON has no form for.
     fn json(&self) -> Result<String, ReportError>;
 
-    /// What claims of published results are tested against.
+    /// Returns the findings that claims of published results are tested against.
     fn evidence(&self) -> &dyn Evidence;
 
     /// The report of requests by layer, that has a page of its own beside the first.
@@ -40,7 +41,7 @@ pub trait Analysis {
         Ok(Vec::new())
     }
 
-    /// Whether it contradicts what was to be shown, so that a script has to know.
+    /// Returns true if the findings contradict a claim or a threshold, so that the exit status tells scripts.
     fn is_contradicted(&self) -> bool {
         false
     }
@@ -90,7 +91,7 @@ pub(crate) fn found<'a, F: Evidence + 'a>(
 
 /// A file that stands beside a report's page, in the recording's folder.
 pub struct ReportFile {
-    /// Its name.
+    /// Name of the file in the recording's directory.
     pub name: &'static str,
     /// All of it.
     pub content: Vec<u8>,
@@ -99,7 +100,7 @@ pub struct ReportFile {
 /// A recording cannot be analyzed.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// Its traces cannot be read, or there are none.
+    /// The recording's traces cannot be read, or there are none.
     #[error(transparent)]
     Layers(#[from] LayersError),
     /// A file of the recording cannot be read.
@@ -108,18 +109,18 @@ pub enum StudyError {
     /// The counters of a running VM are not of one process, or not in the order of time.
     #[error("the counters in {folder} are not of one VM: diagnose it again", folder = .folder.display())]
     Counters {
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
     },
     /// The measurements of a tuning cannot be read.
     #[error("{path}: {why}: tune the VM again", path = .path.display())]
     Measurements {
-        /// The file.
+        /// Path of the file with the measurements.
         path: PathBuf,
-        /// Why not.
+        /// Reason why it cannot be read.
         why: String,
     },
-    /// What was sampled cannot be read or drawn.
+    /// The samples cannot be read or drawn.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The findings have no form for scripts.
@@ -128,9 +129,9 @@ pub enum StudyError {
     /// A file beside the page cannot be made.
     #[error("cannot make {file}: {source}{}", limit_remedy(.source))]
     File {
-        /// Its name.
+        /// Name of the file.
         file: &'static str,
-        /// Why not.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// These recordings cannot be compared.
@@ -139,7 +140,7 @@ pub enum StudyError {
          has{}", .damaged.iter().map(|trial| format!("\nnot counted: {trial}")).collect::<String>()
     )]
     NothingInCommon {
-        /// The recordings.
+        /// Names of the recordings.
         names: String,
         /// Trials of theirs that cannot be read, each with the reason.
         damaged: Vec<String>,
@@ -147,15 +148,15 @@ pub enum StudyError {
     /// A profile cannot be read.
     #[error("reading {}: give a profile's folder or a file of folded stacks: {source}", file.display())]
     Unreadable {
-        /// Its stacks.
+        /// Path of the profile's stacks.
         file: PathBuf,
-        /// Why not.
+        /// Reason why the file cannot be read.
         source: std::io::Error,
     },
     /// Trials were observed, but all are damaged.
     #[error("some trials have no result; what there is was recorded in {folder}. The first: {first}", folder = .folder.display())]
     Damaged {
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
         /// The first reason.
         first: String,

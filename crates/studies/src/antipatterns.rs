@@ -1,4 +1,4 @@
-//! What guest kernels do at an avoidable cost.
+//! Avoidable costs in guest kernels, as evidence for claims.
 
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{AntipatternFindings, AntipatternRow, ClaimUnit, HostFacts};
@@ -43,7 +43,7 @@ impl Evidence for AntipatternFindings {
     }
 }
 
-/// How many exits the fix saves.
+/// Compares the number of VM exits that the fix saves with the claimed minimum.
 fn spared(row: &AntipatternRow, at_least: f64) -> Tested {
     match row.exits_saved {
         Some(saved) => Tested::within(saved, ClaimUnit::Count, Some(at_least), None),

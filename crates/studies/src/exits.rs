@@ -69,12 +69,14 @@ impl StudyOptions for ExitsOptions {
 /// What one VM exit costs in a recording, by cause.
 pub(crate) fn findings(recording: &Recording) -> ExitFindings {
     let manifest = &recording.manifest;
-    let about = (
-        manifest.vmtax.as_str(),
-        manifest.command.as_slice(),
-        manifest.started.as_str(),
-    );
-    vmtax_analysis::exits(&recording.plan, &recording.host, &recording.trials, about)
+    vmtax_analysis::exits(
+        &recording.plan,
+        &recording.host,
+        &recording.trials,
+        &manifest.vmtax,
+        &manifest.command,
+        &manifest.started,
+    )
 }
 
 /// No published result claims anything of them.

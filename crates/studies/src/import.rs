@@ -25,7 +25,7 @@ pub fn imported(files: &[PathBuf]) -> Result<Plan, PlanError> {
     Ok(plan)
 }
 
-/// What the imported traces say.
+/// Returns the findings in the imported traces: VM exits and requests by layer.
 pub(crate) fn findings(recording: &Recording) -> Result<ImportFindings, StudyError> {
     let folder = recording.trial_folder(0);
     let mut facts: ImportFacts = recording.artifact(0, files::IMPORT)?;

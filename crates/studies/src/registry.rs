@@ -16,10 +16,10 @@ use vmtax_model::{
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
-/// What the study of a recording's plan finds in it.
+/// Analyzes a recording by the study of its plan.
 ///
 /// # Errors
-/// [`StudyError`] where it was to be observed and nothing that was observed can be read.
+/// [`StudyError`] if the run was to be observed and no observation can be read.
 pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
@@ -116,8 +116,8 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
 /// is on the wrong side of a bound after any of them in less than 4 % of runs.
 const EARLY: RangeInclusive<u32> = vmtax_model::FEWEST_ROUNDS..=12;
 
-/// Whether each claim of the published result that a recording reproduces has its verdict after so many whole rounds, or none
-/// that further rounds are likely to give.
+/// Returns true if each claim of the published result that a recording reproduces has its result after `rounds` whole
+/// rounds, or is unlikely to get one from further rounds. Always false outside `EARLY`.
 pub fn is_decided(folder: &Path, rounds: u32) -> bool {
     if !EARLY.contains(&rounds) {
         return false;
@@ -155,7 +155,7 @@ impl From<CheckFindings> for Answer<'_> {
     }
 }
 
-/// What a recording says: its study's findings, under the verdict on the published result that it reproduces, if any.
+/// Analysis of a recording: its study's findings, below the result of the reproduction, if it is one.
 pub struct Answer<'a> {
     analysis: Box<dyn Analysis + 'a>,
     reproduction: Option<(ReproductionFindings, &'a Recording)>,
@@ -213,12 +213,13 @@ impl Answer<'_> {
         }
     }
 
-    /// Whether it reproduces a published result.
+    /// Returns true if the recording reproduces a published result.
     pub fn is_reproduction(&self) -> bool {
         self.reproduction.is_some()
     }
 
-    /// Whether a claim of the published result is not reproduced, or a metric is worse than it may be.
+    /// Returns true if a claim of the published result is not reproduced, or a metric is worse by more than its
+    /// threshold.
     pub fn is_contradicted(&self) -> bool {
         let reproduction = self.reproduction.as_ref();
         reproduction.map_or(self.analysis.is_contradicted(), |(case, _)| {

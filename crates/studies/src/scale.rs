@@ -166,7 +166,7 @@ fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, Op
 
 impl Evidence for GrowthFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
-        let of = |metric: &Metric, name: &str| {
+        let growth_of = |metric: &Metric, name: &str| {
             growth(self, *metric, name).ok_or_else(|| Tested::no_value(name))
         };
         let tested = match check {
@@ -175,8 +175,11 @@ impl Evidence for GrowthFindings {
                 variant,
                 law,
                 against,
-            } => of(metric, variant).and_then(|growth| {
-                let against = against.as_ref().map(|name| of(metric, name)).transpose()?;
+            } => growth_of(metric, variant).and_then(|growth| {
+                let against = against
+                    .as_ref()
+                    .map(|name| growth_of(metric, name))
+                    .transpose()?;
                 Ok(match law {
                     Law::Constant => no_growth(growth, against),
                     law => by_exponent(growth, *law),
@@ -187,8 +190,8 @@ impl Evidence for GrowthFindings {
                 variant,
                 against,
                 at_least,
-            } => of(metric, variant).and_then(|growth| {
-                let against = of(metric, against)?;
+            } => growth_of(metric, variant).and_then(|growth| {
+                let against = growth_of(metric, against)?;
                 Ok(one_more_than(growth, against, *at_least))
             }),
             Check::At {
@@ -395,17 +398,19 @@ fn one_more_by_round(growth: &Growth) -> BTreeMap<u32, f64> {
     let [first, .., last] = steps.as_slice() else {
         return BTreeMap::new();
     };
-    let at = |step: &StepCost, round: u32| {
+    let cost_in_round = |step: &StepCost, round: u32| {
         step.rounds
             .iter()
             .find(|cost| cost.round == round)
             .map(|cost| cost.ns)
     };
     let more = (last.size - first.size) as f64;
-    let rounds = last
-        .rounds
-        .iter()
-        .filter_map(|top| Some((top.round, (top.ns - at(first, top.round)?) / more)));
+    let rounds = last.rounds.iter().filter_map(|top| {
+        Some((
+            top.round,
+            (top.ns - cost_in_round(first, top.round)?) / more,
+        ))
+    });
     rounds.collect()
 }
 

@@ -21,5 +21,5 @@ pub(crate) fn exits(recording: &Recording) -> Result<VmExits, StudyError> {
 /// No published result claims anything of a VM that runs already.
 impl Evidence for VmLayers {}
 
-/// The same.
+/// No published result claims anything of a running VM's exits.
 impl Evidence for VmExits {}

@@ -1,5 +1,5 @@
-//! What ends the program early, and the exit status it gives: 2 for "could not run", 130 for "stopped by a person", that of the
-//! user's command where its failure ended the run.
+//! Errors that end the program early, and their exit status: 2 for "could not run", 130 for "stopped by a person", the
+//! status of the user's command if its failure ended the run.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use vmtax_model::limit_remedy;
 use vmtax_runner::CommandFailure;
 
-/// What timeout(1), env(1) and their like end with when they fail themselves.
+/// Exit status of timeout(1), env(1) and similar programs when they fail themselves.
 pub const FAILED: u8 = 125;
 
 /// Why the program could not do what was asked.
@@ -59,9 +59,9 @@ pub enum Fault {
     /// A file or stream of this program's own.
     #[error("{what}: {source}{}", limit_remedy(.source))]
     File {
-        /// What was tried.
+        /// The operation that failed, with its file.
         what: String,
-        /// What the kernel said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A twin of somebody's VM does not boot.
@@ -69,9 +69,9 @@ pub enum Fault {
         "the twin of {like} failed to boot: {source}\nOverride the setting that fails: --qemu, --machine-type, --cpu-model, --memory or --machine"
     )]
     Twin {
-        /// Whose twin.
+        /// VM whose configuration the test guest has.
         like: String,
-        /// Why.
+        /// Reason of the failed boot.
         source: vmtax_vm::MachineError,
     },
     /// Options that do not go together, or say nothing.
@@ -80,7 +80,7 @@ pub enum Fault {
     /// The run went on to its end, but some trials have no result.
     #[error("some trials have no result; what there is was recorded in {folder}. The first: {first}", folder = .folder.display())]
     Incomplete {
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
         /// The first reason.
         first: String,
@@ -90,17 +90,17 @@ pub enum Fault {
         "the command failed on {machine} (exit status {status}), which ended the run. --ignore-failure measures a command that fails; what was recorded until then is in {folder}", folder = .folder.display()
     )]
     CommandFailed {
-        /// Where.
+        /// Machine on which the command failed.
         machine: vmtax_model::Machine,
-        /// Its exit status.
+        /// Exit status of the command.
         status: i32,
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
     },
     /// A person or a signal stopped it.
     #[error("interrupted; the trials before are in {folder}: `vmtax report {folder}` shows them", folder = .folder.display())]
     Interrupted {
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! What antipatterns of guest kernels cost over their fixes.
+//! Costs of the antipatterns of guest kernels, compared with their fixes.
 
 use crate::{estimate, paired};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the
                       operations. Each ratio is of figures of one round, then the median over rounds (paired). Exits: KVM's \
                       counters.";
 
-/// What the trials of `antipatterns` say.
+/// Analyzes the trials of `guest-antipatterns`: each antipattern's cost on each machine.
 pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> AntipatternFindings {
     let mut warnings = Vec::new();
     trials

@@ -217,10 +217,10 @@ fn coverage_under_drift_needs_interleaved_rounds() {
     for n in [6_usize, 12] {
         let (mut interleaved, mut in_blocks) = (0, 0);
         for _ in 0..RUNS {
-            let mut at = |position: usize| {
+            let mut time_at = |position: usize| {
                 (1.0 + 0.1 * position as f64 / (2 * n - 1) as f64) * (0.02 * normal(&mut r)).exp()
             };
-            let times: Vec<f64> = (0..2 * n).map(&mut at).collect();
+            let times: Vec<f64> = (0..2 * n).map(&mut time_at).collect();
             in_blocks += usize::from(verdict(&times[..n], &times[n..]) != Verdict::Inconclusive);
             let (native, machine): (Vec<f64>, Vec<f64>) = times
                 .chunks(2)

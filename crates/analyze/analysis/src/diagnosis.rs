@@ -12,7 +12,7 @@ const BY_COUNTERS: &str = "vcpu-run-queue-wait";
 /// A clock source that QEMU emulates, by the guest's settings.
 const SLOW_CLOCK: &str = "vm-guest-clock";
 
-/// What takes less of the time is no cause.
+/// Smallest share of the time that counts as a cause.
 const MIN_GAIN: f64 = 0.02;
 /// Threads wait longer while they are traced and sampled.
 const MIN_TRACED_GAIN: f64 = 0.1;
@@ -115,7 +115,7 @@ mod tests {
     };
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
-        let at = |at_ns, cpu_ns, wait_ns| VmCounters {
+        let counters_at = |at_ns, cpu_ns, wait_ns| VmCounters {
             at_ns,
             threads: vec![ThreadCounters {
                 tid: 7,
@@ -126,7 +126,10 @@ mod tests {
             }],
             ..VmCounters::default()
         };
-        let (before, after) = (at(1, 0, 0), at(1_000_000_001, cpu_ns, wait_ns));
+        let (before, after) = (
+            counters_at(1, 0, 0),
+            counters_at(1_000_000_001, cpu_ns, wait_ns),
+        );
         VmSamples {
             schema: 2,
             vm: facts(1),

@@ -1,4 +1,4 @@
-//! What a command costs on each machine, and where the difference goes.
+//! Cost of a command on each machine, with a breakdown of the difference.
 
 use crate::{findings, overhead};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// What the trials of a plan's command say.
+/// Analyzes the trials of a plan's command.
 pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindings {
     // Where it was only sampled, the look is in the figures.
     let trials: &[TrialRecord] = &trials
@@ -57,7 +57,7 @@ fn said(trial: &TrialRecord) -> Vec<String> {
     all
 }
 
-/// What the command printed of itself, in the order in which it was first found.
+/// Returns the figures that the command printed itself, in the order of their first occurrence.
 fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     let all = || {
         let done = trials
@@ -129,7 +129,7 @@ struct Parts {
 /// A guest's parts beside native's, from the rounds that have what it takes. Means, since these add up.
 fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Breakdown> {
     let cpus = f64::from(plan.guest.cpus);
-    let of = |machine, round| {
+    let trial_of = |machine, round| {
         trials
             .iter()
             .find(move |t: &&TrialRecord| t.machine == machine && t.round == round)
@@ -138,10 +138,10 @@ fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Br
     let rounds: BTreeSet<u32> = trials.iter().map(|t| t.round).collect();
     let mut pairs = Vec::new();
     for round in rounds {
-        let Some(guest) = of(machine, round).and_then(|trial| guest(trial, cpus)) else {
+        let Some(guest) = trial_of(machine, round).and_then(|trial| guest(trial, cpus)) else {
             continue;
         };
-        let native = of(Machine::NATIVE, round).and_then(|trial| native(trial, cpus));
+        let native = trial_of(Machine::NATIVE, round).and_then(|trial| native(trial, cpus));
         if native.is_some() || !has_native {
             pairs.push((guest, native));
         }

@@ -1,4 +1,4 @@
-//! What a VM exit of each kind costs: all rounds' exits of a kind as one distribution.
+//! Costs of a VM exit of each kind: all rounds' exits of a kind as one distribution.
 
 use vmtax_model::{
     Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, HostFacts,
@@ -13,14 +13,15 @@ const METHOD: &str = "rdtsc before and after each exit, by the micro-guest; exit
 const NO_EXIT: &str = "no exit";
 const HALT: &str = "from timer expiry to the first instruction after";
 
-/// What the trials of `exits` say. `about` is version, command line and begin of the recording.
+/// Analyzes the trials of `exits`. `vmtax` is the version, `command` the command line and `started` the begin of the recording.
 pub fn exits(
     plan: &Plan,
     host: &HostFacts,
     trials: &[TrialRecord],
-    about: (&str, &[String], &str),
+    vmtax: &str,
+    command: &[String],
+    started: &str,
 ) -> ExitFindings {
-    let (vmtax, command, started) = about;
     ExitFindings {
         schema: vmtax_model::REPORT_SCHEMA,
         vmtax: vmtax.to_owned(),
@@ -168,17 +169,17 @@ mod tests {
     /// An Intel CPU with APICv: the local APIC's registers are read, and interrupts end, without an exit.
     #[test]
     fn what_the_cpu_does_by_itself_is_no_exit() {
-        let of = |name: &str, ns| {
+        let exit_kind = |name: &str, ns| {
             let mut latency = Latency::new();
             latency.record(ns);
             kind(Machine::MICRO_KVM, name, &latency, false)
         };
         let mut kinds = [
-            of("no exit", 2),
-            of("port read, kernel", 1548),
-            of("MMIO read, kernel", 2),
-            of("cpuid", 1239),
-            of("interrupt injection", 11),
+            exit_kind("no exit", 2),
+            exit_kind("port read, kernel", 1548),
+            exit_kind("MMIO read, kernel", 2),
+            exit_kind("cpuid", 1239),
+            exit_kind("interrupt injection", 11),
         ];
         mark_those_without_exit(&mut kinds);
         assert_eq!(

@@ -13,7 +13,7 @@ pub(crate) fn median_interval(sorted: &[f64]) -> Option<Interval> {
     interval_at(sorted, WANTED)
 }
 
-/// The same for another coverage than 95 %.
+/// Returns the interval for the median with another coverage than 95 %; `None` when the values are too few.
 pub(crate) fn interval_at(sorted: &[f64], wanted: f64) -> Option<Interval> {
     let (k, coverage) = rank(sorted.len(), wanted)?;
     Some(Interval {

@@ -46,7 +46,7 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// What the trials of a plan say. Trials that the plan does not mean are passed over.
+/// Analyzes the trials of a plan: the overhead of each machine. Trials that the plan does not contain are ignored.
 pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findings {
     let done = Trials::new(plan, trials);
     let rows: Vec<OverheadRow> = Metric::ALL
@@ -110,7 +110,7 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
     says_something.then_some(OverheadRow { metric, machines })
 }
 
-/// How the intervals are made and what they promise, for people.
+/// Describes, for people, the method of the intervals and their coverage.
 fn method(rows: &[OverheadRow]) -> String {
     let overheads = || {
         rows.iter()

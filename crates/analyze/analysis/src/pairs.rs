@@ -1,4 +1,4 @@
-//! What pairs of measurements say of a change: each gives a ratio of costs, with the change over without.
+//! Pairs of measurements of a change: each gives a ratio of costs, with the change over without.
 
 use crate::compare::{InterimAnalyses, decide};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use vmtax_model::{Comparison, Estimate, Interval, Verdict};
 pub(crate) const MAX_PAIRS: u32 = 15;
 /// A change that gives back less is none.
 pub(crate) const MIN_EFFECT: f64 = 0.02;
-/// What costs so much more each time harms, and is taken back before anything is analysed.
+/// Ratio of costs above which a change harms if each pair exceeds it: then it is reverted before any analysis.
 const HARM: f64 = 1.05;
 /// So many pairs that all harm are enough.
 pub(crate) const HARMED_PAIRS: usize = 3;
@@ -16,10 +16,10 @@ pub(crate) const HARMED_PAIRS: usize = 3;
 /// When a question is analysed: computed once, as it is asked of every candidate after each pair.
 static ANALYSES: LazyLock<InterimAnalyses> = LazyLock::new(|| InterimAnalyses::new(MAX_PAIRS, 0));
 
-/// What is known after some pairs.
+/// Decision about a change after some pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It helps.
+    /// The change helps.
     Helps,
     /// It does not, by its interval.
     Fails,
@@ -39,12 +39,12 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// How many pairs there are.
+    /// Returns the number of pairs.
     pub fn pairs(&self) -> usize {
         self.logs.len() + self.empty
     }
 
-    /// What is decided; `None` where another pair is to be measured.
+    /// Returns the decision; `None` if another pair has to be measured.
     pub fn decision(&self) -> Option<Decision> {
         let n = self.logs.len();
         if self.empty >= HARMED_PAIRS && self.empty >= n {
@@ -69,7 +69,7 @@ impl Series {
         }
     }
 
-    /// Whether it can still be decided that it helps, if all pairs that are left say so.
+    /// Returns true if the decision can still be that the change helps, if all remaining pairs show it.
     pub fn can_help(&self) -> bool {
         let mut logs = self.logs.clone();
         logs.resize(logs.len().max(MAX_PAIRS as usize), -1.0);

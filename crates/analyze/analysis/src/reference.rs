@@ -3,7 +3,8 @@
 use crate::trials::Trials;
 use vmtax_model::{Plan, parse_size};
 
-/// What the run made smaller than the report, one phrase for each workload; `None` when nothing.
+/// Describes the totals and times that the run made smaller than the report, one phrase for each workload; `None` if
+/// there are none.
 pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
     let mut phrases: Vec<String> = Vec::new();
     for planned in &plan.workloads {

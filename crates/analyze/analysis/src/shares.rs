@@ -11,7 +11,7 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// What the trials of a plan say whose variants share a tree. Trials that the plan does not mean are passed over.
+/// Analyzes the trials of a plan whose variants share a tree. Trials that the plan does not contain are ignored.
 pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
     let ways = plan.columns();
     let of: Vec<Vec<&TrialRecord>> = ways.iter().map(|way| of_way(plan, trials, way)).collect();

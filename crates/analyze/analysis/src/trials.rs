@@ -110,7 +110,7 @@ impl<'a> Trials<'a> {
         self.of(machine).next().map(|r| &r.kernel)
     }
 
-    /// How many trials of a machine have a result.
+    /// Returns the number of trials of a machine that have a result.
     pub fn count(&self, machine: Machine) -> u32 {
         self.of(machine).count() as u32
     }

@@ -1,4 +1,4 @@
-//! What weakens the figures of a run.
+//! Warnings about conditions that weaken the figures of a run.
 
 use crate::reference;
 use crate::trials::Trials;

@@ -1,9 +1,10 @@
 //! From traces to requests, from requests to layers.
 //!
-//! [`join`] reads the traces of one observed trial and follows each operation of the workload through guest, KVM, QEMU and
-//! host: a [`JoinedRequest`] has the moment at which it passed each checkpoint, and [`Segment`]s that fill its path without a gap,
-//! each in one state. [`findings`] makes of all trials of a plan what reports show, [`command()`] of a command's requests,
-//! which nobody stamped, [`vm()`] of those of a running VM, which its host alone shows. `docs/layers.md` says how and why.
+//! [`join`] reads the traces of one observed trial and follows each operation of the workload through guest, KVM, QEMU
+//! and host: a [`JoinedRequest`] has the moment at which it passed each checkpoint, and [`Segment`]s that fill its
+//! path without a gap, each in one state. [`findings`] makes of all trials of a plan what reports show, [`command()`]
+//! of a command's requests, which nobody stamped, [`vm()`] of those of a running VM, which its host alone shows.
+//! `docs/layers.md` says how and why.
 //!
 //! The data pass the folders in this order:
 //!
@@ -14,7 +15,7 @@
 //!                           ─▶ segments (states) ─▶ request
 //! ```
 //!
-//! What is a disk's alone stands in the folder `disk`: which events are requests, what identifies one, how it is followed.
+//! Code for disks alone is in the folder `disk`: events that are requests, their identity, and how they are followed.
 
 mod disk;
 mod error;

@@ -17,14 +17,14 @@ pub enum Who {
 /// Recorded events that lie in a part of a request's path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordedEvents {
-    /// How many.
+    /// Number of the events.
     pub count: u16,
-    /// What they cost, as calibrated, host ticks; no longer than the part.
+    /// Calibrated cost of the events, in host ticks; no longer than the part.
     pub ticks: u32,
 }
 
 impl RecordedEvents {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn and(self, other: RecordedEvents) -> RecordedEvents {
         RecordedEvents {
             count: self.count.saturating_add(other.count),
@@ -46,11 +46,11 @@ impl RecordedEvents {
 pub struct Segment {
     /// The checkpoint to which the interval leads that this is a segment of.
     pub to: Checkpoint,
-    /// What the request did.
+    /// State of the request in this segment.
     pub state: State,
     /// Who worked, or should have.
     pub who: Who,
-    /// How long, host ticks.
+    /// Length of the segment, in host ticks.
     pub ticks: u64,
     /// The events that lie in it; none where their cost is not known.
     pub recorded: RecordedEvents,
@@ -61,9 +61,9 @@ pub struct Segment {
 pub struct JoinedRequest {
     times: [Option<NonZeroU64>; Checkpoint::COUNT],
     who: [Who; Checkpoint::COUNT],
-    /// What it is about, as the workload stamped it: for a disk, the byte offset, 0 for a request about no bytes.
+    /// Key of the operation, as the workload stamped it: for a disk, the byte offset, 0 for a request about no bytes.
     pub key: u64,
-    /// What it asks for.
+    /// Kind of the request: read, write, transmit and others.
     pub kind: RequestKind,
     /// The path without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
     /// that lead to [`Checkpoint::End`] are what the workload did for other requests when this one had come back.
@@ -116,7 +116,7 @@ impl JoinedRequest {
         self.at(Checkpoint::End).unwrap_or(0)
     }
 
-    /// How long it took by the workload's own stamps, ticks.
+    /// Returns the duration by the workload's own stamps, in ticks.
     pub fn total(&self) -> u64 {
         self.end().saturating_sub(self.begin())
     }

@@ -1,11 +1,11 @@
-//! What changed between two profiles, function by function.
+//! Changes between two profiles, function by function.
 
 use crate::share::share_within;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::samples::Profile;
 use vmtax_model::{FunctionChange, ProfileChanges};
 
-/// How often chance alone may name a function that did not change, when two profiles are compared.
+/// Probability that chance alone names a function that did not change, when two profiles are compared.
 const WRONG: f64 = 0.05;
 
 /// The functions whose own share of the samples (self) differs by more than sampling noise: their intervals do not
@@ -16,13 +16,13 @@ pub fn changes(before: &Profile, after: &Profile) -> ProfileChanges {
     let names: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
     let compared = names.len();
     let z = deviations(WRONG / compared.max(1) as f64);
-    let of = |counts: &HashMap<&str, u64>, name, profile: &Profile| {
+    let share_in = |counts: &HashMap<&str, u64>, name, profile: &Profile| {
         share_within(z, counts.get(name).copied().unwrap_or(0), profile.total())
     };
     let changes = names.into_iter().map(|name| FunctionChange {
         name: name.to_owned(),
-        before: of(&old, name, before),
-        after: of(&new, name, after),
+        before: share_in(&old, name, before),
+        after: share_in(&new, name, after),
     });
     let apart = |c: &FunctionChange| c.before.high < c.after.low || c.after.high < c.before.low;
     let mut changed: Vec<FunctionChange> = changes.filter(apart).collect();
@@ -31,8 +31,8 @@ pub fn changes(before: &Profile, after: &Profile) -> ProfileChanges {
     ProfileChanges { compared, changed }
 }
 
-/// How many standard deviations leave this much of a normal distribution outside, on both sides together (Abramowitz and
-/// Stegun 26.2.23; off by less than 5e-4).
+/// Returns the number of standard deviations that leave this much of a normal distribution outside, on both sides
+/// together (Abramowitz and Stegun 26.2.23; off by less than 5e-4).
 fn deviations(outside: f64) -> f64 {
     let t = (-2.0 * (outside / 2.0).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -61,9 +61,9 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_named_and_what_may_be_chance_is_not() {
-        let of = |text: &str| unfold(text, Path::new("x")).unwrap();
-        let before = of("t;main;look_up 400\nt;main;other 300\nt;main 300\n");
-        let after = of("t;main;other 230\nt;main 260\nt;main;new 10\n");
+        let profile_of = |text: &str| unfold(text, Path::new("x")).unwrap();
+        let before = profile_of("t;main;look_up 400\nt;main;other 300\nt;main 300\n");
+        let after = profile_of("t;main;other 230\nt;main 260\nt;main;new 10\n");
         let ProfileChanges {
             compared,
             changed: found,
@@ -75,7 +75,11 @@ mod tests {
         assert_eq!(changes(&before, &before).changed, []);
         // 5 against 8 of a hundred say nothing.
         assert_eq!(
-            changes(&of("t;a 95\nt;b 5\n"), &of("t;a 92\nt;b 8\n")).changed,
+            changes(
+                &profile_of("t;a 95\nt;b 5\n"),
+                &profile_of("t;a 92\nt;b 8\n")
+            )
+            .changed,
             []
         );
     }
@@ -83,13 +87,13 @@ mod tests {
     #[test]
     fn among_many_functions_one_that_chance_may_have_changed_is_not_named() {
         // Of about a thousand samples 40, and then 85.
-        let with = |own: u64, others: u64| {
+        let profile_with = |own: u64, others: u64| {
             let other = |number: u64| format!("t;f{number} {}\n", (1000 - own) / others);
             let lines: String = (0..others).map(other).collect();
             unfold(&(lines + &format!("t;own {own}\n")), Path::new("x")).unwrap()
         };
         let named = |others| {
-            changes(&with(40, others), &with(85, others))
+            changes(&profile_with(40, others), &profile_with(85, others))
                 .changed
                 .iter()
                 .any(|c| c.name == "own")

@@ -120,7 +120,7 @@ mod tests {
         busy: &[(usize, f64)],
         throttled: Option<f64>,
     ) -> CpuUses {
-        let at = |at_s: f64| CpuUse {
+        let use_at = |at_s: f64| CpuUse {
             at_ns: (at_s * 1e9) as u64,
             busy_ms: busy
                 .iter()
@@ -138,8 +138,8 @@ mod tests {
             throttled_us: throttled.map(|part| (1e6 * part * (at_s - 10.0)) as u64),
         };
         CpuUses {
-            before: at(10.0),
-            after: at(12.0),
+            before: use_at(10.0),
+            after: use_at(12.0),
         }
     }
 

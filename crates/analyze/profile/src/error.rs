@@ -27,7 +27,7 @@ pub enum ProfileError {
     #[error("{file}: {why}", file = .file.display())]
     Damaged {
         file: PathBuf,
-        /// What is wrong and what to do.
+        /// Description of what is wrong and what to do.
         why: String,
     },
     /// No thread to name the kernel's functions in.

@@ -1,4 +1,4 @@
-//! What profiler.firefox.com reads: stacks over time, a track a thread, layers as categories.
+//! Profiles in the format of profiler.firefox.com: stacks over time, a track a thread, layers as categories.
 
 use fxprof_processed_profile::{
     CategoryColor, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo,
@@ -52,7 +52,7 @@ pub fn json(
             category("Unknown", CategoryColor::Gray),
         ),
     ];
-    let of = |origin| {
+    let category_of = |origin| {
         categories
             .iter()
             .find(|(o, _)| *o == origin)
@@ -83,7 +83,7 @@ pub fn json(
                     let frame = Frame::Label(out.intern_string(&function.name));
                     frames.push(FrameInfo {
                         frame,
-                        category_pair: of(function.origin),
+                        category_pair: category_of(function.origin),
                         flags: FrameFlags::empty(),
                     });
                 }

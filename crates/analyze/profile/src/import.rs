@@ -22,13 +22,13 @@ const MAX_ANCESTORS: usize = 64;
 /// An imported file.
 #[derive(Debug)]
 pub struct Imported {
-    /// The samples.
+    /// Imported samples, on CPU.
     pub found: OnCpu,
     /// PID; 0 where unknown.
     pub pid: i32,
     /// Program; empty where unknown.
     pub program: String,
-    /// What is in the file but not in the profile.
+    /// Data of the file that is not in the profile.
     pub missing: Vec<Missing>,
 }
 
@@ -86,7 +86,7 @@ pub fn import(
     })
 }
 
-/// Whether a file of that user is neither root's nor the caller's, where the caller is root, or has become it.
+/// Returns true if a file of that user is neither root's nor the caller's, where the caller is root, or has become it.
 fn is_foreign(owner: u32) -> bool {
     let caller = std::env::var("SUDO_UID")
         .ok()

@@ -1,5 +1,5 @@
-//! What a profile says: stacks that were sampled, VM exits that were counted, what a guest saw of itself, in figures, lines and
-//! pictures. What samples and counts is `vmtax-observe`; [`import`] reads what other tools sampled.
+//! Findings of a profile: stacks that were sampled, VM exits that were counted, a guest's samples of itself, in
+//! figures, lines and pictures. `vmtax-observe` samples and counts; [`import`] reads the samples of other tools.
 
 mod change;
 mod error;

@@ -1,4 +1,4 @@
-//! What pprof and its kin read: the profile as gzipped protocol buffers. Field numbers as in pprof's `profile.proto`.
+//! Profiles for pprof and its kin: gzipped protocol buffers. Field numbers as in pprof's `profile.proto`.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -110,10 +110,10 @@ impl Texts {
 }
 
 /// The profile as the bytes of a `.pb.gz` file: each stack's samples and, where the rate is known, its CPU time;
-/// threads as labels. `time` is how long was sampled.
+/// threads as labels. `time` is the duration of sampling.
 ///
 /// # Errors
-/// What the compressor says.
+/// Errors of the compressor.
 pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> {
     let mut texts = Texts {
         all: vec![String::new()],

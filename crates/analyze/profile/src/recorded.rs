@@ -23,9 +23,9 @@ const MAX_FILE: u64 = 1 << 30;
 /// A profile with its findings.
 #[derive(Debug)]
 pub struct Recorded {
-    /// On-CPU samples.
+    /// Samples of threads on a CPU.
     pub on_cpu: OnCpu,
-    /// Wall-clock samples.
+    /// Samples of all threads by the wall clock; `None` where they were not taken.
     pub wall: Option<WallClock>,
     /// Samples inside the guest, by the host's clock; `None` without samples, or where the clocks could not be compared.
     pub guest: Option<Profile>,

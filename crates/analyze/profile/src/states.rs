@@ -1,4 +1,4 @@
-//! How threads spent the time: running, runnable without a CPU, or waiting, from the best source there is.
+//! Threads' time by state: running, runnable without a CPU, or waiting, from the best source there is.
 
 use crate::contention;
 use crate::waits::by_call;
@@ -35,9 +35,9 @@ pub(crate) fn of(
             let seen = |tid| {
                 wall.and_then(|(wall, _)| wall.threads.iter().find(|thread| thread.tid == tid))
             };
-            let of =
+            let states_of =
                 |thread: &ThreadTimes| traced(schedule, thread, seen(thread.tid), role(thread.tid));
-            let events: Vec<ThreadStates> = schedule.threads.iter().map(of).collect();
+            let events: Vec<ThreadStates> = schedule.threads.iter().map(states_of).collect();
             match counted {
                 Some((wall, seconds)) => {
                     let counters = wall
@@ -168,7 +168,8 @@ fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
     }
 }
 
-/// What a thread waited for that no event says, as it began before, is what it waited for when it was sampled.
+/// Returns a thread's states from the scheduler's events. The cause of a wait that began before the events is taken
+/// from the samples.
 fn traced(
     schedule: &ScheduleFindings,
     thread: &ThreadTimes,
@@ -487,8 +488,11 @@ mod tests {
         schedule.threads[0].on = vec![on("futex", Some("0x10")), on("ioctl", None)];
         let found = of(None, Some(&schedule), Some(&vm), None).unwrap();
         let waits = &found.threads[0].waits;
-        let of = |call: &str| waits.iter().find(|wait| wait.call == call).unwrap().reason;
-        assert_eq!((of("futex"), of("ioctl")), (WaitFor::Work, WaitFor::Other));
+        let reason_of = |call: &str| waits.iter().find(|wait| wait.call == call).unwrap().reason;
+        assert_eq!(
+            (reason_of("futex"), reason_of("ioctl")),
+            (WaitFor::Work, WaitFor::Other)
+        );
         assert_eq!(WaitFor::Other.label(), "an unknown event");
     }
 

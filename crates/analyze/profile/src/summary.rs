@@ -9,7 +9,7 @@ use vmtax_model::{FunctionShare, ProfileFindings, ThreadShare, UnnamedFile};
 
 /// More functions than this no table needs.
 const MAX_FUNCTIONS: usize = 200;
-/// What [`OnCpu`] found; what else belongs to it is left empty.
+/// Returns the findings of [`OnCpu`]; all other fields are left empty.
 pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
     let seconds = found.seconds;
     let unwound = found.unwound;
@@ -159,9 +159,21 @@ mod tests {
         )
         .unwrap();
         let found = functions(&profile);
-        let of = |name: &str| found.iter().find(|f| f.name == name).unwrap();
-        assert_eq!((of("f").inside.samples, of("f").total.samples), (1, 4));
-        assert_eq!((of("g").inside.samples, of("g").total.samples), (3, 3));
+        let function_named = |name: &str| found.iter().find(|f| f.name == name).unwrap();
+        assert_eq!(
+            (
+                function_named("f").inside.samples,
+                function_named("f").total.samples
+            ),
+            (1, 4)
+        );
+        assert_eq!(
+            (
+                function_named("g").inside.samples,
+                function_named("g").total.samples
+            ),
+            (3, 3)
+        );
         let threads = threads(&profile, 8.0);
         assert_eq!(
             (

@@ -1,5 +1,5 @@
-//! What was observed in a trial, as rows: VM exits with their devices, and stacks with how often each was sampled. For tables
-//! of many runs; the findings of one run are in [`crate::Recorded`].
+//! Observations of a trial, as rows: VM exits with their devices, and stacks with how often each was sampled. For
+//! tables of many runs; the findings of one run are in [`crate::Recorded`].
 
 use crate::ProfileError;
 use crate::exits::{Devices, NamedExits, named};
@@ -11,20 +11,20 @@ use std::path::Path;
 use vmtax_model::samples::{CodeOrigin, ExitCounts, OnCpu, Profile, ProfileFacts, WallClock};
 use vmtax_model::{InsideFacts, VmFacts, files};
 
-/// What was observed in a trial, or of a VM or a process that ran already.
+/// Observations of a trial, or of a VM or a process that ran already.
 #[derive(Debug, Default)]
 pub struct ObservedRows {
     /// The VM that was observed; `None` of a lab guest's trial without its facts, and of a process.
     pub vm: Option<VmFacts>,
-    /// How long exits were counted, s.
+    /// Time for which exits were counted, in s.
     pub seconds: f64,
-    /// Its VM exits.
+    /// VM exits of the VM.
     pub exits: Vec<NamedExits>,
-    /// Its stacks.
+    /// Stacks of the threads.
     pub stacks: Vec<SampledStack>,
 }
 
-/// How stacks were sampled.
+/// Method by which stacks were sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sampling {
     /// Of threads that ran, on the host.
@@ -38,7 +38,7 @@ pub enum Sampling {
 /// A stack of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampledStack {
-    /// How it was sampled.
+    /// Method by which it was sampled.
     pub sampling: Sampling,
     /// The thread's role in QEMU, or its name.
     pub thread: String,
@@ -48,7 +48,7 @@ pub struct SampledStack {
     pub origin: CodeOrigin,
     /// From the outermost function to that one, `;` between them.
     pub stack: String,
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
 }
 

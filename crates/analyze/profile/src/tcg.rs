@@ -1,21 +1,21 @@
-//! What QEMU's CPUs do under TCG: run translated code, translate, or work for it.
+//! Work of QEMU's vCPU threads under TCG: to run translated code, to translate, or to serve it.
 
 use crate::share::share;
 use std::collections::{HashMap, HashSet};
 use vmtax_model::samples::{CodeOrigin, Profile};
 use vmtax_model::{TcgPart, TcgShare};
 
-/// What makes translated code of the guest's (accel/tcg/translate-all.c, translator.c; tcg/tcg.c).
+/// Functions that translate the guest's code (accel/tcg/translate-all.c, translator.c; tcg/tcg.c).
 const TRANSLATES: [&str; 4] = [
     "tb_gen_code",
     "tcg_gen_code",
     "gen_intermediate_code",
     "translator_loop",
 ];
-/// What only the search for the next block of code calls (accel/tcg/cpu-exec.c), by which it is known where its own name
-/// was stripped.
+/// Functions that only the search for the next block of code calls (accel/tcg/cpu-exec.c), by which it is known where
+/// its own name was stripped.
 const SEARCHES: [&str; 2] = ["qht_lookup_custom", "get_page_addr_code_hostp"];
-/// How softmmu's functions begin (accel/tcg/cputlb.c; target/i386/tcg/sysemu/excp_helper.c).
+/// Prefixes of softmmu's functions (accel/tcg/cputlb.c; target/i386/tcg/sysemu/excp_helper.c).
 const SOFTMMU: [&str; 9] = [
     "tlb_",
     "probe_access",
@@ -81,7 +81,7 @@ pub fn parts(profile: &Profile) -> Vec<TcgShare> {
     parts
 }
 
-/// What translated code called.
+/// Returns the part of TCG that translated code called.
 fn called<'a>(
     above: &[usize],
     searching: &HashSet<usize>,

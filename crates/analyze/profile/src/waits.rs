@@ -1,4 +1,4 @@
-//! What threads wait for, and why the on-CPU and the wall-clock profile differ.
+//! Causes of threads' waits, and why the on-CPU and the wall-clock profile differ.
 
 use crate::share::share;
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use vmtax_model::samples::WallClock;
 use vmtax_model::samples::{CodeOrigin, Profile, Thread};
 use vmtax_model::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 
-/// What takes a lock, and who waits for one below it; in the order in which a stack is read, innermost first.
+/// Functions that take a lock: a thread that waits below one waits for a lock; in the order in which a stack is read,
+/// innermost first.
 const LOCKS: [&str; 8] = [
     "pthread_mutex_lock",
     "pthread_mutex_cond_lock",
@@ -18,7 +19,7 @@ const LOCKS: [&str; 8] = [
     "qemu_rec_mutex_lock_impl",
     "pthread_spin_lock",
 ];
-/// What waits for work from another thread.
+/// Functions that wait for work from another thread.
 const WORK: [&str; 7] = [
     "pthread_cond_wait",
     "pthread_cond_timedwait",
@@ -28,16 +29,16 @@ const WORK: [&str; 7] = [
     "futex_abstimed_wait",
     "qemu_event_wait",
 ];
-/// What takes the big QEMU lock (BQL): up to 8.1, and after.
+/// Functions that take the big QEMU lock (BQL): up to 8.1, and after.
 const BIG_LOCK: [&str; 3] = [
     "qemu_mutex_lock_iothread_impl",
     "bql_lock_impl",
     "qemu_mutex_lock_iothread",
 ];
 
-/// What wall-clock samples say.
+/// Returns the findings from wall-clock samples.
 pub fn of(found: &WallClock) -> WallFindings {
-    let at = |share: f64| {
+    let pause_at = |share: f64| {
         let last = found.pauses_ns.len().saturating_sub(1);
         found
             .pauses_ns
@@ -64,9 +65,9 @@ pub fn of(found: &WallClock) -> WallFindings {
         pauses: Pauses {
             count: found.pauses_ns.len() as u64,
             unstopped: found.unstopped,
-            p50_ns: at(0.5),
-            p99_ns: at(0.99),
-            max_ns: at(1.0),
+            p50_ns: pause_at(0.5),
+            p99_ns: pause_at(0.99),
+            max_ns: pause_at(1.0),
         },
         stops_ended: found.stops_ended,
         unwound: share(found.unwound.to_root, found.unwound.outside),
@@ -74,7 +75,7 @@ pub fn of(found: &WallClock) -> WallFindings {
     }
 }
 
-/// How much of its time a thread ran or was runnable: as the scheduler counted it, or else as sampled.
+/// Returns the share of its time that a thread ran or was runnable: as the scheduler counted it, or else as sampled.
 fn ran(thread: &ThreadWaits) -> f64 {
     thread
         .on_cpu
@@ -117,7 +118,7 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
             *waits.entry(key.clone()).or_default() += sample.weight;
         }
     }
-    let of = |(thread, (total, waits)): (&Thread, (u64, BTreeMap<Key, u64>))| {
+    let waits_of = |(thread, (total, waits)): (&Thread, (u64, BTreeMap<Key, u64>))| {
         let waited: u64 = waits.values().sum();
         let mut waits: Vec<WaitShare> = (waits.into_iter())
             .map(|((reason, call, below), n)| WaitShare {
@@ -142,14 +143,14 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
         .threads
         .iter()
         .zip(seen)
-        .map(of)
+        .map(waits_of)
         .filter(|t| t.seen > 0)
         .collect();
     threads.sort_by(|a, b| (b.runs.share.total_cmp(&a.runs.share)).then(a.tid.cmp(&b.tid)));
     threads
 }
 
-/// What waits at a futex, as one of the stacks there tells, and the innermost of the program's functions.
+/// Returns the cause of a wait at a futex, from one of the stacks there, and the innermost of the program's functions.
 pub(crate) fn at_futex(profile: &Profile, stack: usize) -> Option<(WaitFor, String)> {
     let (reason, _, below) = wait(profile, profile.stacks.get(stack)?)?;
     Some((reason, below))
@@ -158,7 +159,7 @@ pub(crate) fn at_futex(profile: &Profile, stack: usize) -> Option<(WaitFor, Stri
 /// Why, in which system call or kernel function, below which function of the program.
 type Key = (WaitFor, String, String);
 
-/// What a stack waits for; nothing when it runs.
+/// Returns the cause of a stack's wait; `None` when it runs.
 fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     let functions = || stack.iter().rev().map(|&number| &profile.functions[number]);
     functions()
@@ -186,7 +187,7 @@ fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     Some((reason, call, below))
 }
 
-/// What a system call waits for, as far as its name says.
+/// Returns the cause of a wait in a system call, as far as the call's name says.
 pub(crate) fn by_call(call: &str) -> WaitFor {
     match call {
         "poll" | "ppoll" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "select"
@@ -232,8 +233,8 @@ mod tests {
                     a;main;worker;__pthread_cond_wait;__pthread_mutex_cond_lock;futex_[k] 2\na;main;worker 2\n\
                     b;main;qemu_mutex_lock_iothread_impl;__pthread_mutex_lock;futex_[k] 10\nd;main;___pthread_mutex_lock;__GI___lll_lock_wait;futex_[k] 10\nc;main;os_host_main_loop_wait;ppoll_[k] 1\n";
         let found = threads(&unfold(text, Path::new("x")).unwrap());
-        let of = |name: &str| found.iter().find(|t| t.name == name).unwrap();
-        let a = of("a");
+        let thread_named = |name: &str| found.iter().find(|t| t.name == name).unwrap();
+        let a = thread_named("a");
         assert_eq!((a.seen, a.runs.samples), (10, 2));
         assert_eq!(
             a.waits
@@ -242,9 +243,9 @@ mod tests {
                 .collect::<Vec<_>>(),
             [(WaitFor::Work, 6), (WaitFor::Lock, 2)]
         );
-        assert_eq!(of("d").waits[0].reason, WaitFor::Lock);
-        assert_eq!(of("b").waits[0].reason, WaitFor::BigLock);
-        let c = &of("c").waits[0];
+        assert_eq!(thread_named("d").waits[0].reason, WaitFor::Lock);
+        assert_eq!(thread_named("b").waits[0].reason, WaitFor::BigLock);
+        let c = &thread_named("c").waits[0];
         assert_eq!(
             (c.reason, c.call.as_str(), c.below.as_str()),
             (WaitFor::Events, "ppoll", "os_host_main_loop_wait")

@@ -102,7 +102,7 @@ fn a_recording_is_unwound_and_named() {
 fn another_build_or_process_is_rejected() {
     let recorded = Recorded::of(PROGRAM);
     let unchanged = import(&recorded.file(RECORDED), None, None, true).unwrap();
-    let of = |imported: &Imported, path: &[u8]| {
+    let reason_for = |imported: &Imported, path: &[u8]| {
         let found = imported
             .found
             .unnamed
@@ -113,7 +113,7 @@ fn another_build_or_process_is_rejected() {
             .1
             .clone()
     };
-    assert!(of(&unchanged, PATH).contains("No such file"));
+    assert!(reason_for(&unchanged, PATH).contains("No such file"));
     assert_eq!(unchanged.found.profile.total(), 31);
     assert!(unchanged.found.profile.functions.iter().all(|f| !f.named));
     // Another file at its place.
@@ -121,7 +121,7 @@ fn another_build_or_process_is_rejected() {
     std::fs::write(recorded.folder.path().join("other"), PROGRAM).unwrap();
     std::fs::rename(recorded.folder.path().join("other"), &path).unwrap();
     let other = recorded.import().unwrap();
-    assert!(of(&other, path.as_os_str().as_encoded_bytes()).contains("another build"));
+    assert!(reason_for(&other, path.as_os_str().as_encoded_bytes()).contains("another build"));
     let error = import(&recorded.file(&recorded.data), Some(1), None, true)
         .unwrap_err()
         .to_string();

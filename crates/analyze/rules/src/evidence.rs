@@ -1,4 +1,4 @@
-//! What rules evaluate.
+//! Evidence that rules evaluate.
 
 use std::collections::BTreeMap;
 use vmtax_model::samples::ApicFeatures;
@@ -18,16 +18,16 @@ const MIN_EXITS_SHARE: f64 = 0.01;
 /// The rate per vCPU at which exits take that share where none was timed: an exit that KVM handles takes 1 to 10 µs.
 const MIN_UNTIMED_PER_S: f64 = 1000.0;
 
-/// What the analyses know. Where one was not made, its part is absent, and rules about it do not fire.
+/// Results of the analyses. Where one was not made, its part is absent, and rules about it do not fire.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Evidence<'a> {
-    /// What was asked for.
+    /// Plan of the measurement.
     pub plan: Option<&'a Plan>,
     /// The host on which it was measured.
     pub host: Option<&'a HostFacts>,
-    /// What machines cost against native.
+    /// Overhead of machines against native.
     pub overhead: Option<&'a Findings>,
-    /// What configurations of a shared tree cost.
+    /// Cost of the configurations of a shared tree.
     pub shares: Option<&'a ShareFindings>,
     /// Where the time of requests goes, by machine and variant.
     pub columns: &'a [LayerColumn],
@@ -35,30 +35,30 @@ pub struct Evidence<'a> {
     pub differences: &'a [Difference],
     /// VM exits of a running guest.
     pub exits: Option<&'a Exits<'a>>,
-    /// What its vCPUs execute.
+    /// Code that the guest's vCPUs execute, sampled.
     pub code: Option<&'a GuestCodeSamples>,
-    /// How the threads of a running VM spent the time.
+    /// Time of a running VM's threads, by state.
     pub threads: &'a [ThreadStates],
     /// Who used the host CPUs for which these threads waited.
     pub contention: Option<&'a CpuContention>,
     /// Where a command's time went, by guest.
     pub breakdowns: &'a [Breakdown],
-    /// What a running VM did, by its counters.
+    /// Rates of a running VM, from its counters.
     pub vm: Option<&'a VmRates>,
-    /// What its profile says, beside its counters.
+    /// Findings of its profile, beside its counters.
     pub profile: Option<&'a ProfileFindings>,
     /// The facts of the running VM.
     pub facts: Option<&'a VmFacts>,
-    /// What was found on the host, where that is the question.
+    /// Results of the host's checks, where that is the question.
     pub checks: &'a [Check],
-    /// What weakens the figures.
+    /// Warnings about the figures.
     pub warnings: &'a [Warning],
 }
 
 /// VM exits of a guest, counted for some time.
 #[derive(Debug, Clone, Copy)]
 pub struct Exits<'a> {
-    /// How long, s.
+    /// Duration of the count, in s.
     pub seconds: f64,
     /// vCPUs that made any.
     pub vcpus: usize,
@@ -79,7 +79,7 @@ pub struct Exits<'a> {
 pub enum Register {
     /// The byte that a UART sends.
     UartData,
-    /// Whether a UART is ready.
+    /// Status of a UART: ready or not.
     UartStatus,
     /// The VGA's CRT controller, which has the text cursor.
     VgaCursor,
@@ -98,7 +98,7 @@ pub enum Register {
 }
 
 impl Register {
-    /// Its name, for people.
+    /// Returns the register's name, for people.
     pub fn label(self) -> &'static str {
         match self {
             Register::UartData => "data",
@@ -148,7 +148,7 @@ impl Exits<'_> {
         (ns / 1e9 / (self.seconds * self.vcpus.max(1) as f64).max(f64::EPSILON)).min(1.0)
     }
 
-    /// Whether that many exits are worth a finding.
+    /// Returns true if that many exits are worth a finding.
     pub(crate) fn many(&self, count: u64) -> bool {
         count >= MIN_EXITS && self.per_s(count) >= MIN_EXITS_PER_S
     }
@@ -165,13 +165,13 @@ impl Exits<'_> {
         self.many(count) && !self.are_cheap(count) && !is_untimed_and_rare
     }
 
-    /// How much one of KVM's counters grew.
+    /// Returns by how much one of KVM's counters grew.
     pub(crate) fn counter(&self, name: &str) -> f64 {
         self.counters.get(name).copied().unwrap_or(0) as f64
     }
 }
 
-/// What the vCPUs of a guest execute, sampled from outside.
+/// Samples of the code that the vCPUs of a guest execute, taken from outside.
 #[derive(Debug, Clone, Default)]
 pub struct GuestCodeSamples {
     /// Samples of all vCPUs.
@@ -220,7 +220,7 @@ impl<'a> Evidence<'a> {
         vmtax_model::main_column(self.columns).filter(|column| column.matched.joined > 0)
     }
 
-    /// The same where it is of a disk, for what only a disk has.
+    /// Returns [`Evidence::main_column`] if it is of a disk, for rules about disks only.
     pub(crate) fn main_disk_column(&self) -> Option<&'a LayerColumn> {
         let is_disk = |column: &&LayerColumn| {
             column
@@ -231,7 +231,7 @@ impl<'a> Evidence<'a> {
         self.main_column().filter(is_disk)
     }
 
-    /// Whether a trial on this machine has a result.
+    /// Returns true if a trial on this machine has a result.
     pub(crate) fn measured(&self, machine: Machine) -> bool {
         self.overhead.is_some_and(|findings| {
             findings
@@ -262,7 +262,7 @@ pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Opti
     (share >= MIN_SHARE).then_some(share)
 }
 
-/// Whether QEMU serves the disk in an iothread.
+/// Returns true if QEMU serves the disk in an iothread.
 pub(crate) fn has_iothread(column: &LayerColumn) -> bool {
     // Of a running VM the threads that its requests pass are known, and no system calls.
     let passed = column

@@ -284,7 +284,7 @@ fn an_iothread_is_advised_to_a_disk_alone_and_where_it_has_none_of_its_own() {
 
 #[test]
 fn a_host_without_idle_states_is_told_of_none() {
-    let of = |settings: &[(&str, &str)]| {
+    let advises_cpupower = |settings: &[(&str, &str)]| {
         let mut host = test_evidence::host();
         host.settings = settings
             .iter()
@@ -305,12 +305,18 @@ fn a_host_without_idle_states_is_told_of_none() {
     const STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable";
     const OTHER: (&str, &str) = ("/proc/sys/vm/swappiness", "60");
     assert_eq!(
-        [of(&[OTHER]), of(&[OTHER, (STATES, "1")])],
+        [
+            advises_cpupower(&[OTHER]),
+            advises_cpupower(&[OTHER, (STATES, "1")])
+        ],
         [false, false],
         "no driver, or disabled"
     );
     assert_eq!(
-        [of(&[OTHER, (STATES, "0")]), of(&[])],
+        [
+            advises_cpupower(&[OTHER, (STATES, "0")]),
+            advises_cpupower(&[])
+        ],
         [true, true],
         "an older recording does not say"
     );
@@ -318,7 +324,7 @@ fn a_host_without_idle_states_is_told_of_none() {
 
 #[test]
 fn memory_without_a_balloon_has_none_to_set() {
-    let of = |balloon| {
+    let balloon_setting = |balloon| {
         let memory_use = MemoryRates {
             balloon,
             ..MemoryRates::default()
@@ -338,7 +344,7 @@ fn memory_without_a_balloon_has_none_to_set() {
         )
     };
     assert_eq!(
-        (of(None), of(Some(1 << 30))),
+        (balloon_setting(None), balloon_setting(Some(1 << 30))),
         (Setting::Absent, Setting::Unknown)
     );
 }

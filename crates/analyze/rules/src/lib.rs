@@ -57,15 +57,15 @@ pub fn advice(evidence: &Evidence<'_>) -> Vec<Advice> {
     all
 }
 
-/// What each warning means and what to do, in their order.
+/// Returns the meaning and the remedies of each warning, in their order.
 pub fn about(warnings: &[Warning]) -> Vec<Advice> {
-    let of = |warning| {
+    let advice_for = |warning| {
         evaluate(&Evidence {
             warnings: std::slice::from_ref(warning),
             ..Evidence::default()
         })
     };
-    warnings.iter().flat_map(of).collect()
+    warnings.iter().flat_map(advice_for).collect()
 }
 
 /// The host's facts, each check with what the rule about its problem says to do.

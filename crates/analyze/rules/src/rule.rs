@@ -9,26 +9,26 @@ use vmtax_model::{Advice, ChangeCost, LiveChange, Remedy, SettingPlace};
 pub struct Rule {
     /// Stable and unique, in kebab-case.
     pub id: &'static str,
-    /// What it finds and when, a noun phrase for docs/rules.md.
+    /// Description of the finding and its condition, a noun phrase for docs/rules.md.
     pub finds: &'static str,
-    /// What helps, best first. Words in capitals (`ROUNDS`) are filled in by [`Finding::values`], or by the reader.
+    /// Remedies, best first. Words in capitals (`ROUNDS`) are filled in by [`Finding::values`], or by the reader.
     pub remedies: &'static [Remedy<&'static str>],
     /// Who published the cost or the mechanism; empty where the measured figures are all that it rests on.
     pub source: &'static str,
-    /// What there is to say about this evidence, one finding for each machine or configuration it applies to.
+    /// Function that returns the findings for this evidence, one for each machine or configuration it applies to.
     pub evaluate: fn(&Evidence<'_>) -> Vec<Finding>,
 }
 
-/// What a rule says about one piece of evidence.
+/// Result of a rule for one piece of evidence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Finding {
     /// One sentence with its figure.
     pub text: String,
-    /// As [`Advice::gain`].
+    /// Gain of the remedy, as [`Advice::gain`].
     pub gain: f64,
-    /// What replaces which word of the remedies.
+    /// Words of the remedies, each with its replacement.
     pub values: Vec<(&'static str, String)>,
-    /// As [`Advice::change`].
+    /// Live change, as [`Advice::change`].
     pub change: Option<LiveChange>,
     /// Where a remedy must not be set with this evidence.
     pub unfit: Option<SettingPlace>,
@@ -47,7 +47,7 @@ impl Finding {
 }
 
 impl Rule {
-    /// What it finds, with its remedies.
+    /// Returns the rule's findings, with its remedies.
     pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
         (self.evaluate)(evidence)
             .into_iter()

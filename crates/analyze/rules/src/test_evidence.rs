@@ -10,7 +10,7 @@ use vmtax_model::{
     WorkloadSpec, testing,
 };
 
-/// What one rule says.
+/// Returns the advice of one rule.
 pub(crate) fn advice(id: &str, evidence: &Evidence<'_>) -> Vec<Advice> {
     let rule = rules().find(|rule| rule.id == id).unwrap();
     rule.advice(evidence).collect()
@@ -84,7 +84,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
     }
 }
 
-/// Whether a rule finds something in five seconds of these exits of two vCPUs.
+/// Returns true if a rule finds something in five seconds of these exits of two vCPUs.
 pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
     let (counters, apic) = (&BTreeMap::new(), ApicFeatures::default());
     let exits = Exits {

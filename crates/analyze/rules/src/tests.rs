@@ -1,4 +1,4 @@
-//! What every rule has to have.
+//! Tests of properties that every rule has to have.
 
 use crate::{Evidence, rules};
 use std::collections::BTreeSet;

@@ -15,7 +15,7 @@ pub enum ClockError {
         "timestamps around host tick {at} are contradictory (the host is at least {low} and at most {high} ticks ahead of the guest): a TSC is unstable or differs between CPUs; see `vmtax doctor`"
     )]
     Contradiction {
-        /// Host ticks.
+        /// Moment of the timestamps, in host ticks.
         at: u64,
         /// Lower bound, ticks.
         low: i128,

@@ -26,7 +26,7 @@ impl Evidence {
         }
     }
 
-    /// What was stamped in the guest came before what was stamped on the host: a notify before the pop it causes.
+    /// Adds a pair in which the guest's stamp came before the host's: a notify before the pop it causes.
     pub fn guest_first(&mut self, guest: GuestTicks, host: HostTicks) {
         let offset = i128::from(host.0) - i128::from(guest.0);
         if self.most.is_none_or(|(most, _)| offset < most) {
@@ -34,7 +34,7 @@ impl Evidence {
         }
     }
 
-    /// What was stamped on the host came before what was stamped in the guest: an injection before its handler.
+    /// Adds a pair in which the host's stamp came before the guest's: an injection before its handler.
     pub fn host_first(&mut self, host: HostTicks, guest: GuestTicks) {
         let offset = i128::from(host.0) - i128::from(guest.0);
         if self.least.is_none_or(|(least, _)| offset > least) {
@@ -125,7 +125,7 @@ impl Evidence {
     }
 }
 
-/// Whether an interval is narrow enough to be useful.
+/// Returns true if an interval is possible and narrow enough to be useful.
 fn sensible(offset: Offset) -> bool {
     offset.is_possible() && offset.width() <= MAX_WIDTH
 }

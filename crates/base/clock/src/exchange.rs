@@ -17,14 +17,16 @@ pub const GUEST_CELL: usize = 64;
 
 /// In the host's cell: the exchange is over. A counter does not come that far.
 const END: u64 = u64::MAX;
-/// How long the guest may take for its first answer: it may have to be woken and to find the memory.
+/// Time that the guest may take for its first answer: it may have to be woken and to find the memory.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much longer than asked for it may take on a busy machine, where both sides seldom run at once,
+/// Largest extension of the time asked for. A busy machine, where both sides seldom run at once, may need it until the
+/// offset is known to [`GOOD_WIDTH`].
 const MAX_EXTENSION: Duration = Duration::from_secs(2);
-/// until the offset is known so closely, ticks: half of it is 500 ns at 2 GHz.
+/// Width of the offset's interval that ends the extension, in ticks: half of it is 500 ns at 2 GHz.
 const GOOD_WIDTH: i64 = 2_000;
-/// How far the offset may move at once and be bounded again, ticks. QEMU keeps a translated guest's counter from going back:
-/// where a thread on another of the host's CPUs read a later one, it moves the guest's by some hundred.
+/// Largest move of the offset, in ticks, after which it can be bounded again. QEMU keeps a translated guest's counter
+/// from going back: where a thread on another of the host's CPUs read a later one, it moves the guest's by some
+/// hundred.
 const MAX_MOVE: i64 = 10_000;
 /// Reads of a cell between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 4096;
@@ -60,7 +62,7 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     );
     let (mut exchanges, mut latest) = (0, first);
     while Instant::now()
-        < if offset.is_some_and(is_close) {
+        < if offset.is_some_and(|(low, high)| high.saturating_sub(low) <= GOOD_WIDTH) {
             enough
         } else {
             deadline
@@ -109,10 +111,6 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         high,
         exchanges,
     })
-}
-
-fn is_close((low, high): (i64, i64)) -> bool {
-    high.saturating_sub(low) <= GOOD_WIDTH
 }
 
 /// The guest's side: answers until the host ends the exchange, or for `timeout` if it does not.

@@ -45,7 +45,7 @@ impl Offset {
         (self.low + self.high).div_euclid(2)
     }
 
-    /// How far the truth may lie from the middle, ticks: half the width, rounded up.
+    /// Returns the largest distance of the true offset from the middle, in ticks: half the width, rounded up.
     pub fn bound(self) -> u64 {
         u64::try_from((self.width() + 1) / 2).unwrap_or(u64::MAX)
     }
@@ -54,7 +54,7 @@ impl Offset {
         self.high - self.low
     }
 
-    /// What both allow; the wrong way round where they exclude each other.
+    /// Returns the offsets that both allow; `low` is above `high` where they exclude each other.
     pub(crate) fn and(self, other: Offset) -> Offset {
         Offset {
             low: self.low.max(other.low),
@@ -76,7 +76,7 @@ impl From<Ping> for Offset {
     }
 }
 
-/// What is known of the offset at one moment of the guest's.
+/// Bounds of the offset at one moment of the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct OffsetAt {
     at: i128,
@@ -95,7 +95,7 @@ pub struct ClockMap {
 }
 
 impl ClockMap {
-    /// The same offset at all times.
+    /// Returns a map with one offset for all times.
     pub(crate) fn constant(offset: Offset, source: Source, refuted: Option<i64>) -> ClockMap {
         ClockMap {
             offsets: vec![OffsetAt { at: 0, offset }],
@@ -147,7 +147,7 @@ impl ClockMap {
         HostTicks(u64::try_from(host.clamp(0, u64::MAX.into())).unwrap_or(u64::MAX))
     }
 
-    /// How far the host was ahead of the guest when the guest stamped.
+    /// Returns by how many ticks the host was ahead of the guest when the guest stamped, as bounds.
     pub fn offset(&self, guest: GuestTicks) -> Offset {
         let at = i128::from(guest.0);
         let next = self
@@ -173,8 +173,8 @@ impl ClockMap {
             .unwrap_or_else(|| self.offsets[0].offset.bound())
     }
 
-    /// How far the offset moved, beyond what its bounds leave open, from the first to the last moment at which it is
-    /// known, ticks; 0 where it may have stood still.
+    /// Returns the ticks by which the offset moved, beyond the width of its bounds, from the first to the last moment
+    /// at which it is known; 0 where it may have stood still.
     pub fn moved(&self) -> u64 {
         let both = self.offsets[0]
             .offset
@@ -193,7 +193,7 @@ impl ClockMap {
     }
 }
 
-/// Whether the offset moved from one exchange to the next no faster than clocks drift.
+/// Checks that the offset moved from one exchange to the next no faster than clocks drift.
 fn check(before: u64, a: Offset, after: u64, b: Offset) -> Result<(), ClockError> {
     let both = a.and(b);
     let moved = both.low - both.high;

@@ -23,7 +23,7 @@ pub(crate) fn now() -> u64 {
     }
 }
 
-/// How long the counter is watched. A reading of both clocks is off by some 50 ns: less than 2 in a million.
+/// Time for which the counter is watched. A reading of both clocks is off by some 50 ns: less than 2 in a million.
 const WINDOW: Duration = Duration::from_millis(50);
 
 /// Ticks of this machine's time stamp counter per microsecond, against `CLOCK_MONOTONIC_RAW`. Takes 50 ms.

@@ -18,7 +18,7 @@ use vmtax_model::testing::{listed, skipped};
 const QEMU: &str = "qemu-system-x86_64";
 const BYTES: usize = 1 << 20;
 const BOOT: Duration = Duration::from_secs(90);
-/// What is asked of the exchange, ns.
+/// Bound that the exchange has to reach, in ns.
 const BOUND: f64 = 500.0;
 
 fn main() {

@@ -26,7 +26,7 @@ impl Truth {
     }
 
     /// An exchange: the guest stamps `there` ticks after the host and `back` ticks before it does again.
-    fn ping(&self, at: u64, (there, back): (u64, u64)) -> Ping {
+    fn ping(&self, at: u64, there: u64, back: u64) -> Ping {
         let offset = self.offset(at);
         Ping {
             at,
@@ -36,7 +36,8 @@ impl Truth {
         }
     }
 
-    /// Whether the map knows where the host was when the guest showed what it did at `host`. A tick is lost in rounding.
+    /// Checks that the map gives the host's time, and the true offset, for the guest's stamp at `host`. A tick is lost
+    /// in rounding.
     fn is_known(&self, map: &ClockMap, host: u64) -> Result<(), TestCaseError> {
         let guest = self.guest(host);
         let (offset, true_offset) = (map.offset(guest), i128::from(self.offset(host)));
@@ -69,7 +70,7 @@ proptest! {
         pings in prop::collection::vec((0..RUN, (0u64..5_000, 0u64..5_000)), 1..6),
         looks in prop::collection::vec(0..RUN, 20),
     ) {
-        let stamps: Vec<Ping> = pings.iter().map(|&(at, delays)| truth.ping(truth.start + at, delays)).collect();
+        let stamps: Vec<Ping> = pings.iter().map(|&(at, (there, back))| truth.ping(truth.start + at, there, back)).collect();
         let map = Evidence::new(&stamps, None).map().unwrap();
         prop_assert_eq!(map.source(), Source::Exchanges);
         let (first, last) = (pings.iter().map(|p| p.0).min().unwrap(), pings.iter().map(|p| p.0).max().unwrap());
@@ -97,7 +98,7 @@ proptest! {
         kvm in any::<bool>(),
         looks in prop::collection::vec(0..RUN, 20),
     ) {
-        let stamps: Vec<Ping> = pings.iter().map(|&(at, delays)| truth.ping(truth.start + at, delays)).collect();
+        let stamps: Vec<Ping> = pings.iter().map(|&(at, (there, back))| truth.ping(truth.start + at, there, back)).collect();
         let mut evidence = Evidence::new(&stamps, kvm.then_some(truth.offset));
         for &(at, delay) in &forth {
             evidence.guest_first(truth.guest(truth.start + at), HostTicks(truth.start + at + delay));
@@ -275,7 +276,7 @@ fn where_the_guests_clock_stood_at_an_exchange_is_known_to_half_its_width() {
         offset: -12_345,
         drift: 400e-6,
     };
-    let pings = [0, 10_000_000].map(|at| truth.ping(truth.start + at, (0, 1_000_000)));
+    let pings = [0, 10_000_000].map(|at| truth.ping(truth.start + at, 0, 1_000_000));
     let map = Evidence::new(&pings, None).map().unwrap();
     for at in (0..10_000_000).step_by(100_000) {
         truth.is_known(&map, truth.start + at).unwrap();

@@ -1,4 +1,4 @@
-//! What a rule found in the evidence, and the remedies, as data.
+//! Findings of rules in the evidence, and their remedies, as data.
 
 use crate::{ChangeCost, LiveChange};
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ pub struct Advice {
     pub rule: String,
     /// The finding: one sentence with its figure.
     pub finding: String,
-    /// What the remedies can save at most: a share of the measured time, 0 to 1. 0 where that is not known.
+    /// Upper bound of the remedies' gain: a share of the measured time, 0 to 1. 0 where it is not known.
     pub gain: f64,
-    /// What to do, best first.
+    /// Remedies of the cost, best first.
     pub remedies: Vec<Remedy>,
     /// The live remedy as a change that `vmtax tune` makes, measures and undoes; null where it can make none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,22 +39,22 @@ pub struct Remedy<T = String> {
     /// The setting. Where a variant of a plan can set it, the same key: `SETTING=VALUE` is then a side of `vmtax compare`.
     /// Empty where there is nothing to set.
     pub setting: T,
-    /// Its value.
+    /// Value to give to the setting.
     pub value: T,
-    /// What to do, for people: an imperative phrase without a full stop.
+    /// Action for people: an imperative phrase without a full stop.
     pub action: T,
     /// Lines to copy; empty where there are none.
     pub line: T,
-    /// What applying it costs; `None` where that depends on what a person chooses.
+    /// Cost of applying it; `None` where that depends on what a person chooses.
     pub cost: Option<ChangeCost>,
     /// The command or file that shows the value in effect.
     pub read_back: T,
-    /// How to undo it.
+    /// Command or step that undoes it.
     pub undo: T,
 }
 
 impl Remedy {
-    /// What a person does, in words.
+    /// Returns a remedy that is only an instruction in words, without a setting.
     pub fn instruction(action: String) -> Remedy {
         Remedy {
             action,

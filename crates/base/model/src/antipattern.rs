@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What guest kernels do at a cost that they need not pay. Each has a fix, which does the same without. Published as
-/// "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar)".
+/// Operation of guest kernels that costs more than it needs to. Each has a fix, which does the same without that cost.
+/// Published as "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar)".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Antipattern {
@@ -44,7 +44,7 @@ impl Antipattern {
         Antipattern::TwoCopies,
     ];
 
-    /// How often one that takes a few instructions is done between two stamps.
+    /// Number of repetitions between two stamps of an operation that takes a few instructions.
     pub const BATCH: u32 = 64;
 
     /// Both forms of all antipatterns, each before its fix.
@@ -54,7 +54,8 @@ impl Antipattern {
             .flat_map(|antipattern| [(antipattern, false), (antipattern, true)])
     }
 
-    /// Whether what is timed runs in kernel mode (CPL 0): a KVM that emulates that measures its emulator here.
+    /// Returns true if the timed operation runs in kernel mode (CPL 0): on a KVM that emulates kernel mode, its time
+    /// is the emulator's.
     pub const fn in_kernel_mode(self, fixed: bool) -> bool {
         matches!(
             (self, fixed),
@@ -62,7 +63,7 @@ impl Antipattern {
         )
     }
 
-    /// How often it is done between two stamps.
+    /// Returns the number of repetitions between two stamps.
     pub const fn batch(self) -> u32 {
         match self {
             Antipattern::ClockDivision
@@ -72,7 +73,8 @@ impl Antipattern {
         }
     }
 
-    /// What is done, for people: the antipattern or its fix. It names the operation of a trial.
+    /// Returns the operation's label, for people: that of the antipattern, or of its fix. It names the operation of a
+    /// trial.
     pub const fn label(self, fixed: bool) -> &'static str {
         match (self, fixed) {
             (Antipattern::UartPolling, false) => "UART byte, status polled before it",

@@ -1,8 +1,8 @@
-//! What a change of a VM or its host costs.
+//! Cost of a change of a VM or its host.
 
 use serde::{Deserialize, Serialize};
 
-/// What applying a remedy costs.
+/// Cost of applying a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeCost {

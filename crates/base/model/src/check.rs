@@ -1,9 +1,9 @@
-//! What `doctor` says of a host: a check for each part that a measurement needs.
+//! Checks of a host by `doctor`: one for each part that a measurement needs.
 
 use crate::{HostProblem, Remedy};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// How far something can be used.
+/// State of a part of the host: usable, limited or missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readiness {
@@ -11,7 +11,7 @@ pub enum Readiness {
     Ok,
     /// Works, with something named taken away.
     Limited,
-    /// Not there.
+    /// Not available on this host.
     Missing,
 }
 
@@ -20,15 +20,15 @@ pub enum Readiness {
 pub struct Check {
     /// Stable identifier (`kvm`, `qemu`, `guest-kernel`, …).
     pub id: String,
-    /// What it is about, for people.
+    /// Subject of the check, for people.
     pub subject: String,
-    /// How far it can be used.
+    /// State of the part that is checked.
     pub state: Readiness,
-    /// What was found.
+    /// Result of the check, for people.
     pub found: String,
     /// Why it matters to a measurement.
     pub why: String,
-    /// What is wrong, by the rule that has the remedies. `None` where nothing is wrong, or nobody can change it.
+    /// Problem, by the rule that has the remedies. `None` where there is no problem, or nobody can change it.
     #[serde(default)]
     pub problem: Option<HostProblem>,
     /// The remedies of that rule, best first. Recordings of before have a text, `fix`.

@@ -1,9 +1,9 @@
-//! What a command's requests to its guest's disk did, and the packets of its network card.
+//! Requests of a command to its guest's disk, and packets of its network card.
 
 use crate::{Batching, LayerFindings, Machine, Summary};
 use serde::{Deserialize, Serialize};
 
-/// What a request of the block layer asks for.
+/// Operation that a request of the block layer asks for, or direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestKind {
@@ -41,30 +41,30 @@ impl RequestKind {
 /// The requests of one kind, those that could not be followed among them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KindUse {
-    /// Which.
+    /// Kind of these requests.
     pub kind: RequestKind,
-    /// How many the guest's kernel saw completed.
+    /// Number of requests that the guest's kernel saw completed.
     pub requests: u64,
     /// Of these, those that were followed through every layer.
     pub followed: u64,
     /// Bytes, all together.
     pub bytes: u64,
-    /// How many of each length: bytes, count; shortest first.
+    /// Number of requests of each length: bytes, count; shortest first.
     pub sizes: Vec<(u64, u64)>,
     /// From the guest's block layer taking one in, to its completing it.
     pub time: Summary,
 }
 
-/// How a guest's disk was used while its command ran once more, under probes.
+/// Use of a guest's disk while its command ran once more, under probes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskUse {
-    /// Which guest.
+    /// Machine of the guest.
     pub machine: Machine,
-    /// How long the command took under probes, seconds.
+    /// Wall time of the command under probes, seconds.
     pub wall_s: f64,
     /// For how much of that requests were seen: less where a buffer for events became full, seconds.
     pub observed_s: f64,
-    /// How long at least one request was under way, seconds.
+    /// Time during which at least one request was in flight, seconds.
     pub under_way_s: f64,
     /// By kind; none where no request reached the disk.
     pub kinds: Vec<KindUse>,
@@ -73,30 +73,30 @@ pub struct DiskUse {
 /// The packets of one direction, those that could not be followed among them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PacketUse {
-    /// The direction.
+    /// Direction of these packets.
     pub kind: RequestKind,
-    /// How many there were.
+    /// Number of packets in this direction.
     pub packets: u64,
-    /// How many of these were followed.
+    /// Number of these packets that were followed.
     pub followed: u64,
     /// Bytes of those that both sides show, with their Ethernet headers.
     pub bytes: u64,
     /// Of those followed: from the guest's stack to QEMU's backend, or from there to the guest's stack.
     pub time: Summary,
-    /// How many one doorbell or interrupt served.
+    /// Numbers of packets that one doorbell or interrupt served.
     pub batching: Vec<Batching>,
 }
 
-/// How a guest's network card was used while its command ran once more, under probes.
+/// Use of a guest's network card while its command ran once more, under probes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NicUse {
-    /// Which guest.
+    /// Machine of the guest.
     pub machine: Machine,
-    /// How long the command took under probes, seconds.
+    /// Wall time of the command under probes, seconds.
     pub wall_s: f64,
     /// For how much of that packets were seen: less where a buffer for events became full, seconds.
     pub observed_s: f64,
-    /// How long at least one packet was under way, of those followed, seconds.
+    /// Time during which at least one of the followed packets was in flight, seconds.
     pub under_way_s: f64,
     /// By direction; none where no packet passed the card.
     pub directions: Vec<PacketUse>,
@@ -119,7 +119,7 @@ pub struct CommandLayers {
     /// A column for each guest and kind of request, which is its variant's name; of each guest those first that took most
     /// time.
     pub layers: LayerFindings,
-    /// The same of their network cards; null where they have none.
+    /// Packets of the guests' network cards; null where they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<CommandPackets>,
 }

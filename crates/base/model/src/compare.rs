@@ -1,4 +1,4 @@
-//! What `compare` finds.
+//! Findings of `compare` and of `compare --check`.
 
 use crate::{Comparison, Estimate, Interval, Metric, REPORT_SCHEMA, Spread, Verdict, Warning};
 use serde::{Deserialize, Serialize, Serializer};
@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 /// One metric of one variant, compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// Which metric.
+    /// Metric that is compared.
     pub metric: Metric,
     /// The baseline's figures.
     pub base: Spread,
-    /// The variant's.
+    /// The variant's figures.
     pub other: Spread,
     /// Both compared; interval and p hold at all interim analyses together.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Its p, corrected for the number of metrics (Holm).
+    /// Comparison's p, corrected for the number of metrics (Holm).
     pub p_adjusted: f64,
     /// The permutation test's p, as if there were no other interim analysis and no other metric.
     pub permutation: f64,
-    /// How often the variant costs more than the baseline, ties counted half: 0 to 1.
+    /// Frequency with which the variant costs more than the baseline, ties counted half: 0 to 1.
     pub superiority: f64,
     /// The noise of one round's ratio, a fraction.
     pub noise: f64,
@@ -30,7 +30,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Whether the metric's own interval shows a difference, and only the correction for the number of metrics (Holm) does not.
+    /// Returns true if the metric's own interval shows a difference, and only the correction for the number of metrics
+    /// (Holm) does not.
     pub fn is_left_open_by_correction(&self) -> bool {
         let excludes = |interval: Interval| interval.low > 1.0 || interval.high < 1.0;
         self.comparison.verdict == Verdict::Inconclusive
@@ -51,18 +52,18 @@ impl Compared {
 /// One variant compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Against {
-    /// Its name in the plan.
+    /// Variant's name in the plan.
     pub variant: String,
     /// By metric; those that both have.
     pub rows: Vec<Compared>,
 }
 
-/// What `compare` found out.
+/// Findings of `compare`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
-    /// What all others are compared with.
+    /// Name of the baseline, with which all others are compared.
     pub baseline: String,
     /// The others, in the plan's order.
     pub against: Vec<Against>,
@@ -72,17 +73,17 @@ pub struct CompareFindings {
     pub rounds: u32,
     /// The most rounds there could have been; of recordings 0.
     pub rounds_planned: u32,
-    /// How long a round took, seconds; 0 of recordings.
+    /// Median duration of a round, seconds; 0 of recordings.
     pub round_s: f64,
-    /// Whether the variants took turns in one boot a round (A B B A); else each had a boot of its own.
+    /// True if the variants took turns in one boot a round (A B B A); false if each had a boot of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub one_boot: bool,
     /// Repeats at the beginning of each turn that were only warming up, by metric where there are any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warming_up: BTreeMap<Metric, u32>,
-    /// How it was done and what that promises, for people.
+    /// Method of the comparison and what it guarantees, for people.
     pub method: String,
-    /// What the reader has to know.
+    /// Warnings that the reader has to know.
     pub warnings: Vec<Warning>,
 }
 
@@ -104,12 +105,12 @@ impl CompareFindings {
         }
     }
 
-    /// Whether recordings were compared, which have no rounds in common.
+    /// Returns true if recordings were compared, which have no rounds in common.
     pub fn is_of_recordings(&self) -> bool {
         self.rounds_planned == 0
     }
 
-    /// Whether every metric of every variant is decided.
+    /// Returns true if every metric of every variant is decided.
     pub fn is_decided(&self) -> bool {
         let mut rows = self.against.iter().flat_map(|a| &a.rows).peekable();
         rows.peek().is_some() && rows.all(|r| r.comparison.verdict.is_decided())
@@ -127,7 +128,7 @@ impl CompareFindings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
-    /// How sure it has to be that a metric is worse by more than its threshold: 0.5 to 0.999.
+    /// Confidence required to report that a metric is worse by more than its threshold: 0.5 to 0.999.
     pub confidence: f64,
     /// For every metric that is not named, as a share.
     pub worse: f64,
@@ -189,11 +190,11 @@ impl Thresholds {
 pub struct CheckedRow {
     /// Where it was measured: a machine, and its variant, if any.
     pub place: String,
-    /// Which metric.
+    /// Metric that is checked.
     pub metric: Metric,
     /// Median over the rounds of the baseline, in the metric's unit.
     pub then: f64,
-    /// The same of the recording that is checked.
+    /// Median over the rounds of the recording that is checked, in the metric's unit.
     pub now: f64,
     /// Now compared with the baseline; the interval is of the asked-for confidence on its lower side. The verdict is
     /// [`Verdict::Slower`] where it is worse by more than `threshold`, otherwise [`Verdict::Inconclusive`].
@@ -226,7 +227,7 @@ fn as_checked<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::
     .serialize(serializer)
 }
 
-/// What `compare --check` found out.
+/// Findings of `compare --check`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
@@ -235,23 +236,23 @@ pub struct CheckFindings {
     pub baseline: String,
     /// The recording that is checked.
     pub now: String,
-    /// How sure it has to be.
+    /// Confidence required to report a metric as worse: 0.5 to 0.999.
     pub confidence: f64,
     /// A row for each metric that both have.
     pub rows: Vec<CheckedRow>,
-    /// What the reader has to know.
+    /// Warnings that the reader has to know.
     pub warnings: Vec<Warning>,
 }
 
 impl CheckFindings {
-    /// Whether any metric is worse by more than its threshold.
+    /// Returns true if any metric is worse by more than its threshold.
     pub fn failed(&self) -> bool {
         self.rows
             .iter()
             .any(|r| r.comparison.verdict == Verdict::Slower)
     }
 
-    /// Whether no metric could be tested, so that nothing is known.
+    /// Returns true if no metric could be tested, so that nothing is known.
     pub fn tested_nothing(&self) -> bool {
         self.rows
             .iter()

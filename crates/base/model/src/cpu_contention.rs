@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct CpuContention {
     /// CPUs on which the threads that waited longest may run, as a list: `0-3,8`.
     pub cpus: String,
-    /// These threads.
+    /// Number of these threads.
     pub threads: usize,
     /// Their run-queue wait, summed.
     pub waited: f64,
@@ -23,7 +23,7 @@ pub struct CpuContention {
     pub throttled: Option<f64>,
 }
 
-/// What made threads wait for a host CPU.
+/// Cause of run-queue wait of threads on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunQueueCause {
     /// Threads of the process compete with each other for too few CPUs.
@@ -35,12 +35,13 @@ pub enum RunQueueCause {
 }
 
 impl CpuContention {
-    /// What uses less of the CPUs than this part of a thread's wait does not cause it.
+    /// Smallest CPU use, as a part of a thread's wait, that can be the cause of the wait.
     const MIN: f64 = 0.2;
     /// Threads that need less than this part of their CPUs, waits included, would not wait for each other alone.
     const FULL: f64 = 0.9;
 
-    /// What made the threads wait; where that depends on where threads ran, or nothing explains it, what may have, and `false`.
+    /// Returns the causes of the threads' wait, and true; where they depend on where threads ran, or nothing explains
+    /// the wait, the possible causes and `false`.
     pub fn causes(&self) -> (Vec<RunQueueCause>, bool) {
         let ([own_least, own_most], [other_least, other_most]) = (self.own, self.other);
         let (mut causes, other) = (
@@ -96,7 +97,7 @@ mod tests {
     use super::RunQueueCause::{OtherLoad, OwnThreads, Quota};
     use super::*;
 
-    /// One thread.
+    /// Returns the contention of one thread on these CPUs.
     fn on(cpus: &str, waited: f64, ran: f64, own: [f64; 2], other: [f64; 2]) -> CpuContention {
         CpuContention {
             cpus: cpus.to_owned(),

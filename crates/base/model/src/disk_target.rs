@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_disk_is_called_as_libvirt_and_the_guest_do() {
-        let of = |id| libvirt_target(id).unwrap_or_default();
+        let target_of = |id| libvirt_target(id).unwrap_or_default();
         assert_eq!(
             [
                 "virtio-disk0",
@@ -65,10 +65,10 @@ mod tests {
                 "scsi0-0-0-3",
                 "scsi1-0-0-8"
             ]
-            .map(of),
+            .map(target_of),
             ["vda", "vdaa", "sdd", "sdw"]
         );
-        assert_eq!(["sata0-0-1", "sata1-0-5"].map(of), ["sdb", "sdl"]);
+        assert_eq!(["sata0-0-1", "sata1-0-5"].map(target_of), ["sdb", "sdl"]);
         let others = [
             "scsi0-0-0-7",
             "scsi0",
@@ -79,7 +79,7 @@ mod tests {
             "disk0",
             "",
         ];
-        assert_eq!(others.map(of), [""; 8]);
+        assert_eq!(others.map(target_of), [""; 8]);
     }
 
     #[test]

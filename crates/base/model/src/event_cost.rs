@@ -1,4 +1,4 @@
-//! What a recorded event adds to the thread that passes it.
+//! Time that a recorded event adds to the thread that passes it.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub enum EventKind {
     Tracepoint,
     /// A uprobe on an instruction that the kernel emulates.
     Uprobe,
-    /// A kprobe.
+    /// A kprobe on the kernel.
     Kprobe,
 }
 
@@ -64,7 +64,7 @@ pub struct EventCost {
     pub again_ns: f64,
 }
 
-/// What events cost at one trial, ns: the medians of its repetitions, 0 for a kind that was not calibrated.
+/// Costs of events at one trial, ns: the medians of its repetitions, 0 for a kind that was not calibrated.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EventCosts {
     first_ns: [f64; EventKind::ALL.len()],
@@ -89,7 +89,7 @@ impl EventCosts {
         })
     }
 
-    /// What an event costs, ns; `first`: the first of its kind since the thread slept.
+    /// Returns the cost of an event, ns; `first`: the first of its kind since the thread slept.
     pub fn ns(&self, kind: EventKind, first: bool) -> f64 {
         if first {
             self.first_ns[kind as usize]

@@ -10,7 +10,7 @@ pub const NOT_EXECUTABLE: i32 = 126;
 /// The status of a program that is not there.
 pub const NOT_FOUND: i32 = 127;
 
-/// What a CPU second of a machine went to while a command ran.
+/// Part of a machine's CPU seconds while a command ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -33,7 +33,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// What it is on a machine, for people. TCG has no VM exits.
+    /// Returns the part's label on a machine, for people. TCG has no VM exits.
     pub fn label(self, machine: Machine) -> &'static str {
         match self {
             Part::User => "user (without steal)",
@@ -54,7 +54,7 @@ impl Part {
 /// One part on both sides, means over the rounds, CPU seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PartRow {
-    /// Which.
+    /// Part that the row is about.
     pub part: Part,
     /// Natively; `None` for what only a guest has.
     pub native_s: Option<f64>,
@@ -65,24 +65,24 @@ pub struct PartRow {
 /// Where a command's time goes on a machine, and natively: means over the rounds that have both, since these add up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breakdown {
-    /// Which machine.
+    /// Machine that the command ran on.
     pub machine: Machine,
     /// Rounds behind it.
     pub rounds: u32,
     /// Wall time natively times CPUs, seconds; `None` where it was not run natively.
     pub native_s: Option<f64>,
-    /// The same on the machine.
+    /// Wall time on the machine times CPUs, seconds.
     pub machine_s: f64,
-    /// The parts.
+    /// Rows of the parts.
     pub rows: Vec<PartRow>,
-    /// What no part accounts for: with the parts it adds up to `machine_s`.
+    /// CPU seconds that no part accounts for: with the parts they add up to `machine_s`.
     pub unexplained_s: f64,
 }
 
-/// How the command ended on a machine.
+/// Exit statuses of the command on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statuses {
-    /// Which machine.
+    /// Machine that the command ran on.
     pub machine: Machine,
     /// Each status there was, once, in the order in which they came.
     pub statuses: Vec<i32>,
@@ -91,11 +91,11 @@ pub struct Statuses {
 /// A printed figure over all machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PrintedRow {
-    /// As [`crate::Printed::of`].
+    /// Tool and test, as in [`crate::Printed::of`].
     pub of: String,
-    /// As [`crate::Printed::name`].
+    /// Name of the figure, as in [`crate::Printed::name`].
     pub name: String,
-    /// As [`crate::Printed::unit`].
+    /// Unit of the figure, as in [`crate::Printed::unit`].
     pub unit: Unit,
     /// As [`crate::Printed::better`]; where it is not known, an overhead is the machine's figure over native's.
     pub better: Option<Better>,
@@ -103,21 +103,21 @@ pub struct PrintedRow {
     pub machines: Vec<MachineColumn>,
 }
 
-/// What `exec` found out.
+/// Findings of `exec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecFindings {
-    /// Its metrics, as any workload's.
+    /// Overheads of the command's metrics, as any workload's.
     #[serde(flatten)]
     pub overheads: Findings,
-    /// What it printed of itself, with overheads like its metrics'.
+    /// Figures that the command printed, with overheads like its metrics'.
     pub printed: Vec<PrintedRow>,
-    /// How it ended, machine by machine.
+    /// Exit statuses, machine by machine.
     pub statuses: Vec<Statuses>,
     /// Where the time went, guest by guest.
     pub breakdowns: Vec<Breakdown>,
-    /// How the guests were given the host's files.
+    /// Share by which the guests had the host's files.
     pub root: Option<ShareFacts>,
-    /// What was found on the way, each once.
+    /// Notes of the trials with their machines, each once.
     pub notes: Vec<String>,
 }
 
@@ -137,7 +137,7 @@ impl ExecFindings {
         })
     }
 
-    /// Whether it ended in different ways.
+    /// Returns true if the command ended with different statuses.
     pub fn differs(&self) -> bool {
         let mut all = self.statuses.iter().flat_map(|s| s.statuses.iter());
         let first = all.next();
@@ -179,11 +179,12 @@ mod tests {
 
     #[test]
     fn a_status_that_is_not_0_anywhere_is_the_status() {
-        let of = |statuses: &[&[i32]]| (findings(statuses).status(), findings(statuses).differs());
-        assert_eq!(of(&[&[3], &[3]]), (Some(3), false));
-        assert_eq!(of(&[&[0], &[0]]), (Some(0), false));
-        assert_eq!(of(&[&[0], &[0, 137]]), (Some(137), true));
-        assert_eq!(of(&[&[1], &[0]]), (Some(1), true));
-        assert_eq!(of(&[]), (None, false));
+        let status_of =
+            |statuses: &[&[i32]]| (findings(statuses).status(), findings(statuses).differs());
+        assert_eq!(status_of(&[&[3], &[3]]), (Some(3), false));
+        assert_eq!(status_of(&[&[0], &[0]]), (Some(0), false));
+        assert_eq!(status_of(&[&[0], &[0, 137]]), (Some(137), true));
+        assert_eq!(status_of(&[&[1], &[0]]), (Some(1), true));
+        assert_eq!(status_of(&[]), (None, false));
     }
 }

@@ -1,12 +1,12 @@
-//! What a command did.
+//! Outcome of a command: its exit status, its times, the figures that it printed.
 
 use crate::Printed;
 use serde::{Deserialize, Serialize};
 
-/// How a command ended, and what only the machine itself knows of the while.
+/// Outcome of a command, and what only the machine itself knows of its run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Execution {
-    /// Its exit status; 128 + n where signal n ended it, 124 on timeout, 126 or 127 where it could not be
+    /// Exit status of the command; 128 + n where signal n ended it, 124 on timeout, 126 or 127 where it could not be
     /// started.
     pub status: i32,
     /// Processes that it left running: they were ended with it.
@@ -23,7 +23,7 @@ pub struct Execution {
     /// Seconds that the guest knows were taken from its CPUs; 0 under a hypervisor that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_s: Option<f64>,
-    /// What it printed of itself, as far as that is understood.
+    /// Figures that the command printed, as far as its output is understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub printed: Vec<Printed>,
 }

@@ -53,9 +53,9 @@ impl ExitActivity {
 /// Time of exits by the activity of the vCPUs meanwhile, ns; of exits whose time is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ExitTimes {
-    /// Halted vCPUs.
+    /// Time of halted vCPUs, ns.
     pub halted_ns: f64,
-    /// Spinning vCPUs.
+    /// Time of spinning vCPUs, ns.
     pub spinning_ns: f64,
     /// Exits handled in KVM or QEMU: their cost.
     pub handled_ns: f64,

@@ -1,4 +1,4 @@
-//! What one VM exit of each kind costs, as the micro-guest stamps it.
+//! Cost of one VM exit of each kind, as the micro-guest stamps it.
 
 use crate::{Advice, Machine, Missing, Summary, Warning};
 use serde::{Deserialize, Serialize};
@@ -20,25 +20,25 @@ pub const INTERRUPT_CONTROLLER: &str = ", interrupt controller";
 pub struct ExitKind {
     /// For people: "port write, handled in QEMU", "cpuid", "hlt and wake-up, guest CPL 0".
     pub label: String,
-    /// What one took, of all that were stamped.
+    /// Time of one exit, of all that were stamped, ns.
     #[serde(flatten)]
     pub time: Summary,
-    /// Whether it ran in the part of a guest that this host's KVM emulates instruction by instruction: the figure is
+    /// True if it ran in the part of a guest that this host's KVM emulates instruction by instruction: the figure is
     /// then the emulation's, not an exit's.
     pub emulated: bool,
     /// True where this host's CPUs do it without a VM exit, as those with APICv or AVIC do for an access to the local APIC.
     #[serde(default)]
     pub without_exit: bool,
-    /// What a reader of the figure has to know; empty where there is nothing.
+    /// Note that a reader of the figure has to know; empty where there is none.
     pub note: String,
 }
 
 /// Every kind of exit on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineExits {
-    /// Which machine: a micro-guest's.
+    /// Machine that was measured: a micro-guest's.
     pub machine: Machine,
-    /// Its QEMU: "QEMU 7.2.22".
+    /// Name and version of the machine's QEMU: "QEMU 7.2.22".
     pub qemu: String,
     /// A pair of stamps with nothing between.
     pub stamp: ExitKind,
@@ -48,7 +48,7 @@ pub struct MachineExits {
     pub missing: Vec<Missing>,
 }
 
-/// What `vmtax exits` found out.
+/// Findings of `vmtax exits`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
@@ -63,13 +63,13 @@ pub struct ExitFindings {
     pub cpu: String,
     /// `uname -r` of the host.
     pub kernel: String,
-    /// What kind of KVM the host has, for people; empty where it has none.
+    /// Kind of KVM that the host has, for people; empty where it has none.
     pub kvm: String,
     /// The machines, in the order asked for.
     pub machines: Vec<MachineExits>,
-    /// How it was measured, for people.
+    /// Method of the measurement, for people.
     pub method: String,
-    /// What a reader of the figures has to know.
+    /// Warnings that a reader of the figures has to know.
     pub warnings: Vec<Warning>,
     /// At most five, what gives back most first.
     pub advice: Vec<Advice>,

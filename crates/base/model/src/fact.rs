@@ -1,23 +1,23 @@
-//! What a host is and can do. Collected by the `host` crate, kept in every recording, shown by `doctor`.
+//! Facts of a host and its capabilities. Collected by the `host` crate, kept in every recording, shown by `doctor`.
 
 use crate::{Check, Machine, Variant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Which host it is.
+/// Identity of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostIdentity {
-    /// `uname -n`.
+    /// Host name, `uname -n`; `None` where it is not known.
     pub name: Option<String>,
     /// 16 hexadecimal digits, a hash of /etc/machine-id, which it does not give away; `None` where there is none.
     pub id: Option<String>,
 }
 
-/// The CPUs.
+/// The host's CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuFacts {
-    /// Model name.
+    /// Model name of the CPU.
     pub model: String,
     /// Revision of the microcode, as /proc/cpuinfo has it.
     #[serde(default)]
@@ -28,9 +28,9 @@ pub struct CpuFacts {
     pub threads_per_core: u32,
     /// `vmx`, `svm` or none.
     pub virtualisation: Option<String>,
-    /// Whether the host is itself a guest, and of what if known.
+    /// Hypervisor, if the host is itself a guest, by name if it is known; `None` on bare metal.
     pub hypervisor: Option<String>,
-    /// Whether the TSC ticks at a constant rate and never stops.
+    /// True if the TSC ticks at a constant rate and never stops.
     pub invariant_tsc: bool,
     /// The kernel's clock source.
     pub clocksource: String,
@@ -40,7 +40,7 @@ pub struct CpuFacts {
     pub steal: f64,
 }
 
-/// What KVM is good for here.
+/// Capability of this host's KVM.
 #[derive(
     Debug,
     Clone,
@@ -67,31 +67,31 @@ pub enum KvmClass {
     Absent,
 }
 
-/// What the KVM probe found.
+/// Result of the KVM probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KvmFacts {
-    /// The verdict.
+    /// Class of this host's KVM.
     pub class: KvmClass,
-    /// What it rests on, for people (`8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode`).
+    /// Evidence for the class, for people (`8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode`).
     pub evidence: String,
 }
 
 /// A QEMU that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QemuFacts {
-    /// The binary.
+    /// Path of the QEMU binary.
     pub path: PathBuf,
-    /// Its version, `7.2.22`.
+    /// Version of this QEMU, `7.2.22`.
     pub version: String,
     /// Accelerators it was built with (`kvm`, `tcg`).
     pub accelerators: Vec<String>,
     /// AIO engines it was built with (`threads`, `native`, `io_uring`).
     pub aio: Vec<String>,
-    /// Whether it has iothreads.
+    /// True if it has iothreads.
     pub iothread: bool,
     /// Number of functions it exports, for uprobes; 0 when none.
     pub exported_functions: u32,
-    /// Its trace back ends (`log`, `simple`, `ust`, `dtrace`).
+    /// Trace back ends it was built with (`log`, `simple`, `ust`, `dtrace`).
     pub trace_backends: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct KernelFacts {
     pub image: PathBuf,
     /// The folder that holds `kernel/…/*.ko`, if there is one.
     pub modules: Option<PathBuf>,
-    /// Its release, as `uname -r` will say.
+    /// Release of the kernel, as `uname -r` will print it.
     pub release: String,
     /// Where it comes from.
     pub source: SourceOfKernel,
@@ -125,16 +125,16 @@ pub struct KernelFacts {
 pub struct HostFacts {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// Which host it is; empty in older recordings.
+    /// Identity of the host; empty in older recordings.
     #[serde(default)]
     pub identity: HostIdentity,
-    /// `uname -r`.
+    /// Release of the host's kernel, `uname -r`.
     pub kernel: String,
     /// The distribution's own name for itself.
     pub distribution: String,
-    /// The CPUs.
+    /// The host's CPUs.
     pub cpu: CpuFacts,
-    /// Memory, MiB.
+    /// Memory of the host, MiB.
     pub memory_mib: u64,
     /// Transparent huge pages: `always`, `madvise`, `never`; `None` where the kernel has none.
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct HostFacts {
     /// Values in effect of [`crate::HOST_SETTING_FILES`], by the file; without those that the host lacks. Empty in older recordings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// KVM.
+    /// Result of the KVM probe.
     pub kvm: KvmFacts,
     /// QEMUs, best first.
     pub qemu: Vec<QemuFacts>,

@@ -1,4 +1,4 @@
-//! What an analysis says.
+//! Findings of an analysis.
 
 use crate::{Advice, Comparison, KernelIdentity, LatencySummary, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ pub struct Spread {
     pub n: u32,
     /// Median, in the metric's unit.
     pub median: f64,
-    /// Smallest.
+    /// Smallest value, in the metric's unit.
     pub min: f64,
-    /// Largest.
+    /// Largest value, in the metric's unit.
     pub max: f64,
     /// Half the distance between the quartiles over the median: the relative spread. `None` below three values, and
     /// where the median is 0.
@@ -26,9 +26,9 @@ pub struct Spread {
 /// One machine's column in a row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineColumn {
-    /// Which machine.
+    /// Machine of the column.
     pub machine: Machine,
-    /// Its figures; `None` when no trial gave a value.
+    /// Figures of the machine; `None` when no trial gave a value.
     pub spread: Option<Spread>,
     /// Compared with native, in the metric's unit; `None` for native itself and where one side is missing.
     pub overhead: Option<Comparison>,
@@ -39,28 +39,28 @@ pub struct MachineColumn {
 /// One metric over all machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OverheadRow {
-    /// Which metric.
+    /// Metric of the row.
     pub metric: Metric,
     /// In the plan's order of machines.
     pub machines: Vec<MachineColumn>,
 }
 
-/// What `run` found out.
+/// Findings of `run`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
-    /// Rounds planned.
+    /// Number of planned rounds.
     pub rounds_planned: u32,
     /// Rounds in which every machine finished every workload.
     pub rounds_complete: u32,
-    /// How the intervals are made, for people.
+    /// Method of computing the intervals, for people.
     pub method: String,
     /// The kernel each machine ran.
     pub kernels: Vec<(Machine, KernelIdentity)>,
     /// A row for each metric that any machine gave.
     pub rows: Vec<OverheadRow>,
-    /// What the reader has to know.
+    /// Warnings that the reader has to know.
     pub warnings: Vec<Warning>,
     /// At most five, what gives back most first.
     pub advice: Vec<Advice>,

@@ -13,54 +13,54 @@ pub type Facts = BTreeMap<String, String>;
 pub struct FleetData {
     /// Every run that left figures.
     pub runs: Vec<FleetRun>,
-    /// What was measured.
+    /// Series that were measured.
     pub series: Vec<FleetSeries>,
     /// Each measure once, in the order of runs, series and trials.
     pub figures: Vec<FleetFigure>,
-    /// What could not be read or is doubtful, with what to do: a sentence each.
+    /// Data that could not be read or is doubtful, with what to do: a sentence each.
     pub warnings: Vec<String>,
 }
 
 /// A run on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetRun {
-    /// Its identifier in the dataset.
+    /// Run's identifier in the dataset.
     pub id: String,
     /// The host's name, or its hash where names were not to be given.
     pub host: String,
     /// When it began, `2026-11-25`, as the host's clock had it.
     pub date: String,
-    /// What is known of the host and its guests.
+    /// Facts known of the host and its guests.
     pub facts: Arc<Facts>,
 }
 
-/// What figures must have in common to be compared between hosts.
+/// Conditions that figures must share to be compared between hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FleetSeries {
     /// `cpu.events`, or what a command printed.
     pub metric: String,
     /// Where it was measured: `native`, `kvm`.
     pub machine: String,
-    /// Which variant of the guest; empty for the only one.
+    /// Variant of the guest; empty for the only one.
     pub variant: String,
     /// Of `scale`: at which size.
     pub size: Option<i64>,
-    /// What ran.
+    /// Workload that ran.
     pub workload: String,
     /// Options of workload and guest, JSON.
     pub settings: String,
-    /// Its unit.
+    /// Unit of the figures.
     pub unit: String,
-    /// Which way is better; `None` where it is not known, and then no host is slower.
+    /// Direction that is better; `None` where it is not known, and then no host is slower.
     pub better: Option<Better>,
 }
 
 /// A measure of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FleetFigure {
-    /// Its run, by its place.
+    /// Index of the figure's run.
     pub run: u32,
-    /// Its series, by its place.
+    /// Index of the figure's series.
     pub series: u32,
     /// The trial's number in its recording.
     pub trial: u32,
@@ -87,15 +87,15 @@ pub enum HostVerdict {
 /// A host among those of its class.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRow {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// Its class, by its place in [`FleetFindings::classes`].
+    /// Class of the host, as an index into [`FleetFindings::classes`].
     pub class: usize,
     /// Runs that count.
     pub runs: u32,
     /// Cost over that of the class's median host, the median over metrics and runs: above 1 slower. The interval is over runs.
     pub ratio: Estimate,
-    /// How often chance alone gives any host of this dataset such a rank and distance: corrected for all hosts.
+    /// Probability that chance alone gives any host of this dataset such a rank and distance: corrected for all hosts.
     pub p: f64,
     /// The verdict on it.
     pub verdict: HostVerdict,
@@ -106,9 +106,9 @@ pub struct HostRow {
 pub struct HostClass {
     /// The values of the facts that make the class.
     pub name: String,
-    /// How many hosts are in it.
+    /// Number of hosts in the class.
     pub hosts: u32,
-    /// What its hosts differ by: the scaled MAD of their ratios, relative.
+    /// Difference between its hosts: the scaled MAD of their ratios, relative.
     pub spread: f64,
 }
 
@@ -117,7 +117,7 @@ pub struct HostClass {
 pub struct MetricOutlier {
     /// The host, by its place in [`FleetFindings::hosts`].
     pub host: usize,
-    /// In what.
+    /// Series in which the host is an outlier.
     #[serde(flatten)]
     pub series: FleetSeries,
     /// As [`HostRow::ratio`], of this metric alone.
@@ -142,22 +142,22 @@ pub struct FactValue {
     pub ratio: Option<Estimate>,
 }
 
-/// What a fact explains.
+/// Effect of a fact: the part of the difference that it explains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FactEffect {
-    /// Its name.
+    /// Name of the fact.
     pub fact: String,
     /// The share of the difference that is left out by comparing hosts with the same value, 0 to 1.
     pub explained: Estimate,
-    /// How often chance alone gives any of the facts such ranks of its hosts: corrected for all facts.
+    /// Probability that chance alone gives any of the facts such ranks of its hosts: corrected for all facts.
     pub p: f64,
     /// Facts that divide the hosts in the same way: the figures cannot distinguish them.
     pub same_as: Vec<String>,
-    /// Its values, the most common first.
+    /// Values of the fact, the most common first.
     pub values: Vec<FactValue>,
 }
 
-/// What `fleet` found out.
+/// Findings of `fleet`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
@@ -184,9 +184,9 @@ pub struct FleetFindings {
     pub facts: Vec<FactEffect>,
     /// Of the hosts in their order the value of the first fact.
     pub first_fact: Vec<String>,
-    /// What could not be read or compared, with what to do.
+    /// Data that could not be read or compared, with what to do.
     pub warnings: Vec<String>,
-    /// How it is found and what that promises, for people.
+    /// Method of the analysis and what it guarantees, for people.
     pub method: String,
 }
 
@@ -198,7 +198,7 @@ impl FleetFindings {
             .filter(move |host| host.verdict == verdict)
     }
 
-    /// Whether facts explain outliers; else they explain what all hosts differ by.
+    /// Returns true if facts explain outliers; false if they explain what all hosts differ by.
     pub fn has_outliers(&self) -> bool {
         self.hosts
             .iter()
@@ -211,5 +211,6 @@ impl FleetFindings {
     }
 }
 
-/// How often at most, of datasets in which no host is an outlier, any is named as one; the same of facts.
+/// Significance level: the largest share of datasets without an outlier in which any host is named as one; likewise of
+/// facts.
 pub const FLEET_LEVEL: f64 = 0.05;

@@ -1,4 +1,4 @@
-//! Whether a cost grows with a size, by which growth law, and what one more item costs.
+//! Growth of a cost with a size: if it grows, by which growth law, and the cost of one more item.
 
 use crate::{Estimate, Interval, Law, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct RoundCost {
     /// The round, from 0.
     pub round: u32,
-    /// Nanoseconds.
+    /// Cost in nanoseconds.
     pub ns: f64,
 }
 
 /// The cost at one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepCost {
-    /// The size.
+    /// Size at this step.
     pub size: u64,
     /// Of each round.
     pub rounds: Vec<RoundCost>,
@@ -26,9 +26,9 @@ pub struct StepCost {
 /// The fitted growth law at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// The size.
+    /// Size at this point of the curve.
     pub size: f64,
-    /// Nanoseconds.
+    /// Cost in nanoseconds.
     pub ns: Estimate,
 }
 
@@ -47,16 +47,16 @@ pub enum NoLaw {
     CostSteps,
 }
 
-/// How one metric's cost on one machine grows.
+/// Growth of one metric's cost on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// Of which metric; of a rate the cost is the time for one of what it counts.
     pub metric: Metric,
-    /// Where.
+    /// Machine that it was measured on.
     pub machine: Machine,
     /// In which of the plan's variants, by name.
     pub variant: String,
-    /// Whether growth is shown.
+    /// True if growth is shown.
     pub grows: bool,
     /// The growth law that fits best of those that the intervals allow, O(1) where no growth is shown; `None` for
     /// [`Growth::no_law`]'s reason.
@@ -70,15 +70,16 @@ pub struct Growth {
     pub exponent: Option<Interval>,
     /// The variant, measured in the same rounds with another QEMU, whose cost is the constant part.
     pub constant_from: Option<String>,
-    /// How often chance alone would show as much growth: the permutation test's p.
+    /// Probability that chance alone would show as much growth: the permutation test's p.
     pub p: f64,
     /// Cost at the top step over cost at the bottom step, of the same round.
     pub change: Option<Estimate>,
-    /// What [`Law::step`] costs, nanoseconds; of O(1) and without a growth law one more item on average.
+    /// Cost of [`Law::step`], nanoseconds; of O(1) and without a growth law one more item on average.
     pub one_more: Option<Estimate>,
-    /// How far the best growth law leaves the interval of a step's median at most, as a share of it.
+    /// Largest distance of the best growth law from the interval of a step's median, as a share of the law's cost
+    /// there.
     pub misfit: Option<f64>,
-    /// By size.
+    /// Costs by size.
     pub steps: Vec<StepCost>,
     /// The growth law over the range; empty without one.
     pub curve: Vec<CurvePoint>,
@@ -87,24 +88,24 @@ pub struct Growth {
 /// A step that gave no value anywhere on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingStep {
-    /// Where.
+    /// Machine that gave no value.
     pub machine: Machine,
     /// In which variant.
     pub variant: String,
-    /// Which.
+    /// Size that gave no value.
     pub size: u64,
-    /// Why.
+    /// Reason why it gave no value.
     pub reason: String,
 }
 
-/// What `scale` found out.
+/// Findings of `scale`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GrowthFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
-    /// What grew.
+    /// Option whose value grew, as in [`crate::SizeRange::option`].
     pub option: String,
-    /// Rounds planned.
+    /// Number of planned rounds.
     pub rounds_planned: u32,
     /// Rounds that are whole: every step on every machine, except those that a machine refused.
     pub rounds_complete: u32,
@@ -112,8 +113,8 @@ pub struct GrowthFindings {
     pub growths: Vec<Growth>,
     /// Steps without a value.
     pub missing: Vec<MissingStep>,
-    /// How it was found, for people.
+    /// Method of the analysis, for people.
     pub method: String,
-    /// What the reader has to know.
+    /// Warnings that the reader has to know.
     pub warnings: Vec<Warning>,
 }

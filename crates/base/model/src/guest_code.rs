@@ -1,4 +1,4 @@
-//! What a guest's vCPUs execute, as seen from outside.
+//! Code that a guest's vCPUs execute, as sampled from outside.
 
 use crate::{Advice, SampleShare};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct GuestCode {
     pub looks: u64,
     /// Of those, at one that was halted.
     pub halted: SampleShare,
-    /// How long QEMU took to answer at the median, ns: the CPU was stopped for a part of that.
+    /// Median time that QEMU took to answer, ns: the CPU was stopped for a part of that.
     pub look_ns: f64,
     /// Where the others were, the most frequent first; the first 100.
     pub places: Vec<CodePlace>,
@@ -34,7 +34,7 @@ pub struct GuestCode {
     pub advice: Vec<Advice>,
 }
 
-/// "0xffffffff81000000".
+/// Addresses as JSON strings in hexadecimal: "0xffffffff81000000".
 mod hexadecimal {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

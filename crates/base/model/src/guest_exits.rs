@@ -1,17 +1,17 @@
-//! Which VM exits a running guest makes, and what they cost.
+//! VM exits of a running guest, and their costs.
 
 use crate::{Advice, ExitActivity, ExitTimes, Missing, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How often something was the reason of an exit, and what that took.
+/// Number of exits with one cause, and their time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExitCount {
-    /// How often.
+    /// Number of exits.
     pub count: u64,
     /// Of those, handed to QEMU.
     pub user: u64,
-    /// A second.
+    /// Exits per second.
     pub per_s: f64,
     /// Of those, with a known time.
     pub timed: u64,
@@ -19,7 +19,7 @@ pub struct ExitCount {
     pub total_ns: f64,
     /// The mean of it, ns; null where none has a time.
     pub mean_ns: Option<f64>,
-    /// How often by vCPU, in the order of [`GuestExits::vcpus`].
+    /// Number of exits by vCPU, in the order of [`GuestExits::vcpus`].
     pub by_vcpu: Vec<u64>,
 }
 
@@ -31,7 +31,7 @@ pub struct ExitReason {
     /// Activity of the vCPU meanwhile.
     #[serde(default)]
     pub activity: ExitActivity,
-    /// How many, and what they took.
+    /// Number of the exits, and their time.
     #[serde(flatten)]
     pub exits: ExitCount,
 }
@@ -47,7 +47,7 @@ impl ExitReason {
     }
 }
 
-/// What an address is in.
+/// Address space that an exit accessed.
 #[derive(
     Debug,
     Clone,
@@ -64,28 +64,28 @@ impl ExitReason {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum AddressSpace {
-    /// I/O ports.
+    /// I/O port space.
     Port,
-    /// Device memory.
+    /// Device memory (MMIO).
     Memory,
-    /// Model-specific registers.
+    /// Model-specific registers of a vCPU.
     Msr,
 }
 
 /// Exits by one address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitAddress {
-    /// In what.
+    /// Space of the address.
     pub space: AddressSpace,
     /// The address, or the register's number.
     pub address: u64,
-    /// Whether it was written to.
+    /// True if it was written to.
     pub write: bool,
     /// The device, as QEMU names its region; empty where no device is there or it is not known.
     pub device: String,
     /// The register, where it is known.
     pub register: String,
-    /// How many, and what they took.
+    /// Number of the exits, and their time.
     #[serde(flatten)]
     pub exits: ExitCount,
 }
@@ -93,13 +93,13 @@ pub struct ExitAddress {
 /// One vCPU's exits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VcpuExits {
-    /// Which, from 0.
+    /// Number of the vCPU, from 0.
     pub vcpu: u32,
-    /// Its thread on the host.
+    /// ID of the vCPU's thread on the host.
     pub tid: i32,
-    /// How many.
+    /// Number of exits.
     pub count: u64,
-    /// A second.
+    /// Exits per second.
     pub per_s: f64,
     /// The time of those that have one, ns; of halted and of spinning vCPUs, too.
     pub total_ns: f64,
@@ -124,15 +124,15 @@ pub enum DevicesFrom {
 /// The exits of a guest while it was sampled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestExits {
-    /// How long, s.
+    /// Duration of the sampling, s.
     pub seconds: f64,
-    /// Its vCPUs that made any.
+    /// The guest's vCPUs that made any exits.
     pub vcpus: Vec<VcpuExits>,
     /// By reason, the most frequent first. Empty where KVM's events could not be seen.
     pub reasons: Vec<ExitReason>,
     /// By address, the most frequent first; the first 100.
     pub addresses: Vec<ExitAddress>,
-    /// What names the devices.
+    /// Source of the devices' names.
     pub devices_from: DevicesFrom,
     /// From where to where an exit is timed, for people.
     pub timing: String,
@@ -163,10 +163,10 @@ impl GuestExits {
 /// The findings of `exits --vm`: the VM exits of a VM that runs already.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmExits {
-    /// The VM.
+    /// The observed VM.
     pub vm: VmFacts,
-    /// Its exits.
+    /// VM exits of the VM.
     pub exits: GuestExits,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const CLOCK_SOURCE_FILE: &str =
     "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// What is known of a guest's kernel.
+/// Settings known of a guest's kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestSettings {
     /// The clock source in use.
@@ -19,14 +19,14 @@ pub struct GuestSettings {
     /// The kernel's command line; null where the agent may not read it.
     #[serde(default)]
     pub command_line: Option<String>,
-    /// Its disks, of which it is known which of QEMU's they are.
+    /// Disks of the guest for which the disk of QEMU is known.
     pub disks: Vec<GuestDiskSettings>,
 }
 
 /// Settings of a disk in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestDiskSettings {
-    /// As [`crate::DiskSettings::name`].
+    /// Name of QEMU's disk, as in [`crate::DiskSettings::name`].
     pub disk: String,
     /// The guest's name of it: `vda`.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct GuestDiskSettings {
     pub cache_type: Option<String>,
     /// The I/O scheduler in use.
     pub scheduler: Option<String>,
-    /// How much the guest reads ahead, KiB.
+    /// Read-ahead of the guest, KiB.
     pub read_ahead_kb: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl GuestDiskSettings {
 /// Clock sources that need no VM exit, by the kernel's names.
 pub const FAST_CLOCK_SOURCES: [&str; 3] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
 
-/// Whether a disk of a guest is named like that: it becomes a part of a path.
+/// Returns true if the name is a valid disk name of a guest: it becomes a part of a path.
 pub fn is_disk_name(name: &str) -> bool {
     !name.is_empty() && name.len() < 32 && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }

@@ -1,32 +1,32 @@
-//! What `vmtax tune` tries on a guest that it boots, what it measured, what it found.
+//! Candidates that `vmtax tune` tries on a guest that it boots, its measurements, its findings.
 
 use crate::{BeforeAfter, ChangeCost, Comparison, Metric, NotTried, TuneVerdict, Variant};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// What is tried on a guest that is booted for it. It is the plan's `[tune-guest]`; the plan's first variant is the
-/// baseline.
+/// Candidates that are tried on a guest that is booted for them. It is the plan's `[tune-guest]`; the plan's first
+/// variant is the baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GuestTuneSpec {
     /// The figure that decides.
     pub metric: Metric,
-    /// How long to measure in all, s.
+    /// Time for all measurements, s.
     pub budget_s: u32,
-    /// What is tried.
+    /// Candidates that are tried.
     #[serde(default, rename = "candidate", skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<GuestCandidate>,
-    /// What is not tried here, and why.
+    /// Remedies that are not tried here, with the reason.
     #[serde(default, rename = "not-tried", skip_serializing_if = "Vec::is_empty")]
     pub not_tried: Vec<NotTried>,
     /// Whose twin the guest is; absent for one of vmtax's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<TwinOf>,
-    /// What of a fio job is otherwise here, a line each.
+    /// Differences between the fio job and the workload here, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub job_notes: Vec<String>,
-    /// What was measured, in this order: empty until the tuning begins.
+    /// Parts that were measured, in this order: empty until the tuning begins.
     #[serde(default, rename = "part", skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<GuestTunePart>,
 }
@@ -35,14 +35,14 @@ pub struct GuestTuneSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TwinOf {
-    /// What it is: `libvirt domain web01 (PID 4711)`.
+    /// Description of the VM: `libvirt domain web01 (PID 4711)`.
     pub source: String,
     /// The disk that is tuned, by the VM's name of it.
     pub disk: String,
-    /// Its image, which is only read.
+    /// Image of the disk, which is only read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<PathBuf>,
-    /// What of the VM the twin does not have, a line each.
+    /// Properties of the VM that the test guest does not have, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_twinned: Vec<String>,
     /// The domain's name, where it is one; absent in older plans.
@@ -57,15 +57,15 @@ pub struct TwinOf {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GuestCandidate {
-    /// What it is called: `aio=native`.
+    /// Name of the candidate: `aio=native`.
     pub name: String,
     /// The settings, over the baseline's, as in [`Variant::set`]; [`GuestTuneSpec::LEFT_OUT`] removes one.
     pub set: BTreeMap<String, String>,
     /// When it harms.
     pub trap: String,
-    /// What is published of it.
+    /// Published source on it.
     pub source: String,
-    /// What applying it to a VM costs; absent in older plans.
+    /// Cost of applying it to a VM; absent in older plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ChangeCost>,
 }
@@ -75,13 +75,13 @@ pub struct GuestCandidate {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum GuestTunePhase {
-    /// Which candidates are faster than the baseline, or beside those that stand out.
+    /// Search for candidates that are faster than the baseline, or beside those that stand out.
     Screening,
-    /// Whether one more candidate helps beside those that help already.
+    /// Test of one more candidate beside those that help already.
     Combination,
-    /// Which of the candidates that are left help beside all that help, which may have masked them.
+    /// Search among the candidates that are left for those that help beside all that help, which may have masked them.
     SecondScreening,
-    /// Whether all that are left help together, and each beside the others: on boots that chose none of them.
+    /// Test of all that are left together, and of each beside the others: on boots that chose none of them.
     Confirmation,
 }
 
@@ -89,28 +89,28 @@ pub enum GuestTunePhase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GuestTunePart {
-    /// Why.
+    /// Reason why these rounds are measured.
     pub phase: GuestTunePhase,
-    /// What boots in each round: the numbers of the candidates that are on, ascending; none for the baseline. The first is
-    /// that which the others are compared with; in a confirmation it has all that are to be confirmed.
+    /// Configurations that boot in each round: the numbers of the candidates that are on, ascending; none for the
+    /// baseline. The others are compared with the first; in a confirmation it has all that are to be confirmed.
     pub configurations: Vec<Vec<usize>>,
-    /// Its first round, from 0.
+    /// First round of the part, from 0.
     pub first_round: u32,
-    /// How many rounds it has; 0 while it is measured.
+    /// Number of rounds; 0 while it is measured.
     pub rounds: u32,
 }
 
-/// What is measured next.
+/// Next step of the measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestTuneStep {
-    /// Why.
+    /// Reason why it is measured.
     pub phase: GuestTunePhase,
     /// As in [`GuestTunePart`].
     pub configurations: Vec<Vec<usize>>,
 }
 
 impl GuestTuneSpec {
-    /// What the baseline is called.
+    /// Name of the baseline.
     pub const BASELINE: &str = "baseline";
     /// A candidate's value of a setting that removes it from the baseline's.
     pub const LEFT_OUT: &str = "default";
@@ -119,7 +119,7 @@ impl GuestTuneSpec {
     /// Configurations at most: each candidate beside ever more of the others, and what is confirmed.
     pub const MAX_VARIANTS: u32 = 512;
 
-    /// What a configuration is called.
+    /// Returns the name of a configuration.
     pub fn name(&self, configuration: &[usize]) -> String {
         let names = configuration
             .iter()
@@ -132,7 +132,7 @@ impl GuestTuneSpec {
         }
     }
 
-    /// What candidates set together, over `baseline`.
+    /// Returns the settings of a configuration's candidates together, over those of `baseline`.
     pub fn settings(
         &self,
         baseline: &Variant,
@@ -161,10 +161,10 @@ impl GuestTuneSpec {
 /// A candidate with what the measurements say of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestTuneRow {
-    /// The candidate.
+    /// Candidate that the row is about.
     #[serde(flatten)]
     pub candidate: GuestCandidate,
-    /// The verdict.
+    /// Result for the candidate.
     pub verdict: TuneVerdict,
     /// Why, where the measurements do not say.
     pub why: Option<String>,
@@ -176,16 +176,16 @@ pub struct GuestTuneRow {
     pub confirmation: Option<Comparison>,
 }
 
-/// What was screened once more beside all that helped, which may have masked it.
+/// Second screening of candidates beside all that helped, which may have masked them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondScreening {
     /// All that helped: `cache=writeback + aio=io_uring`.
     pub beside: String,
     /// The names of what was screened.
     pub candidates: Vec<String>,
-    /// Those of them that are kept.
+    /// Names of the candidates that are kept.
     pub kept: Vec<String>,
-    /// Its boots.
+    /// Number of boots of the second screening.
     pub boots: u32,
 }
 
@@ -198,13 +198,13 @@ pub struct GuestTuneFindings {
     pub total: Option<Comparison>,
     /// The metric's median with the baseline in these rounds.
     pub before: Option<f64>,
-    /// The same with all that is kept.
+    /// The metric's median with all that is kept, in these rounds.
     pub after: Option<f64>,
     /// Other figures of these rounds.
     pub guards: Vec<BeforeAfter>,
-    /// The candidates.
+    /// Candidates with their results.
     pub candidates: Vec<GuestTuneRow>,
-    /// What was screened once more; null where nothing was.
+    /// Second screening; null where there was none.
     pub second_screening: Option<SecondScreening>,
     /// The baseline's settings.
     pub baseline: BTreeMap<String, String>,
@@ -213,9 +213,9 @@ pub struct GuestTuneFindings {
     /// Where nothing is kept: what a candidate may save at most, a part of the time, by the widest interval of those that were
     /// measured until they had one.
     pub at_most: Option<f64>,
-    /// What was not tried.
+    /// Remedies that were not tried.
     pub not_tried: Vec<NotTried>,
-    /// What of the fio job that the workload is from is otherwise here, a line each.
+    /// Differences between the fio job that the workload is from and the workload here, a line each.
     pub job_notes: Vec<String>,
     /// Whose twin it was measured on; null for a guest of vmtax's own.
     pub like: Option<TwinOf>,
@@ -225,7 +225,7 @@ pub struct GuestTuneFindings {
     pub rounds: u32,
     /// Boots in all.
     pub boots: u32,
-    /// How long it took, s.
+    /// Duration of the tuning, s.
     pub seconds: f64,
 }
 
@@ -244,17 +244,18 @@ impl GuestTuneFindings {
         sides.filter(|(_, before, after)| before != after).collect()
     }
 
-    /// Whether a setting is of the measured disk; where the workload is of the network, a device's setting is its card's.
+    /// Returns true if a setting is of the measured disk; where the workload is of the network, a device's setting is
+    /// its card's.
     pub fn is_of_disk(&self, key: &str) -> bool {
         !self.metric.workload().needs_network() && Variant::is_of_disk(key)
     }
 
-    /// Whether a setting of the measured disk is among them.
+    /// Returns true if a setting of the measured disk is among the changed ones.
     pub fn changes_disk(&self) -> bool {
         self.changed().iter().any(|(key, ..)| self.is_of_disk(key))
     }
 
-    /// Whether another setting is.
+    /// Returns true if a setting that is not of the measured disk is among the changed ones.
     pub fn changes_guest(&self) -> bool {
         self.changed().iter().any(|(key, ..)| !self.is_of_disk(key))
     }

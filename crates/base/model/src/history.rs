@@ -1,4 +1,4 @@
-//! What was measured before: figures of many runs in order of time, and where they changed.
+//! Earlier measurements: figures of many runs in order of time, and where they changed.
 
 use crate::{Estimate, Machine, Metric};
 use serde::{Deserialize, Serialize};
@@ -13,11 +13,11 @@ pub struct PastRun {
     pub started: String,
     /// The plan's name.
     pub name: String,
-    /// Whether the recording is still there.
+    /// True if the recording is still there.
     pub recorded: bool,
 }
 
-/// What figures must have in common to be compared.
+/// Conditions that figures must share to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeriesKey {
     /// Where it was measured.
@@ -28,31 +28,31 @@ pub struct SeriesKey {
     pub step: String,
     /// Whose CPUs: model and how many.
     pub host: String,
-    /// What was run: the workload's options as they took effect, the guest's size, the command, the tree.
+    /// Settings of the run: the workload's options as they took effect, the guest's size, the command, the tree.
     pub settings: BTreeMap<String, String>,
 }
 
 /// One metric of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastFigure {
-    /// Which run.
+    /// Run that the figure is from.
     pub run: PastRun,
     /// Rounds that gave a value.
     pub n: u32,
     /// The median over them with its interval, in the metric's unit.
     pub value: Estimate,
-    /// What may change from run to run within a series: kernels, QEMU, vmtax, by the fact's name.
+    /// Facts that may change from run to run within a series: kernels, QEMU, vmtax, by the fact's name.
     pub facts: BTreeMap<String, String>,
 }
 
 /// A fact that one run has otherwise than the one before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactChange {
-    /// Which.
+    /// Name of the fact.
     pub fact: String,
-    /// What it was; `None` where it was not known.
+    /// Value before; `None` where it was not known.
     pub before: Option<String>,
-    /// What it is.
+    /// Value after; `None` where it is not known.
     pub after: Option<String>,
     /// The first run with it, by its place in the series.
     pub at: usize,
@@ -63,53 +63,53 @@ pub struct FactChange {
 pub struct Change {
     /// The first run after it, by its place in the series.
     pub at: usize,
-    /// How often chance alone splits as well: the permutation test's p.
+    /// Probability that chance alone splits as well: the permutation test's p.
     pub p: f64,
     /// Median of the runs since the change before this one.
     pub before: f64,
-    /// How many they are.
+    /// Number of runs since the change before this one.
     pub runs_before: usize,
     /// Median of the runs from here to the next change.
     pub after: f64,
-    /// How many they are.
+    /// Number of runs from here to the next change.
     pub runs_after: usize,
     /// Cost after over cost before: above 1 slower, whichever way the metric counts; `None` where a median is 0.
     pub ratio: Option<f64>,
-    /// What else changed within a run of it.
+    /// Facts that changed at this run, or at the run before or after it.
     pub facts: Vec<FactChange>,
 }
 
 /// A metric's figures over time under the same conditions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeriesFindings {
-    /// The conditions.
+    /// Conditions that the figures share.
     #[serde(flatten)]
     pub key: SeriesKey,
     /// The runs, oldest first.
     pub figures: Vec<PastFigure>,
-    /// How many of them, at the end, were searched for changes.
+    /// Number of the figures, at the end, that were searched for changes.
     pub searched: usize,
     /// Where they changed, in order.
     pub changes: Vec<Change>,
 }
 
-/// What `history` found out about a metric.
+/// Findings of `history` about a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
-    /// Which metric.
+    /// Metric of the figures.
     pub metric: Metric,
     /// Each kind of conditions by itself.
     pub series: Vec<SeriesFindings>,
-    /// How changes are found and what that promises, for people.
+    /// Method of finding changes and what it guarantees, for people.
     pub method: String,
 }
 
 /// One line of what a ledger holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// Which metric.
+    /// Metric of the entry.
     pub metric: Metric,
     /// On which machine.
     pub machine: Machine,

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// What is wrong with a part of a host: the identifier of a rule, which says what it is and has the remedies.
+/// Problem of a part of a host: the identifier of a rule, which describes it and has the remedies.
 #[derive(
     Debug,
     Clone,

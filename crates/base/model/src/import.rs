@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct ImportFacts {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// The files.
+    /// Files that were imported.
     pub files: Vec<ImportedFile>,
-    /// How the files' clocks were joined; empty for one file.
+    /// Methods by which the files' clocks were joined; empty for one file.
     pub clocks: Vec<JoinedClock>,
-    /// What the files do not hold.
+    /// Data that the files do not hold.
     pub missing: Vec<Missing>,
 }
 
@@ -43,16 +43,16 @@ pub enum TraceSide {
     Host,
     /// The guest's kernel.
     Guest,
-    /// QEMU.
+    /// QEMU: its own trace events.
     Qemu,
 }
 
-/// How the clock of one file was joined to the host's.
+/// Join of one file's clock with the host's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JoinedClock {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// How, for people.
+    /// Method of joining, for people.
     pub method: String,
     /// By how much its times may be wrong on the host's clock, ns; null where the files do not say.
     pub bound_ns: Option<f64>,
@@ -61,11 +61,11 @@ pub struct JoinedClock {
 /// The findings of imported traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ImportFindings {
-    /// What was imported.
+    /// Facts of the import.
     #[serde(flatten)]
     pub facts: ImportFacts,
     /// The VM's exits; null where no file has events of KVM.
     pub exits: Option<VmExits>,
-    /// Its requests; null where no file has any.
+    /// The VM's requests; null where no file has any.
     pub layers: Option<VmLayers>,
 }

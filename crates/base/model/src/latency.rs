@@ -22,8 +22,8 @@ const MOST_OPERATIONS: u64 = 1 << 48;
 #[error("a latency histogram cannot be read ({0}): the file is damaged or from another tool")]
 pub struct LatencyError(String);
 
-/// How long the operations of one kind took, in nanoseconds. Serialised as HdrHistogram's V2 (deflate, base64), which
-/// HdrHistogram's own tools read.
+/// Distribution of the latencies of one kind of operation, in nanoseconds. Serialised as HdrHistogram's V2 (deflate,
+/// base64), which HdrHistogram's own tools read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latency(Histogram<u64>);
 
@@ -32,9 +32,9 @@ pub struct Latency(Histogram<u64>);
 pub struct LatencySummary {
     /// Number of operations.
     pub count: u64,
-    /// Shortest.
+    /// Shortest latency, ns.
     pub min_ns: u64,
-    /// Mean.
+    /// Mean latency, ns.
     pub mean_ns: f64,
     /// Half are at most this.
     pub p50_ns: u64,
@@ -42,9 +42,9 @@ pub struct LatencySummary {
     pub p95_ns: u64,
     /// 99 % are at most this.
     pub p99_ns: u64,
-    /// Longest.
+    /// Longest latency, ns.
     pub max_ns: u64,
-    /// All together.
+    /// Sum of all latencies, ns.
     pub sum_ns: f64,
 }
 

@@ -15,7 +15,7 @@ pub struct Row {
     pub state: State,
     /// "guest system call to guest block issue".
     pub label: String,
-    /// Its length over all requests, 0 for a request that does not have it; traced.
+    /// Length of the interval over all requests, ns, 0 for a request that does not have it; traced.
     pub time: Summary,
     /// Median of the rounds' means, with its 95 % CI, ns; traced.
     pub mean: Estimate,
@@ -26,14 +26,14 @@ pub struct Row {
     /// Recorded events that lie in it on a request's path, mean; `None` where their cost was not calibrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<f64>,
-    /// Its mean less what these events cost, ns.
+    /// Mean of the interval less the cost of these events, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected_ns: Option<f64>,
-    /// Whether its mean is below the clock error, so that its length is not significant.
+    /// True if the mean is below the clock error, so that the interval's length is not significant.
     pub below_bound: bool,
 }
 
-/// What an event of a kind costs the thread that passes it, over the trials' calibrations.
+/// Cost of an event of one kind for the thread that passes it, over the trials' calibrations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CalibratedCost {
     /// "guest" or "host".
@@ -52,7 +52,7 @@ pub struct CalibratedCost {
 pub struct Corrected {
     /// Latency of the matched operations.
     pub total: Summary,
-    /// What of its mean no row accounts for, ns.
+    /// Part of the mean that no row accounts for, ns.
     pub unexplained_ns: f64,
     /// Median of the rounds' medians, with its 95 % CI, ns.
     pub median: Estimate,
@@ -92,17 +92,17 @@ pub struct Step {
 pub struct CallRow {
     /// "ppoll", "io_submit", "ioctl(KVM_RUN)"; with "_post" behind it for the user time after it.
     pub name: String,
-    /// How many.
+    /// Number of calls, or of times in user space after them.
     pub count: u64,
-    /// Mean, ns.
+    /// Mean duration, ns.
     pub mean_ns: f64,
     /// Standard deviation, ns.
     pub stddev_ns: f64,
-    /// Shortest, ns.
+    /// Shortest duration, ns.
     pub min_ns: f64,
-    /// Longest, ns.
+    /// Longest duration, ns.
     pub max_ns: f64,
-    /// All, ns.
+    /// Sum of all durations, ns.
     pub total_ns: f64,
 }
 
@@ -112,7 +112,7 @@ pub struct ThreadCalls {
     pub role: Role,
     /// By total time, largest first.
     pub calls: Vec<CallRow>,
-    /// Its lock waits (futex), also among the calls.
+    /// Lock waits of the thread (futex), also among the calls.
     pub locks: Option<CallRow>,
 }
 
@@ -121,7 +121,7 @@ pub struct ThreadCalls {
 pub struct Waterfall {
     /// "median" or "p99".
     pub which: String,
-    /// Latency, ns.
+    /// Latency of the request, ns.
     pub total_ns: f64,
     /// The segments, in order: begin and end since the operation's begin, ns.
     pub spans: Vec<Span>,
@@ -137,11 +137,11 @@ pub struct Span {
     pub thread: String,
     /// Begin since the operation's begin, ns.
     pub begin_ns: f64,
-    /// End, ns.
+    /// End since the operation's begin, ns.
     pub end_ns: f64,
 }
 
-/// How many of a column's operations were joined with their requests, and why the rest was not.
+/// Number of a column's operations that were joined with their requests, and the reasons why the others were not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Matched {
     /// Traced operations of the workload.
@@ -154,14 +154,15 @@ pub struct Matched {
     pub lost_events: u64,
 }
 
-/// How well guest and host ticks are known to agree.
+/// Agreement of guest and host ticks, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClockFinding {
     /// Half the width of the offset's interval, ns: the largest of the trials.
     pub bound_ns: f64,
-    /// Its source: "KVM's offset", "timestamps exchanged through shared memory", "estimated from the order of events of a request", "same counter".
+    /// Source of the offset: "KVM's offset", "timestamps exchanged through shared memory", "estimated from the order
+    /// of events of a request", "same counter".
     pub source: String,
-    /// How far the offset moved during a trial beyond its bound, ns.
+    /// Distance by which the offset moved beyond its bound during a trial, ns: the largest of the trials.
     pub drift_ns: f64,
     /// Requests whose events violate causality; they are rejected.
     pub violations: u64,
@@ -171,9 +172,9 @@ pub struct ClockFinding {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TailRow {
     pub label: String,
-    /// Its mean among the requests around the median, ns.
+    /// Mean of the row among the requests around the median, ns.
     pub median_ns: f64,
-    /// Its mean among the slowest 1 %, ns.
+    /// Mean of the row among the slowest 1 % of the requests, ns.
     pub slowest_ns: f64,
 }
 
@@ -196,7 +197,7 @@ pub struct LayerColumn {
     pub machine: Machine,
     /// Empty for the only one; of a VM that vmtax did not boot the disk and the kind of request.
     pub variant: String,
-    /// Whether it is of a VM that vmtax did not boot, as its host sees it.
+    /// True if the column is of a VM that vmtax did not boot, as its host sees it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_host: bool,
     /// Number of rounds with a traced result.
@@ -205,7 +206,7 @@ pub struct LayerColumn {
     pub clock: ClockFinding,
     /// Latency of the operations as the workload measured it, traced.
     pub traced: Summary,
-    /// The same, untraced.
+    /// Latency of the operations as the workload measured it, untraced.
     pub control: Option<Summary>,
     /// Median of the rounds' untraced medians, with its 95 % CI, ns.
     pub control_median: Option<Estimate>,
@@ -230,7 +231,7 @@ pub struct LayerColumn {
     /// Of round trips over the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketCounts>,
-    /// What could not be observed.
+    /// Figures that could not be observed, with the reason.
     pub missing: Vec<Missing>,
 }
 
@@ -303,7 +304,7 @@ mod faster {
 /// The findings of a `layers` recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerFindings {
-    /// [`crate::REPORT_SCHEMA`].
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// Planned number of rounds.
     pub rounds_planned: u32,
@@ -313,7 +314,7 @@ pub struct LayerFindings {
     pub columns: Vec<LayerColumn>,
     /// Variants compared with the baseline.
     pub differences: Vec<Difference>,
-    /// How figures and intervals were computed.
+    /// Method by which figures and intervals were computed.
     pub method: String,
     pub warnings: Vec<Warning>,
     /// At most five, by gain, largest first.

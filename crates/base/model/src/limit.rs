@@ -1,7 +1,7 @@
 use std::io;
 
-/// What to do where a limit of the process, the memory or a disk is reached, as the end of a sentence; empty for other
-/// errors.
+/// Returns the remedy for a limit of the process, the memory or a disk that was reached, as the end of a sentence;
+/// empty for other errors.
 pub fn limit_remedy(error: &io::Error) -> &'static str {
     // By Linux' numbers: not all have an `ErrorKind`.
     match error.raw_os_error() {

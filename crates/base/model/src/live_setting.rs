@@ -10,13 +10,13 @@ use std::path::PathBuf;
 pub enum LiveSetting {
     /// A file of the host's kernel, or of a control group. Of several values in a line the one in brackets is in effect.
     HostFile {
-        /// The file.
+        /// Path of the file on the host.
         path: PathBuf,
     },
     /// A file below /sys of the guest's kernel, by the agent in the guest. Of several values in a line the one in brackets is in
     /// effect.
     GuestFile {
-        /// The file.
+        /// Path of the file in the guest, below /sys.
         path: String,
         /// The disk, by its device as QEMU names it, that is flushed after it is set: of a disk's write cache.
         #[serde(default)]
@@ -24,7 +24,7 @@ pub enum LiveSetting {
     },
     /// The CPUs on which a thread may run, as a list: `0-3,8`.
     Affinity {
-        /// The thread.
+        /// TID of the thread on the host.
         tid: i32,
     },
     /// The I/O limits of a disk that are no object of their own: the arguments of `block_set_io_throttle` as a JSON object.
@@ -35,9 +35,9 @@ pub enum LiveSetting {
     },
     /// A property of one of QEMU's objects, as JSON.
     QomProperty {
-        /// The object.
+        /// QOM path of the object.
         path: String,
-        /// The property.
+        /// Name of the property.
         property: String,
     },
     /// `l2-cache-size` of the qcow2 image behind a disk, bytes. QEMU does not tell it.
@@ -62,7 +62,7 @@ impl LiveSetting {
         }
     }
 
-    /// Whether it is of the VM's process: gone when that has ended.
+    /// Returns true if the setting is of the VM's process, and is gone when that has ended.
     pub fn is_of_process(&self) -> bool {
         !matches!(self, LiveSetting::HostFile { .. })
     }
@@ -71,25 +71,26 @@ impl LiveSetting {
 /// A setting with the value that it gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingValue {
-    /// The setting.
+    /// Setting that is changed.
     pub setting: LiveSetting,
-    /// The value.
+    /// Value that the setting gets, as text.
     pub value: String,
 }
 
 /// A change of a running VM that `vmtax tune` can make, measure and undo: settings that change together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveChange {
-    /// What is done, for people: an imperative phrase without a full stop.
+    /// Description of the change for people: an imperative phrase without a full stop.
     pub action: String,
-    /// Whether the VM alone changes ([`ChangeCost::Live`]) or its host, too.
+    /// Cost of the change, which says if the VM alone changes ([`ChangeCost::Live`]) or its host, too.
     pub cost: ChangeCost,
-    /// What shows whether it helps; null where none of the VM's own figures does, and only the user's command can.
+    /// Figure that shows if the change helps; null where none of the VM's own figures does, and only the user's
+    /// command can.
     pub metric: Option<LiveMetric>,
     /// The disk whose requests show it, as [`crate::DiskSettings::name`]; null for all, and where it is no figure of disks.
     #[serde(default)]
     pub disk: Option<String>,
-    /// The settings.
+    /// Settings that change together, with their values.
     pub settings: Vec<SettingValue>,
 }
 
@@ -123,10 +124,10 @@ impl LiveMetric {
             .find(|metric| metric.to_string() == name)
     }
 
-    /// All.
+    /// All metrics, in the order of their declaration.
     pub const ALL: &[LiveMetric] = <LiveMetric as strum::VariantArray>::VARIANTS;
 
-    /// What it is called in reports.
+    /// Returns the metric's name in reports.
     pub fn label(self) -> &'static str {
         match self {
             LiveMetric::Latency => "latency of disk requests (BLKAVG)",
@@ -148,7 +149,7 @@ impl LiveMetric {
         }
     }
 
-    /// Whether more of it is better.
+    /// Returns true if more of the metric is better.
     pub fn is_rate(self) -> bool {
         matches!(
             self,

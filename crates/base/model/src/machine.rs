@@ -8,11 +8,11 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Vmm {
-    /// QEMU.
+    /// QEMU, the only VMM that vmtax boots guests with.
     Qemu,
 }
 
-/// What executes a guest's instructions.
+/// Method by which a guest's instructions are executed: QEMU's accelerator.
 #[derive(
     Debug,
     Clone,
@@ -30,9 +30,9 @@ pub enum Vmm {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Accelerator {
-    /// The CPU.
+    /// Execution by the CPU itself, under KVM.
     Kvm,
-    /// A translator.
+    /// Execution by QEMU's translator, TCG.
     Tcg,
 }
 
@@ -43,7 +43,7 @@ impl Accelerator {
     }
 }
 
-/// What a machine boots.
+/// System that a machine boots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum System {
     /// A Linux kernel, with the agent as its first process; natively the host's own.
@@ -56,7 +56,7 @@ enum System {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Machine {
     system: System,
-    /// What runs it; `None` natively.
+    /// Accelerator and VMM that run the machine; `None` natively.
     by: Option<(Accelerator, Vmm)>,
 }
 
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// What executes its instructions; `None` natively.
+    /// Returns the accelerator that executes the machine's instructions; `None` natively.
     pub const fn accelerator(self) -> Option<Accelerator> {
         match self.by {
             Some((accelerator, _)) => Some(accelerator),
@@ -118,23 +118,23 @@ impl Machine {
         }
     }
 
-    /// Whether a VMM runs it.
+    /// Returns true if a VMM runs the machine.
     pub const fn is_guest(self) -> bool {
         self.by.is_some()
     }
 
-    /// Whether KVM runs it.
+    /// Returns true if KVM runs the machine.
     pub const fn is_kvm(self) -> bool {
         matches!(self.by, Some((Accelerator::Kvm, _)))
     }
 
-    /// Whether a Linux kernel runs on it, and with it the agent, shared trees, commands and all workloads but the
-    /// micro-guest's own.
+    /// Returns true if a Linux kernel runs on the machine, and with it the agent, shared trees, commands and all
+    /// workloads but the micro-guest's own.
     pub const fn has_kernel(self) -> bool {
         matches!(self.system, System::Linux)
     }
 
-    /// Whether it is a guest that boots a Linux kernel of its own.
+    /// Returns true if the machine is a guest that boots a Linux kernel of its own.
     pub const fn is_linux_guest(self) -> bool {
         self.is_guest() && self.has_kernel()
     }

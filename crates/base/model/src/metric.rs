@@ -1,14 +1,14 @@
-//! What a metric's number means: its unit, and which direction is better.
+//! Meaning of a metric's number: its unit, and the direction that is better.
 
 use serde::{Deserialize, Serialize};
 
-/// What a metric's number counts.
+/// Unit of a metric's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Nanoseconds per operation.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Seconds.
+    /// Time in seconds.
     #[serde(rename = "s")]
     Seconds,
     /// Operations (events, reads, …) per second.
@@ -17,10 +17,10 @@ pub enum Unit {
     /// Mebibytes (2^20 bytes) per second.
     #[serde(rename = "MiB/s")]
     MebibytesPerSecond,
-    /// Mebibytes.
+    /// Mebibytes (2^20 bytes).
     #[serde(rename = "MiB")]
     Mebibytes,
-    /// How many, or of a unit that is not known.
+    /// Number of things, or a figure of an unknown unit.
     #[serde(rename = "")]
     Count,
 }
@@ -39,7 +39,7 @@ impl Unit {
     }
 }
 
-/// Which direction of a metric is the good one.
+/// Direction in which a metric gets better.
 #[derive(
     Debug,
     Clone,

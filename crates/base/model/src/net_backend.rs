@@ -1,4 +1,4 @@
-//! What lies between a guest's network card and the host's network.
+//! Network backends: the path between a guest's network card and the host's network.
 
 use crate::PlanError;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 
 use crate::{Interval, Unit};
 
-/// What stands where there is no number.
+/// Text in place of a missing number.
 pub const NONE: &str = "–";
 
 /// `v` with three or four significant digits.
@@ -177,7 +177,7 @@ pub fn signed_percent(share: f64) -> String {
     }
 }
 
-/// What goes with so many: "1 sample was", "2 samples were".
+/// Returns the verb that goes with `n` things: "1 sample was", "2 samples were".
 pub fn were(n: u64) -> &'static str {
     if n == 1 { "was" } else { "were" }
 }

@@ -1,8 +1,8 @@
-//! What became of a column's packets over the network: how they were batched, and which were lost.
+//! Packets of a column over the network: in which batches they were served, and the lost ones.
 
 use serde::{Deserialize, Serialize};
 
-/// What serves several packets at once, or one.
+/// Kind of event that serves several packets at once, or one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchKind {
@@ -36,7 +36,7 @@ impl BatchKind {
 pub struct Batching {
     pub kind: BatchKind,
     pub packets: u64,
-    /// How many doorbells, writes, interrupts, or merged packets.
+    /// Number of doorbells, writes, interrupts, or merged packets.
     pub batches: u64,
 }
 

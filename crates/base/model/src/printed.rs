@@ -7,20 +7,20 @@ use std::str::FromStr;
 /// One figure of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Printed {
-    /// What it is a figure of: the tool and its test; empty where a person named it.
+    /// Source of the figure: the tool and its test; empty where a person named it.
     pub of: String,
-    /// Its name among those of the same.
+    /// Name of the figure among those of one source.
     pub name: String,
-    /// What the number counts.
+    /// Unit of the number.
     pub unit: Unit,
-    /// Which way is better; `None` where nobody said.
+    /// Direction that is better; `None` where neither the tool nor a person said it.
     pub better: Option<Better>,
-    /// Finite.
+    /// Value of the figure; it is finite.
     pub value: f64,
 }
 
 impl Printed {
-    /// Whether the two are values of one and the same.
+    /// Returns true if both are values of one and the same figure.
     pub fn is_like(&self, other: &Printed) -> bool {
         (&self.of, &self.name, self.unit, self.better)
             == (&other.of, &other.name, other.unit, other.better)
@@ -31,11 +31,11 @@ impl Printed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricPattern {
-    /// What to call it.
+    /// Name of the figure, 1 to 40 characters.
     pub name: String,
     /// A regular expression; its first group, or all of it where it has none, is the number.
     pub pattern: String,
-    /// Which way is better, if that is known.
+    /// Direction that is better, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub better: Option<Better>,
 }
@@ -88,17 +88,20 @@ mod tests {
     #[test]
     fn a_pattern_is_a_name_a_direction_and_an_expression() {
         let read = |text: &str| text.parse::<MetricPattern>();
-        let of = |name: &str, better| MetricPattern {
+        let pattern_named = |name: &str, better| MetricPattern {
             name: name.into(),
             pattern: "a=(.*)".into(),
             better,
         };
-        assert_eq!(read("x=a=(.*)"), Ok(of("x", None)));
+        assert_eq!(read("x=a=(.*)"), Ok(pattern_named("x", None)));
         assert_eq!(
             read("x y:higher=a=(.*)"),
-            Ok(of("x y", Some(Better::Higher)))
+            Ok(pattern_named("x y", Some(Better::Higher)))
         );
-        assert_eq!(read("x:lower=a=(.*)"), Ok(of("x", Some(Better::Lower))));
+        assert_eq!(
+            read("x:lower=a=(.*)"),
+            Ok(pattern_named("x", Some(Better::Lower)))
+        );
         assert!(read("x").is_err() && read("x:best=1").unwrap_err().contains("best"));
         assert!(read("x=1").unwrap().check().is_ok());
         for bad in ["=1", "x=", "x\n=1"] {

@@ -32,7 +32,7 @@ pub struct FunctionShare {
     pub module: String,
     /// `program`, `library`, `kernel`, `translated` or `unknown`.
     pub layer: String,
-    /// Whether the name is its own, not that of the nearest symbol.
+    /// True if the name is the function's own, not the nearest symbol's.
     pub named: bool,
     /// Samples in the function itself.
     #[serde(rename = "self")]
@@ -57,7 +57,7 @@ pub struct FunctionChange {
     pub name: String,
     /// Samples in the function itself, before.
     pub before: SampleShare,
-    /// The same, after.
+    /// Samples in the function itself, after.
     pub after: SampleShare,
 }
 
@@ -84,13 +84,13 @@ pub struct ProfileFindings {
     pub hz: u32,
     /// `cycles`, or `cpu-clock` where no hardware counter is available; of an imported file, its event.
     pub trigger: String,
-    /// Whether stacks include kernel frames.
+    /// True if stacks include kernel frames.
     pub kernel: bool,
     /// Number of samples.
     pub samples: u64,
     /// Samples lost for lack of buffer space.
     pub lost: u64,
-    /// Whether the process ended before the sampling time.
+    /// True if the process ended before the sampling time.
     pub ended: bool,
     /// State of its guest at the end, by its monitor; null where the monitor was not asked.
     #[serde(default)]
@@ -116,36 +116,37 @@ pub struct ProfileFindings {
     pub functions: Vec<FunctionShare>,
     /// Files without a full symbol table.
     pub unnamed: Vec<UnnamedFile>,
-    /// What QEMU's vCPU threads do under TCG, the largest part first; empty where nothing was translated.
+    /// Activities of QEMU's vCPU threads under TCG, the largest part first; empty where nothing was translated.
     #[serde(default)]
     pub tcg: Vec<TcgShare>,
-    /// How its threads spent the time; null where neither the scheduler nor wall-clock samples say.
+    /// States of the process's threads over the time; null where neither the scheduler nor wall-clock samples show
+    /// them.
     #[serde(default)]
     pub states: Option<StateFindings>,
-    /// Its wall-clock samples; null where there are none.
+    /// Wall-clock samples of the process; null where there are none.
     pub wall: Option<WallFindings>,
-    /// Its guest's VM exits; null where KVM runs no guest of it, or none could be counted.
+    /// VM exits of the process's guest; null where KVM runs no guest of it, or none could be counted.
     #[serde(default)]
     pub exits: Option<GuestExits>,
-    /// What its guest's vCPUs execute; null where KVM runs no guest of it, or nothing could be asked.
+    /// Code that the guest's vCPUs execute; null where KVM runs no guest of the process, or nothing could be asked.
     #[serde(default)]
     pub code: Option<GuestCode>,
     /// Scheduler trace; null where it was not recorded.
     #[serde(default)]
     pub schedule: Option<ScheduleFindings>,
-    /// What was seen inside its guest; null where nothing was sampled there.
+    /// Observations inside the guest; null where nothing was sampled there.
     #[serde(default)]
     pub guest: Option<GuestFindings>,
-    /// What could not be observed, why, and what to do about it.
+    /// Figures that could not be observed, why, and the remedy.
     pub missing: Vec<Missing>,
 }
 
-/// How threads spent the time, each of it in one state.
+/// Time of threads by state; at each moment a thread is in one state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StateFindings {
-    /// How long, s.
+    /// Duration of the observation, s.
     pub seconds: f64,
-    /// What times are taken from.
+    /// Source of the times.
     pub source: StateSource,
     /// The threads, those that ran or could have run longest first.
     pub threads: Vec<ThreadStates>,
@@ -153,11 +154,11 @@ pub struct StateFindings {
     /// not known.
     #[serde(default)]
     pub contention: Option<CpuContention>,
-    /// What takes waits away.
+    /// Advice that removes waits.
     pub advice: Vec<Advice>,
 }
 
-/// What the times of [`StateFindings`] are taken from.
+/// Source of the times of [`StateFindings`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StateSource {
@@ -175,24 +176,24 @@ pub enum StateSource {
 /// One thread's time; the fractions add up to 1.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadStates {
-    /// Its number on the host.
+    /// TID on the host.
     pub tid: i32,
-    /// Its name: its role in QEMU, as far as that is known.
+    /// Name of the thread: its role in QEMU, as far as that is known.
     pub name: String,
-    /// What it is for; null in a process that is no VMM.
+    /// Role of the thread; null in a process that is no VMM.
     pub role: Option<Role>,
     /// On a CPU, 0 to 1.
     pub running: f64,
     /// Runnable without a CPU (run-queue wait), 0 to 1; null where `running` has it too.
     pub runnable: Option<f64>,
-    /// What it waited for, the longest first.
+    /// Waits of the thread, the longest first.
     pub waits: Vec<StateWait>,
 }
 
 /// A part of a thread's time that it waited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateWait {
-    /// What for.
+    /// Event or resource that the thread waited for.
     pub reason: WaitFor,
     /// The system call, or the kernel's function where it was in none; empty where that is unknown.
     pub call: String,
@@ -202,7 +203,7 @@ pub struct StateWait {
     pub fraction: f64,
 }
 
-/// What a vCPU thread does under TCG.
+/// Activity of a vCPU thread under TCG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TcgPart {
@@ -210,13 +211,13 @@ pub enum TcgPart {
     Translated,
     /// Address translation and memory access (softmmu).
     Softmmu,
-    /// Device emulation.
+    /// Emulation of devices.
     Devices,
-    /// TB lookup.
+    /// Lookup of a translation block (TB).
     Search,
     /// Other helpers called by translated code.
     Helpers,
-    /// Translation.
+    /// Translation of guest code.
     Translation,
     /// The cpu_exec loop: interrupts, exceptions, TB chaining.
     Loop,
@@ -269,13 +270,13 @@ pub struct GuestFindings {
     pub threads: Vec<ThreadShare>,
     /// By samples, largest first; at most 200.
     pub functions: Vec<FunctionShare>,
-    /// How samples of guest and QEMU were joined; null where their clocks could not be compared.
+    /// Statistics of joining samples of guest and QEMU; null where their clocks could not be compared.
     pub joined: Option<JoinFindings>,
     /// Null where system calls were not counted.
     pub calls: Option<CallFindings>,
 }
 
-/// How samples of a guest and of its QEMU were joined.
+/// Statistics of joining samples of a guest with those of its QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct JoinFindings {
     /// Samples of vCPU threads in guest code or its callees.
@@ -309,13 +310,13 @@ pub struct GuestCall {
     pub pid: Option<i32>,
     /// Number of returns.
     pub calls: u64,
-    /// Mean.
+    /// Mean time of a call, ns.
     pub avg_ns: f64,
-    /// Shortest.
+    /// Shortest time of a call, ns.
     pub min_ns: u64,
-    /// Longest.
+    /// Longest time of a call, ns.
     pub max_ns: u64,
-    /// Total.
+    /// Total time of all calls, ns.
     pub total_ns: u64,
 }
 
@@ -334,7 +335,7 @@ pub struct WaitShare {
 /// A thread's wall-clock time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadWaits {
-    /// Host TID.
+    /// TID on the host.
     pub tid: i32,
     pub name: String,
     /// Number of samples.
@@ -349,18 +350,18 @@ pub struct ThreadWaits {
     pub waits: Vec<WaitShare>,
 }
 
-/// How long threads were stopped for sampling.
+/// Lengths of the stops of threads for sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pauses {
     /// Number of stops.
     pub count: u64,
     /// Samples without a stop.
     pub unstopped: u64,
-    /// Median.
+    /// Median stop, ns.
     pub p50_ns: f64,
-    /// 99th percentile.
+    /// 99th percentile of the stops, ns.
     pub p99_ns: f64,
-    /// Longest.
+    /// Longest stop, ns.
     pub max_ns: f64,
 }
 
@@ -371,7 +372,7 @@ pub struct WallFindings {
     pub moments: u64,
     /// Number of stacks.
     pub samples: u64,
-    /// How long sampling stopped threads.
+    /// Lengths of the stops of threads for sampling.
     pub pauses: Pauses,
     /// Null where threads were stopped to the end, or never.
     #[serde(default)]

@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 pub enum ClaimUnit {
     /// One cost over another.
     Ratio,
-    /// Time.
+    /// Time in nanoseconds.
     Nanoseconds,
     /// A fraction of a whole, in percent.
     Percent,
-    /// How many.
+    /// Number of things.
     Count,
     /// The exponent of a size.
     Exponent,
 }
 
-/// What a recording says about a published claim.
+/// Result of a recording for a published claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimVerdict {
@@ -36,19 +36,20 @@ pub enum ClaimVerdict {
 /// One claim of a published result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimRow {
-    /// What is claimed.
+    /// The claim, in words.
     pub what: String,
     /// The published figure, as people write it.
     pub published: String,
-    /// What was measured; `None` where nothing was, or where it is no figure (`why` says it then).
+    /// Measured figure; `None` where nothing was measured, or where the result is no figure (`why` says it then).
     pub measured: Option<Estimate>,
     /// The unit of `measured`.
     pub unit: ClaimUnit,
-    /// Whether the claim is reproduced.
+    /// Result for the claim: reproduced, not reproduced, inconclusive or not testable.
     pub verdict: ClaimVerdict,
-    /// What the verdict rests on, or why there is none.
+    /// Basis of the result, or the reason why there is none.
     pub why: String,
-    /// How many more rounds would decide an inconclusive claim, about; `None` where no number of rounds is likely to.
+    /// Number of further rounds that would decide an inconclusive claim, about; `None` where no number of rounds is
+    /// likely to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<u32>,
     /// The metric that it is about, where it is about one.

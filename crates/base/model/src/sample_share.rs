@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 /// A share of samples, with its interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleShare {
-    /// How many.
+    /// Number of samples in this share.
     pub samples: u64,
     /// Of all, 0 to 1.
     pub share: f64,
     /// Lower end of the interval that sampling leaves, at 95 % by default.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end of that interval.
     pub high: f64,
 }
 
-/// What a thread waits for.
+/// Event or resource that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitFor {

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 pub enum CodeOrigin {
     /// The program itself: QEMU.
     Program,
-    /// A library.
+    /// A shared library that the program loaded.
     Library,
     /// The host's kernel.
     Kernel,
@@ -38,35 +38,35 @@ pub enum CodeOrigin {
     Unknown,
 }
 
-/// A function.
+/// A function of a sampled stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Function {
-    /// Its name; where it has none, `MODULE:NEAREST+0xOFFSET`.
+    /// Name of the function; where it has none, `MODULE:NEAREST+0xOFFSET`.
     pub name: String,
     /// The file it is in; empty for the kernel and translated code.
     pub module: String,
     /// Whose it is.
     #[serde(rename = "layer")]
     pub origin: CodeOrigin,
-    /// Whether the name is its own.
+    /// True if the name is the function's own.
     pub named: bool,
 }
 
-/// A thread.
+/// A sampled thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// TID, on the machine where it was sampled.
     pub tid: i32,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
 }
 
 /// A sampled stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Of [`Profile::threads`].
+    /// Index of the thread in [`Profile::threads`].
     pub thread: usize,
-    /// Of [`Profile::stacks`].
+    /// Index of the stack in [`Profile::stacks`].
     pub stack: usize,
     /// `CLOCK_MONOTONIC`, ns; 0 where unknown.
     pub time: u64,
@@ -79,12 +79,12 @@ pub struct Sample {
 /// Samples with their threads, stacks and functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Without duplicates.
+    /// Functions of the stacks, without duplicates.
     pub functions: Vec<Function>,
     /// Stacks, outermost function first, as numbers of [`Profile::functions`].
     pub stacks: Vec<Vec<usize>>,
     pub threads: Vec<Thread>,
-    /// By time.
+    /// Samples, ordered by time.
     pub samples: Vec<Sample>,
 }
 
@@ -175,7 +175,7 @@ impl Profile {
     }
 }
 
-/// How the user frames of the samples unwound.
+/// Numbers of samples by how far their user frames unwound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unwound {
     /// Samples with user frames, outside translated code.
@@ -203,21 +203,22 @@ impl Unwound {
 /// `on-cpu.json`: stacks of threads that ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OnCpu {
-    /// The stacks.
+    /// Stacks of the threads that ran.
     pub profile: Profile,
     /// Samples per second of each thread that runs; 0 where that is unknown.
     pub hz: u32,
-    /// What drove the samples: `cycles`, `cpu-clock`, or as a file of another tool has it; empty where there are none.
+    /// Event that triggered the samples: `cycles`, `cpu-clock`, or as a file of another tool has it; empty where there
+    /// are none.
     pub trigger: String,
-    /// Whether stacks include kernel frames.
+    /// True if stacks include kernel frames.
     pub kernel: bool,
-    /// How well stacks unwound.
+    /// Numbers of samples by how far they unwound.
     pub unwound: Unwound,
     /// Samples lost for lack of buffer space.
     pub lost: u64,
     /// Sampling time, s; 0 where unknown.
     pub seconds: f64,
-    /// Whether the process ended before the sampling time.
+    /// True if the process ended before the sampling time.
     pub ended: bool,
     /// Programs and libraries whose functions are not all named, with why.
     pub unnamed: Vec<(String, String)>,
@@ -230,7 +231,7 @@ pub struct OnCpu {
 pub struct WallClock {
     /// Every thread once for every moment.
     pub profile: Profile,
-    /// How well stacks unwound.
+    /// Numbers of samples by how far they unwound.
     pub unwound: Unwound,
     /// Moments that were sampled.
     pub moments: u64,
@@ -241,7 +242,7 @@ pub struct WallClock {
     /// Null where threads were stopped to the end, or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stops_ended: Option<StopsEnded>,
-    /// How long each thread ran and was runnable.
+    /// Time that each thread ran and was runnable, by TID.
     pub times: BTreeMap<i32, RunTimes>,
     /// By address of a futex that a thread waited for: one of [`Profile::stacks`].
     pub futexes: BTreeMap<u64, usize>,
@@ -261,7 +262,7 @@ pub struct StopsEnded {
 /// A thread's time since it was first sampled, as the scheduler counts it, ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
-    /// Total.
+    /// Total time, ns.
     pub watched_ns: u64,
     /// On a CPU.
     pub ran_ns: u64,
@@ -281,9 +282,9 @@ pub enum ThreadState {
         call: Option<i64>,
         /// The call's first argument; 0 in none.
         argument: u64,
-        /// Its stack pointer.
+        /// Stack pointer of the thread.
         sp: u64,
-        /// Its instruction pointer.
+        /// Instruction pointer of the thread.
         ip: u64,
     },
 }
@@ -314,7 +315,7 @@ pub struct ExitCounts {
     pub counters: BTreeMap<String, u64>,
     /// QEMU's memory tree, as `info mtree -f` prints it; null where its monitor could not be asked.
     pub memory_tree: Option<String>,
-    /// How to give QEMU a monitor, where it has none.
+    /// Advice on how to give QEMU a monitor, where it has none.
     pub monitor_advice: String,
     /// Features of the guest's local APIC.
     #[serde(default)]
@@ -333,11 +334,11 @@ pub struct ApicFeatures {
 /// VM exits from KVM's tracepoints.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TracedExits {
-    /// Whether KVM traces each exit and entry; else only accesses and exits to user space have times.
+    /// True if KVM traces each exit and entry; else only accesses and exits to user space have times.
     pub brackets: bool,
-    /// QEMU's threads.
+    /// Threads of QEMU with their roles.
     pub threads: Vec<QemuThread>,
-    /// The counts.
+    /// Counts of exits by thread, reason and address.
     pub rows: Vec<ExitRow>,
     /// Periodic interrupts: count and rate per second.
     pub regular: Vec<(u64, f64)>,
@@ -354,9 +355,9 @@ pub struct ExitRow {
     pub tid: i32,
     /// As KVM names it.
     pub reason: String,
-    /// What the guest accessed; null for exits without an address.
+    /// Address that the guest accessed; null for exits without an address.
     pub access: Option<Access>,
-    /// How many.
+    /// Number of these exits.
     pub count: u64,
     /// Of those, handed to user space.
     pub user: u64,
@@ -369,11 +370,11 @@ pub struct ExitRow {
 /// One access by a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Access {
-    /// Address space.
+    /// Address space of the access.
     pub space: AddressSpace,
-    /// The address.
+    /// Address that is accessed.
     pub address: u64,
-    /// Whether it writes.
+    /// True if the access is a write.
     pub write: bool,
 }
 
@@ -393,7 +394,7 @@ pub struct CodeSamples {
 /// An address in a guest's code that was sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledCode {
-    /// Where.
+    /// Sampled address with its privilege level.
     pub spot: Spot,
     /// Number of samples.
     pub count: u64,
@@ -417,7 +418,7 @@ pub struct Spot {
 pub struct CodeBytes {
     /// The address of its first byte.
     pub from: u64,
-    /// The bytes.
+    /// Bytes of code from that address on.
     pub bytes: Vec<u8>,
     /// 16, 32 or 64: the mode they are decoded in.
     pub bits: u32,
@@ -526,6 +527,6 @@ pub struct ProfileFacts {
     /// Signal or tracer that had stopped the process at the end; null where its threads could run.
     #[serde(default)]
     pub process_stop: Option<ProcessStop>,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
 }

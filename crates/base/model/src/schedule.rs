@@ -1,4 +1,4 @@
-//! What the scheduler's events and system calls of a process say.
+//! Findings from the scheduler's events and system calls of a process.
 
 use crate::{CallRow, WaitFor};
 use serde::{Deserialize, Serialize};
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// A thread by number and name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedThread {
-    /// Its number on the host.
+    /// TID on the host.
     pub tid: i32,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
 }
 
@@ -19,7 +19,7 @@ pub struct BlockedOn {
     pub call: String,
     /// The futex, as `0x7f…`; null where it is not one.
     pub futex: Option<String>,
-    /// How often.
+    /// Number of times that it was blocked there.
     pub count: u64,
     /// Of the time, 0 to 1.
     pub share: f64,
@@ -28,9 +28,9 @@ pub struct BlockedOn {
 /// A thread's time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadTimes {
-    /// Its number on the host.
+    /// TID on the host.
     pub tid: i32,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
     /// Of the time, 0 to 1, on a CPU.
     pub runs: f64,
@@ -38,38 +38,39 @@ pub struct ThreadTimes {
     pub ready: f64,
     /// Of the time, blocked.
     pub blocked: f64,
-    /// What it was blocked on, the longest first.
+    /// Causes of the blocked time, the longest first.
     pub on: Vec<BlockedOn>,
-    /// Its system calls and, with `_post` behind their names, the user time after them; the longest in all first.
+    /// System calls of the thread and, with `_post` behind their names, the user time after them; the longest in all
+    /// first.
     pub calls: Vec<CallRow>,
 }
 
 /// A thread that woke others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waker {
-    /// Which.
+    /// Thread that woke others.
     #[serde(flatten)]
     pub thread: NamedThread,
-    /// How often.
+    /// Number of times that it woke others.
     pub count: u64,
 }
 
 /// Waits at one futex.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FutexWaits {
-    /// Its address, as `0x7f…`.
+    /// Address of the futex, as `0x7f…`.
     pub address: String,
-    /// What it is, as the stacks of its waiters say; null where none was sampled.
+    /// Purpose of the futex, as the stacks of its waiters show; null where none was sampled.
     pub what: Option<WaitFor>,
     /// The innermost of the program's functions there; empty where none was sampled.
     pub below: String,
-    /// How often a thread was blocked on it.
+    /// Number of times that a thread was blocked on the futex.
     pub waits: u64,
-    /// How long in all, ns.
+    /// Total time that threads waited for it, ns.
     pub waited_ns: f64,
     /// The longest, ns.
     pub longest_ns: f64,
-    /// Who waited.
+    /// Threads that waited for it.
     pub waiters: Vec<NamedThread>,
     /// Who woke them by a call on this futex: of a lock, who held it. The most first.
     pub wakers: Vec<Waker>,
@@ -77,10 +78,10 @@ pub struct FutexWaits {
     pub holder: Option<NamedThread>,
 }
 
-/// What was traced.
+/// Findings of a trace of the scheduler's events and system calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFindings {
-    /// How long, s.
+    /// Duration of the trace, s.
     pub seconds: f64,
     /// Events that there was no room for; what they report ends before the first of them.
     pub lost: u64,

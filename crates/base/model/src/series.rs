@@ -1,14 +1,14 @@
 //! The operations of a trial, each as the workload stamped it.
 
-/// One operation.
+/// One operation of a workload, with its time stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamped {
     /// Begin, TSC ticks of the machine.
     pub begin: u64,
-    /// End, likewise.
+    /// End, TSC ticks of the machine.
     pub end: u64,
-    /// What it was about, by which its request is found: for a disk, the byte offset; for a round trip over the network its
-    /// [`round_trip_key`].
+    /// Key by which the operation's request is found: for a disk, the byte offset; for a round trip over the network
+    /// its [`round_trip_key`].
     pub key: u64,
 }
 
@@ -30,7 +30,7 @@ pub const fn thread_of_round_trip(key: u64) -> i32 {
 pub struct Series {
     /// Ticks per microsecond as the machine itself calibrated them.
     pub mhz: f64,
-    /// The operations.
+    /// Operations in the order in which they began.
     pub operations: Vec<Stamped>,
 }
 
@@ -44,7 +44,7 @@ const EACH: usize = 24;
 pub struct SeriesError(String);
 
 impl Series {
-    /// As bytes.
+    /// Returns the series as bytes, in the format that [`Series`] describes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER + EACH * self.operations.len());
         bytes.extend_from_slice(MAGIC);

@@ -55,7 +55,7 @@ impl Default for Tree {
     }
 }
 
-/// How a guest is given the tree.
+/// Method by which a guest is given the tree.
 #[derive(
     Debug,
     Clone,
@@ -93,7 +93,7 @@ pub enum ShareMethod {
 }
 
 impl ShareMethod {
-    /// Every method.
+    /// All share methods.
     pub const ALL: &[ShareMethod] = <ShareMethod as strum::VariantArray>::VARIANTS;
 
     /// The name as typed and stored.
@@ -101,7 +101,7 @@ impl ShareMethod {
         self.into()
     }
 
-    /// Whether the guest sees a disk that was made from the tree, and not the tree.
+    /// Returns true if the guest sees a disk that was made from the tree, and not the tree.
     pub const fn is_image(self) -> bool {
         matches!(
             self,
@@ -109,7 +109,8 @@ impl ShareMethod {
         )
     }
 
-    /// What can be set of it; a disk takes any setting of QEMU's block layer and device besides.
+    /// Returns the names of the options that the method takes; a disk also takes any setting of QEMU's block layer and
+    /// device.
     pub const fn options(self) -> &'static [&'static str] {
         match self {
             ShareMethod::NineP => &[
@@ -154,7 +155,7 @@ impl FromStr for ShareMethod {
 /// A way to give a guest the tree, with what is set of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Which.
+    /// Share method in use.
     pub method: ShareMethod,
     /// Settings without their prefix: `msize` → `524288`. What is not set is left to QEMU, server and kernel.
     pub options: BTreeMap<String, String>,
@@ -200,7 +201,7 @@ impl Share {
         Ok(Some(share))
     }
 
-    /// What is set of an option.
+    /// Returns the value that is set for an option; `None` where it is not set.
     pub fn option(&self, key: &str) -> Option<&str> {
         self.options.get(key).map(String::as_str)
     }
@@ -217,26 +218,28 @@ impl Share {
         }
     }
 
-    /// Whether a switch is on.
+    /// Returns true if a switch is on.
     pub fn is_on(&self, key: &str) -> bool {
         self.option(key) == Some("on")
     }
 
-    /// Whether this way only lets a guest read: an image that cannot be written, or asked for.
+    /// Returns true if the guest can only read with this share method: an image that cannot be written, or
+    /// `readonly=on`.
     pub fn is_read_only(&self) -> bool {
         matches!(self.method, ShareMethod::Erofs | ShareMethod::Squashfs) || self.is_on("readonly")
     }
 
-    /// Whether a guest may only read this tree: the user's own too, unless the guest has a copy on a disk.
+    /// Returns true if a guest may only read this tree. The user's own tree is only read, too, unless the guest has a
+    /// copy on a disk.
     pub fn read_only(&self, tree: &Tree) -> bool {
         self.is_read_only() || (tree.path.is_some() && self.method != ShareMethod::Disk)
     }
 }
 
-/// What took effect of a share, as a trial's record keeps it.
+/// Settings of a share as they took effect, as a trial's record keeps them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareFacts {
-    /// How the tree was shared.
+    /// Method by which the tree was shared.
     pub method: ShareMethod,
     /// The guest's line of `/proc/mounts`: what its kernel says of it.
     pub mount: String,
@@ -261,11 +264,11 @@ pub struct ShareFacts {
 /// An image made from the tree, once for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ImageFacts {
-    /// Its maker's command line.
+    /// Command line of the program that made the image.
     pub command: Vec<String>,
-    /// How long the making took, seconds: part of what this way costs.
+    /// Time to make the image, seconds: part of the cost of this share method.
     pub seconds: f64,
-    /// Its length, bytes.
+    /// Length of the image, bytes.
     pub bytes: u64,
 }
 
@@ -276,7 +279,7 @@ pub struct CpuSeconds {
     pub guest: f64,
     /// QEMU's other threads.
     pub qemu: f64,
-    /// How long the threads of `guest` were runnable while the host's CPUs were busy otherwise.
+    /// Time that the threads of `guest` were runnable while the host's CPUs were busy otherwise.
     #[serde(default)]
     pub ready: f64,
     /// The share's server, where it is a process of its own.
@@ -285,7 +288,7 @@ pub struct CpuSeconds {
 }
 
 impl CpuSeconds {
-    /// What was spent after `before`.
+    /// Returns the CPU time spent after `before`.
     pub fn since(&self, before: &CpuSeconds) -> CpuSeconds {
         let difference = |after: f64, before: f64| (after - before).max(0.0);
         CpuSeconds {

@@ -1,5 +1,5 @@
-//! What tests of every crate have in common: a host, trials and results that are made up, and how a test says that it could
-//! not be made. The program uses none of it.
+//! Helpers for the tests of every crate: a host, trials and results that are made up, and the note of a test that it
+//! could not be made. The program uses none of it.
 
 use crate::{
     CpuFacts, HostFacts, HostIdentity, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome,
@@ -109,12 +109,13 @@ pub fn done(machine: Machine, result: TrialResult) -> TrialRecord {
 /// A Linux guest for a KVM that runs guest code at full speed in user mode alone: the kernel that `VMTAX_TEST_KVM_GUEST`
 /// names, an ELF file with PVH entry whose drivers are built in and which stays in user mode.
 pub struct KvmGuest {
-    /// The kernel.
+    /// File of the kernel.
     pub kernel: PathBuf,
 }
 
 impl KvmGuest {
-    /// What the variable names; where it is not set, `None`, and the test is listed as not made.
+    /// Returns the guest whose kernel the variable names; where it is not set, `None`, and the test is listed as not
+    /// made.
     pub fn given() -> Option<KvmGuest> {
         let kernel = std::env::var_os("VMTAX_TEST_KVM_GUEST").map(PathBuf::from);
         if kernel.is_none() {

@@ -4,7 +4,7 @@ use crate::EventCost;
 use crate::checkpoint::{CheckpointInfo, DISK, NETWORK};
 use serde::{Deserialize, Serialize};
 
-/// What observes a trial.
+/// Probes that observe a trial.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -19,7 +19,7 @@ pub enum Probes {
     Network,
     /// All system calls of QEMU's threads, in a trial of its own: a request makes about twenty, and tracing each costs time.
     Calls,
-    /// What runs in the guest, observed by its own kernel.
+    /// Samples and system calls of the guest, observed by its own kernel.
     Inside(Inside),
 }
 
@@ -34,13 +34,13 @@ impl Probes {
         }
     }
 
-    /// Whether requests are followed through the layers.
+    /// Returns true if requests are followed through the layers.
     pub const fn follows_requests(self) -> bool {
         !self.checkpoints().is_empty()
     }
 }
 
-/// How a guest is observed from the inside.
+/// Settings for observing a guest from the inside.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -49,15 +49,15 @@ pub struct Inside {
     pub hz: u32,
     /// Bytes of the stack copied with each sample.
     pub stack: u32,
-    /// How system calls are counted; `None` for not at all.
+    /// Grouping by which system calls are counted; `None` where they are not counted.
     pub calls: Option<CountBy>,
 }
 
-/// What system calls are grouped by.
+/// Grouping of counted system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountBy {
-    /// By call.
+    /// By system call.
     Call,
     /// By call and process.
     Process,
@@ -72,11 +72,11 @@ pub struct CallCount {
     pub pid: Option<i32>,
     /// Number of returns.
     pub count: u64,
-    /// Total time.
+    /// Total time of these calls, ns.
     pub total_ns: u64,
-    /// Shortest.
+    /// Time of the shortest call, ns.
     pub min_ns: u64,
-    /// Longest.
+    /// Time of the longest call, ns.
     pub max_ns: u64,
 }
 
@@ -104,7 +104,7 @@ impl Role {
     /// The name of a thread of passt.
     pub const PASST: &str = "passt";
 
-    /// Whether it is a thread of this name that has no role of QEMU's own.
+    /// Returns true if it is a thread of this name that has no role of QEMU's own.
     pub fn is_other(&self, name: &str) -> bool {
         matches!(self, Role::Other(other) if other == name)
     }
@@ -151,7 +151,7 @@ impl Role {
 /// A thread of QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QemuThread {
-    /// Host TID.
+    /// TID on the host.
     pub tid: i32,
     pub role: Role,
 }
@@ -160,7 +160,7 @@ pub struct QemuThread {
 /// `low <= h - g <= high`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
-    /// Host ticks.
+    /// Time of the exchanges, host ticks.
     pub at: u64,
     /// Smallest possible offset, ticks.
     pub low: i64,
@@ -177,14 +177,14 @@ pub struct Extent {
     pub file: u64,
     /// Offset on the device that block requests name, bytes.
     pub device: u64,
-    /// Bytes.
+    /// Length of the extent, bytes.
     pub length: u64,
 }
 
 /// One moment on the host's TSC and `CLOCK_REALTIME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
-    /// Ticks.
+    /// Ticks of the host's TSC.
     pub ticks: u64,
     /// `CLOCK_REALTIME`, ns since 1970: the clock of QEMU's log.
     pub realtime_ns: u64,
@@ -193,9 +193,9 @@ pub struct Moment {
 /// One moment on the TSC and on `CLOCK_MONOTONIC`, of the host or the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockReading {
-    /// Ticks.
+    /// Ticks of the TSC.
     pub ticks: u64,
-    /// Nanoseconds.
+    /// `CLOCK_MONOTONIC` in ns.
     pub monotonic_ns: u64,
 }
 
@@ -212,7 +212,7 @@ pub struct InsideFacts {
     pub kvm_offset: Option<i64>,
     /// The host's clocks before and after the workload.
     pub beats: [ClockReading; 2],
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
 }
 
@@ -278,17 +278,18 @@ pub struct GuestNic {
 /// Something that could not be observed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What is missing.
+    /// Data that is missing.
     pub what: String,
-    /// Why.
+    /// Reason why it is missing.
     pub why: String,
-    /// What to do about it; older recordings call it `mend`.
+    /// Action that makes it observable; older recordings call it `mend`.
     #[serde(alias = "mend")]
     pub fix: String,
 }
 
 impl Missing {
-    /// What an error prevents. The text of the error after its first colon says what to do.
+    /// Returns the data that an error prevents from being observed. The text of the error after its first colon is the
+    /// `fix`.
     pub fn for_error(what: &str, error: &dyn std::error::Error) -> Missing {
         let said = error.to_string();
         let (why, fix) = said.split_once(": ").unwrap_or((&said, ""));
@@ -307,9 +308,9 @@ pub struct TraceFacts {
     pub schema: u32,
     /// Ticks of the host's time stamp counter per microsecond.
     pub tsc_mhz: f64,
-    /// QEMU's PID.
+    /// PID of QEMU.
     pub qemu: i32,
-    /// Its threads at the end of the trial.
+    /// Threads of QEMU at the end of the trial.
     pub threads: Vec<QemuThread>,
     /// Exchanges before and after the workload.
     pub pings: Vec<Ping>,
@@ -327,19 +328,19 @@ pub struct TraceFacts {
     pub guest_nic: Option<GuestNic>,
     /// The ports or addresses by which the guest kicks the device's virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
-    /// What an event costs on the host, by repetitions right after the trial; empty where that was not measured.
+    /// Costs of events on the host, by repetitions right after the trial; empty where they were not measured.
     #[serde(default)]
     pub host_costs: Vec<EventCost>,
-    /// The same in the guest.
+    /// Costs of events in the guest, likewise.
     #[serde(default)]
     pub guest_costs: Vec<EventCost>,
-    /// What could not be observed on either side.
+    /// Data that could not be observed on either side.
     pub missing: Vec<Missing>,
 }
 
 /// The files of a trial with probes, inside its folder.
 pub mod files {
-    /// [`super::TraceFacts`].
+    /// Metadata of the traces: [`super::TraceFacts`].
     pub const FACTS: &str = "trace.json";
     /// The workload's stamps: [`crate::Series`].
     pub const SERIES: &str = "ops.series";
@@ -349,15 +350,15 @@ pub mod files {
     pub const HOST: &str = "host-trace";
     /// In it: QEMU's log, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
-    /// [`crate::ImportFacts`].
+    /// Facts about imported files: [`crate::ImportFacts`].
     pub const IMPORT: &str = "import.json";
     /// [`crate::ObservedGuest`]: the trace of that guest's kernel is in [`GUEST`].
     pub const GUEST_FACTS: &str = "guest-facts.json";
     /// The file of `vmtax agent observe`, until it is read into [`GUEST`].
     pub const GUEST_FILE: &str = "guest.trace";
-    /// [`crate::VmTrace`].
+    /// Metadata of a running VM's trace: [`crate::VmTrace`].
     pub const VM_TRACE: &str = "vm-trace.json";
-    /// [`crate::VmSamples`].
+    /// Counters of a running VM: [`crate::VmSamples`].
     pub const VM_COUNTERS: &str = "vm-counters.json";
     /// A [`crate::TuneRecord`] a line.
     pub const TUNE: &str = "tune.jsonl";
@@ -367,27 +368,27 @@ pub mod files {
     pub const MISSING_REQUESTS: &str = "missing-requests.json";
     /// In a diagnosis whose VM ended meanwhile: [`crate::NotObserved`].
     pub const MISSING_END: &str = "missing-end.json";
-    /// [`super::InsideFacts`].
+    /// Metadata of samples taken inside a guest: [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.
     pub const GUEST_PROFILE: &str = "guest-profile.json";
-    /// [`super::CallCounts`].
+    /// Counts of the guest's system calls: [`super::CallCounts`].
     pub const GUEST_CALLS: &str = "guest-calls.json";
-    /// [`crate::samples::ProfileFacts`].
+    /// Facts about the observed process: [`crate::samples::ProfileFacts`].
     pub const OBSERVED: &str = "observed.json";
-    /// [`crate::samples::CpuUses`].
+    /// CPU time before and after sampling: [`crate::samples::CpuUses`].
     pub const CPU_USE: &str = "cpu-use.json";
-    /// [`crate::samples::OnCpu`].
+    /// Stacks of threads that ran: [`crate::samples::OnCpu`].
     pub const ON_CPU: &str = "on-cpu.json";
-    /// [`crate::samples::WallClock`].
+    /// Wall-clock samples: [`crate::samples::WallClock`].
     pub const WALL_CLOCK: &str = "wall-clock.json";
-    /// [`crate::samples::ScheduleFacts`].
+    /// Metadata of the schedule trace: [`crate::samples::ScheduleFacts`].
     pub const SCHEDULE: &str = "schedule.json";
     /// The folder of the scheduler's events and system calls of a process.
     pub const SCHEDULE_TRACE: &str = "schedule-trace";
-    /// [`crate::samples::ExitCounts`].
+    /// Counted VM exits: [`crate::samples::ExitCounts`].
     pub const EXITS: &str = "exits.json";
-    /// [`crate::samples::CodeSamples`].
+    /// Sampled instruction pointers of vCPUs: [`crate::samples::CodeSamples`].
     pub const GUEST_CODE: &str = "guest-code.json";
     /// In the folder of a trial: the memory tree of a QEMU with KVM, as `info mtree -f` prints it.
     pub const MEMORY_TREE: &str = "memory-tree";

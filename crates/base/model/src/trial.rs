@@ -11,7 +11,7 @@ use std::fmt;
 /// One value of one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Which.
+    /// Metric that was measured.
     pub metric: Metric,
     /// In the metric's unit; finite and not negative.
     pub value: f64,
@@ -35,16 +35,16 @@ pub struct OperationExits {
     pub each: f64,
 }
 
-/// What could not be measured because the system lacks it: said, never a number.
+/// A metric that could not be measured because the system lacks what it needs: reported, never as a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsupported {
-    /// Which metric has no value.
+    /// Metric that has no value.
     pub metric: Metric,
     /// Why, for people (`ENOSYS: clock_gettime`).
     pub reason: String,
 }
 
-/// What became of something that a file is or has, on its way through a share.
+/// Outcome for something that a file is or has, on its way through a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keeping {
@@ -56,46 +56,24 @@ pub enum Keeping {
     Refused,
 }
 
-/// How the name ends of what the host found, checking the same files.
+/// End of the name of a property that the host found, checking the same files.
 pub const ON_THE_HOST: &str = " on the host";
 
 /// One thing that was tried, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// What: "hard link", "user xattr".
-    #[serde(deserialize_with = "property")]
+    /// Name of the property: "hard link", "user xattr".
     pub what: String,
-    /// What became of it.
+    /// Outcome: kept, lost or refused.
     pub keeping: Keeping,
-    /// What was found, for people.
+    /// Description of the result, for people.
     pub detail: String,
-}
-
-/// Properties by the names that older recordings have for them.
-const RENAMED_PROPERTIES: [(&str, &str); 5] = [
-    ("time stamps", "nanosecond mtime"),
-    ("mtime to the nanosecond", "nanosecond mtime"),
-    ("upper and lower case", "case-sensitive names"),
-    ("mapped and written", "writable mmap (MAP_SHARED)"),
-    (
-        "freeing of deleted files that the guest died with",
-        "release of unlinked open files",
-    ),
-];
-
-/// A property by its name of today; [`crate::ON_THE_HOST`] may follow it.
-fn property<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let mut renamed = RENAMED_PROPERTIES
-        .iter()
-        .filter_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)));
-    Ok(renamed.next().unwrap_or(name))
 }
 
 /// sysbench's fairness: how evenly the threads got through.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fairness {
-    /// Worker threads.
+    /// Number of worker threads.
     pub threads: u32,
     /// Mean number of events of a thread.
     pub events_mean: f64,
@@ -113,20 +91,20 @@ pub struct Fairness {
 pub enum TimerSource {
     /// The time stamp counter, scaled by a fixed-point factor.
     Tsc,
-    /// `clock_gettime(CLOCK_MONOTONIC)`.
+    /// The system call `clock_gettime(CLOCK_MONOTONIC)`.
     ClockGettime,
 }
 
 /// The timer that stamped the operations of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// Which.
+    /// Source of the times.
     pub source: TimerSource,
     /// Ticks per microsecond as calibrated; 1000 for `clock_gettime`.
     pub mhz: f64,
     /// Relative disagreement of two calibrations in a row.
     pub error: f64,
-    /// What one start-stop pair costs, ns (median): part of every latency.
+    /// Cost of one start-stop pair, ns (median): part of every latency.
     pub pair_ns: f64,
     /// Why not the TSC, when it is not.
     pub reason: Option<String>,
@@ -135,34 +113,33 @@ pub struct Timer {
 /// The kernel that a trial ran on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelIdentity {
-    /// `uname -s`.
+    /// Name of the kernel, `uname -s`.
     pub system: String,
-    /// `uname -r`.
+    /// Release of the kernel, `uname -r`.
     pub release: String,
-    /// `uname -v`.
+    /// Version of the kernel, `uname -v`.
     pub version: String,
 }
 
-/// What the agent sends back for a trial that ran to its end.
+/// Result that the agent sends back for a trial that ran to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
     /// The workload with every option as it took effect, defaults included.
     pub workload: WorkloadSpec,
-    /// The figures.
+    /// Values of the metrics.
     pub measures: Vec<Measure>,
-    /// The distributions.
+    /// Latency distributions, by kind of operation.
     #[serde(deserialize_with = "few_operations")]
     pub operations: Vec<Operation>,
-    /// What operations' VM exits were counted.
+    /// VM exits of those operations whose exits were counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<OperationExits>,
-    /// What has no figure, and why.
+    /// Metrics that have no figure, with the reason.
     pub unsupported: Vec<Unsupported>,
-    /// What the share keeps.
+    /// Properties of files that the share keeps or loses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
-    /// What else the reader of the figures should know, found on the way: a limit that was raised, a file that memory
-    /// holds.
+    /// Other facts that the reader of the figures should know: a limit that was raised, a file that memory holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Of requests over the network.
@@ -240,18 +217,18 @@ impl TrialResult {
     }
 }
 
-/// How a trial ended.
+/// Outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// It ran to its end.
     Done {
-        /// What it gave.
+        /// Result of the trial.
         result: Box<TrialResult>,
     },
     /// It could not run or broke off.
     Failed {
-        /// What went wrong and what to do, for people.
+        /// Reason of the failure and what to do, for people.
         error: String,
     },
     /// A person or a signal stopped it.
@@ -269,43 +246,44 @@ pub struct TrialRecord {
     pub round: u32,
     /// Where it ran.
     pub machine: Machine,
-    /// Which of the plan's variants, by name.
+    /// Name of one of the plan's variants.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
     /// At which size of the plan's range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// Which turn of its boot, from 0, where variants took turns in one boot.
+    /// Turn of its boot, from 0, where variants took turns in one boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// Under what it ran.
     #[serde(default)]
     pub probes: Probes,
-    /// What was asked for.
+    /// Workload that was requested.
     pub workload: WorkloadSpec,
     /// When it started, RFC 3339.
     pub started: String,
     /// From sending the request to the answer, seconds, by the controller's clock.
     pub wall_s: f64,
-    /// How it ended.
+    /// Outcome with the result or the error.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What took effect of the guest's share, where it has one.
+    /// Settings of the guest's share that took effect, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareFacts>,
     /// The host CPUs that its threads were pinned to; `None` where the host's scheduler placed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<PinnedCpus>,
-    /// What it cost the host's CPUs; natively `None`.
+    /// CPU time that the trial cost the host; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<CpuSeconds>,
-    /// How long the host took for a fixed piece of work just before the machine booted, seconds: of comparisons.
+    /// Time that the host took for a fixed piece of work just before the machine booted, seconds; measured in
+    /// comparisons alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_s: Option<f64>,
-    /// How the command ended, of the workload `exec`; `None` where it was not even tried.
+    /// Execution of the command of the workload `exec`; `None` where it was not even tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<Execution>,
-    /// What the reader should know.
+    /// Warnings that the reader should know.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
@@ -321,7 +299,7 @@ impl TrialRecord {
         }
     }
 
-    /// Whether the machine stood still for a part of it.
+    /// Returns true if the machine stood still for a part of the trial.
     fn stood_still(&self) -> bool {
         self.warnings
             .iter()
@@ -355,19 +333,5 @@ mod tests {
         };
         assert_eq!(read(MOST_OPERATIONS).unwrap(), MOST_OPERATIONS);
         assert!(read(MOST_OPERATIONS + 1).is_err());
-    }
-
-    #[test]
-    fn properties_of_older_recordings_have_the_names_of_today() {
-        let read = |what: &str| {
-            let kept = serde_json::json!({ "what": what, "keeping": "lost", "detail": "" });
-            serde_json::from_value::<Kept>(kept).unwrap().what
-        };
-        assert_eq!(
-            read("upper and lower case on the host"),
-            "case-sensitive names on the host"
-        );
-        assert_eq!(read("mapped and written"), "writable mmap (MAP_SHARED)");
-        assert_eq!(read("hard link"), "hard link");
     }
 }

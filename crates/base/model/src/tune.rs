@@ -1,10 +1,10 @@
-//! What `vmtax tune` tries on a running VM, what it recorded, what it found.
+//! Changes that `vmtax tune` tries on a running VM, its records, its findings.
 
 use crate::{Comparison, LiveChange, LiveMetric, VmCounters, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What is tried on a running VM. It is the plan's `[tune]`.
+/// Changes to try on a running VM, and how long to measure. It is the plan's `[tune]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TuneSpec {
@@ -16,16 +16,16 @@ pub struct TuneSpec {
     /// The VM's name, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether anything is changed; else the plan only says what would be.
+    /// True if settings are changed; else the plan only says what would be changed.
     pub apply: bool,
-    /// How long to measure in all, ms.
+    /// Total time to measure, ms.
     pub time_ms: u64,
-    /// How long a setting is measured at a time, ms.
+    /// Time for which a setting is measured at a time, ms.
     pub block_ms: u64,
     /// A shell command that prints the figure that counts, once for each measurement, in place of the candidates' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<TuneMetric>,
-    /// What is tried, in this order.
+    /// Changes to try, in this order.
     #[serde(default, rename = "candidate", skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
     /// Remedies of what was found that are not tried here.
@@ -37,12 +37,12 @@ pub struct TuneSpec {
 impl Eq for TuneSpec {}
 
 impl TuneSpec {
-    /// How long to measure in all.
+    /// Returns the total time to measure.
     pub fn time(&self) -> Duration {
         Duration::from_millis(self.time_ms)
     }
 
-    /// How long a setting is measured at a time.
+    /// Returns the time for which a setting is measured at a time.
     pub fn block(&self) -> Duration {
         Duration::from_millis(self.block_ms)
     }
@@ -56,9 +56,9 @@ pub enum TuneMetric {
     Vm(LiveMetric),
     /// The last number that a shell command prints.
     Command {
-        /// The command.
+        /// Line of the shell.
         line: String,
-        /// Whether more of it is better.
+        /// True if a larger number is better.
         higher_is_better: bool,
     },
 }
@@ -69,18 +69,18 @@ pub enum TuneMetric {
 pub struct Candidate {
     /// The rule that proposes it.
     pub rule: String,
-    /// Its finding: one sentence.
+    /// Finding of the rule: one sentence.
     pub finding: String,
-    /// Its ceiling: what it can save at most, a part of the time, 0 to 1. 0 where that is not known.
+    /// Upper bound of the gain: the part of the time that the change can save, 0 to 1. 0 where it is not known.
     pub ceiling: f64,
-    /// The change.
+    /// Change to a setting that is tried.
     pub change: LiveChange,
 }
 
 /// A remedy that is not tried, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotTried {
-    /// What to do.
+    /// Action of the remedy.
     pub action: String,
     /// Lines to copy; empty where there are none.
     #[serde(default)]
@@ -93,9 +93,9 @@ pub struct NotTried {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TunePhase {
-    /// Whether a candidate helps.
+    /// Pairs that test if a candidate helps.
     Screening,
-    /// Whether one that helped still does, together with the others.
+    /// Pairs that test if a candidate that helped still does, together with the others.
     Confirmation,
     /// All that are kept against none.
     Total,
@@ -104,17 +104,17 @@ pub enum TunePhase {
 /// Two measurements next to each other: without a change and with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairPlan {
-    /// Why.
+    /// Reason for the two measurements.
     pub phase: TunePhase,
     /// The candidates that change between the two.
     pub changed: Vec<usize>,
     /// The candidates that are on in both.
     pub base: Vec<usize>,
-    /// Whether the measurement with the change comes first.
+    /// True if the measurement with the change comes first.
     pub changed_first: bool,
 }
 
-/// What is to be done next.
+/// Next action of a tuning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TuneStep {
     /// Measure a pair.
@@ -130,7 +130,7 @@ pub struct TuneBlock {
     pub before: VmCounters,
     /// At its end.
     pub after: VmCounters,
-    /// What the user's command printed.
+    /// Number that the user's command printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<f64>,
 }
@@ -141,35 +141,35 @@ pub struct TuneBlock {
 pub enum TuneRecord {
     /// The VM, first of all.
     Vm(Box<VmFacts>),
-    /// Two measurements.
+    /// Two measurements, without and with a change.
     Pair {
         /// Why, and of what.
         plan: PairPlan,
         /// Without the change.
         without: Box<TuneBlock>,
-        /// With it.
+        /// Measurement with the change.
         with: Box<TuneBlock>,
     },
     /// A candidate that could not be set, or does not read back.
     Refused {
-        /// Which.
+        /// Index of the candidate.
         candidate: usize,
-        /// Why.
+        /// Reason of the refusal.
         why: String,
     },
     /// Why no more was measured.
     Ended {
-        /// Why.
+        /// Reason of the end.
         why: String,
     },
-    /// What was left on at the end.
+    /// Candidates whose changes were kept at the end.
     Kept {
-        /// The candidates.
+        /// Indexes of the candidates.
         candidates: Vec<usize>,
     },
 }
 
-/// What was decided of a candidate.
+/// Decision on a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TuneVerdict {
@@ -179,7 +179,7 @@ pub enum TuneVerdict {
     /// It does not help, or harms.
     #[strum(serialize = "reject")]
     Reject,
-    /// Not decided.
+    /// No decision was reached.
     #[strum(serialize = "inconclusive")]
     Inconclusive,
     /// It could not be set.
@@ -193,23 +193,23 @@ pub enum TuneVerdict {
 /// A candidate with what the measurements say of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneRow {
-    /// The candidate.
+    /// Change that was tried.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// The verdict.
+    /// Decision on the change.
     pub verdict: TuneVerdict,
     /// Why, where the measurements do not say.
     pub why: Option<String>,
     /// With the change against without, alone or on top of what had helped by then; null where it was not measured.
     pub screening: Option<Comparison>,
-    /// The same, measured again, together with the others that helped; null where that was not measured.
+    /// Comparison measured again, together with the others that helped; null where that was not measured.
     pub confirmation: Option<Comparison>,
 }
 
 /// A figure of the VM without the changes that are kept, and with them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BeforeAfter {
-    /// What it is.
+    /// Name of the figure.
     pub name: String,
     /// The unit: `ns`, `fraction`, `per second`, `bytes per second`, or empty.
     pub unit: String,
@@ -224,24 +224,24 @@ pub struct BeforeAfter {
 /// The findings of `tune`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneFindings {
-    /// The VM.
+    /// VM that was tuned.
     pub vm: VmFacts,
-    /// Whether anything was changed.
+    /// True if settings were changed.
     pub applied: bool,
     /// The figure that counts in the total.
     pub metric: String,
     /// All that are kept against none, by measurements of their own; null where nothing is kept.
     pub total: Option<Comparison>,
-    /// What moved with them.
+    /// Figures of the VM without and with the kept changes.
     pub moved: Vec<BeforeAfter>,
-    /// The candidates.
+    /// Candidates with their decisions.
     pub candidates: Vec<TuneRow>,
-    /// Whether the kept ones are still on.
+    /// True if the kept changes are still on.
     pub is_on: bool,
     /// Remedies that were not tried.
     pub not_tried: Vec<NotTried>,
     /// Why it ended before all was decided.
     pub ended: Option<String>,
-    /// How long was measured, s.
+    /// Duration of the measurements, s.
     pub seconds: f64,
 }

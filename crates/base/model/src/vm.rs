@@ -6,23 +6,23 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What is known of a virtual machine at one moment.
+/// Facts about a virtual machine at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmFacts {
-    /// Its process.
+    /// PID of the VMM's process.
     pub pid: i32,
     /// The guest's name, libvirt's name of the domain; null where it has none.
     pub name: Option<String>,
-    /// The program.
+    /// Program file of the VMM.
     pub binary: Option<PathBuf>,
-    /// The VMM.
+    /// VMM that runs the VM.
     pub vmm: Vmm,
-    /// Its version; null without a monitor.
+    /// Version of the VMM; null without a monitor.
     pub version: Option<String>,
     /// Who started it; null where it was started by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<Managed>,
-    /// What executes the guest's instructions; null where nothing says so.
+    /// Accelerator that executes the guest's instructions; null where nothing says so.
     pub accelerator: Option<Accelerator>,
     /// Signal or tracer that stopped its process; null while its threads may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,22 +44,23 @@ pub struct VmFacts {
     pub memory: u64,
     /// Where the roles of the vCPU threads are known from.
     pub roles_from: RoleSource,
-    /// Its threads.
+    /// Threads of the VMM with their roles.
     pub threads: Vec<QemuThread>,
-    /// Its disks.
+    /// Disks of the guest.
     pub disks: Vec<VmDisk>,
-    /// Its network interfaces that have a tap device on the host.
+    /// Network interfaces of the guest that have a tap device on the host.
     pub nics: Vec<VmNic>,
-    /// Its control group: of version 2, or of the CPU controller of version 1.
+    /// Control group of the process: of version 2, or of the CPU controller of version 1.
     pub cgroup: Option<String>,
     /// The control groups of its main loop, vCPU threads and iothreads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thread_groups: Vec<ThreadGroup>,
-    /// What can be observed and changed from here.
+    /// Data and settings that can be observed or changed from here.
     pub abilities: Vec<Ability>,
 }
 
-/// What stands for a VM in a command to copy: its name where no shell would take it for something else, else its PID.
+/// Returns the argument that names a VM in a command to copy: its name where no shell would take it for something
+/// else, else its PID.
 pub(crate) fn argument(name: Option<&String>, pid: i32) -> String {
     let is_plain = |name: &&String| {
         !name.is_empty()
@@ -74,7 +75,8 @@ pub(crate) fn argument(name: Option<&String>, pid: i32) -> String {
 }
 
 impl VmFacts {
-    /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.
+    /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
+    /// something else, else its PID.
     pub fn argument(&self) -> String {
         argument(self.name.as_ref(), self.pid)
     }
@@ -109,9 +111,9 @@ impl VmFacts {
 /// A VM that a program manages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Managed {
-    /// The program.
+    /// Program that manages the VM.
     pub manager: Manager,
-    /// Its name for the VM: libvirt's UUID, Proxmox's number.
+    /// Identifier that the program has for the VM: libvirt's UUID, Proxmox's number.
     pub id: String,
 }
 
@@ -125,7 +127,7 @@ pub enum Manager {
     LibvirtSession,
     /// libvirt in a pod of KubeVirt.
     KubeVirt,
-    /// Proxmox VE.
+    /// Proxmox Virtual Environment (Proxmox VE).
     Proxmox,
 }
 
@@ -140,7 +142,7 @@ impl Manager {
         }
     }
 
-    /// Whether libvirt has the VM's monitor.
+    /// Returns true if libvirt has the VM's monitor.
     pub fn is_libvirt(self) -> bool {
         self != Manager::Proxmox
     }
@@ -169,11 +171,11 @@ pub struct VmDisk {
     pub file: PathBuf,
     /// The image's format; null without a monitor.
     pub format: Option<String>,
-    /// Whether it is read past the host's page cache (`O_DIRECT`); null where that is not known.
+    /// True if the disk is read past the host's page cache (`O_DIRECT`); null where that is not known.
     pub direct: Option<bool>,
-    /// Whether the guest may only read.
+    /// True if the guest may only read.
     pub read_only: bool,
-    /// How requests are submitted (`aio=`); null where the command line does not name the file.
+    /// Method of submitting requests (`aio=`); null where the command line does not name the file.
     pub aio: Option<String>,
     /// The iothread that serves it; null for the main loop, or without a monitor.
     pub iothread: Option<String>,
@@ -192,22 +194,22 @@ pub struct VmDisk {
 pub struct VmNic {
     /// The interface on the host.
     pub tap: String,
-    /// Its queues.
+    /// Number of queues of the tap device.
     pub queues: usize,
-    /// Whether the kernel moves its packets (vhost-net).
+    /// True if the kernel moves the packets (vhost-net).
     pub vhost: bool,
 }
 
 /// Something that can be observed or changed of a running guest, or why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ability {
-    /// What.
+    /// Name of the ability.
     pub what: AbilityName,
-    /// What stands in its way; null where nothing does.
+    /// Obstacle to it; null where there is none.
     pub missing: Option<Missing>,
 }
 
-/// What can be observed or changed.
+/// Ability to observe or change a running guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AbilityName {

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmCounters {
-    /// Its process.
+    /// PID of the VMM's process.
     pub pid: i32,
     /// When the process started, clock ticks since boot: a PID is used again.
     pub started: u64,
     /// When it was sampled: the host's monotonic clock, ns.
     pub at_ns: u64,
-    /// Whether the guest runs; null where nobody was asked.
+    /// State of the guest; null where nobody was asked.
     pub state: Option<RunState>,
     /// Signal or tracer that stopped its process; null while its threads may run.
     #[serde(default)]
@@ -30,29 +30,29 @@ pub struct VmCounters {
     pub kernel_failure: Option<KernelFailure>,
     /// Threads of its process, with the kernel's threads that serve it.
     pub threads: Vec<ThreadCounters>,
-    /// Its memory on the host.
+    /// Memory of the process on the host.
     pub memory: MemoryCounters,
-    /// Its control group.
+    /// Counters of the VM's control group.
     pub cgroup: CgroupCounters,
-    /// What its process read from and wrote to block devices.
+    /// Bytes that the process read from and wrote to block devices.
     pub process_io: Option<ProcessIo>,
-    /// Its disks.
+    /// Counters of the guest's disks.
     pub disks: Vec<DiskCounters>,
-    /// Its tap devices.
+    /// Counters of the VM's tap devices.
     pub nics: Vec<NicCounters>,
     /// KVM's counters, summed over its vCPUs.
     pub kvm: Option<KvmCounters>,
     /// The guest's memory without what the balloon holds, bytes.
     pub balloon: Option<u64>,
-    /// What the guest counts; null without an agent in it that answers.
+    /// Counters of the guest itself; null without an agent in it that answers.
     #[serde(default)]
     pub guest: Option<GuestCounters>,
-    /// How long the monitor took over its answers, ns.
+    /// Time that the monitor took over its answers, ns.
     pub monitor_ns: Option<u64>,
     /// Programs that serve its vhost-user devices.
     #[serde(default)]
     pub daemons: Vec<DaemonCounters>,
-    /// Its settings, as they were last read.
+    /// Settings of the VM, as they were last read.
     #[serde(default)]
     pub settings: VmSettings,
 }
@@ -62,33 +62,33 @@ pub struct VmCounters {
 pub struct VmSamples {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// What was known of it at the end.
+    /// Facts about the VM at the end.
     pub vm: VmFacts,
     /// At the begin.
     pub before: VmCounters,
     /// At the end.
     pub after: VmCounters,
-    /// What they lack.
+    /// Data that the counters lack.
     pub missing: Vec<Missing>,
 }
 
-/// What an observer of a diagnosis could not observe.
+/// Data that an observer of a diagnosis could not observe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotObserved {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// What, and why.
+    /// Missing data, with the reason.
     pub missing: Missing,
 }
 
-/// What the guest itself counts, as QEMU's guest agent says: `guest-get-cpustats`, `guest-get-diskstats`.
+/// Counters of the guest itself, as QEMU's guest agent reports them: `guest-get-cpustats`, `guest-get-diskstats`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCounters {
     /// Time of all its CPUs, idle or not, ms.
     pub cpu_ms: u64,
     /// Of it, stolen: waiting for a host CPU.
     pub steal_ms: u64,
-    /// Its disks.
+    /// Counters of the guest's disks.
     pub disks: Vec<GuestDiskCounters>,
 }
 
@@ -106,15 +106,15 @@ pub struct GuestDiskCounters {
 /// A thread of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadCounters {
-    /// Host TID.
+    /// TID on the host.
     pub tid: i32,
-    /// What it does.
+    /// Role of the thread.
     pub role: Role,
     /// CPU time, ns.
     pub cpu_ns: u64,
     /// Time runnable without a CPU, ns: field 2 of `/proc/PID/task/TID/schedstat`.
     pub wait_ns: u64,
-    /// How often it got a CPU: field 3 there.
+    /// Number of times that the thread got a CPU: field 3 there.
     #[serde(default)]
     pub turns: u64,
 }
@@ -122,13 +122,13 @@ pub struct ThreadCounters {
 /// A program that serves a device of the VM from a process of its own: virtiofsd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonCounters {
-    /// Its process.
+    /// PID of the daemon.
     pub pid: i32,
     /// The tag of the tree that it serves.
     pub tag: String,
-    /// Whether a signal stopped it; now.
+    /// True if a signal stopped the daemon; now.
     pub is_stopped: bool,
-    /// Its threads.
+    /// Threads of the daemon.
     pub threads: Vec<ThreadCounters>,
     /// Time in which its threads had used up their CPU quota, summed over CPUs, µs.
     pub throttled_us: Option<u64>,
@@ -151,7 +151,7 @@ pub struct MemoryCounters {
     pub transparent_huge: Option<u64>,
 }
 
-/// What a control group says of its processes.
+/// Counters of a control group, for all its processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupCounters {
     /// Time in which its threads had used up their CPU quota, summed over CPUs, µs.
@@ -160,13 +160,13 @@ pub struct CgroupCounters {
     pub memory_full_us: Option<u64>,
     /// Time in which some of its tasks waited for memory, µs.
     pub memory_some_us: Option<u64>,
-    /// How often `memory.high` slowed it down.
+    /// Number of times that `memory.high` slowed the group down.
     pub memory_high: Option<u64>,
     /// Processes that the OOM killer ended.
     pub oom_kills: Option<u64>,
 }
 
-/// `/proc/PID/io`.
+/// I/O of a process, from `/proc/PID/io`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIo {
     /// Read from block devices, bytes.
@@ -199,9 +199,9 @@ pub struct DiskCounters {
 /// Requests of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCounters {
-    /// Completed.
+    /// Number of completed requests.
     pub count: u64,
-    /// Their bytes.
+    /// Bytes of these requests.
     pub bytes: u64,
     /// Sum of their times, ns.
     pub total_ns: u64,
@@ -210,7 +210,7 @@ pub struct RequestCounters {
 /// A block device of the host, as its `stat` file has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDevice {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// Completed requests of all kinds.
     pub requests: u64,
@@ -238,13 +238,13 @@ pub struct NicCounters {
     pub tap: String,
     /// Packets that the guest received.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub rx_bytes: u64,
     /// Packets to the guest that were dropped: its receive queue was full.
     pub rx_dropped: u64,
     /// Packets that the guest sent.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub tx_bytes: u64,
     /// Packets of the guest that were dropped.
     pub tx_dropped: u64,
@@ -253,7 +253,7 @@ pub struct NicCounters {
 /// KVM's counters, as `query-stats` has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvmCounters {
-    /// VM exits.
+    /// Number of VM exits.
     pub exits: u64,
     /// Halts of vCPUs.
     pub halt_exits: u64,

@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 /// The findings of `diagnose`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmDiagnosis {
-    /// The VM.
+    /// VM that was diagnosed.
     pub vm: VmFacts,
     /// When its process started, clock ticks after the host's boot; 0 in older findings.
     #[serde(default)]
     pub started: u64,
-    /// Its known problems, the one that takes most time first; none where nothing was found.
+    /// Known problems of the VM, the one that takes most time first; none where nothing was found.
     pub causes: Vec<Advice>,
     /// Settings worth checking, whose cost was not measured: no causes.
     #[serde(default)]
     pub settings: Vec<Advice>,
-    /// What its counters say of the first part of the time, in which nothing else observed it.
+    /// Rates by the VM's counters in the first part of the time, in which nothing else observed it.
     pub rates: VmRates,
-    /// Its threads, functions and VM exits after that; null where the VM did not run, or could not be profiled.
+    /// Threads, functions and VM exits after that; null where the VM did not run, or could not be profiled.
     pub profile: Option<ProfileFindings>,
-    /// Its requests after that; null where there were few, or they could not be traced.
+    /// Requests after that; null where there were few, or they could not be traced.
     pub layers: Option<VmLayers>,
-    /// Whether it ended while it was observed.
+    /// True if the VM ended while it was observed.
     #[serde(default)]
     pub ended: bool,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
 }

@@ -36,9 +36,9 @@ pub enum ProcessStop {
 /// A thread that does not run, and where in the kernel it waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedThread {
-    /// Host TID.
+    /// TID on the host.
     pub tid: i32,
-    /// What it does.
+    /// Role of the thread.
     pub role: Role,
     /// True in uninterruptible sleep (state D).
     pub is_uninterruptible: bool,

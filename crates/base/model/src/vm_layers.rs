@@ -15,9 +15,9 @@ pub struct TracedDisk {
     /// bus, or where that is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub controller: String,
-    /// The disk.
+    /// Disk of the guest.
     pub disk: VmDisk,
-    /// Its file on the host; empty where the image's format puts the guest's bytes elsewhere in the file.
+    /// File of the disk on the host; empty where the image's format puts the guest's bytes elsewhere in the file.
     pub host: HostDisk,
     /// The ports or addresses by which the guest kicks its virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
@@ -26,9 +26,9 @@ pub struct TracedDisk {
 /// The bus of a disk, as far as what its requests pass in QEMU depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskBus {
-    /// virtio-blk.
+    /// Paravirtual block device, virtio-blk.
     VirtioBlk,
-    /// virtio-scsi.
+    /// Disk of a virtio-scsi controller.
     VirtioScsi,
     /// One without virtqueues: SATA, IDE, NVMe, other SCSI controllers, USB.
     Other,
@@ -79,20 +79,20 @@ pub struct VmTrace {
     pub end: u64,
     /// The VM when tracing began.
     pub vm: VmFacts,
-    /// Its threads, those that began meanwhile among them.
+    /// Threads of the VM, those that began meanwhile among them.
     pub threads: Vec<QemuThread>,
-    /// Its disks.
+    /// Traced disks of the VM.
     pub disks: Vec<TracedDisk>,
-    /// Its network cards, where their packets are traced and not its disks' requests.
+    /// Network cards of the VM, where their packets are traced and not the disks' requests.
     #[serde(default)]
     pub nics: Vec<TracedNic>,
-    /// Whether the VM ended before the timeout.
+    /// True if the VM ended before the timeout.
     pub ended: bool,
-    /// Whether the trace reached the most bytes that are kept.
+    /// True if the trace reached the maximum number of bytes that are kept.
     pub full: bool,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
-    /// Whether other tools recorded it: what is missing is missing for good.
+    /// True if other tools recorded the trace: data that is missing is missing for good.
     #[serde(default)]
     pub imported: bool,
     /// The trace of the guest's kernel beside it that another tool recorded; null where there is none.
@@ -111,7 +111,7 @@ pub struct ObservedGuest {
     pub schema: u32,
     /// The release of its kernel.
     pub kernel: String,
-    /// Its CPUs that are online.
+    /// Number of the guest's online CPUs.
     pub cpus: u32,
     /// When tracing began, guest ticks.
     pub begin: u64,
@@ -119,9 +119,9 @@ pub struct ObservedGuest {
     pub end: u64,
     /// The disks on virtio-blk and virtio-scsi.
     pub disks: Vec<ObservedDisk>,
-    /// Whether the trace reached the most bytes that are kept.
+    /// True if the trace reached the maximum number of bytes that are kept.
     pub full: bool,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
 }
 
@@ -132,11 +132,11 @@ pub struct ObservedDisk {
     pub name: String,
     /// The serial number that QEMU gives it; empty where there is none.
     pub serial: String,
-    /// Its PCI address, as `0000:00:04.0`; empty for a device that is not on PCI.
+    /// PCI address, as `0000:00:04.0`; empty for a device that is not on PCI.
     pub address: String,
     /// The guest-physical memory and I/O ports of its PCI device: first and length. Its doorbells are among them.
     pub regions: Vec<(u64, u64)>,
-    /// What its events tell it by.
+    /// Device number and interrupts by which the guest's events name the disk.
     pub disk: GuestDisk,
 }
 
@@ -146,10 +146,10 @@ impl ObservedGuest {
     /// No name or text in it is longer, bytes.
     const MAX_TEXT: usize = 1024;
 
-    /// What is wrong with facts that came from a guest, which is not trusted.
+    /// Checks facts that came from a guest, which is not trusted.
     ///
     /// # Errors
-    /// A sentence without a subject.
+    /// A sentence without a subject that says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         let texts = self
             .disks
@@ -191,11 +191,12 @@ impl ObservedGuest {
 pub struct GuestTrace {
     /// The disks in its block events.
     pub disks: Vec<GuestDisk>,
-    /// Whether its ticks are the host's already; else cause and effect among the requests tell the offset.
+    /// True if the trace's ticks are the host's already; else cause and effect among the requests determine the
+    /// offset.
     pub is_on_host_clock: bool,
     /// By how much these may be wrong, ticks.
     pub bound: u64,
-    /// How the clocks were joined, for people.
+    /// Description of how the clocks were joined, for people.
     pub source: String,
 }
 
@@ -210,15 +211,15 @@ pub struct VmRequests {
     pub format: Option<String>,
     /// The thread that takes its requests from the ring, as `main loop`, `iothread io0`.
     pub thread: String,
-    /// What they ask for.
+    /// Kind of these requests.
     pub kind: RequestKind,
-    /// How many QEMU completed.
+    /// Number of requests that QEMU completed.
     pub requests: u64,
-    /// How many of these were followed.
+    /// Number of these that were followed.
     pub followed: u64,
-    /// How many a second.
+    /// Requests per second.
     pub per_s: f64,
-    /// How many were in flight at once, mean over the time.
+    /// Requests in flight at once, mean over the time.
     pub in_flight: f64,
     /// From the first to the last moment that the host sees of each: esxtop's GAVG without the guest's own part.
     pub gavg: Summary,
@@ -238,33 +239,33 @@ pub struct VmPackets {
     pub queues: usize,
     /// The thread that reads or writes the tap, as `main loop`.
     pub thread: String,
-    /// The direction.
+    /// Direction: `Transmit` or `Receive`.
     pub kind: RequestKind,
-    /// How many the tap passed on.
+    /// Number of packets that the tap passed on.
     pub packets: u64,
-    /// How many of these were followed.
+    /// Number of these that were followed.
     pub followed: u64,
-    /// How many a second.
+    /// Packets per second.
     pub per_s: f64,
     /// From the first to the last moment that the host sees of each.
     pub time: Summary,
-    /// How many one doorbell, write or interrupt served.
+    /// Numbers of packets that one doorbell, write or interrupt served.
     pub batching: Vec<Batching>,
 }
 
 impl VmLayers {
-    /// What is missing where this build of QEMU shows no requests at all.
+    /// Name of the missing data where this build of QEMU shows no requests at all.
     pub const REQUESTS: &str = "requests to its disks";
 }
 
 /// The findings of the traced requests of a running VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmLayers {
-    /// The VM.
+    /// VM that was traced.
     pub vm: VmFacts,
-    /// How long it was traced, s.
+    /// Duration of the trace, s.
     pub seconds: f64,
-    /// Whether it ended before the timeout.
+    /// True if the VM ended before the timeout.
     pub ended: bool,
     /// By disk and kind, those first that took most time; none where no request was seen.
     pub requests: Vec<VmRequests>,
@@ -276,7 +277,7 @@ pub struct VmLayers {
     /// The disks whose requests the trace does not show, whether they had any or not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_followed: Vec<String>,
-    /// What could not be observed of any disk.
+    /// Data that could not be observed of any disk.
     pub missing: Vec<Missing>,
     /// Where the time goes: a column for each of `requests`, or of `packets`, in their order.
     pub layers: LayerFindings,

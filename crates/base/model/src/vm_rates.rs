@@ -1,4 +1,4 @@
-//! What a running VM did between two samples of its counters.
+//! Rates of a running VM between two samples of its counters.
 
 use crate::vm::argument;
 use crate::{
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 /// A VM in one interval. What is not known is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmRates {
-    /// Its process.
+    /// PID of the VMM's process.
     pub pid: i32,
-    /// Its name; null where it has none.
+    /// Name of the VM; null where it has none.
     pub name: Option<String>,
     /// Who started it; null where it was started by hand.
     pub manager: Option<Manager>,
-    /// What executes the guest's instructions; null if unknown.
+    /// Accelerator that executes the guest's instructions; null if unknown.
     pub accelerator: Option<Accelerator>,
-    /// Its vCPUs.
+    /// Number of the guest's vCPUs.
     pub vcpus: usize,
     /// The guest's memory at its start, bytes.
     pub memory: u64,
-    /// Its control group.
+    /// Control group of the process.
     pub cgroup: Option<String>,
     /// The interval, s.
     pub seconds: f64,
-    /// Whether the guest ran; null where nobody was asked.
+    /// State of the guest; null where nobody was asked.
     pub state: Option<RunState>,
     /// Signal or tracer that stopped its process; null while its threads may run.
     #[serde(default)]
@@ -49,22 +49,22 @@ pub struct VmRates {
     pub ready: Option<f64>,
     /// Part of the interval that its control group was throttled by its CPU quota, of each vCPU: %THR.
     pub throttled: Option<f64>,
-    /// Its threads, the busiest first.
+    /// Threads of the VM, the busiest first.
     pub threads: Vec<ThreadRates>,
     /// VM exits; null under TCG and without a monitor.
     pub exits: Option<ExitRates>,
-    /// Its VM exits by reason and device, traced at level 2; null at a lower level, under TCG, without the permission.
+    /// VM exits by reason and device, traced at level 2; null at a lower level, under TCG, without the permission.
     pub traced_exits: Option<GuestExits>,
-    /// Its disks.
+    /// Rates of the guest's disks.
     pub disks: Vec<DiskRates>,
     /// Of all disks.
     pub io: Option<IoRates>,
-    /// What the guest itself says; null without an agent in it that answers.
+    /// Figures of the guest itself; null without an agent in it that answers.
     #[serde(default)]
     pub guest: Option<GuestRates>,
-    /// Its tap devices.
+    /// Rates of the VM's tap devices.
     pub nics: Vec<NicRates>,
-    /// Its memory.
+    /// Memory of the VM.
     pub memory_use: MemoryRates,
     /// Bytes that its process read from and wrote to block devices, per second.
     pub process_io: Option<[f64; 2]>,
@@ -72,36 +72,46 @@ pub struct VmRates {
     pub rchar_per_s: Option<f64>,
     /// Programs that serve its vhost-user devices.
     pub daemons: Vec<DaemonRates>,
-    /// Its settings.
+    /// Settings of the VM.
     pub settings: VmSettings,
-    /// What it suffers from, the first rule that fires first.
+    /// Problems of the VM, the first rule that fires first.
     pub findings: Vec<Advice>,
 }
 
-/// A thread.
+/// A thread of a VM, in one interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadRates {
-    /// Host TID.
+    /// TID on the host.
     pub tid: i32,
-    /// What it does.
+    /// Role of the thread.
     pub role: Role,
     /// Part of the interval on a CPU.
     pub run: f64,
     /// Part of the interval runnable without a CPU.
     pub ready: f64,
-    /// How often per second it got a CPU.
+    /// Number of times per second that the thread got a CPU.
     #[serde(default)]
     pub turns_per_s: f64,
+}
+
+impl ThreadRates {
+    /// Part of the interval below which a thread only woke up: a vCPU thread that QEMU wakes runs no guest code for it.
+    const STILL: f64 = 0.0005;
+
+    /// Returns true if the thread did more in the interval than wake up.
+    pub fn ran(&self) -> bool {
+        self.run >= ThreadRates::STILL
+    }
 }
 
 /// A program that serves a device of the VM from a process of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DaemonRates {
-    /// Its process.
+    /// PID of the daemon.
     pub pid: i32,
     /// The tag of the tree that it serves.
     pub tag: String,
-    /// Whether a signal stopped it.
+    /// True if a signal stopped the daemon.
     pub is_stopped: bool,
     /// CPU seconds per second of all its threads.
     pub run: f64,
@@ -159,12 +169,12 @@ impl IoRates {
     }
 }
 
-/// A disk.
+/// A disk of a guest, in one interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskRates {
     /// The name of its device, else the file behind it.
     pub name: String,
-    /// Its requests, as QEMU counts them; null without a monitor.
+    /// Requests of the disk, as QEMU counts them; null without a monitor.
     pub io: Option<IoRates>,
     /// The host's block device beneath, with all its users.
     pub device: Option<DeviceRates>,
@@ -185,7 +195,7 @@ pub struct DiskRates {
 pub struct GuestRates {
     /// Part of its CPUs' time that was stolen, 0 to 1; null where its clock stood still.
     pub steal: Option<f64>,
-    /// Its disks that had requests.
+    /// Disks of the guest that had requests.
     pub disks: Vec<GuestDiskRates>,
 }
 
@@ -194,7 +204,7 @@ pub struct GuestRates {
 pub struct GuestDiskRates {
     /// The guest's name of it.
     pub name: String,
-    /// Its requests per second.
+    /// Requests of the disk per second.
     pub per_s: f64,
     /// Their mean time, ns: GAVG.
     pub gavg_ns: f64,
@@ -203,9 +213,9 @@ pub struct GuestDiskRates {
 /// A block device of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRates {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its requests per second, of all its users.
+    /// Requests of the device per second, of all its users.
     pub per_s: f64,
     /// Their mean time, ns. Null without requests.
     pub mean_ns: Option<f64>,
@@ -216,7 +226,7 @@ pub struct DeviceRates {
 pub struct NicRates {
     /// The interface on the host.
     pub tap: String,
-    /// Whether vhost-net moves its packets in the host's kernel.
+    /// True if vhost-net moves the packets in the host's kernel.
     #[serde(default)]
     pub vhost: bool,
     /// Packets received per second.
@@ -236,7 +246,7 @@ pub struct NicRates {
 /// Memory of a VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryRates {
-    /// Resident, bytes.
+    /// Resident memory, bytes.
     pub resident: u64,
     /// Swapped out, bytes.
     pub swapped: u64,
@@ -250,7 +260,7 @@ pub struct MemoryRates {
     pub pressure_full: Option<f64>,
     /// Part of the interval in which some did.
     pub pressure_some: Option<f64>,
-    /// How often per second `memory.high` slowed its group down.
+    /// Number of times per second that `memory.high` slowed the VM's group down.
     pub memory_high_per_s: Option<f64>,
 }
 
@@ -303,7 +313,7 @@ impl VmRates {
             .peekable();
         let is_unknown =
             self.state.is_none() && self.process_stop.is_none() && vcpus.peek().is_some();
-        is_unknown && vcpus.all(|vcpu| vcpu.run == 0.0 && vcpu.turns_per_s == 0.0)
+        is_unknown && !vcpus.any(|vcpu| vcpu.ran())
     }
 
     /// Mean time of the requests of all disks as the guest sees them, ns: GAVG.
@@ -314,12 +324,13 @@ impl VmRates {
         (per_s > 0.0).then(|| ns / per_s)
     }
 
-    /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.
+    /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
+    /// something else, else its PID.
     pub fn argument(&self) -> String {
         argument(self.name.as_ref(), self.pid)
     }
 
-    /// What it is called: its name, else its PID.
+    /// Returns the VM's name, else its PID.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.pid.to_string())
     }
@@ -336,7 +347,7 @@ pub struct TopSample {
     pub level: u8,
     /// CPU time of vmtax in the interval, with the programs that it ran, as a part of one CPU.
     pub own_cpu: f64,
-    /// The VMs.
+    /// All VMs in the interval.
     pub vms: Vec<VmRates>,
     /// VMs that ended or began, counters that could not be read: a sentence each.
     pub notes: Vec<String>,
@@ -348,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_name_that_a_shell_would_obey_does_not_get_into_a_command() {
-        let of = |name: &str| {
+        let argument_of = |name: &str| {
             VmRates {
                 pid: 7,
                 name: Some(name.to_owned()),
@@ -358,11 +369,11 @@ mod tests {
         };
         assert_eq!(
             (
-                of("web-01.a_b"),
-                of("a;reboot"),
-                of("--help"),
-                of("a b"),
-                of("")
+                argument_of("web-01.a_b"),
+                argument_of("a;reboot"),
+                argument_of("--help"),
+                argument_of("a b"),
+                argument_of("")
             ),
             (
                 "web-01.a_b".into(),

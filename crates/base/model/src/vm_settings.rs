@@ -4,7 +4,7 @@ use crate::{GuestDiskSettings, GuestSettings, parse_size};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What is known of a VM's settings. They change seldom: they are read when vmtax attaches, and every half minute.
+/// Known settings of a VM. They change seldom: they are read when vmtax attaches, and every half minute.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSettings {
     /// QEMU's version, major and minor; null without a monitor.
@@ -22,10 +22,10 @@ pub struct VmSettings {
     /// The memory limit of its control group; null where that has none.
     #[serde(default)]
     pub memory_limit: Option<MemoryLimit>,
-    /// Its iothreads, as its monitor names them.
+    /// Iothreads of the VM, as its monitor names them.
     #[serde(default)]
     pub iothreads: Vec<IothreadSettings>,
-    /// Its threads that may not run on all CPUs of the host.
+    /// Threads of the VM that may not run on all CPUs of the host.
     #[serde(default)]
     pub pinned: Vec<PinnedThread>,
     /// The host's CPUs that are online, as a list: `0-3`.
@@ -40,7 +40,7 @@ pub struct VmSettings {
 }
 
 impl VmSettings {
-    /// What the guest's kernel has set of a disk, by QEMU's name of it.
+    /// Returns the settings of a disk in the guest's kernel, by QEMU's name of the disk.
     pub fn in_guest(&self, disk: &str) -> Option<&GuestDiskSettings> {
         self.guest
             .as_ref()?
@@ -53,7 +53,7 @@ impl VmSettings {
 /// The control group that decides on which CPUs a thread of a VM may run: of version 2, or of the cpuset controller of version 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadGroup {
-    /// The thread.
+    /// TID of the thread.
     pub tid: i32,
     /// The group's folder.
     pub folder: PathBuf,
@@ -77,12 +77,12 @@ pub struct MemoryLimit {
 /// A CPU quota of a control group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuQuota {
-    /// Its file: `cpu.max`, of version 1 `cpu.cfs_quota_us`.
+    /// File of the quota: `cpu.max`, of version 1 `cpu.cfs_quota_us`.
     pub file: PathBuf,
     /// The quota in effect, as the file has it.
     #[serde(default)]
     pub quota: String,
-    /// What removes it.
+    /// Value of the file that removes the quota.
     pub unlimited: String,
     /// True if the group has processes that are not the VM's.
     #[serde(default)]
@@ -92,9 +92,9 @@ pub struct CpuQuota {
 /// The part of a CPU that a control group gets where others want it, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuWeight {
-    /// Its file: `cpu.weight`, of version 1 `cpu.shares`.
+    /// File of the weight: `cpu.weight`, of version 1 `cpu.shares`.
     pub file: PathBuf,
-    /// What it is.
+    /// Weight in effect.
     pub weight: u64,
     /// The kernel's default: 100, of version 1 1024.
     pub default: u64,
@@ -122,16 +122,16 @@ impl HostQueue {
 /// Settings of an iothread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IothreadSettings {
-    /// Its name.
+    /// Name of the iothread.
     pub name: String,
-    /// How long it polls at most before it sleeps, ns; 0: it does not.
+    /// Longest time that the iothread polls before it sleeps, ns; 0: it does not.
     pub poll_max_ns: u64,
 }
 
 /// A thread that may not run on all CPUs of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedThread {
-    /// The thread.
+    /// TID of the thread.
     pub tid: i32,
     /// The CPUs on which it may run, as a list: `0-3,8`.
     pub cpus: String,
@@ -140,23 +140,23 @@ pub struct PinnedThread {
 /// Settings of a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSettings {
-    /// As [`crate::DiskCounters::name`].
+    /// Name of the disk, as [`crate::DiskCounters::name`].
     pub name: String,
-    /// Its device among QEMU's objects; empty where the disk has none.
+    /// Device of the disk among QEMU's objects; empty where the disk has none.
     pub device: String,
     /// The type of its device: `virtio-blk-device`, `scsi-hd`, `ide-hd`, `nvme-ns`; empty where that is unknown.
     #[serde(default)]
     pub driver: String,
     /// The file or device behind it.
     pub file: PathBuf,
-    /// What the guest sees of it, bytes; null if unknown.
+    /// Size of the disk that the guest sees, bytes; null if unknown.
     #[serde(default)]
     pub size: Option<u64>,
     /// The iothread that serves it; null for the main loop.
     pub iothread: Option<String>,
-    /// Whether QEMU flushes each write before it completes (`cache=writethrough`, `directsync`).
+    /// True if QEMU flushes each write before it completes (`cache=writethrough`, `directsync`).
     pub write_through: Option<bool>,
-    /// Its limits; null where it has none.
+    /// I/O limits of the disk; null where it has none.
     pub limits: Option<IoLimits>,
     /// Of a qcow2 image.
     pub qcow2: Option<Qcow2Settings>,
@@ -167,7 +167,7 @@ pub struct DiskSettings {
 pub struct IoLimits {
     /// The group, which disks may share.
     pub group: String,
-    /// Whether the group is an object of its own (`-object throttle-group`), no setting of the disk.
+    /// True if the group is an object of its own (`-object throttle-group`), no setting of the disk.
     pub is_object: bool,
     /// Requests per second: all, reads, writes.
     pub requests_per_s: [u64; 3],
@@ -179,10 +179,10 @@ pub struct IoLimits {
     /// Bytes per second in a burst (`bps_max`): all, reads, writes.
     #[serde(default)]
     pub burst_bytes_per_s: [u64; 3],
-    /// How long a burst of requests may be, s (`iops_max_length`): all, reads, writes.
+    /// Longest duration of a burst of requests, s (`iops_max_length`): all, reads, writes.
     #[serde(default)]
     pub burst_requests_s: [u64; 3],
-    /// How long a burst of bytes may be, s (`bps_max_length`): all, reads, writes.
+    /// Longest duration of a burst of bytes, s (`bps_max_length`): all, reads, writes.
     #[serde(default)]
     pub burst_bytes_s: [u64; 3],
     /// A request of more bytes counts as several (`iops_size`).
@@ -190,7 +190,7 @@ pub struct IoLimits {
     pub request_size: u64,
 }
 
-/// How much of a qcow2 image the cache of its L2 tables covers.
+/// Figures that determine which part of a qcow2 image the cache of its L2 tables covers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qcow2Settings {
     /// The guest's disk, bytes.
@@ -261,18 +261,18 @@ mod tests {
 
     #[test]
     fn a_cache_covers_eight_bytes_a_cluster() {
-        let of = |l2_cache| Qcow2Settings {
+        let qcow2_with = |l2_cache| Qcow2Settings {
             virtual_size: 8 << 30,
             cluster_size: 64 << 10,
             entry_size: 8,
             l2_cache,
         };
-        assert_eq!(of(None).full_cache(), 1 << 20);
+        assert_eq!(qcow2_with(None).full_cache(), 1 << 20);
         assert_eq!(
             (
-                of(Some(256 << 10)).covered(),
-                of(Some(32 << 20)).covered(),
-                of(None).covered()
+                qcow2_with(Some(256 << 10)).covered(),
+                qcow2_with(Some(32 << 20)).covered(),
+                qcow2_with(None).covered()
             ),
             (Some(0.25), Some(1.0), None)
         );

@@ -1,4 +1,4 @@
-//! What a reader of the figures has to know. The rules say it in words, with what to do about it.
+//! Warnings that a reader of the figures has to know. The rules express them in words, with what to do about them.
 
 use crate::{Machine, ShareMethod};
 use serde::{Deserialize, Serialize};
@@ -28,14 +28,14 @@ pub enum Warning {
     TooFewRounds {
         /// Complete rounds there are.
         rounds: u32,
-        /// Rounds needed.
+        /// Number of rounds needed.
         needed: u32,
     },
     /// Some trials have no result.
     TrialsMissing {
-        /// Which machine.
+        /// Machine of these trials.
         machine: Machine,
-        /// How many have none.
+        /// Number of trials without a result.
         missing: u32,
         /// Out of how many.
         planned: u32,
@@ -44,21 +44,21 @@ pub enum Warning {
     },
     /// The totals are smaller than the reference's own.
     SmallerThanReference {
-        /// What was made smaller, for people.
+        /// Description of the part that was made smaller, for people.
         what: String,
     },
     /// The TSC would not do.
     NoTsc {
-        /// Where.
+        /// Machine without a usable TSC.
         machine: Machine,
-        /// Why.
+        /// Reason that the TSC was not used.
         reason: String,
     },
     /// A machine booted, but not all of it.
     PartialBoot {
-        /// Where.
+        /// Machine that booted in part.
         machine: Machine,
-        /// What did not work, from its agent.
+        /// Description of what did not work, from the machine's agent.
         complaint: String,
     },
     /// 9p's messages are smaller than asked for.
@@ -70,9 +70,9 @@ pub enum Warning {
     },
     /// Who serves a share may not have as many files open as a guest holds.
     FewOpenFiles {
-        /// How the tree is shared.
+        /// Method by which the tree is shared.
         method: ShareMethod,
-        /// Its soft limit.
+        /// Soft limit of open files of the server.
         limit: u64,
         /// Names that the guest holds, each an open file of the server's.
         needed: u64,
@@ -81,14 +81,15 @@ pub enum Warning {
     OtherTimes,
     /// Variants differ in more than was asked for.
     AlsoDiffer {
-        /// The variant.
+        /// Name of the variant.
         variant: String,
         /// In what, for people.
         what: String,
     },
     /// The host's own speed changed during a comparison.
     HostDrift {
-        /// Its control's time at the slowest over that at the fastest third of the run, in percent above 100.
+        /// Time of the host's control in the slowest third of the run divided by that in the fastest third, in percent
+        /// above 100.
         percent: u32,
     },
     /// CPUs are too few to give each of the guest's its own.
@@ -100,14 +101,14 @@ pub enum Warning {
     },
     /// The guest stood still for a part of a trial, whose figures do not count.
     StoodStill {
-        /// Where.
+        /// Machine that stood still.
         machine: Machine,
         /// For how long, seconds.
         seconds: u32,
     },
     /// The network is not one of the machine's own: its server is on the host's loopback device.
     OnHostLoopback {
-        /// Why.
+        /// Reason for using the loopback device.
         reason: String,
     },
     /// Another load took the CPUs while measuring.
@@ -121,7 +122,7 @@ impl Warning {
     /// The identifier of each warning, and of the rule that says what it means and what to do.
     pub const IDS: &[&str] = <Warning as strum::VariantNames>::VARIANTS;
 
-    /// Its identifier.
+    /// Returns the warning's identifier.
     pub fn id(&self) -> &'static str {
         self.into()
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use vmtax_model::{PlanError, SCHEMA, limit_remedy};
 use vmtax_trust::Untrusted;
 
-/// What to do about a failed write.
+/// Returns the remedy for a failed write.
 fn write_remedy(error: &std::io::Error) -> &'static str {
     match limit_remedy(error) {
         "" => "; choose a folder you may write to, on a disk with free space",
@@ -12,7 +12,7 @@ fn write_remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// What to do about a failed read.
+/// Returns the remedy for a failed read.
 fn read_remedy(error: &std::io::Error) -> &'static str {
     match limit_remedy(error) {
         "" => "; check its owner and permissions",
@@ -26,9 +26,9 @@ pub enum RecordingError {
     /// The folder or a file in it cannot be written.
     #[error("cannot write {path}: {source}{}", write_remedy(.source))]
     Write {
-        /// What was to be written.
+        /// File or folder that could not be written.
         path: PathBuf,
-        /// Why not.
+        /// Error from the system.
         source: std::io::Error,
     },
     /// This is root, and another user could replace what root writes there.
@@ -37,7 +37,7 @@ pub enum RecordingError {
          another user"
     )]
     Untrusted {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
         /// Who can change it, and where.
         found: Untrusted,
@@ -62,12 +62,12 @@ pub enum RecordingError {
          the file from where this recording was copied"
     )]
     Foreign {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
         /// The file that should be in it.
         missing: &'static str,
     },
-    /// What made it was killed before the first trial.
+    /// The run that made it was killed before the first trial.
     #[error(
         "the run that made {0} ended before its first trial: there is nothing to read, remove the folder"
     )]
@@ -77,33 +77,33 @@ pub enum RecordingError {
         "{path} is damaged ({reason}): restore it from where this recording was copied, or run the plan again"
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
     /// A newer vmtax wrote it.
     #[error("{path} has schema {schema}, this vmtax knows up to {SCHEMA}: update vmtax to read it")]
     TooNew {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it says.
+        /// Schema of the file.
         schema: u64,
     },
     /// The plan in it is none.
     #[error("{path}: {source}")]
     Plan {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error of the plan.
         source: PlanError,
     },
     /// A file is there and cannot be read.
     #[error("cannot read {path}: {source}{}", read_remedy(.source))]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error from the system.
         source: std::io::Error,
     },
 }

@@ -102,7 +102,7 @@ impl RecordingsFolder {
     }
 }
 
-/// Whether a recording may be written at or below a path, as far as it exists: to be asked before time is spent.
+/// Checks that a recording may be written at or below a path, as far as it exists: to be called before time is spent.
 ///
 /// # Errors
 /// [`RecordingError::Untrusted`] if this is root and another user can change the path.
@@ -149,7 +149,7 @@ pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
     enter_named(path).map_err(|e| fail(e.into()))
 }
 
-/// Whether `part` of `path` is one that root may use.
+/// Checks that `part` of `path` is one that root may use.
 fn check(
     path: &Path,
     part: &Path,
@@ -192,7 +192,7 @@ pub(crate) fn mark_in_use(recording: &OwnedFd) -> bool {
     flock(recording, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// What is in a folder.
+/// Returns the names in a folder, without `.` and `..`.
 fn names(folder: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     let entries = Dir::read_from(folder)?.map(|entry| Ok(entry?.file_name().to_owned()));
     let is_entry = |name: &CString| !matches!(name.as_bytes(), b"." | b"..");

@@ -1,5 +1,5 @@
-//! What the trials left on disk: written so that a kill at any moment loses at most the trial under way, read back from
-//! the files alone.
+//! Recordings on disk: written so that a kill at any moment loses at most the trial under way, read back from the
+//! files alone.
 //!
 //! ```text
 //! runs/20261120T161811Z-quick/
@@ -8,9 +8,11 @@
 //!   run.json                version, command line, begin and end
 //!   trials/0000/trial.json  what, where, when, exit, figures, summaries of the latencies
 //!   trials/0000/ops.hlog    the latencies: HdrHistogram interval log, one tagged line per operation, nanoseconds
-//!   trials/0000/…           of a profile: observed.json, on-cpu.json and others; report.html and pictures lie beside plan.toml
+//!   trials/0000/…           of a profile: observed.json, on-cpu.json and others
+//!   report.html, …          of a profile: the report and pictures
 //!   unfinished.part         while a file is written
-//!   trials/0000/…           of an observed trial: trace.json, ops.series, guest-trace/, host-trace/ (docs/recording.md)
+//!   trials/0000/…           of an observed trial: trace.json, ops.series, guest-trace/, host-trace/
+//!                           (docs/recording.md)
 //! ```
 
 mod error;

@@ -1,4 +1,4 @@
-//! Which recordings there are.
+//! List of the recordings in a folder.
 
 use crate::error::RecordingError;
 use crate::layout::{HOST, MANIFEST, PLAN, TRIAL, TRIALS, trial_folder};
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Machine, WorkloadName};
 
-/// What became of a recording.
+/// State of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum State {
@@ -49,7 +49,7 @@ pub struct Listing {
     pub trials_done: u64,
     /// Trials that the plan means.
     pub trials_planned: u64,
-    /// What became of it.
+    /// State of the recording.
     #[serde(flatten)]
     pub state: State,
 }

@@ -51,7 +51,7 @@ pub fn open(folder: &Path) -> Result<Recording, RecordingError> {
     })
 }
 
-/// What all trials share: `run.json`, `plan.toml`, `host.json`.
+/// Reads the files that all trials share: `run.json`, `plan.toml`, `host.json`.
 pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), RecordingError> {
     if !folder.is_dir() {
         return Err(RecordingError::NoFolder(folder.to_owned()));

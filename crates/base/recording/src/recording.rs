@@ -13,13 +13,13 @@ const LARGEST_ARTIFACT: u64 = 64 << 20;
 /// A recording, read back whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
-    /// Its folder.
+    /// Folder of the recording.
     pub folder: PathBuf,
-    /// `run.json`.
+    /// Content of `run.json`.
     pub manifest: Manifest,
-    /// `plan.toml`.
+    /// Content of `plan.toml`.
     pub plan: Plan,
-    /// `host.json`.
+    /// Content of `host.json`.
     pub host: HostFacts,
     /// `trials/NNNN/trial.json` with their `ops.hlog`, in order.
     pub trials: Vec<TrialRecord>,

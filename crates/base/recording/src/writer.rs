@@ -15,7 +15,7 @@ use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, SizeRange, Study, TrialR
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
-    /// What is carried out.
+    /// Plan that is carried out.
     plan: Plan,
     manifest: Manifest,
     /// Locked as long as this process writes in it.
@@ -46,7 +46,7 @@ impl Writer {
         Writer::begin(At::Runs(runs), plan, host, command, vmtax_version)
     }
 
-    /// The same in a folder of that name, which has to be new or empty.
+    /// Makes a recording as [`Writer::create`] does, in a folder of that name, which has to be new or empty.
     ///
     /// # Errors
     /// As [`Writer::create`]; [`RecordingError::NotEmpty`]; [`RecordingError::Untrusted`].

@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, each with the way out.
+//! Errors of reading a trace, each with the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ pub enum TraceError {
     /// A file cannot be read.
     #[error("failed to read {}: {source}{}", path.display(), limit_remedy(.source))]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file is not what it should be.
     #[error("{} is damaged or of another kind ({reason}): record the trace again", path.display())]
     Damaged {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of its content.
         reason: String,
     },
     /// A file that may be sound, but in a form that is not read here.
     #[error("{}: {reason}", path.display())]
     Unsupported {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Which form that is, and the next step.
+        /// Form of the file, and the next step.
         reason: String,
     },
     /// A folder without raw pages.
     #[error("{} has no file INSTANCE.cpuN.raw: give the folder of a trace", path.display())]
     NoPages {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
     },
 }

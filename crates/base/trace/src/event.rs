@@ -1,4 +1,4 @@
-//! What a trace is a stream of.
+//! Entries of a trace: events and losses.
 
 use crate::EventId;
 
@@ -11,20 +11,20 @@ pub enum Entry<'a> {
     Lost(Lost),
 }
 
-/// One event.
+/// One event, with its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     /// When, in the unit of the trace's clock.
     pub ticks: u64,
     /// The CPU that wrote it; 0 in a trace that does not tell.
     pub cpu: u32,
-    /// Which of the trace's inputs it is from.
+    /// Number of the trace's input that the event is from.
     pub input: u32,
-    /// Its kind; its format says what the fields are.
+    /// Kind of the event; its format says what the fields are.
     pub id: EventId,
     /// The thread that was running (`common_pid`); 0 is the idle thread.
     pub pid: i32,
-    /// Its record; [`crate::Field`] reads it.
+    /// Record of the event; [`crate::Field`] reads it.
     pub data: &'a [u8],
 }
 
@@ -32,7 +32,7 @@ pub struct Event<'a> {
 const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
 
 impl Event<'_> {
-    /// Whether an interrupt struck: the thread that was running has nothing to do with the event.
+    /// Returns true if the event is of an interrupt: the thread that was running has nothing to do with it.
     #[inline]
     pub fn in_interrupt(&self) -> bool {
         // `common_flags` has always been the third byte of a record.
@@ -49,7 +49,7 @@ pub struct Lost {
     pub ticks: u64,
     /// The CPU that wrote them.
     pub cpu: u32,
-    /// Which of the trace's inputs they are missing from.
+    /// Number of the trace's input that they are missing from.
     pub input: u32,
     /// Number; `None` where unknown.
     pub events: Option<u64>,
@@ -58,7 +58,7 @@ pub struct Lost {
 /// Counts of what was read from a trace, and of what was skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events given.
+    /// Number of events given.
     pub events: u64,
     /// Places where events were lost, each given as [`Lost`].
     pub losses: u64,

@@ -13,7 +13,7 @@ enum Source<'f> {
     Other(Decoded<'f>),
 }
 
-/// What reads another kind of trace, record by record.
+/// Reader of another kind of trace, record by record.
 pub(crate) trait Decoder {
     /// Reads on. What is left out is counted there.
     fn step(&mut self, counts: &mut Counts) -> Result<DecoderStep, TraceError>;
@@ -24,7 +24,7 @@ pub(crate) trait Decoder {
 
 /// The next item of a trace.
 pub(crate) enum DecoderStep {
-    /// No entry.
+    /// A record without an entry.
     Nothing,
     Event {
         ticks: u64,
@@ -138,7 +138,8 @@ impl<'f> Events<'f> {
         }
     }
 
-    /// What came out so far, and what was left out. Events that are read ahead, at most one an input, are counted.
+    /// Returns the counts of events read so far, and of those left out. Events that are read ahead, at most one an
+    /// input, are counted.
     pub fn counts(&self) -> &Counts {
         match &self.0 {
             Source::Pages(pages) => pages.counts(),

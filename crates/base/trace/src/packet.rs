@@ -5,7 +5,7 @@ const BEFORE: [usize; 3] = [12, 10, 0];
 /// Bytes of an Ethernet header, and where its type is.
 const ETHERNET: usize = 14;
 const TYPE: usize = 12;
-/// `ETH_P_IP`.
+/// Type of an IPv4 frame: `ETH_P_IP`.
 const IPV4: [u8; 2] = [8, 0];
 /// `ETH_P_IPV6`, and the bytes of its header, which the length in it does not count (RFC 8200).
 const IPV6: [u8; 2] = [0x86, 0xdd];
@@ -51,8 +51,8 @@ pub fn payload_word(head: &[u8], piece: Option<u64>, next: Option<u64>) -> Optio
     }
 }
 
-/// How long a frame is whose first bytes these are, from its Ethernet header on, bytes: by the length in its header of IP, or as ARP's are.
-/// With or without a header of virtio-net before it. `None` for any other.
+/// Returns the length of the frame that begins with these bytes, from its Ethernet header on, bytes: by the length in
+/// its header of IP, or as ARP's are. With or without a header of virtio-net before it. `None` for any other.
 pub fn frame_length(bytes: &[u8]) -> Option<u64> {
     BEFORE.into_iter().find_map(|before| {
         let frame = bytes.get(before..)?;
@@ -123,7 +123,7 @@ fn payload_behind(before: usize, frame: &[u8]) -> Option<Payload> {
     })
 }
 
-/// Whether the sum of a header's words, its checksum among them, is right (RFC 1071).
+/// Returns true if the sum of a header's words, its checksum among them, is right (RFC 1071).
 fn is_whole(header: &[u8]) -> bool {
     let sum: u32 = header
         .chunks_exact(2)

@@ -140,7 +140,7 @@ impl Page {
     }
 }
 
-/// What a test compares: time and number of each event, or the loss.
+/// Entry as a test compares it: time and number of an event, or the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collected {
     Number(u64, u64),

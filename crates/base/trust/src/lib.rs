@@ -1,8 +1,8 @@
-//! Which paths of a file system root may use: those that no other user can change.
+//! Check of the paths of a file system that root may use: those that no other user can change.
 //!
-//! Root that writes below a folder of another user writes where that user points it: a folder is renamed, and a link takes
-//! its place. So every part of a path is checked, from `/` on: who owns a part, or may write to it, can replace what is
-//! below. Once a part has passed, no other user can replace it, and the next one is that of the path.
+//! Root that writes below a folder of another user writes where that user points it: a folder is renamed, and a link
+//! takes its place. So every part of a path is checked, from `/` on: who owns a part, or may write to it, can replace
+//! what is below. Once a part has passed, no other user can replace it, and the next one is that of the path.
 
 use std::env;
 use std::fmt;
@@ -157,7 +157,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// What is wrong with it for root, without the place.
+    /// Returns the reason why root may not use the path, or "none".
     fn reason(path: &Path) -> String {
         untrusted(path, Owner::RootOrSudoUser)
             .unwrap()

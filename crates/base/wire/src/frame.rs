@@ -18,7 +18,7 @@ const CHECKSUM: usize = 10;
 const MESSAGE: u8 = 0;
 const PIECE: u8 = 1;
 
-/// What came is no message.
+/// Errors of frames that are sent or received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The other side speaks another version.
@@ -44,16 +44,16 @@ pub enum WireError {
     TooLarge(usize),
 }
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<M> {
-    /// A message.
+    /// A message of the protocol.
     Message(M),
     /// A piece of a file, to be appended to what came before under that name.
     Piece {
         /// The file's name, as [`piece`] was given it: not believed.
         name: String,
-        /// The bytes.
+        /// Bytes of the piece.
         bytes: Vec<u8>,
     },
 }
@@ -102,7 +102,7 @@ fn checksum(kind: u8, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What a frame's payload says.
+/// Decodes a frame's payload.
 fn open<M: DeserializeOwned>(kind: u8, payload: &[u8]) -> Result<Frame<M>, WireError> {
     let malformed = |why: String| WireError::Malformed(why);
     match kind {

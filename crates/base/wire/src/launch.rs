@@ -47,22 +47,22 @@ pub struct Launch {
     pub directory: Bytes,
     /// Name and value of each variable.
     pub environment: Vec<(Bytes, Bytes)>,
-    /// User.
+    /// User ID of the process.
     pub user: u32,
-    /// Group.
+    /// Group ID of the process.
     pub group: u32,
-    /// Further groups.
+    /// Supplementary group IDs.
     pub groups: Vec<u32>,
     /// The bits that its files' modes do not get.
     pub umask: u32,
     /// Limits by the kernel's number for the resource: soft and hard, `u64::MAX` for none.
     pub limits: Vec<(u32, u64, u64)>,
-    /// Whether it has a standard input.
+    /// True if the command has a standard input.
     pub stdin: bool,
     /// The size of the terminal that it gets instead of three streams.
     #[serde(default)]
     pub terminal: Option<Size>,
-    /// Whether what it leaves running stays, for the command that comes next.
+    /// True if processes that the command leaves running stay, for the command that comes next.
     #[serde(default)]
     pub stays: bool,
     /// Seconds after which it is ended.
@@ -84,9 +84,9 @@ pub struct Size {
 pub enum Stream {
     /// To it; an empty piece is its end.
     Stdin,
-    /// From it.
+    /// Standard output of the command.
     Stdout,
-    /// From it.
+    /// Standard error of the command.
     Stderr,
 }
 

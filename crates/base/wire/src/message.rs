@@ -1,4 +1,4 @@
-//! The messages.
+//! Messages between the controller and the agent.
 
 use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub enum Request {
     /// Run a workload in a fresh process; answered by [`Reply::Done`] or [`Reply::Failed`], with the files of its
     /// traces and, without probes, [`Reply::Batch`] before.
     Run {
-        /// What.
+        /// Workload to run.
         workload: WorkloadSpec,
         /// Under what; with any probes the workload's own stamps are among the files.
         #[serde(default)]
@@ -24,7 +24,7 @@ pub enum Request {
     },
     /// Start to sample the guest from its inside; answered by [`Reply::Sampling`].
     StartSampling {
-        /// How.
+        /// Settings of the observation.
         inside: Inside,
         /// The workload that measures the shortest system call, for what counting adds to one.
         shortest_call: WorkloadSpec,
@@ -33,7 +33,7 @@ pub enum Request {
     StopSampling,
     /// Mount the shared tree at [`crate::SHARE`], in a guest alone; answered by [`Reply::Shared`] or [`Reply::Failed`].
     Share {
-        /// What.
+        /// File system to mount.
         mount: Mount,
     },
     /// Restore what the last such request changed, then set these attributes of the measured disk's request queue; in a guest
@@ -50,32 +50,32 @@ pub enum Request {
         /// Folders of the host's that the guest may write to, each shared by [`crate::writable_tag`].
         #[serde(default)]
         writable: Vec<Bytes>,
-        /// Whether it has QEMU's user network.
+        /// True if the guest has QEMU's user network.
         #[serde(default)]
         network: bool,
     },
     /// Run a command, in a guest in that root; answered by [`Reply::Ran`], [`Reply::NotRun`] or [`Reply::Failed`], with pieces
     /// of its streams and [`Reply::Input`] before, and the files of its trace.
     Exec {
-        /// What.
+        /// Command to run.
         launch: Box<Launch>,
-        /// Under what.
+        /// Probes that observe the command.
         #[serde(default)]
         probes: Probes,
     },
     /// Send the command under way this signal.
     Signal {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
     },
     /// The person's terminal has another size.
     Resize {
-        /// Which.
+        /// New size of the terminal.
         size: Size,
     },
     /// Nobody reads this stream of the command's any more.
     Close {
-        /// Which.
+        /// Stream that nobody reads any more.
         stream: Stream,
     },
     /// Answer exchanges of stamps through the shared memory until the controller ends them; answered by
@@ -87,7 +87,7 @@ pub enum Request {
     Leave,
 }
 
-/// What a guest mounts.
+/// A file system that a guest mounts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// Whose modules are loaded first.
@@ -98,13 +98,13 @@ pub struct Mount {
     pub source: String,
     /// The options that are the file system's own.
     pub options: String,
-    /// Whether it cannot be written.
+    /// True if the file system cannot be written.
     pub read_only: bool,
     /// The address and mask that the guest's network card gets, for a share that comes over the network.
     pub network: Option<(Ipv4Addr, Ipv4Addr)>,
 }
 
-/// What the agent says first.
+/// First message of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The agent's vmtax version.
@@ -113,7 +113,7 @@ pub struct Hello {
     pub kernel: KernelIdentity,
     /// CPUs it may use.
     pub cpus: u32,
-    /// What did not work while setting up (a module that would not load): for people, not fatal.
+    /// Failures while setting up (a module that would not load): for people, not fatal.
     pub complaints: Vec<String>,
 }
 
@@ -125,9 +125,9 @@ pub enum Reply {
     Hello(Hello),
     /// A workload ran to its end.
     Done {
-        /// What it gave.
+        /// Result of the workload.
         result: Box<TrialResult>,
-        /// How it was observed; `None` when it was not.
+        /// Data that is needed to read the traces; `None` where the workload was not observed.
         #[serde(default)]
         observed: Option<Observed>,
     },
@@ -136,16 +136,16 @@ pub enum Reply {
         /// Begin or end.
         edge: BatchEdge,
     },
-    /// Sampling started.
+    /// Sampling has started.
     Sampling,
     /// The samples were sent.
     Samples {
-        /// What could not be sampled.
+        /// Data that could not be sampled.
         missing: Vec<Missing>,
     },
     /// The shared tree is there.
     Shared {
-        /// Its line of `/proc/mounts`.
+        /// Line of the mount in `/proc/mounts`.
         mount: String,
     },
     /// The disk's request queue has these attributes.
@@ -160,11 +160,11 @@ pub enum Reply {
     Input,
     /// The command ran.
     Ran {
-        /// How it ended.
+        /// End of the command: its status and resources.
         execution: Execution,
-        /// Its figures.
+        /// Figures of the command.
         result: Box<TrialResult>,
-        /// How it was observed; `None` when it was not.
+        /// Data that is needed to read the traces; `None` where the command was not observed.
         #[serde(default)]
         observed: Option<Observed>,
     },
@@ -172,7 +172,7 @@ pub enum Reply {
     NotRun {
         /// The status that stands for why.
         status: i32,
-        /// Why.
+        /// Reason that the command did not run, or not to its end.
         error: String,
     },
     /// The exchanges are over.
@@ -184,7 +184,7 @@ pub enum Reply {
     },
 }
 
-/// What reading the traces takes that only the guest agent knows.
+/// Data that is needed to read the traces and that only the guest agent knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The measured disk, where the machine is a guest.
@@ -192,9 +192,9 @@ pub struct Observed {
     /// The measured network card, likewise.
     #[serde(default)]
     pub nic: Option<Box<GuestNic>>,
-    /// What could not be observed there.
+    /// Data that could not be observed in the guest.
     pub missing: Vec<Missing>,
-    /// What an event costs there, by repetitions after the workload.
+    /// Costs of events in the guest, by repetitions after the workload.
     #[serde(default)]
     pub costs: Vec<EventCost>,
 }
@@ -227,10 +227,10 @@ const LONGEST_NAME: usize = 1024;
 const MOST_ITEMS: usize = 1000;
 
 impl Reply {
-    /// The reply if all in it is within bounds: an agent in a guest is not trusted.
+    /// Returns the reply if all in it is within bounds: an agent in a guest is not trusted.
     ///
     /// # Errors
-    /// What is out of bounds, for people.
+    /// Description of what is out of bounds, for people.
     pub fn checked(mut self) -> Result<Reply, String> {
         self.texts().for_each(|text| *text = one_line(text));
         match &self {

@@ -12,7 +12,7 @@ const SCHEDULER: &str = "scheduler";
 /// The attributes that were changed.
 pub(crate) struct BlockQueue {
     folder: PathBuf,
-    /// What they were before; `None` of one that cannot be read.
+    /// Values of the attributes before the change; `None` of one that cannot be read.
     before: BTreeMap<String, Option<String>>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn attributes_are_set_and_have_their_values_again_when_others_are() {
         let queue = tempfile::tempdir().unwrap();
-        let of = |name: &str| fs::read_to_string(queue.path().join(name)).unwrap();
+        let attribute_value = |name: &str| fs::read_to_string(queue.path().join(name)).unwrap();
         fs::write(queue.path().join(SCHEDULER), "none [mq-deadline] kyber\n").unwrap();
         fs::write(queue.path().join("nr_requests"), "256\n").unwrap();
         let mut changed = BlockQueue {
@@ -111,17 +111,17 @@ mod tests {
             .set(&attributes("nr_requests=4 scheduler=none"))
             .unwrap();
         assert_eq!(
-            (of(SCHEDULER), of("nr_requests")),
+            (attribute_value(SCHEDULER), attribute_value("nr_requests")),
             ("none".into(), "4".into())
         );
         changed.set(&attributes("nr_requests=8")).unwrap();
         assert_eq!(
-            (of(SCHEDULER), of("nr_requests")),
+            (attribute_value(SCHEDULER), attribute_value("nr_requests")),
             ("mq-deadline".into(), "8".into())
         );
         changed.set(&BTreeMap::new()).unwrap();
         assert_eq!(
-            (of(SCHEDULER), of("nr_requests")),
+            (attribute_value(SCHEDULER), attribute_value("nr_requests")),
             ("mq-deadline".into(), "256".into())
         );
         let error = changed
@@ -139,7 +139,7 @@ mod tests {
         };
         changed.set(&attributes("new=1")).unwrap();
         changed.set(&attributes("new=2")).unwrap();
-        assert_eq!(of("new"), "2");
+        assert_eq!(attribute_value("new"), "2");
         changed.before.insert("new".into(), None);
         assert!(
             changed

@@ -11,7 +11,7 @@ const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
 /// 30 s (`ata_eh_identify_timeouts` in the kernel's drivers/ata/libata-eh.c).
 const PROBE_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// What `find` finds, as soon as it finds it; `None` after some seconds.
+/// Returns the result of `find` as soon as it is not `None`; `None` after 5 s (`APPEAR_TIMEOUT`).
 pub(crate) fn wait_for<T>(find: impl Fn() -> Option<T>) -> Option<T> {
     wait_up_to(APPEAR_TIMEOUT, find)
 }

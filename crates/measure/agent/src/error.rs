@@ -17,7 +17,7 @@ pub enum AgentError {
     /// A system call that setting up needs.
     #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
-        /// What was tried, with its object.
+        /// Action that failed, with its object.
         what: String,
         /// The error of the kernel.
         source: io::Error,

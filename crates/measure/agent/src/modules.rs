@@ -24,12 +24,12 @@ pub(crate) fn load_all() -> Vec<String> {
     load_list(LIST)
 }
 
-/// The same with what a share takes besides.
+/// Loads the additional modules of a share method; returns what did not work.
 pub(crate) fn load_for(method: ShareMethod) -> Vec<String> {
     load_list(&format!("/vmtax/modules-{method}.list"))
 }
 
-/// The same with what a command's root takes.
+/// Loads the additional modules of a command's root; returns what did not work.
 pub(crate) fn load_command() -> Vec<String> {
     load_list("/vmtax/modules-command.list")
 }

@@ -30,7 +30,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What is replied, where the channel still carries it.
+    /// Returns the reply to send, where the channel still carries it.
     pub fn reply(self) -> Result<Reply, AgentError> {
         match self {
             Failure::Trial(error) => Ok(Reply::Failed { error }),

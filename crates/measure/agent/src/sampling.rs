@@ -9,7 +9,7 @@ use vmtax_model::{CallCounts, CountBy, Inside, Missing, Places, WorkloadSpec, fi
 use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;
 
-/// How often the overhead of counting is measured, alternating with and without it: the minimum of each counts.
+/// Number of measurements of the overhead of counting, alternating with and without it: the minimum of each counts.
 const REPEATS: usize = 3;
 
 /// A guest that is sampled from its inside.
@@ -98,7 +98,7 @@ impl GuestSampling {
     }
 }
 
-/// What counting adds to the shortest call, ns, as the workload that times it measures it here.
+/// Measures the time that counting adds to the shortest call, ns, by the workload that times this call.
 fn added_ns(by: CountBy, shortest_call: &WorkloadSpec, places: &Places) -> Option<f64> {
     let once = || {
         run_in_fresh_process(shortest_call, places, None, None)

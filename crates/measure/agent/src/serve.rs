@@ -91,7 +91,7 @@ pub fn serve(
                     Err(error) => Reply::Failed { error },
                 },
                 Request::Exec { launch, probes } => {
-                    exec::run(&launch, (&places, probes), channel, &mut decoder)?
+                    exec::run(&launch, &places, probes, channel, &mut decoder)?
                 }
                 // Of a command that has ended meanwhile.
                 // Or of a workload that did.

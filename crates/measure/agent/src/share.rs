@@ -81,7 +81,7 @@ fn kernel_messages(method: ShareMethod) -> Vec<String> {
         .collect()
 }
 
-/// What is in the kernel's log now; empty where it may not be read.
+/// Returns the present content of the kernel's log; empty where it may not be read.
 pub(crate) fn kernel_log() -> String {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;

@@ -44,7 +44,8 @@ fn trial(
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // QEMU's system calls are traced on the host only.
     let mut trace = GuestTrace::begin(
-        (places, NET_MAC),
+        places,
+        NET_MAC,
         probes,
         probes
             .follows_requests()
@@ -73,7 +74,7 @@ fn trial(
 
 /// A trace of the requests to the measured disk or network card in this guest's kernel.
 pub(crate) struct GuestTrace {
-    /// What it takes to read them.
+    /// Data that is needed to read the events.
     pub observed: Observed,
     tracer: Option<Tracer>,
 }
@@ -82,7 +83,8 @@ impl GuestTrace {
     /// Makes it ready, for the disk of `places` or the network card with the address `mac`; without a `set` it only tells which
     /// device it is.
     pub fn begin(
-        (places, mac): (&Places, &str),
+        places: &Places,
+        mac: &str,
         probes: Probes,
         set: Option<ProbeSet>,
     ) -> Result<GuestTrace, String> {
@@ -116,7 +118,7 @@ impl GuestTrace {
             .map_or(Ok(()), |tracer| tracer.on().map_err(|e| e.to_string()))
     }
 
-    /// No longer.
+    /// Ends the recording of events.
     pub fn off(&self) -> Result<(), String> {
         self.tracer
             .as_ref()

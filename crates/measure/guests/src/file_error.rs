@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}: {}", path.display(), self.fix())]
 pub struct FileError {
-    /// Its path.
+    /// Path of the file or folder.
     pub path: PathBuf,
     /// The error of the system.
     pub source: io::Error,
-    /// Whether it was to be read; else it was to be written.
+    /// True if it was to be read; else it was to be written.
     pub read: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What guests are made of: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
+//! Components of guests: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
 
 pub mod apt;
 mod file_error;

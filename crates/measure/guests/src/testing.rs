@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What apt's configuration needs further: nobody here has the key of a distribution.
+/// Options for apt's configuration in tests: nobody here has the key of a distribution.
 pub(crate) const UNSIGNED: &str =
     "Acquire::AllowInsecureRepositories \"true\";\nAPT::Get::AllowUnauthenticated \"true\";\n";
 

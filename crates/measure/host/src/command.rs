@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 /// More than any help text of QEMU (its device list is 30 KiB).
 const MAX_OUTPUT: usize = 1 << 20;
-/// How often a caller is asked whether to go on.
+/// Interval at which a caller is asked whether to go on.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a program printed, on both streams, and how it ended.
+/// Output of a program, both streams together, and its end.
 #[derive(Debug)]
 pub struct Answer {
-    /// Whether it ended with status 0.
+    /// True if it ended with status 0.
     pub success: bool,
     /// Standard output and standard error, in the order written.
     pub text: String,
@@ -30,9 +30,9 @@ pub struct Answer {
 pub struct Output {
     /// True if it ended with status 0.
     pub success: bool,
-    /// Standard output.
+    /// Text of standard output.
     pub stdout: String,
-    /// Standard error.
+    /// Text of standard error.
     pub stderr: String,
 }
 
@@ -53,7 +53,7 @@ pub fn ask_command(command: Command, limit: Duration) -> io::Result<Option<Answe
     ask_command_unless(command, limit, &|| false)
 }
 
-/// The same; what runs is also killed as soon as `is_stopped`.
+/// Runs a command as [`ask_command`] does, and also kills it as soon as `is_stopped` returns true.
 ///
 /// # Errors
 /// Where it cannot be started.
@@ -139,7 +139,7 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// How long to wait before asking again; `None` once it has come.
+    /// Returns the time to wait before asking again; `None` once the end has come.
     fn left(&self) -> Option<Duration> {
         let left = self
             .deadline

@@ -11,7 +11,7 @@ const SOFTWARE: u32 = 1; // PERF_TYPE_SOFTWARE
 const CPU_CYCLES: u64 = 0; // PERF_COUNT_HW_CPU_CYCLES
 const CPU_CLOCK: u64 = 0; // PERF_COUNT_SW_CPU_CLOCK
 
-/// What could be opened for this process.
+/// Counters that could be opened for this process.
 #[derive(Debug, Clone, PartialEq)]
 struct Openings {
     /// A clock counter that sees the kernel too.

@@ -48,7 +48,7 @@ fn has_invariant_tsc(cpuinfo: &str) -> bool {
         .all(|flag| system_files::has_flag(cpuinfo, flag))
 }
 
-/// What the firmware says this machine is: `Amazon EC2 m7a.large`, or nothing.
+/// Returns the firmware's name of this machine, `Amazon EC2 m7a.large`; empty if it has none.
 fn product() -> String {
     let parts =
         ["sys_vendor", "product_name"].map(|name| read(format!("/sys/class/dmi/id/{name}")));
@@ -130,7 +130,7 @@ pub fn checks(cpu: &CpuFacts, usable: u32, clocks_available: &str) -> Vec<Check>
     ]
 }
 
-/// What the clock source could be, as the kernel lists it.
+/// Returns the available clock sources, as the kernel lists them.
 pub fn clocks_available() -> String {
     read(format!("{CLOCK}/available_clocksource")).unwrap_or_default()
 }

@@ -11,13 +11,13 @@ pub enum HostError {
     /// The path that was given leads nowhere.
     #[error("{}: no such file: {}", path.display(), self.fix())]
     QemuMissing {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
     },
     /// A version or suite of which none was fetched.
     #[error("no QEMU {name} was fetched or built{}: {}", cut_list(here), self.fix())]
     QemuNotFetched {
-        /// As given.
+        /// Version or suite that was given.
         name: String,
         /// Those that were.
         here: Vec<String>,
@@ -25,29 +25,29 @@ pub enum HostError {
     /// The path is a folder or another thing that is no regular file.
     #[error("{}: is not a regular file but {kind}: {}", path.display(), self.fix())]
     QemuNotAFile {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
-        /// What it is instead.
+        /// Kind of file that it is instead.
         kind: &'static str,
     },
     /// This user may not execute the file.
     #[error("{}: not executable by this user: {}", path.display(), self.fix())]
     QemuNotExecutable {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
     },
     /// The file is executable but does not start, or fails at once.
     #[error("{}: does not start ({reason}): {}", path.display(), self.fix())]
     QemuDoesNotStart {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
-        /// What it or the system said.
+        /// Reason, as the program or the system reports it.
         reason: String,
     },
     /// It runs and is something else.
     #[error("{}: is not a QEMU system emulator: `--version` says {said:?}: {}", path.display(), self.fix())]
     NotQemu {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
         /// The first line of what it printed.
         said: String,
@@ -55,30 +55,30 @@ pub enum HostError {
     /// It did not answer in time and was ended.
     #[error("{}: did not answer `{arguments}` within {seconds} s: {}", path.display(), self.fix())]
     QemuHangs {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
-        /// What it was asked.
+        /// Arguments that it was started with.
         arguments: String,
-        /// The limit.
+        /// Time limit, seconds.
         seconds: u64,
     },
     /// A QEMU for another architecture.
     #[error("{}: emulates no x86 PC (neither the machine `pc` nor `q35`): {}", path.display(), self.fix())]
     QemuNotX86 {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
     },
     /// A QEMU from before the oldest that is supported.
     #[error("{}: QEMU {version} is older than {OLDEST_QEMU}: {}", path.display(), self.fix())]
     QemuTooOld {
-        /// As given.
+        /// Path that was given.
         path: PathBuf,
-        /// What it is.
+        /// Version of this QEMU.
         version: QemuVersion,
     },
 }
 
-/// What installs a QEMU on Debian and Ubuntu.
+/// Command that installs a QEMU on Debian and Ubuntu.
 const INSTALL: &str = "sudo apt-get install qemu-system-x86";
 
 impl HostError {

@@ -1,4 +1,4 @@
-//! Which host this is.
+//! Identity of this host.
 
 use crate::system_files::read;
 use sha2::{Digest, Sha256};

@@ -124,9 +124,9 @@ fn not_opened(errno: i32) -> KvmFacts {
     }
 }
 
-/// Whether this host's KVM forgets a breakpoint's exception (int3) that is on its way into a guest when somebody reads that
-/// CPU's registers, as QEMU's monitor does. Seen of kvm_pvm of Linux 6.18; where the CPU itself delivers
-/// exceptions, the instruction is done again.
+/// Returns true if this host's KVM loses a breakpoint's exception (int3) that is on its way into a guest when somebody
+/// reads that CPU's registers, as QEMU's monitor does. Observed with kvm_pvm of Linux 6.18; where the CPU itself
+/// delivers exceptions, the instruction is executed again.
 pub fn kvm_forgets_breakpoints() -> bool {
     // Beside it, kvm_intel can be built in and unused.
     Path::new("/sys/module/kvm_pvm").is_dir()
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_problem_is_the_machines() {
-        let of = |class, flag: Option<&str>, group| {
+        let problem_for = |class, flag: Option<&str>, group| {
             let cpu = CpuFacts {
                 virtualisation: flag.map(str::to_owned),
                 ..cpu::collect()
@@ -290,22 +290,25 @@ mod tests {
             .problem
         };
         assert_eq!(
-            of(KvmClass::Absent, Some("svm"), None),
+            problem_for(KvmClass::Absent, Some("svm"), None),
             Some(HostProblem::KvmAmdNotLoaded)
         );
         assert_eq!(
-            of(KvmClass::Absent, None, None),
+            problem_for(KvmClass::Absent, None, None),
             Some(cpu::without_virtualization(&cpu::collect()))
         );
         assert_eq!(
-            of(KvmClass::NoPermission, None, Some(106)),
+            problem_for(KvmClass::NoPermission, None, Some(106)),
             Some(HostProblem::KvmNotPermitted)
         );
         assert_eq!(
-            of(KvmClass::NoPermission, None, Some(0)),
+            problem_for(KvmClass::NoPermission, None, Some(0)),
             Some(HostProblem::KvmGroupMissing)
         );
-        assert_eq!(of(KvmClass::Hardware, Some("vmx"), Some(106)), None);
+        assert_eq!(
+            problem_for(KvmClass::Hardware, Some("vmx"), Some(106)),
+            None
+        );
     }
 
     /// Signals of this process that are caught or ignored, as the kernel shows them.
@@ -317,7 +320,8 @@ mod tests {
             .collect()
     }
 
-    /// Whether it answers in time and leaves nothing, `tests/kvm_leaks.rs` asks in a process of its own.
+    /// The KVM probe answers; `tests/kvm_leaks.rs` checks in a process of its own that it does so in time and leaves
+    /// nothing.
     #[test]
     fn answers_and_leaves_handlers_alone() {
         let before = handlers();

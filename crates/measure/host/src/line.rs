@@ -1,6 +1,6 @@
 use vmtax_model::{Check, HostProblem, Readiness};
 
-/// What was found out about one thing.
+/// Result of a check, before it has a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub state: Readiness,
@@ -27,7 +27,7 @@ impl Verdict {
         }
     }
 
-    /// Not there.
+    /// Not available on this host.
     pub fn missing(found: impl Into<String>, problem: HostProblem) -> Self {
         Self {
             state: Readiness::Missing,

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// The ring the loop runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ring {
-    /// CPL 0.
+    /// Kernel mode, CPL 0.
     Kernel,
-    /// CPL 3.
+    /// User mode, CPL 3.
     User,
 }
 
@@ -44,7 +44,7 @@ impl Loop {
     }
 }
 
-/// How long a loop runs before its rate is taken.
+/// Time that a loop runs before its rate is taken.
 const QUANTUM: Duration = Duration::from_millis(30);
 /// CPU time below which a rate says nothing (a loaded host); then further quanta are added.
 const MIN_CPU_TIME: Duration = Duration::from_millis(3);

@@ -40,12 +40,12 @@ fn merged(path: &OsStr) -> Vec<PathBuf> {
     folders
 }
 
-/// Whether this user may execute it.
+/// Returns true if this user may execute the file.
 pub(crate) fn is_executable(path: &Path) -> bool {
     access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Whether this user may write there.
+/// Returns true if this user may write there.
 pub(crate) fn is_writable(path: &Path) -> bool {
     access(path, Access::WRITE_OK).is_ok()
 }

@@ -24,13 +24,13 @@ const DEVICES: [&str; 3] = ["virtio-blk-pci", "virtio-serial-pci", "virtserialpo
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Probed {
     pub facts: QemuFacts,
-    /// Those of [`DEVICES`] that it does not have.
+    /// Names of [`DEVICES`] that it does not have.
     pub lacks: Vec<&'static str>,
     /// A wrapper script: nothing is known of exported functions, AIO engines and trace back ends.
     pub is_wrapper: bool,
 }
 
-/// What the QEMU that `named` means can do.
+/// Returns the capabilities of the QEMU that `named` means.
 ///
 /// # Errors
 /// When there is none, it does not run, is another program, older than [`OLDEST_QEMU`], or emulates no PC.

@@ -1,4 +1,4 @@
-//! What a QEMU binary shows without being started: linked libraries, exported functions, compiled-in texts.
+//! Properties that a QEMU binary shows without being started: linked libraries, exported functions, compiled-in texts.
 
 use memchr::memmem;
 use object::read::elf::{Dyn, ElfFile64, FileHeader};
@@ -6,7 +6,7 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef
 use std::fs::File;
 use std::path::Path;
 
-/// What was read off the file.
+/// Properties that were read from the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QemuBinary {
     /// AIO engines beyond the thread pool that is always there.

@@ -166,7 +166,7 @@ fn a_check_says_what_is_lacking() {
 
 #[test]
 fn those_with_both_accelerators_come_first_and_broken_ones_last() {
-    let of = |accelerators: &[&str]| {
+    let qemu_with = |accelerators: &[&str]| {
         Ok(Probed {
             facts: QemuFacts {
                 path: PathBuf::from(accelerators.concat()),
@@ -183,9 +183,9 @@ fn those_with_both_accelerators_come_first_and_broken_ones_last() {
     };
     let mut all = [
         Err(HostError::NoQemu),
-        of(&["tcg"]),
-        of(&["kvm", "tcg"]),
-        of(&["kvm", "tcg", "xen"]),
+        qemu_with(&["tcg"]),
+        qemu_with(&["kvm", "tcg"]),
+        qemu_with(&["kvm", "tcg", "xen"]),
     ];
     all.sort_by_key(rank);
     let order: Vec<_> = all

@@ -13,7 +13,7 @@ use std::process::Command;
 #[repr(C, align(4096))]
 pub struct Page(pub [u8; 4096]);
 
-/// What ends a KVM_RUN. Ignored by default, so it can do no harm where it is not awaited.
+/// Signal that ends a KVM_RUN. Ignored by default, so it can do no harm where it is not awaited.
 const KICK: Signal = Signal::URG;
 
 /// `_IOW(0xAE, 0x8b, struct kvm_signal_mask)` of linux/kvm.h.

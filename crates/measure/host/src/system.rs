@@ -8,7 +8,7 @@ use procfs::{MountEntry, ProcessCGroups};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Check, HostProblem, KernelFacts, SourceOfKernel};
 
-/// What the default guest and the default native trial need side by side, MiB.
+/// Memory that the default guest and the default native trial need side by side, MiB.
 const MEMORY_NEEDED: u64 = 2048;
 
 /// The guest kernels that the caller found, and those it could not use.
@@ -77,7 +77,7 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     ]
 }
 
-/// Whether a native trial can get a guest's memory limit.
+/// Checks that a native trial can get a guest's memory limit.
 pub fn memory_limit() -> Check {
     let mounts = procfs::mounts().unwrap_or_default();
     let own = Process::myself()

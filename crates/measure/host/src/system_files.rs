@@ -19,13 +19,13 @@ pub fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether the first CPU has that flag.
+/// Returns true if the first CPU has that flag.
 pub fn has_flag(cpuinfo_text: &str, flag: &str) -> bool {
     cpuinfo(cpuinfo_text, "flags")
         .is_some_and(|flags| flags.split_ascii_whitespace().any(|word| word == flag))
 }
 
-/// How many numbers a list like `0-3,8` names.
+/// Returns the count of numbers that a list like `0-3,8` names.
 pub fn list_length(text: &str) -> u32 {
     let length = |part: &str| -> Option<u32> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -11,7 +11,7 @@ pub(crate) enum Begun<'scope, T> {
 }
 
 impl<T> Begun<'_, T> {
-    /// Its result; `None` if it panicked.
+    /// Returns the work's result; `None` if it panicked.
     pub fn result(self) -> Option<T> {
         match self {
             Begun::Running(thread) => thread.join().ok(),

@@ -9,7 +9,7 @@ use vmtax_model::{Check, HostProblem, LOCKDOWN_FILE, is_tracing_locked_down};
 
 const LOCKED_DOWN: &str = "the kernel is locked down (lockdown=confidentiality)";
 
-/// What tracefs offers this user.
+/// Access of this user to tracefs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Tracefs {
     /// The kernel does not know it.
@@ -23,9 +23,9 @@ enum Tracefs {
     /// Open to this user.
     Open {
         root: PathBuf,
-        /// Whether an instance of our own can be made.
+        /// True if vmtax can make an instance of its own.
         instances: bool,
-        /// Whether uprobes can be defined; `None` when this kernel has none.
+        /// True if uprobes can be defined; `None` when this kernel has none.
         uprobes: Option<bool>,
         /// The clocks events can be stamped with.
         clocks: Vec<String>,

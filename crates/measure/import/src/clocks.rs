@@ -1,10 +1,10 @@
-//! How the clock of the guest's trace is joined to that of its host's.
+//! Joins the clock of the guest's trace to that of its host's.
 
 use crate::surveyed::Surveyed;
 use vmtax_model::VmFacts;
 use vmtax_trace::TimeShift;
 
-/// How trace-cmd joined the guest's clock to that of this host.
+/// Returns the time shift by which trace-cmd joined the guest's clock to that of this host.
 pub(crate) fn time_shift<'a>(guest: &'a Surveyed, host: &Surveyed) -> Option<&'a TimeShift> {
     let id = host.file.dat()?.trace_id()?;
     guest
@@ -15,8 +15,9 @@ pub(crate) fn time_shift<'a>(guest: &'a Surveyed, host: &Surveyed) -> Option<&'a
         .find(|shift| shift.peer == id)
 }
 
-/// What is added to the guest's ticks of the time stamp counter for the host's: minus KVM's offset where the host's trace has
-/// it, or 0 for a guest that reads the counter as it is; the first by which the guest's events lie within the host's.
+/// Returns the offset that turns the guest's ticks of the time stamp counter into the host's: minus KVM's offset where
+/// the host's trace has it, or 0 for a guest that reads the counter as it is; the first by which the guest's events
+/// lie within the host's.
 pub(crate) fn shared_tsc(guest: &Surveyed, host: &Surveyed, vm: &VmFacts) -> Option<i64> {
     if !(guest.file.counts_tsc() && host.file.counts_tsc()) {
         return None;
@@ -31,9 +32,9 @@ pub(crate) fn shared_tsc(guest: &Surveyed, host: &Surveyed, vm: &VmFacts) -> Opt
         .filter(of_vm)
         .map(|(_, offset)| offset.wrapping_neg());
     kvms.chain([0]).find(|offset| {
-        let at = |ticks: u64| ticks.checked_add_signed(*offset);
-        at(begin)
-            .zip(at(end))
+        let host_ticks = |ticks: u64| ticks.checked_add_signed(*offset);
+        host_ticks(begin)
+            .zip(host_ticks(end))
             .is_some_and(|(begin, end)| first <= begin && end <= last)
     })
 }

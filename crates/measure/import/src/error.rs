@@ -17,7 +17,7 @@ pub enum ImportError {
         path.display()
     )]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// Nothing to analyze.
@@ -29,26 +29,26 @@ pub enum ImportError {
         /// The first file.
         path: PathBuf,
     },
-    /// Its clock counts ticks of an unknown length.
+    /// The file's clock counts ticks of an unknown length.
     #[error(
         "{}: its clock {clock} counts ticks, and the file does not say how many a second: give --tsc-mhz (dmesg of its host: \"tsc: Detected 2592.000 MHz\"), or record with `trace-cmd record -C mono`",
         path.display()
     )]
     Scale {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The clock.
+        /// Name of the clock.
         clock: String,
     },
-    /// Two guests.
+    /// Two files are taken for traces of the guest's kernel.
     #[error(
         "{} and {} are both taken for traces of the guest's kernel: give the files of one VM, and name the guest's with --guest-trace",
         first.display(), second.display()
     )]
     Guests {
-        /// One.
+        /// One of the two files.
         first: PathBuf,
-        /// The other.
+        /// The other file.
         second: PathBuf,
     },
     /// Two traces of QEMU on different clocks.
@@ -57,27 +57,27 @@ pub enum ImportError {
         first.display(), second.display()
     )]
     QemuClocks {
-        /// One.
+        /// One of the two files.
         first: PathBuf,
-        /// Its clock.
+        /// Clock of the first file.
         first_clock: String,
-        /// The other.
+        /// The other file.
         second: PathBuf,
-        /// Its clock.
+        /// Clock of the second file.
         second_clock: String,
     },
     /// No file of `vmtax agent observe`.
     #[error("{}: {reason}", path.display())]
     GuestFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// Problem with the file, and what to do.
         reason: String,
     },
     /// The recording takes no guest's trace.
     #[error("{}: {reason}", folder.display())]
     NotOfVm {
-        /// The recording.
+        /// Folder of the recording.
         folder: PathBuf,
         /// Why, and what to do.
         reason: &'static str,
@@ -85,9 +85,9 @@ pub enum ImportError {
     /// The VM that was asked for is not in the trace.
     #[error("{}: no vCPU of process {pid}: it has vCPU threads {known}", path.display())]
     Process {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was asked for.
+        /// PID that was requested.
         pid: i32,
         /// Those that are there.
         known: String,

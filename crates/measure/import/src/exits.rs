@@ -36,7 +36,7 @@ pub(crate) fn count(
     })
 }
 
-/// What the file lacks of exits.
+/// Returns the data about exits that the file lacks.
 pub(crate) fn missing(file: &SourceFile, survey: &Survey) -> Vec<Missing> {
     let mut missing = Vec::new();
     if !survey.has_brackets {

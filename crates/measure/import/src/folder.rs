@@ -18,7 +18,7 @@ pub(crate) struct FolderInput<'a> {
     pub ticks: Box<dyn Fn(u32, u64) -> u64 + 'a>,
 }
 
-/// What was written.
+/// Result of writing a trace.
 pub(crate) struct WrittenFolder {
     /// The trace was longer than what is kept.
     pub is_full: bool,
@@ -56,7 +56,8 @@ pub(crate) fn write(
                     }
                     used.insert(event.id);
                     writer.event(
-                        (event.input, event.cpu),
+                        event.input,
+                        event.cpu,
                         ticks(event.cpu, event.ticks),
                         event.data,
                         &mut keep,
@@ -64,7 +65,7 @@ pub(crate) fn write(
                 }
                 Entry::Event(_) => {}
                 Entry::Lost(lost) => {
-                    writer.lost((lost.input, lost.cpu), lost.events.unwrap_or(1), &mut keep)?;
+                    writer.lost(lost.input, lost.cpu, lost.events.unwrap_or(1), &mut keep)?;
                 }
             }
         }
@@ -84,9 +85,9 @@ pub(crate) fn write(
                         break;
                     }
                     used.insert(id);
-                    writer.event((n, 0), ticks(0, event.ticks), &record, &mut keep)?;
+                    writer.event(n, 0, ticks(0, event.ticks), &record, &mut keep)?;
                 }
-                Entry::Lost(lost) => writer.lost((n, 0), lost.events.unwrap_or(1), &mut keep)?,
+                Entry::Lost(lost) => writer.lost(n, 0, lost.events.unwrap_or(1), &mut keep)?,
             }
         }
     }

@@ -33,10 +33,10 @@ use vmtax_model::samples::ProfileFacts;
 use vmtax_model::{ImportFacts, SCHEMA, TraceSide, VmFacts, files};
 use vmtax_recording::TrialFiles;
 
-/// What to import.
+/// Files to import, and how to read them.
 #[derive(Debug, Clone, Default)]
 pub struct ImportSettings {
-    /// The files.
+    /// Paths of the files.
     pub files: Vec<PathBuf>,
     /// QEMU's process, or one of its vCPU threads, where there are several VMs.
     pub pid: Option<i32>,

@@ -21,7 +21,7 @@ pub(crate) struct Sides<'a> {
     pub guest: Option<&'a Surveyed>,
 }
 
-/// What was written, and how.
+/// Clocks by which traces were joined, and data that is missing.
 #[derive(Default)]
 pub(crate) struct StoredRequests {
     pub clocks: Vec<JoinedClock>,
@@ -170,7 +170,8 @@ impl StoredRequests {
         }
     }
 
-    /// Whether the clock of QEMU's trace is that of the host's kernel; says how they are joined, or why not.
+    /// Returns true if the clock of QEMU's trace is that of the host's kernel; records how they are joined, or why
+    /// not.
     fn joins(&mut self, host: &Surveyed, qemu: &Surveyed) -> bool {
         let (of_host, of_qemu) = (host.file.clock(), qemu.file.clock());
         let file = qemu.file.path.display().to_string();

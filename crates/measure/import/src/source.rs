@@ -19,7 +19,7 @@ pub(crate) struct SourceFile {
     pub trace: SourceTrace,
 }
 
-/// By format.
+/// Content of a file, by format.
 pub(crate) enum SourceTrace {
     Dat(Dat),
     Perf(Perf, TracedThreads),
@@ -53,7 +53,7 @@ impl SourceFile {
         })
     }
 
-    /// Its format, for people.
+    /// Returns the name of the file's format, for people.
     pub fn format(&self) -> &'static str {
         match &self.trace {
             SourceTrace::Dat(_) => "trace.dat",
@@ -64,7 +64,7 @@ impl SourceFile {
         }
     }
 
-    /// Whether QEMU wrote it.
+    /// Returns true if QEMU wrote the file.
     pub fn is_of_qemu(&self) -> bool {
         matches!(
             self.trace,
@@ -106,7 +106,7 @@ impl SourceFile {
         }
     }
 
-    /// Whether its times are ticks of the time stamp counter.
+    /// Returns true if the file's times are ticks of the time stamp counter.
     pub fn counts_tsc(&self) -> bool {
         match &self.trace {
             SourceTrace::Dat(dat) => dat.clock().contains("tsc"),
@@ -144,7 +144,7 @@ impl SourceFile {
         }
     }
 
-    /// What trace-cmd says of its tracing session.
+    /// Returns the metadata of trace-cmd's tracing session; `None` for a file of another format.
     pub fn dat(&self) -> Option<&Dat> {
         if let SourceTrace::Dat(dat) = &self.trace {
             Some(dat)

@@ -1,20 +1,20 @@
-//! What one file holds: read once, before it is analyzed.
+//! Contents of one file: read once, before it is analyzed.
 
 use crate::error::ImportError;
 use crate::source::SourceFile;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_trace::{Counts, Entry, EventId, Field, KernelDecoder, KernelEvent};
 
-/// What a file holds.
+/// Contents of a file.
 pub(crate) struct Survey {
     /// The times of its first and last event, ticks.
     pub span: Option<(u64, u64)>,
     pub counts: Counts,
     /// The threads that enter a guest.
     pub vcpus: BTreeMap<i32, VcpuThread>,
-    /// Whether KVM tells of each exit and entry.
+    /// True if KVM traced each exit and entry.
     pub has_brackets: bool,
-    /// Whether it has system calls.
+    /// True if the file has system calls.
     pub has_calls: bool,
     /// Block requests by device.
     pub block_devices: BTreeMap<u64, u64>,
@@ -22,7 +22,7 @@ pub(crate) struct Survey {
     pub threads: BTreeSet<i32>,
     /// Interrupts of virtio devices.
     pub disk_interrupts: BTreeSet<u32>,
-    /// What KVM adds to the host's counter for a guest, the last of each thread: guest minus host, ticks.
+    /// Offsets that KVM adds to the host's counter for a guest, the last of each thread: guest minus host, ticks.
     pub tsc_offsets: BTreeMap<i32, i64>,
     /// Known tracepoints with unknown fields.
     pub unreadable: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Survey {
 pub(crate) struct VcpuThread {
     /// Events of exits.
     pub events: u64,
-    /// Which vCPU it runs; `None` where the trace does not say.
+    /// Number of the vCPU that the thread runs; `None` where the trace does not say.
     pub number: Option<u32>,
 }
 

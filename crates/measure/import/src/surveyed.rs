@@ -30,7 +30,7 @@ impl Surveyed {
         }
     }
 
-    /// What of the file could not be read.
+    /// Returns the parts of the file that could not be read.
     pub fn missing(&self) -> Vec<Missing> {
         let path = self.file.path.display();
         let counts = &self.survey.counts;

@@ -1,4 +1,4 @@
-//! Which VM of a trace is analyzed, and what the trace tells of it.
+//! Choice of the VM of a trace that is analyzed, and its facts in the trace.
 
 use crate::error::ImportError;
 use crate::source::SourceFile;

@@ -1,4 +1,5 @@
-//! What observing costs: 4 KiB reads in a guest, on KVM where `VMTAX_TEST_KVM_GUEST` names a kernel for it, else under TCG, untraced and with each group of events, in turn.
+//! Cost of observing: 4 KiB reads in a guest, on KVM where `VMTAX_TEST_KVM_GUEST` names a kernel for it, else under
+//! TCG, untraced and with each group of events, in turn.
 //!
 //! `sudo cargo run --release -p vmtax-observe --example observer -- ROUNDS READS AIO GROUP…`, where a group is
 //! `none`, one of the guest's (`all`, `block+irq`), one of the host's (`host:all`, `host:calls`, `host:every-call`,
@@ -65,7 +66,7 @@ fn main() {
         .flat_map(|_| event_costs(Side::Host).unwrap())
         .collect();
     for kind in EventKind::ALL {
-        let of = |ns: fn(&EventCost) -> f64| {
+        let costs_of_kind = |ns: fn(&EventCost) -> f64| {
             costs
                 .iter()
                 .filter(|c| c.kind == kind)
@@ -73,7 +74,10 @@ fn main() {
                 .collect::<Vec<f64>>()
         };
         if costs.iter().any(|cost| cost.kind == kind) {
-            let [first, again] = [quartiles(of(|c| c.first_ns)), quartiles(of(|c| c.again_ns))];
+            let [first, again] = [
+                quartiles(costs_of_kind(|c| c.first_ns)),
+                quartiles(costs_of_kind(|c| c.again_ns)),
+            ];
             println!("{:36} {first:7.0?}   {again:7.0?}", kind.label());
         }
     }
@@ -100,7 +104,7 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let vm = Vm::attach(guest.process());
     let is_kvm = vm.accelerator() == Some(Accelerator::Kvm);
     let tids: Vec<i32> = vm.threads().iter().map(|t| t.tid).collect();
-    let probes = uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary());
+    let (probes, missing) = uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary());
     let disk = host_disk(&guest.disk()).unwrap();
     let mut set = ProbeSet::host(
         vmtax_model::DISK,
@@ -108,6 +112,7 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
         HostDevice::Blocks(&[&disk]),
         is_kvm,
         probes,
+        missing,
     );
     match name {
         "all" => set,

@@ -1,4 +1,4 @@
-//! Which registers hold a function's arguments while its first instructions go by.
+//! Registers that hold a function's arguments while its first instructions are executed.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -7,7 +7,7 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 pub struct Argument {
     /// The register, all 64 bits of it.
     pub register: Register,
-    /// Whether only its lower 32 bits are wanted.
+    /// True if only the register's lower 32 bits are wanted.
     pub narrow: bool,
 }
 
@@ -40,14 +40,14 @@ impl ArgumentRegisters {
             .collect()
     }
 
-    /// Whether all arguments are one, and this register holds it.
+    /// Returns true if this register holds each of the arguments.
     pub fn all_in(&self, register: Register) -> bool {
         self.0
             .iter()
             .all(|value| value.registers.contains(&register))
     }
 
-    /// What is left of them behind an instruction.
+    /// Removes the registers that an instruction overwrites, and adds those that it copies an argument to.
     pub fn pass(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         for value in &mut self.0 {
             let copy = value.copied_to(instruction);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How long it is to the next of the samples that began then, or to the end of their time. They are not moved by what
-/// sampling took, and missed ones not made up for.
+/// Returns the time to the next sample of a series that began at `begin`, or to the end of its time. The time that
+/// sampling takes does not move samples, and missed ones are not made up for.
 pub(crate) fn until_next(begin: Instant, step: Duration, time: Duration) -> Duration {
     let gone = begin.elapsed();
     let next = moment(step, (gone.as_nanos() / step.as_nanos() + 1) as u32);
@@ -17,7 +17,7 @@ fn moment(step: Duration, number: u32) -> Duration {
     step * number + step.mul_f64((f64::from(number) * GOLDEN).fract())
 }
 
-/// `CLOCK_MONOTONIC`, ns.
+/// Reads `CLOCK_MONOTONIC`, in ns.
 pub(crate) fn monotonic_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()

@@ -1,4 +1,4 @@
-//! What can go wrong with observing.
+//! Errors of observing a process or a guest.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ pub enum ProbeError {
     /// tracefs is there, but not for this user.
     #[error("no permission to use {file} ({source}): run vmtax as root", file = .file.display())]
     NotPermitted {
-        /// What was tried to be used.
+        /// File that could not be used.
         file: PathBuf,
-        /// What the kernel said.
+        /// Error from the kernel.
         source: io::Error,
     },
     /// The kernel cannot stamp events with the counter that guest and host share.
@@ -39,15 +39,15 @@ pub enum ProbeError {
     /// A file of tracefs, or of /proc or /sys.
     #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
-        /// What was tried, with its object.
+        /// Action that failed, with its object.
         what: String,
-        /// What the kernel said.
+        /// Error from the kernel.
         source: io::Error,
     },
     /// The process is not there.
     #[error("no process {pid}: `pgrep -a qemu-system` lists the PIDs of QEMU")]
     NoProcess {
-        /// Which.
+        /// ID of the process.
         pid: i32,
     },
     /// The process is another user's.
@@ -55,7 +55,7 @@ pub enum ProbeError {
         "no permission to observe process {pid} of another user: run vmtax as root, or as that user"
     )]
     NotOurs {
-        /// Which.
+        /// ID of the process.
         pid: i32,
     },
     /// The kernel lets ordinary users sample nothing.
@@ -63,7 +63,7 @@ pub enum ProbeError {
         "kernel.perf_event_paranoid is {level}, so only root may sample: run vmtax as root, or `sudo sysctl kernel.perf_event_paranoid=2`"
     )]
     Paranoid {
-        /// The setting.
+        /// Value of the setting.
         level: String,
     },
     /// More threads on more CPUs than files may be open.
@@ -81,7 +81,7 @@ pub enum ProbeError {
         "failed to count system calls, by BPF ({source}) and by tracepoints ({trace}): use a distribution's kernel"
     )]
     NoCalls {
-        /// What the kernel said of BPF.
+        /// Error from the kernel for BPF.
         source: io::Error,
         /// Why they cannot be traced, with what to do.
         trace: Box<ProbeError>,
@@ -94,7 +94,7 @@ pub enum ProbeError {
         "process {pid} was not on a CPU in {seconds:.1} s: give it work, or sample longer with --duration"
     )]
     Idle {
-        /// Which.
+        /// ID of the process.
         pid: i32,
         /// For how long it was sampled.
         seconds: f64,
@@ -107,9 +107,9 @@ pub enum ProbeError {
     /// The disk is of another kind.
     #[error("{disk} is not a virtio-blk disk ({why}): give the guest a virtio-blk disk")]
     NotVirtio {
-        /// Which.
+        /// Device or file of the disk.
         disk: PathBuf,
-        /// What it is, as far as that could be told.
+        /// Description of the disk, as far as it is known.
         why: String,
     },
     /// The network card is not there, or of another kind.
@@ -117,9 +117,9 @@ pub enum ProbeError {
         "the network card {mac} cannot be traced ({why}): use a guest kernel with the driver virtio_net"
     )]
     NoNic {
-        /// Its hardware address.
+        /// Hardware address of the card.
         mac: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with the card.
         why: String,
     },
 }

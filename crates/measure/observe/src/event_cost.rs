@@ -1,5 +1,5 @@
-//! What a recorded event costs the thread that passes it: timed with events of our own, in the kernel that is traced, with
-//! the events recorded and without.
+//! Cost of a recorded event for the thread that passes it: timed with events of our own, in the kernel that is traced,
+//! with the events recorded and without.
 
 use crate::event_cost_partner::Partner;
 use crate::function_probes::{arguments, moved};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{EventCost, EventKind, Side};
 
-/// What is missing where they cannot be measured.
+/// Name of the missing measurement where the costs of events cannot be measured.
 pub const COST_OF_EVENTS: &str = "what recording an event costs";
 const REPETITIONS: u32 = 3;
 /// Of a repetition, without the events and with them.
@@ -59,7 +59,7 @@ struct Calibration {
     element: [u64; 8],
 }
 
-/// How long one hit took, ns: the first after a sleep, and the next.
+/// Times of one hit, in ns: the first after a sleep, and the next.
 type Times = [f64; 2];
 
 impl Calibration {
@@ -151,8 +151,8 @@ impl Calibration {
     }
 }
 
-/// What a hit of a kind records: the events by which it is recognized, how many of the kind, and how many system calls it
-/// makes beside.
+/// Returns the records of a hit of a kind: the events by which it is recognized, the number of events of the kind, and
+/// the number of system calls that it makes in addition.
 fn recorded(kind: EventKind) -> (&'static [&'static str], f64, f64) {
     match kind {
         EventKind::Call => (&["sys_enter", "sys_enter_getppid"], 2.0, 0.0),

@@ -32,7 +32,7 @@ impl Partner {
         })
     }
 
-    /// Its number.
+    /// Returns the thread's ID.
     pub fn tid(&self) -> i32 {
         self.tid
     }
@@ -47,7 +47,7 @@ fn put(end: &OwnedFd) -> bool {
     rustix::io::write(end, &[1]).is_ok()
 }
 
-/// Whether there is a byte, once there is one or the other end is closed.
+/// Waits for a byte; returns true if there is one, false if the other end is closed.
 fn take(end: &OwnedFd) -> bool {
     rustix::io::read(end, &mut [0]).is_ok_and(|read| read > 0)
 }

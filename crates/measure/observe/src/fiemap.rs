@@ -6,7 +6,7 @@ use vmtax_model::Extent;
 
 /// `_IOWR('f', 11, struct fiemap)`, linux/fs.h.
 const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b;
-/// `FIEMAP_FLAG_SYNC`.
+/// Flag to flush the file first, `FIEMAP_FLAG_SYNC`.
 const SYNC: u32 = 1;
 /// The file's last extent.
 const LAST: u32 = 0x1;
@@ -29,7 +29,7 @@ struct Request {
     extents: [Raw; BATCH],
 }
 
-/// `struct fiemap_extent`.
+/// One extent, `struct fiemap_extent`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Raw {

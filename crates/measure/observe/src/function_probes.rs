@@ -165,7 +165,7 @@ impl Functions {
     }
 }
 
-/// How the kernel calls the registers of arguments.
+/// Names that the kernel gives the registers of arguments.
 const REGISTERS: [(&str, Register); 16] = [
     ("%ax", Register::RAX),
     ("%bx", Register::RBX),

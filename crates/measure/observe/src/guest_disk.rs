@@ -123,7 +123,7 @@ pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
 /// The interrupts of a virtio device's queues of this name: `virtio1-req.0` where each queue has its own (`virtio1-request` each on
 /// virtio-scsi), else the shared line, on which the device stands as `virtio1`, perhaps among others.
 pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32> {
-    let with = |wanted: &dyn Fn(&str) -> bool| -> Vec<u32> {
+    let interrupts_with = |wanted: &dyn Fn(&str) -> bool| -> Vec<u32> {
         let lines = interrupts
             .lines()
             .filter(|line| line.split([' ', ',', '\t']).any(wanted));
@@ -134,13 +134,13 @@ pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32
     let queue = format!("{device}-{queues}");
     // With one vector for all queues the kernel names it after them together.
     let together = format!("{device}-virtqueues");
-    let own = with(&|word| {
+    let own = interrupts_with(&|word| {
         word.strip_prefix(&queue)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             || word == together
     });
     if own.is_empty() {
-        with(&|word| word == device)
+        interrupts_with(&|word| word == device)
     } else {
         own
     }

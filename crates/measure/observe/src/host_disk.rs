@@ -23,7 +23,8 @@ pub fn host_disk(path: &Path) -> Result<HostDisk, ProbeError> {
     placed(path, true)
 }
 
-/// The same of a file that another works with: nothing is flushed, so bytes that have no place yet are in no extent.
+/// Returns the host's disk of a file that another process uses, as [`host_disk`] does, but flushes nothing: bytes that
+/// have no place yet are in no extent.
 ///
 /// # Errors
 /// As [`host_disk`].
@@ -213,14 +214,14 @@ mod tests {
     #[test]
     fn a_partition_is_a_place_on_its_disk_and_a_volume_a_device_of_bios() {
         let root = tree();
-        let of = |name: &str| {
+        let device_facts = |name: &str| {
             let device = whole_device(&root.path().join(name))?;
             Some((device.number >> 20, device.start, device.is_bio_based))
         };
-        assert_eq!(of("vda"), Some((254, 0, false)));
-        assert_eq!(of("vda/vda1"), Some((254, 2048 * 512, false)));
-        assert_eq!(of("dm-0"), Some((253, 0, true)));
-        assert_eq!(of("none"), None);
+        assert_eq!(device_facts("vda"), Some((254, 0, false)));
+        assert_eq!(device_facts("vda/vda1"), Some((254, 2048 * 512, false)));
+        assert_eq!(device_facts("dm-0"), Some((253, 0, true)));
+        assert_eq!(device_facts("none"), None);
         let has_paths = |name: &str| whole_device(&root.path().join(name)).unwrap().has_paths();
         assert_eq!(
             [
@@ -235,10 +236,15 @@ mod tests {
     #[test]
     fn a_volume_lies_on_a_disk_and_a_mirror_on_none_alone() {
         let root = tree();
-        let of = |name: &str| lowest(&root.path().join(name));
+        let lowest_device = |name: &str| lowest(&root.path().join(name));
         let vda = Some(254 << 20);
         assert_eq!(
-            [of("vda"), of("vda/vda1"), of("dm-0"), of("md0")],
+            [
+                lowest_device("vda"),
+                lowest_device("vda/vda1"),
+                lowest_device("dm-0"),
+                lowest_device("md0")
+            ],
             [vda, vda, vda, None]
         );
     }

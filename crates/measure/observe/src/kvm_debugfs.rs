@@ -1,4 +1,4 @@
-//! What KVM itself keeps of a guest, in debugfs: counters, and the offset of its clock.
+//! Figures that KVM itself keeps of a guest, in debugfs: counters, and the offset of its clock.
 
 use crate::tracefs::{is_first_pid_namespace, mounted_nowhere};
 use std::collections::BTreeMap;

@@ -1,11 +1,13 @@
-//! What observes a process or a guest, and leaves samples, counts and traces; what they mean others say.
+//! Observes a process or a guest, and leaves samples, counts and traces; other crates interpret them.
 //!
-//! - Tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest: a [`ProbeSet`] says which,
-//!   a [`Tracer`] traces and leaves nothing behind; [`remove_stale_traces`] removes what a killed one left. A guest's first process calls
-//!   [`mount_tracefs`] before. What an event costs, [`event_costs`] measures; what observing costs, `examples/observer.rs`.
+//! - Tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest: a [`ProbeSet`] says
+//!   which, a [`Tracer`] traces and leaves nothing behind; [`remove_stale_traces`] removes what a killed one left. A
+//!   guest's first process calls [`mount_tracefs`] before. [`event_costs`] measures the cost of an event,
+//!   `examples/observer.rs` the cost of observing.
 //! - Stacks: [`OnCpuSampler`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
 //! - Counters of a process, its control group, taps and block devices: [`counters`].
-//! - VM exits: [`ExitTracer`], [`kvm_counters`]. What vCPUs execute: [`guest_code`]. System calls: [`CallCounter`].
+//! - VM exits: [`ExitTracer`], [`kvm_counters`]. Code that vCPUs execute: [`guest_code`].
+//! - System calls: [`CallCounter`].
 
 mod argument_registers;
 mod calls;

@@ -5,17 +5,17 @@
 pub struct ProbePoint {
     /// The event it makes. Points of one event have the same fields.
     pub event: &'static str,
-    /// The function.
+    /// Name of the function.
     pub function: &'static str,
-    /// Which moment of it.
+    /// Moment of the function at which the event is made.
     pub at: ProbeAt,
-    /// What to read there, in the syntax of `uprobe_events`; registers as they are at the function's entry.
+    /// Fields to read there, in the syntax of `uprobe_events`; registers as they are at the function's entry.
     pub fields: &'static str,
     /// When it is used.
     pub used: ProbeUse,
 }
 
-/// Which moment of a function.
+/// Moment of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeAt {
     /// It is called.

@@ -14,7 +14,7 @@ pub struct Event {
     pub filter: Option<String>,
 }
 
-/// What a tracer observes.
+/// Events that a tracer observes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProbeSet {
     /// Threads or processes by whose numbers `bound` and `uprobes` are limited; new threads and children are added.
@@ -31,9 +31,9 @@ pub struct ProbeSet {
     /// Functions of the kernel by which a driver notifies a device: calls of those that exist become events `notify`.
     /// By kprobes: the function tracer takes 5 us a call in a guest under TCG, a kprobe less than one.
     pub notify: &'static [&'static str],
-    /// Whether this kernel runs nothing else, so that global tracefs settings may be changed for a moment.
+    /// True if this kernel runs nothing else, so that global tracefs settings may be changed for a moment.
     pub alone: bool,
-    /// What events are stamped with.
+    /// Clock of the events' time stamps.
     pub clock: Clock,
     /// Known to be missing before the tracer starts.
     pub missing: Vec<Missing>,
@@ -45,7 +45,7 @@ pub enum Clock {
     /// The time stamp counter, which a guest has too.
     #[default]
     Tsc,
-    /// `CLOCK_MONOTONIC`, ns.
+    /// Monotonic clock, `CLOCK_MONOTONIC`, ns.
     Mono,
 }
 
@@ -69,8 +69,9 @@ impl ProbeSet {
         ProbeSet::guest_without(checkpoints, &[Checkpoint::Begin])
     }
 
-    /// The same without system calls: a command makes many, of which none is a request's. Its requests begin in the block
-    /// layer, where some wait before they are issued, and its packets begin and end in the network stack.
+    /// Returns [`ProbeSet::guest`] without system calls: a command makes many, of which none is a request's. A
+    /// command's requests begin in the block layer, where some wait before they are issued, and its packets begin and
+    /// end in the network stack.
     pub fn guest_of_command(checkpoints: &'static [CheckpointInfo]) -> ProbeSet {
         let of_disk = [Checkpoint::GuestCall, Checkpoint::GuestReturn];
         let of_network = [
@@ -81,7 +82,8 @@ impl ProbeSet {
         ProbeSet::guest_without(checkpoints, &[&of_disk[..], &of_network].concat())
     }
 
-    /// The same in somebody's guest: other programs trace there, too, and other devices interrupt.
+    /// Returns [`ProbeSet::guest_of_command`] for somebody's guest: other programs trace there, too, and other devices
+    /// interrupt.
     pub fn guest_of_others(checkpoints: &'static [CheckpointInfo], interrupts: &[u32]) -> ProbeSet {
         let mut set = ProbeSet {
             alone: false,
@@ -130,12 +132,13 @@ impl ProbeSet {
         qemu: &[i32],
         behind: HostDevice<'_>,
         kvm: bool,
-        uprobes: (Vec<Uprobe>, Vec<Missing>),
+        uprobes: Vec<Uprobe>,
+        missing: Vec<Missing>,
     ) -> ProbeSet {
         let mut set = ProbeSet {
             threads: qemu.to_vec(),
-            uprobes: uprobes.0,
-            missing: uprobes.1,
+            uprobes,
+            missing,
             ..ProbeSet::default()
         };
         set.bound
@@ -296,7 +299,7 @@ impl ProbeSet {
     }
 }
 
-/// What lies behind a guest's device on the host.
+/// Devices of the host behind a guest's device.
 #[derive(Debug, Clone, Copy)]
 pub enum HostDevice<'a> {
     /// The devices beneath its disks.
@@ -330,7 +333,7 @@ impl HostDevice<'_> {
     }
 }
 
-/// What is missing where the disk lies on no block device.
+/// Name of the missing events where the disk lies on no block device.
 pub const HOST_DISK: &str = "requests at the host's disk";
 
 /// KVM's events of a guest's accesses to devices.
@@ -341,7 +344,7 @@ const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
 /// Every system call's entry and return.
 pub(crate) const ALL_CALLS: [&[&str]; 2] = [&["sys_enter"], &["sys_exit"]];
 
-/// What exits are counted by.
+/// Events by which exits are counted.
 const EXITS: [&[&str]; 11] = [
     &["kvm_entry"],
     &["kvm_exit"],
@@ -356,7 +359,7 @@ const EXITS: [&[&str]; 11] = [
     &["kvm_msi_set_irq"],
 ];
 
-/// What shows the checkpoints of one side.
+/// Returns the sources that show the checkpoints of one side.
 fn sources(
     checkpoints: &'static [CheckpointInfo],
     side: Side,
@@ -411,7 +414,8 @@ mod tests {
             &[7, 8],
             HostDevice::Blocks(&[disk]),
             kvm,
-            (probes, Vec::new()),
+            probes,
+            Vec::new(),
         )
     }
 
@@ -424,7 +428,8 @@ mod tests {
             &[7, 8, 9],
             behind,
             true,
-            (Vec::new(), Vec::new()),
+            Vec::new(),
+            Vec::new(),
         );
         let is_write = |event: &&Event| event.names == ["sys_enter_write"];
         set.add_notifications(&[]);
@@ -470,7 +475,8 @@ mod tests {
             &[7],
             HostDevice::Blocks(&disks),
             false,
-            (Vec::new(), Vec::new()),
+            Vec::new(),
+            Vec::new(),
         );
         let filters: Vec<(&str, Option<&str>)> = set
             .free

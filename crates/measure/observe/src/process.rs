@@ -37,7 +37,7 @@ pub fn own_tids(pid: i32) -> BTreeMap<i32, i32> {
         .collect()
 }
 
-/// Whether a process may be observed.
+/// Checks that a process may be observed.
 ///
 /// # Errors
 /// [`ProbeError::NoProcess`], [`ProbeError::NotOurs`].
@@ -49,12 +49,12 @@ pub fn may_observe(pid: i32) -> Result<(), ProbeError> {
     }
 }
 
-/// Whether a process has ended; a zombie has.
+/// Returns true if a process has ended; a zombie has.
 pub fn has_ended(pid: i32) -> bool {
     stat(pid).is_none_or(|stat| is_dead(&stat))
 }
 
-/// Whether a process is ending, or has ended. Its files are closed one after another while it ends.
+/// Returns true if a process is ending, or has ended. The kernel closes its files one after another while it ends.
 pub fn is_ending(pid: i32) -> bool {
     let exiting =
         |stat: &Stat| StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_EXITING);

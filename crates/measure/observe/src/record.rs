@@ -6,17 +6,17 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use vmtax_clock::beat;
 
-/// How often the kernel's buffers are emptied.
+/// Interval at which the kernel's buffers are emptied.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was traced, without what was in flight at either end.
+/// Time of the recorded events, without what was in flight at either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
     /// When every event was recorded from, ticks of this machine.
     pub begin: u64,
     /// Until when, ticks.
     pub end: u64,
-    /// Whether it ended because of the most bytes.
+    /// True if it ended because of the maximum number of bytes.
     pub full: bool,
 }
 

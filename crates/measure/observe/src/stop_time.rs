@@ -1,4 +1,4 @@
-//! How long a stop for a sample takes on this host now, measured on a process of vmtax's own.
+//! Duration of a stop for a sample on this host now, measured on a process of vmtax's own.
 
 use crate::{ProbeError, ThreadReader};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ const STACK: usize = 12 << 10;
 /// The expected duration of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopTime {
-    /// Median.
+    /// Median of the stops.
     pub median: Duration,
     /// Longest of 50.
     pub max: Duration,

@@ -18,11 +18,11 @@ use vmtax_trace::stacks::Registers;
 
 /// A thread stops in microseconds, unless it has to wait for a CPU, or for a disk where nothing wakes it.
 const STOP_TIMEOUT: Duration = Duration::from_millis(20);
-/// How long the wait yields the CPU without sleeping.
+/// Time for which the wait yields the CPU without sleeping.
 const SPIN_TIME: Duration = Duration::from_micros(300);
-/// How often it is checked whether a thread that did not stop in time has stopped: it is held until that is seen.
+/// Interval at which a thread that did not stop in time is checked: it is held until vmtax sees that it has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// How long the end waits for threads that have not stopped yet.
+/// Time that the end waits for threads that have not stopped yet.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
@@ -58,7 +58,7 @@ impl ThreadReader {
         })
     }
 
-    /// Whether a thread runs or waits, without stopping it; `None` after it ended.
+    /// Returns whether a thread runs or waits, without stopping it; `None` after it ended.
     pub fn state(&self, tid: i32) -> Option<ThreadState> {
         state(&fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?)
     }
@@ -70,8 +70,8 @@ impl ThreadReader {
         if name == "0" { String::new() } else { name }
     }
 
-    /// How long it ran and was runnable, and how often it got a CPU, as the kernel's `schedstat` says: unchanged while it
-    /// waits.
+    /// Returns the time that a thread ran and was runnable, and how often it got a CPU, as the kernel's `schedstat`
+    /// says: unchanged while it waits.
     pub fn turns(&self, tid: i32) -> String {
         fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).unwrap_or_default()
     }

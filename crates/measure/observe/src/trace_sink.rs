@@ -1,4 +1,4 @@
-//! What was recorded, as the kernel wrote it.
+//! Output of the recorded events, as the kernel wrote them.
 
 use crate::tracefs::Instance;
 use crate::{Clock, ProbeError};

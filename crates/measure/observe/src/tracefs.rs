@@ -20,7 +20,7 @@ const USUAL: &str = "/sys/kernel/tracing";
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Before all names of ours, so that another user's are never touched.
 pub(crate) const PREFIX: &str = "vmtax-";
-/// How long removing an instance waits for its other readers.
+/// Time that removing an instance waits for its other readers.
 const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Mounts tracefs where it is usual, for a guest whose first process we are; nothing when it is there already.

@@ -10,7 +10,8 @@ use vmtax_model::Missing;
 
 const AS_ROOT: &str = "run vmtax as root";
 const OTHER_KERNEL: &str = "use a kernel that has it";
-/// What is missing where the guest's driver cannot be probed: KVM's events of the doorbell show the same kick.
+/// Name of the missing events where the guest's driver cannot be probed: KVM's events of the doorbell show the same
+/// kick.
 pub const VIRTQUEUE_KICKS: &str = "virtqueue kicks in the guest's driver";
 /// The virtqueue, the first argument of each function that notifies.
 const VQ: &str = "vq=%di:x64";
@@ -33,7 +34,8 @@ impl Tracer {
     /// Sets everything up; nothing is recorded until [`Tracer::on`]. Each instance gets `buffer_kib` for each CPU;
     /// when that is full, later events are lost and counted.
     ///
-    /// What this kernel or this user has not is left out and told by [`Tracer::missing`].
+    /// Events that this kernel does not have, or this user may not use, are left out and reported by
+    /// [`Tracer::missing`].
     ///
     /// # Errors
     /// When there is no tracefs, no permission to make an instance, or no clock `x86-tsc`.
@@ -88,12 +90,12 @@ impl Tracer {
             .try_for_each(|(_, instance)| instance.switch_to(false))
     }
 
-    /// Whether it records an event of this name.
+    /// Returns true if the tracer records an event of this name.
     pub(crate) fn records(&self, name: &str) -> bool {
         self.events.iter().any(|(_, event)| event == name)
     }
 
-    /// What could not be observed.
+    /// Returns the events that could not be observed.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
@@ -242,7 +244,7 @@ impl Tracer {
             .try_for_each(|(kind, instance)| trace_sink::pages(kind, instance, sink))
     }
 
-    /// What the kernel counted of the buffers.
+    /// Hands out the kernel's statistics of the buffers.
     ///
     /// # Errors
     /// As [`Tracer::save`].

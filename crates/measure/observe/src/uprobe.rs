@@ -19,7 +19,7 @@ pub struct Uprobe {
     pub binary: PathBuf,
     /// Where the instruction lies in that file, bytes.
     pub offset: u64,
-    /// What it reads, in the words of `uprobe_events`: `offset=%si:u64 …`.
+    /// Fields that the probe reads, in the syntax of `uprobe_events`: `offset=%si:u64 …`.
     pub fields: String,
     /// Whose instruction it is, for people.
     pub function: &'static str,

@@ -20,7 +20,7 @@ const MAX_OFFSET: usize = 32;
 pub struct UprobeOffset {
     /// Bytes after the function's first.
     pub offset: u64,
-    /// Whether the kernel emulates the instruction there.
+    /// True if the kernel emulates the instruction there.
     pub cheap: bool,
     /// Where the arguments are there, in the order in which they were asked for.
     pub registers: Vec<Register>,
@@ -142,8 +142,8 @@ impl<'c> Code<'c> {
     }
 }
 
-/// Whether a uprobe on the instruction that begins `code` is emulated, as `arch/x86/kernel/uprobes.c` has it since
-/// Linux 4.16. Newer kernels emulate more (5-byte nops); those are left out so that a place is good on all.
+/// Returns true if a uprobe on the instruction that begins `code` is emulated, as `arch/x86/kernel/uprobes.c` has it
+/// since Linux 4.16. Newer kernels emulate more (5-byte nops); those are left out so that a place is good on all.
 pub fn is_cheap(code: &[u8]) -> bool {
     match code {
         // push of any register.

@@ -79,7 +79,7 @@ fn arguments_are_followed_through_moves() {
     );
 }
 
-/// What the CPU, but not every kernel, takes for a nop: endbr64; push %rbp.
+/// Instructions `endbr64; push %rbp`: the CPU, but not every kernel, takes the first for a nop.
 #[test]
 fn a_landing_pad_is_passed() {
     let code = Code::new(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xc3]);

@@ -86,12 +86,14 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     );
     let tids: Vec<i32> = found.iter().map(|t| t.tid).collect();
     let disk = host_disk(&guest.disk()).unwrap();
+    let (probes, missing) = uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary());
     let set = ProbeSet::host(
         vmtax_model::DISK,
         &tids,
         HostDevice::Blocks(&[&disk]),
         false,
-        uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary()),
+        probes,
+        missing,
     );
     let tracer = Tracer::start(&set, 16 << 10).unwrap();
     assert_eq!(tracer.missing(), []);

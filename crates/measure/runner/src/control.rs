@@ -8,7 +8,7 @@ const STEPS: u64 = 4_000_000;
 /// The fastest counts: interruptions are not the host's speed.
 const TRIES: usize = 5;
 
-/// How long the host takes for it, seconds.
+/// Measures the time that the host takes for the fixed work, seconds.
 pub(crate) fn seconds() -> f64 {
     let once = |_| {
         let begin = Instant::now();

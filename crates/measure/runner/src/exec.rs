@@ -42,7 +42,7 @@ pub(crate) fn share_setups(
     Ok(plan.variants.iter().map(setup).collect())
 }
 
-/// What guests can access in addition to the read-only root.
+/// Returns what guests can access in addition to the read-only root.
 fn besides(plan: &Plan) -> Result<RootExtras, MachineError> {
     let Some(command) = plan.command() else {
         return Ok(RootExtras::default());
@@ -101,13 +101,13 @@ pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
 
 /// The outcome of a command on a machine.
 pub(crate) struct CommandOutcome {
-    /// Its result, and how the agent traced it.
+    /// Result of the command's trial, and how the agent traced it.
     pub ran: Result<(TrialResult, Option<Observed>), MachineError>,
-    /// How it ended, if it started.
+    /// Outcome of the command, if it started.
     pub execution: Option<Execution>,
     /// The host CPU time that it used, in a guest.
     pub cpu_seconds: Option<CpuSeconds>,
-    /// Whether the machine still runs.
+    /// True if the machine still runs.
     pub alive: bool,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn run(
     probes: Probes,
     files: &mut Files<'_>,
 ) -> CommandOutcome {
-    let of = |ran, execution, cpu_seconds, alive| CommandOutcome {
+    let command_outcome = |ran, execution, cpu_seconds, alive| CommandOutcome {
         ran,
         execution,
         cpu_seconds,
@@ -144,22 +144,22 @@ pub(crate) fn run(
                 observed,
                 ..
             } = *finished;
-            of(Ok((result, observed)), Some(execution), cpu_seconds, true)
+            command_outcome(Ok((result, observed)), Some(execution), cpu_seconds, true)
         }
         Ok(Ran::NotRun(status, error)) => {
             let execution = Execution {
                 status,
                 ..Execution::default()
             };
-            of(
+            command_outcome(
                 Err(MachineError::Workload(error)),
                 Some(execution),
                 None,
                 true,
             )
         }
-        Ok(Ran::Stopped) => of(Err(MachineError::Interrupted), None, None, false),
-        Err(error) => of(Err(error), None, None, false),
+        Ok(Ran::Stopped) => command_outcome(Err(MachineError::Interrupted), None, None, false),
+        Err(error) => command_outcome(Err(error), None, None, false),
     }
 }
 

@@ -86,7 +86,7 @@ impl Images {
         Ok(images)
     }
 
-    /// What the machine boots with this kernel and its VMM's program.
+    /// Returns what the machine boots with this kernel and its VMM's program.
     pub fn boot<'a>(
         &'a self,
         machine: Machine,

@@ -47,7 +47,7 @@ pub enum RunError {
     /// The files and disks for the machines cannot be made.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// What is to be changed in a running VM cannot be written down.
+    /// A change to a running VM cannot be written down.
     #[error(transparent)]
     Change(#[from] vmtax_vm::ChangeError),
     /// Open file handles need more memory than the machines have.
@@ -55,7 +55,7 @@ pub enum RunError {
         "{workload} needs about {held_mib} MiB for open file handles, but a machine has {memory_mib} MiB: use --memory {needed}, a smaller count, or how=cached"
     )]
     HeldTooMany {
-        /// The workload.
+        /// Name of the workload.
         workload: WorkloadName,
         /// MiB that they need.
         held_mib: u64,
@@ -67,15 +67,15 @@ pub enum RunError {
     /// A machine failed to boot the first time: it would fail each time.
     #[error("{machine} failed to boot: {source}")]
     FirstBoot {
-        /// The machine.
+        /// Machine that failed to boot.
         machine: Machine,
-        /// The reason.
+        /// Reason of the failure.
         source: MachineError,
     },
-    /// What is to be observed is no VM, or no longer.
+    /// The process to observe is no VM, or no longer one.
     #[error("process {pid} runs no VM: `vmtax vms` lists those that run")]
     NoVm {
-        /// The process.
+        /// ID of the process.
         pid: i32,
     },
     /// A VM that ended before it was observed for long enough to say something.
@@ -83,7 +83,7 @@ pub enum RunError {
         "the VM of process {pid} ended while it was observed: `vmtax vms` lists those that run"
     )]
     Ended {
-        /// Its process.
+        /// ID of the VM's process.
         pid: i32,
     },
     /// A VM without VM exits.
@@ -91,7 +91,7 @@ pub enum RunError {
         "process {pid} has no VM exits: KVM runs no guest of it (TCG has none). `vmtax profile --vm` shows what its threads do"
     )]
     NoExits {
-        /// The process.
+        /// ID of the process.
         pid: i32,
     },
     /// A VM none of whose packets pass a tap that QEMU reads.
@@ -100,9 +100,9 @@ pub enum RunError {
         reasons(missing)
     )]
     NoTap {
-        /// The process.
+        /// ID of the process.
         pid: i32,
-        /// What it has in place of one.
+        /// Network backends that it has in place of one, each with what to do.
         missing: Vec<Missing>,
     },
     /// A process cannot be observed.
@@ -111,14 +111,14 @@ pub enum RunError {
     /// The machine is not available on this host.
     #[error("{machine} is not available on this host: {reason}")]
     NoMachine {
-        /// The machine.
+        /// Machine that is not available.
         machine: Machine,
         /// Why, and what to do.
         reason: String,
     },
 }
 
-/// What is there in place of a tap, each with what to do.
+/// Returns what is there in place of a tap, each with what to do.
 fn reasons(missing: &[Missing]) -> String {
     if missing.is_empty() {
         return ": give it a network card with -netdev tap".to_owned();

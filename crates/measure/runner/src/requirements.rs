@@ -8,7 +8,7 @@ use vmtax_model::{HostFacts, KernelFacts, KvmClass, Machine, Plan, Variant, Vmm,
 use vmtax_vm::VmmProgram;
 use vmtax_workload::WorkloadError;
 
-/// What guests are started with.
+/// Programs and kernels that guests are started with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Requirements {
     /// For each of the plan's variants, the program of each VMM that the plan's machines have.
@@ -206,8 +206,8 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether KVM can be used. One that emulates kernels runs the micro-guest, which stays in user mode, and is tried for others,
-/// with a warning: there are kernels made for it.
+/// Checks that KVM can be used. A KVM that emulates kernels runs the micro-guest, which stays in user mode, and is
+/// tried for others, with a warning: there are kernels made for it.
 fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Result<(), RunError> {
     let reason = match host.kvm.class {
         KvmClass::Hardware => return Ok(()),

@@ -36,7 +36,7 @@ use vmtax_workload::CheckedPlan;
 pub use workspace::Workspace;
 use write_trial::{note_boot, note_memory_tree};
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug)]
 pub enum Ended {
     /// Every trial has a result.
@@ -51,11 +51,11 @@ pub enum Ended {
 
 /// Receives the progress, and decides whether to start another round.
 pub struct Watch<'a> {
-    /// What happens.
+    /// Callback that receives the progress.
     pub progress: &'a mut dyn FnMut(Progress<'_>),
     /// Called after each complete round with the number of rounds: whether to start another.
     pub go_on: &'a mut dyn FnMut(u32) -> bool,
-    /// What the recording has already: `None` of a plan that is carried out as a whole.
+    /// Rounds and trials that the recording has already: `None` of a plan that is carried out as a whole.
     pub before: Option<BeforePart>,
 }
 
@@ -289,7 +289,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether what failed to boot is a size, a candidate or a network among others that the plan has.
+    /// Returns true if the size, the candidate or the network that failed to boot is one among others that the plan
+    /// has.
     fn is_one_of_several(&self, slot: Slot, error: &MachineError) -> bool {
         let of_network = matches!(
             error,
@@ -645,7 +646,7 @@ struct Conditions<'a> {
     share: Option<&'a Sharing>,
     /// The folder of its logs.
     log: &'a Path,
-    /// How long the fixed work beside a comparison's slots took, seconds.
+    /// Time of the fixed work beside a comparison's slots, seconds.
     control_s: Option<f64>,
     /// Settings of the host, as they were.
     restored: &'a [(PathBuf, String)],
@@ -654,7 +655,7 @@ struct Conditions<'a> {
 /// The outcome of a trial.
 struct TrialOutcome {
     result: Result<TrialResult, MachineError>,
-    /// How the command ended, if it started.
+    /// Outcome of the command, if it started.
     execution: Option<Execution>,
     /// The host CPU time that the command used.
     cpu_seconds: Option<CpuSeconds>,

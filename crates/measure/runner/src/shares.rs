@@ -1,4 +1,4 @@
-//! How each of a plan's variants shares the plan's tree with its guests.
+//! Shares of a plan's variants: each gives the plan's tree to its guests.
 
 use crate::images::Images;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const SYSTEM_MIB: u64 = 96;
 
 /// A variant with its share.
 pub(crate) struct ShareSetup {
-    /// The variant.
+    /// Variant of the plan.
     pub variant: Variant,
     /// Settings of the measured disk.
     pub disk: BTreeMap<String, String>,
@@ -65,7 +65,7 @@ pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
         return Ok(0);
     }
     let mut sum = 0_u64;
-    for ((method, _), writable) in images {
+    for (ImageKey { method, .. }, writable) in images {
         let (bytes, files) = image_room(plan, tree, method)?;
         sum = sum.saturating_add(
             image_mib(method, bytes, files).saturating_mul(1 + u64::from(writable)),
@@ -89,7 +89,7 @@ fn image_room(
     Ok((bytes.saturating_add(more.0), files.saturating_add(more.1)))
 }
 
-/// What a plan's workloads write.
+/// Amount of data that a plan's workloads write.
 pub(crate) struct Written {
     /// Bytes of files, of all workloads together.
     pub files_bytes: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Written {
     pub share: (u64, u64),
 }
 
-/// What the plan's workloads write, at the step where it is most.
+/// Returns the amount of data that the plan's workloads write, at the step where it is most.
 ///
 /// # Errors
 /// A workload that holds more names open than the machines' memory has room for.
@@ -157,16 +157,21 @@ pub(crate) fn few_open_files(workload: &Checked, share: &ShareFacts) -> Option<W
 }
 
 /// Identifies an image: how it is made and compressed.
-type ImageKey = (ShareMethod, Option<String>);
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ImageKey {
+    method: ShareMethod,
+    compress: Option<String>,
+}
 
 /// The image that a share method needs, if any.
 fn kind(share: &Share) -> Option<ImageKey> {
-    match share.method {
-        ShareMethod::NineP | ShareMethod::Virtiofs => None,
+    let (method, compress) = match share.method {
+        ShareMethod::NineP | ShareMethod::Virtiofs => return None,
         // A file system of the server's own: the files that a guest asks for by number are then the tree's.
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => Some((ShareMethod::Disk, None)),
-        method => Some((method, share.option("compress").map(str::to_owned))),
-    }
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => (ShareMethod::Disk, None),
+        method => (method, share.option("compress").map(str::to_owned)),
+    };
+    Some(ImageKey { method, compress })
 }
 
 /// The share of each variant of the plan, in order; makes the images that they need.
@@ -256,22 +261,22 @@ impl ShareBuilder<'_> {
         let path = self
             .scratch
             .folder()
-            .join(format!("share-{}.{}", self.made.len(), kind.0));
+            .join(format!("share-{}.{}", self.made.len(), kind.method));
         let options = kind
-            .1
+            .compress
             .iter()
             .map(|how| ("compress".to_owned(), how.clone()))
             .collect();
         let share = Share {
-            method: kind.0,
+            method: kind.method,
             options,
         };
         let make = || -> Result<ImageFacts, MachineError> {
             let no_image = || MachineError::NoShare(format!("share={} has no image", share.method));
             let program = vmtax_vm::share_program(&share)?.ok_or_else(no_image)?;
-            let room = image_room(self.plan, tree, share.method)
+            let (bytes, files) = image_room(self.plan, tree, share.method)
                 .map_err(|e| MachineError::NoShare(e.to_string()))?;
-            make_image(&share, &program, folder, room, &path)
+            make_image(&share, &program, folder, bytes, files, &path)
         };
         let made = make()
             .map(|facts| (path.clone(), facts))

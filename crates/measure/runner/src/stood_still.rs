@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn only_a_busy_workload_that_neither_ran_nor_waited_stood_still() {
-        let of = |workload, wall_s, guest, ready| {
+        let warning_for = |workload, wall_s, guest, ready| {
             let spent = CpuSeconds {
                 guest,
                 qemu: 0.1,
@@ -46,7 +46,7 @@ mod tests {
             stood_still(workload, Machine::TCG, wall_s, Some(&spent))
         };
         // As measured: stopped for 20 s.
-        let stopped = of(WorkloadName::Cpu, 20.4, 0.2, 0.1);
+        let stopped = warning_for(WorkloadName::Cpu, 20.4, 0.2, 0.1);
         assert_eq!(
             stopped,
             Some(Warning::StoodStill {
@@ -54,25 +54,33 @@ mod tests {
                 seconds: 20
             })
         );
-        assert_eq!(of(WorkloadName::Cpu, 20.4, 0.2, 20.0), None, "a busy host");
-        assert_eq!(of(WorkloadName::Cpu, 20.4, 40.0, 0.1), None, "two vCPUs");
         assert_eq!(
-            of(WorkloadName::Memory, 1.9, 0.1, 0.1),
+            warning_for(WorkloadName::Cpu, 20.4, 0.2, 20.0),
+            None,
+            "a busy host"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Cpu, 20.4, 40.0, 0.1),
+            None,
+            "two vCPUs"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Memory, 1.9, 0.1, 0.1),
             None,
             "as good as no time"
         );
         assert_eq!(
-            of(WorkloadName::Threads, 100.0, 95.0, 0.1),
+            warning_for(WorkloadName::Threads, 100.0, 95.0, 0.1),
             None,
             "a small part of it"
         );
         assert_eq!(
-            of(WorkloadName::Fileio, 20.4, 0.2, 0.1),
+            warning_for(WorkloadName::Fileio, 20.4, 0.2, 0.1),
             None,
             "it waits for I/O"
         );
         assert_eq!(
-            of(WorkloadName::Cpu, 20.4, 0.2, 0.0),
+            warning_for(WorkloadName::Cpu, 20.4, 0.2, 0.0),
             None,
             "no waits are known"
         );

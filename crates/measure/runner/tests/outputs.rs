@@ -1,4 +1,4 @@
-//! What the tools really printed, and what is made of it.
+//! Real output of the tools, and the figures that are read from it.
 
 // Helpers fail by panic too.
 #![allow(clippy::unwrap_used)]

@@ -10,7 +10,7 @@ pub enum MachineError {
     /// A file, process or system call on the host.
     #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
-        /// What was tried, with its object.
+        /// Operation that failed, with its object.
         what: String,
         /// The error of the kernel.
         source: io::Error,
@@ -24,25 +24,25 @@ pub enum MachineError {
     /// The micro-guest did not finish.
     #[error("{machine} did not finish {doing} within {seconds} s (log: {log}). Use a smaller workload, or a longer --timeout", log = .log.display())]
     MicroSilent {
-        /// The machine.
+        /// Machine of the micro-guest.
         machine: Machine,
-        /// What it was doing.
+        /// Activity that was not finished.
         doing: String,
         /// The timeout, seconds.
         seconds: u64,
-        /// QEMU's log.
+        /// Path of QEMU's log.
         log: PathBuf,
     },
     /// The operation needs a guest agent.
     #[error("{machine} has no guest agent, which this needs: use another machine")]
     NoAgent {
-        /// The machine.
+        /// Machine without a guest agent.
         machine: Machine,
     },
     /// A host setting cannot be applied.
     #[error("host.{name}: {why}")]
     HostSetting {
-        /// Its name.
+        /// Name of the setting, without `host.`.
         name: String,
         /// Why, and what to do.
         why: String,
@@ -56,27 +56,27 @@ pub enum MachineError {
     /// Not enough room for disks and files.
     #[error("not enough space in {folder}: {free_mib} MiB are free, disks and files need {needed_mib} MiB. Free some, choose another folder with --dir, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
     NoSpace {
-        /// Where.
+        /// Directory for disks and files.
         folder: PathBuf,
         /// MiB free there.
         free_mib: u64,
-        /// MiB needed.
+        /// Needed space, in MiB.
         needed_mib: u64,
     },
     /// Not enough inodes for the tree's files.
     #[error("not enough inodes in {folder}: {free} are free, the tree needs {needed}. Choose another folder with --dir, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
     NoInodes {
-        /// Where.
+        /// Directory for the tree's files.
         folder: PathBuf,
         /// Inodes free there.
         free: u64,
-        /// Inodes needed.
+        /// Number of inodes needed.
         needed: u64,
     },
     /// The folder to be shared.
     #[error("the tree {folder} cannot be shared: {source}. Give a folder that this user can read", folder = .folder.display())]
     NoTree {
-        /// Its path.
+        /// Path of the directory.
         folder: PathBuf,
         /// The error of the kernel.
         source: io::Error,
@@ -84,7 +84,7 @@ pub enum MachineError {
     /// The folder that guests write in cannot be emptied for the next guest.
     #[error("the files that a guest left in {folder} cannot be moved away: {source}. Check their owner, or share the tree with share.readonly=on", folder = .folder.display())]
     NotCleared {
-        /// Its path.
+        /// Path of the directory.
         folder: PathBuf,
         /// The error of the kernel.
         source: io::Error,
@@ -106,7 +106,7 @@ pub enum MachineError {
     /// The tree cannot be made read-only.
     #[error("{folder} cannot be made read-only for the share's server: {source}. Run as root, or share a copy with share=disk", folder = .folder.display())]
     ReadOnly {
-        /// Its path.
+        /// Path of the tree.
         folder: PathBuf,
         /// The error of the kernel.
         source: io::Error,
@@ -119,7 +119,7 @@ pub enum MachineError {
         /// The error of the kernel.
         source: io::Error,
     },
-    /// What a native command writes cannot be discarded.
+    /// The writes of a native command cannot be discarded.
     #[error(
         "what the command writes on this host cannot be discarded: {source}. Give --in-place to let it stay, or run the command in guests only (--machine kvm,tcg)"
     )]
@@ -132,13 +132,13 @@ pub enum MachineError {
     ServerEnded {
         /// The share method.
         method: ShareMethod,
-        /// Which server, and where in the machine's life.
+        /// Program of the server, and the phase of the machine's life in which it ended.
         what: String,
         /// Exit status of its process; 128 + n for signal n.
         status: i32,
         /// The end of its log.
         said: String,
-        /// Its log.
+        /// Path of the server's log.
         log: PathBuf,
     },
     /// The guest has no addresses for all dummy devices.
@@ -146,9 +146,9 @@ pub enum MachineError {
         "the guest has addresses for only {placed} of {asked} devices: reduce guest.disks or guest.memory-regions, or use another QEMU with --qemu"
     )]
     Devices {
-        /// How many it was given.
+        /// Number of dummy devices that the guest was given.
         asked: u32,
-        /// How many of them it can reach.
+        /// Number of dummy devices that the guest can reach.
         placed: usize,
     },
     /// The guest cannot mount its share.
@@ -158,13 +158,13 @@ pub enum MachineError {
         method: ShareMethod,
         /// The guest's error.
         said: String,
-        /// QEMU's log.
+        /// Path of QEMU's log.
         log: PathBuf,
     },
     /// The guest's disk cannot be formatted.
     #[error("mkfs.ext4 {said}: install it with `apt-get install e2fsprogs`")]
     Mkfs {
-        /// Its error, or the reason why it did not start.
+        /// Error of mkfs.ext4, or the reason why it did not start.
         said: String,
     },
     /// An image of the guest's disk cannot be made.
@@ -172,9 +172,9 @@ pub enum MachineError {
         "qemu-img {words}: {said}. Install qemu-img (Debian, Ubuntu: qemu-utils), or give other options of the image (format, image.OPTION)"
     )]
     Image {
-        /// Its arguments before the files.
+        /// Arguments of qemu-img before the files.
         words: String,
-        /// What it said, or why it did not start.
+        /// Error of qemu-img, or the reason why it did not start.
         said: String,
     },
     /// QEMU ended before the agent responded, and logged the reason.
@@ -184,7 +184,7 @@ pub enum MachineError {
         status: i32,
         /// The end of its log.
         said: String,
-        /// Its log.
+        /// Path of QEMU's log.
         log: PathBuf,
     },
     /// The guest's kernel panicked.
@@ -198,9 +198,9 @@ pub enum MachineError {
     /// The machine ended by itself.
     #[error("{machine} ended while {doing} (exit status {status}){console}\n{fix}", console = quoted(.tail, .log), fix = fix_ended(*.machine, *.status))]
     Ended {
-        /// The machine.
+        /// Machine that ended by itself.
         machine: Machine,
-        /// What it was doing.
+        /// Activity during which the machine ended.
         doing: String,
         /// Exit status of its process; 128 + n for signal n.
         status: i32,
@@ -212,7 +212,7 @@ pub enum MachineError {
     /// The agent did not respond in time.
     #[error("the agent on {machine} did not respond within {seconds} s{console}\nTry a kernel for x86-64 with virtio (`vmtax get kernel`), or a longer --boot-timeout", console = quoted(.tail, .log))]
     Silent {
-        /// The machine.
+        /// Machine whose agent did not respond.
         machine: Machine,
         /// The timeout, seconds.
         seconds: u64,
@@ -224,9 +224,9 @@ pub enum MachineError {
     /// A trial took too long.
     #[error("{workload} on {machine} had no result after {seconds} s{console}\nUse a smaller workload, or a longer --timeout", console = quoted(.tail, .log))]
     Timeout {
-        /// The machine.
+        /// Machine of the trial.
         machine: Machine,
-        /// The workload.
+        /// Workload of the trial.
         workload: WorkloadName,
         /// The timeout, seconds.
         seconds: u64,
@@ -240,9 +240,9 @@ pub enum MachineError {
         "{machine} sent an invalid message ({what}), which was dropped (log: {log}). Do not trust this guest: use another kernel (`vmtax get kernel`)", log = .log.display()
     )]
     InvalidMessage {
-        /// The machine.
+        /// Machine that sent the message.
         machine: Machine,
-        /// What is invalid.
+        /// Description of the invalid part.
         what: String,
         /// The whole console.
         log: PathBuf,
@@ -252,7 +252,7 @@ pub enum MachineError {
         "{machine} has {got} of the {asked} CPUs asked for: use --cpus {got}, or allow it more"
     )]
     Vcpus {
-        /// The machine.
+        /// Machine with too few or too many CPUs.
         machine: Machine,
         /// CPUs asked for.
         asked: u32,
@@ -264,7 +264,7 @@ pub enum MachineError {
         "QEMU's guest agent failed: {0}. Install qemu-guest-agent in the guest and allow guest-exec, or use SSH"
     )]
     InGuest(String),
-    /// QEMU's monitor.
+    /// QEMU's monitor failed, for this reason.
     #[error("QEMU's monitor (QMP) failed: {0}")]
     Monitor(String),
     /// QEMU's monitor does not answer.
@@ -310,7 +310,7 @@ impl MachineError {
         }
     }
 
-    /// Whether the machine can go on with the next workload.
+    /// Returns true if the machine can go on with the next workload.
     pub fn leaves_machine_running(&self) -> bool {
         matches!(self, MachineError::Workload(_))
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What can be set, and where the kernel has it; `*` stands for every CPU.
+/// Host settings, each with the kernel's file for it; `*` stands for every CPU.
 const KNOWN: [(&str, &str); 6] = [
     ("halt-poll-ns", "/sys/module/kvm/parameters/halt_poll_ns"),
     ("thp", "/sys/kernel/mm/transparent_hugepage/enabled"),
@@ -122,7 +122,7 @@ impl HostSettings {
         Ok(settings)
     }
 
-    /// What has to be written where, should this program be killed.
+    /// Returns the files to be written, with their contents, if this program is killed.
     pub fn before(&self) -> Vec<(PathBuf, String)> {
         self.changed
             .iter()
@@ -176,7 +176,7 @@ fn files(root: &Path, pattern: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What a setting holds: of several in a line the one in brackets.
+/// Reads the value of a setting: of several in a line, the one in brackets.
 pub(crate) fn value_in_effect(file: &Path) -> std::io::Result<String> {
     fs::read_to_string(file).map(|text| in_effect(&text).to_owned())
 }

@@ -26,7 +26,7 @@ impl Interrupt {
         let _ = rustix::io::read(&self.readable, &mut [0]);
     }
 
-    /// Whether a stop was requested.
+    /// Returns true if a stop was requested.
     pub fn raised(&self) -> bool {
         if self.acknowledged.load(Ordering::Relaxed) {
             return true;

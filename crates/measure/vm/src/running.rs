@@ -33,7 +33,7 @@ pub trait RunningMachine {
         &[]
     }
 
-    /// What took effect of the guest's share.
+    /// Returns the settings of the guest's share that took effect.
     fn share(&self) -> Option<&ShareFacts> {
         None
     }

@@ -8,7 +8,7 @@ use vmtax_model::{Accelerator, CommandSpec, Guest, Machine, NetBackend, QemuFact
 /// The program of a VMM that was found on this host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VmmProgram {
-    /// QEMU.
+    /// QEMU, with the facts of its binary.
     Qemu(QemuFacts),
 }
 
@@ -20,14 +20,14 @@ impl VmmProgram {
         }
     }
 
-    /// The binary.
+    /// Returns the path of the binary.
     pub fn path(&self) -> &Path {
         match self {
             VmmProgram::Qemu(qemu) => &qemu.path,
         }
     }
 
-    /// Whether it was built with an accelerator.
+    /// Returns true if the VMM was built with an accelerator.
     pub fn has(&self, accelerator: Accelerator) -> bool {
         match self {
             VmmProgram::Qemu(qemu) => qemu
@@ -38,7 +38,7 @@ impl VmmProgram {
     }
 }
 
-/// What a machine boots.
+/// Software that a machine boots.
 #[derive(Debug, Clone, Copy)]
 pub enum Boot<'a> {
     /// Nothing: it is the host itself.
@@ -52,21 +52,21 @@ pub enum Boot<'a> {
 /// A machine to start.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// The machine.
+    /// Kind of the machine.
     pub machine: Machine,
-    /// What it boots.
+    /// Software that the machine boots.
     pub boot: Boot<'a>,
     /// The guest's description; natively its CPUs, and its memory as a limit.
     pub guest: &'a Guest,
     /// The host CPUs of a native trial; empty: as many as the guest has, whichever.
     pub pinned: &'a [u32],
-    /// How the measured disk is attached, or the network card where there is a network: a variant's settings.
+    /// Settings, of a variant, of the measured disk, or of the network card where there is a network.
     pub disk: &'a BTreeMap<String, String>,
     /// Host settings that the watchdog restores if this program is killed: file and content.
     pub restored: &'a [(PathBuf, String)],
     /// The tree that is shared with a guest, if any.
     pub share: Option<&'a Sharing>,
-    /// Whether it has a network with an echo server.
+    /// True if the machine has a network with an echo server.
     pub network: bool,
     /// The backend of a guest's network card; `None` for a tap, or what this user may make.
     pub backend: Option<NetBackend>,
@@ -76,13 +76,13 @@ pub struct Setup<'a> {
     pub scratch: &'a Scratch,
     /// The folder for its logs.
     pub log: &'a Path,
-    /// Whether QEMU logs its own trace events, enabled later: in [`Setup::log`], `qemu.events`.
+    /// True if QEMU logs its own trace events, enabled later: in [`Setup::log`], `qemu.events`.
     pub events: bool,
     /// Ends every wait.
     pub interrupt: &'a Interrupt,
 }
 
-/// What a guest is started from.
+/// Files from which a guest is started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestImage {
     /// The kernel: a bzImage, or an uncompressed one with a PVH entry.

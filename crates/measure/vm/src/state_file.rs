@@ -40,7 +40,7 @@ fn stale_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a file holds; `None` where it cannot be read.
+/// Reads a file; `None` where it cannot be read.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
@@ -57,7 +57,7 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     fs::rename(new, path)
 }
 
-/// Whether the process that wrote a file has ended.
+/// Returns true if the process that wrote a file has ended.
 fn is_stale(file: &Path) -> bool {
     writer(file).is_some_and(|(pid, at)| started(pid) != Some(at))
 }

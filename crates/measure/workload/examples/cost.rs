@@ -1,6 +1,6 @@
-//! What measuring itself costs: `name value` lines for `bench/native.py`.
+//! Cost of measuring itself: `name value` lines for `bench/native.py`.
 //!
-//! Each figure is the best of many batches, in nanoseconds: what the work takes when nothing disturbs it.
+//! Each figure is the best of many batches, in nanoseconds: the time that the work takes when nothing disturbs it.
 
 use std::arch::x86_64::__rdtscp;
 use std::hint::black_box;

@@ -41,7 +41,7 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// The bytes.
+    /// Returns the buffer's bytes, initialised.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `layout.size()` initialised bytes from `start`, borrowed as long as `self` is.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }

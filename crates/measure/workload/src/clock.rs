@@ -70,7 +70,7 @@ impl Clock {
         Clock { factor: 0, about }
     }
 
-    /// How the clock was made.
+    /// Returns the clock's source, frequency and error, and the reason where the TSC cannot be used.
     pub fn about(&self) -> &Timer {
         &self.about
     }
@@ -121,7 +121,7 @@ impl Clock {
         done
     }
 
-    /// What a start and a stop with nothing between them show: the median of many.
+    /// Returns the median of the times between a start and a stop with nothing between them, in ns.
     fn pair_ns(&self) -> f64 {
         let mut ticks: Vec<u64> = (0..10_001)
             .map(|_| {
@@ -135,7 +135,7 @@ impl Clock {
     }
 }
 
-/// `CLOCK_MONOTONIC`, ns.
+/// Reads `CLOCK_MONOTONIC`, in ns.
 pub(crate) fn monotonic_ns() -> u64 {
     gettime_ns(libc::CLOCK_MONOTONIC)
 }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// How far a sleep of 100 ms looks from what the standard library's clock says, as a share.
+    /// Returns the difference between a sleep of 100 ms by this clock and by the standard library's, as a share.
     fn disagreement(clock: &Clock) -> f64 {
         let began = Instant::now();
         let start = clock.start();

@@ -1,4 +1,4 @@
-//! What is known of a workload without running it.
+//! Descriptions of workloads, available without running them.
 
 use crate::options::{self, OptionInfo, Options, Value};
 use crate::outcome::{Yield, kernel_identity};
@@ -7,17 +7,18 @@ use vmtax_model::{Places, TrialResult, WorkloadName, WorkloadSpec};
 
 /// A workload with its options parsed; the options' struct itself. What it does not say, it does not need.
 pub(crate) trait Workload: Options {
-    /// What options mean for each other: refuses what does not go together, sets what others turn off.
+    /// Checks the options together: refuses a combination that is not allowed, and sets the options that others turn
+    /// off.
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    /// What it takes, in a shared tree that has `tree_files` files.
+    /// Returns the files and the memory that the workload needs, in a shared tree that has `tree_files` files.
     fn room(&self, _tree_files: u64) -> Room {
         Room::default()
     }
 
-    /// How many measurements follow each other, each for the time that its options give.
+    /// Returns the number of measurements that follow each other, each for the time that the options give.
     fn parts(&self) -> usize {
         1
     }
@@ -26,7 +27,7 @@ pub(crate) trait Workload: Options {
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError>;
 }
 
-/// What a workload takes while it runs, so that it can be provided or refused beforehand.
+/// Files and memory that a workload uses while it runs, so that they can be provided or refused beforehand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of files in [`Places::files`].
@@ -43,7 +44,7 @@ pub struct Room {
     pub held_bytes: u64,
 }
 
-/// How much is measured.
+/// Size of a measurement: rounds and workload sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preset {
     /// Under 3 minutes on 2 cores: enough rounds for an interval, reduced workload sizes.
@@ -105,7 +106,7 @@ macro_rules! workload {
 }
 pub(crate) use workload;
 
-/// What each preset sets besides the published report's settings ([`WorkloadName::reference`]).
+/// Settings of each preset, in addition to those of the published report ([`WorkloadName::reference`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Presets {
     pub quick: Settings,
@@ -117,11 +118,11 @@ type Parse = fn(WorkloadName, Vec<Value>) -> Result<Box<dyn Workload>, WorkloadE
 
 /// A workload as it is declared.
 pub struct Descriptor {
-    /// Its name.
+    /// Name of the workload.
     pub name: WorkloadName,
-    /// What it measures, one line.
+    /// Description of what the workload measures, one line.
     pub about: &'static str,
-    /// Its options, in the order in which help lists them.
+    /// Options of the workload, in the order in which help lists them.
     pub options: &'static [OptionInfo],
     pub(crate) presets: Presets,
     /// [`work`] of the options' struct.
@@ -184,7 +185,7 @@ impl Checked {
         })
     }
 
-    /// Which workload it is.
+    /// Returns the workload's name.
     pub fn name(&self) -> WorkloadName {
         self.descriptor.name
     }
@@ -199,7 +200,7 @@ impl Checked {
         )
     }
 
-    /// What it takes, in a shared tree that has `tree_files` files.
+    /// Returns the files and the memory that the workload needs, in a shared tree that has `tree_files` files.
     pub fn room(&self, tree_files: u64) -> Room {
         self.work.room(tree_files)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, each with the next step.
+//! Errors of workloads, each with the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub enum WorkloadError {
     /// The workload has no such option.
     #[error("{workload} has no option '{option}': choose from {known}")]
     UnknownOption {
-        /// Whose option.
+        /// Workload that has no such option.
         workload: WorkloadName,
         /// As it was given.
         option: String,
@@ -31,29 +31,29 @@ pub enum WorkloadError {
     /// The option's value cannot be used.
     #[error("{workload}.{option}={value}: give {allowed}")]
     BadValue {
-        /// Whose option.
+        /// Workload of the option.
         workload: WorkloadName,
-        /// Which.
+        /// Name of the option.
         option: String,
         /// As it was given.
         value: String,
-        /// What is allowed, for people.
+        /// Description of the allowed values, for people.
         allowed: String,
     },
     /// Each option is allowed, together they are not.
     #[error("{workload}: {conflict}")]
     Conflict {
-        /// Which workload.
+        /// Workload of the options.
         workload: WorkloadName,
-        /// What does not go together, and what to change.
+        /// Options that exclude each other, and the change to make.
         conflict: String,
     },
     /// The workload needs a place that was not given.
     #[error("{workload} needs {what}: give {option}")]
     NoPlace {
-        /// Which workload.
+        /// Workload that needs the place.
         workload: WorkloadName,
-        /// What for.
+        /// Purpose of the place.
         what: &'static str,
         /// The command-line option that names it.
         option: &'static str,
@@ -61,13 +61,13 @@ pub enum WorkloadError {
     /// Something about a file.
     #[error("cannot {action} {}: {source}; {fix}", path.display())]
     File {
-        /// What was tried (`open`, `write`, …).
+        /// Action that failed (`open`, `write`, …).
         action: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
-        /// What to do.
+        /// Next step for the user.
         fix: &'static str,
     },
     /// The agent did not answer at the begin or end of a batch.
@@ -84,13 +84,13 @@ pub enum WorkloadError {
     /// The server of a workload of the network does not answer.
     #[error("no answer from {server} over {protocol}{}: {fix}", source.as_ref().map(|e| format!(" ({e})")).unwrap_or_default())]
     NoEcho {
-        /// Its address.
+        /// Address of the server.
         server: std::net::SocketAddrV4,
         /// `udp` or `tcp`.
         protocol: &'static str,
         /// The system's answer, if there is one.
         source: Option<io::Error>,
-        /// What to do.
+        /// Next step for the user.
         fix: &'static str,
     },
     /// More stamps of single requests than are kept.
@@ -98,11 +98,11 @@ pub enum WorkloadError {
         "{workload}.count={asked}: stamps of at most {most} requests are kept: give a smaller count"
     )]
     TooMany {
-        /// Which workload.
+        /// Workload whose requests are counted.
         workload: WorkloadName,
-        /// How many were asked for.
+        /// Number of requests asked for.
         asked: u64,
-        /// How many there may be.
+        /// Maximum number of requests.
         most: u64,
     },
     /// The time stamp counter will not do, and nothing else gives stamps that both sides of a machine share.
@@ -110,7 +110,7 @@ pub enum WorkloadError {
         "stamps of single requests need a time stamp counter, and here {0}: see `vmtax doctor`"
     )]
     NoStamps(String),
-    /// No io_uring.
+    /// io_uring is not available.
     #[error(
         "io_uring, which a depth above 1 needs: {0}; give depth=1, a kernel with CONFIG_IO_URING, or `sysctl \
          kernel.io_uring_disabled=0`"
@@ -119,17 +119,17 @@ pub enum WorkloadError {
     /// A file or device that `disk` cannot measure.
     #[error("{} {why}", path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file or device.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// Description of what is wrong with the path, and of what to do.
         why: String,
     },
     /// No room for a buffer.
     #[error("{workload} cannot get {bytes} bytes of memory: give a smaller {option}")]
     NoMemory {
-        /// Which workload.
+        /// Workload that needs the buffer.
         workload: WorkloadName,
-        /// How much it asked for.
+        /// Size of the buffer, in bytes.
         bytes: u64,
         /// The option that asks for it.
         option: &'static str,
@@ -141,7 +141,7 @@ pub enum WorkloadError {
     Threads {
         /// The first that failed, from 1.
         number: u32,
-        /// How many were asked for.
+        /// Number of threads asked for.
         threads: u32,
         /// The system's answer.
         source: io::Error,

@@ -1,7 +1,7 @@
-//! What is run: sysbench's five tests, system calls, block requests, operations on a shared tree, each timed.
+//! Workloads: sysbench's five tests, system calls, block requests, operations on a shared tree, each timed.
 //!
-//! The same code runs natively and inside a guest. A workload is given as a [`WorkloadSpec`]; [`check`] says whether it
-//! can be run as written and [`run`] runs it. Each module states the definition it follows.
+//! The code that runs natively also runs inside a guest. A workload is given as a [`WorkloadSpec`]; [`check`] says
+//! whether it can be run as written and [`run`] runs it. Each module states the definition it follows.
 //!
 //! A new workload is a block of the table in `vmtax-model`, and the module in `workloads` that the block names.
 

@@ -1,6 +1,7 @@
 //! Options: how a workload declares them, what values are allowed, and their one canonical spelling.
 
 use crate::WorkloadError;
+use std::ops::RangeInclusive;
 use vmtax_model::{WorkloadName, WorkloadSpec, parse_size};
 
 /// An option of a workload.
@@ -8,9 +9,9 @@ use vmtax_model::{WorkloadName, WorkloadSpec, parse_size};
 pub struct OptionInfo {
     /// As it is typed after the workload's name.
     pub name: &'static str,
-    /// Its value when it is not given.
+    /// Value of the option when it is not given.
     pub default: &'static str,
-    /// What it does, one line.
+    /// Description of what the option does, one line.
     pub help: &'static str,
     /// Other tools' names of it.
     pub aliases: &'static [Alias],
@@ -57,11 +58,11 @@ enum Kind {
 type Text = &'static str;
 type Texts = &'static [&'static str];
 
-/// A whole number from `min` to `max`: a `u64`, or a `u32` where `max` allows.
+/// A whole number: a `u64`, or a `u32` where what is allowed fits.
 pub(crate) const fn count(
     name: Text,
     default: Text,
-    (min, max): (u64, u64),
+    allowed: RangeInclusive<u64>,
     help: Text,
 ) -> OptionInfo {
     OptionInfo {
@@ -69,15 +70,18 @@ pub(crate) const fn count(
         default,
         help,
         aliases: &[],
-        kind: Kind::Count { min, max },
+        kind: Kind::Count {
+            min: *allowed.start(),
+            max: *allowed.end(),
+        },
     }
 }
 
-/// Bytes from `min` to `max`, a multiple of `multiple`: a `u64`.
+/// Bytes, a multiple of `multiple`: a `u64`.
 pub(crate) const fn size(
     name: Text,
     default: Text,
-    (min, max): (u64, u64),
+    allowed: RangeInclusive<u64>,
     multiple: u64,
     help: Text,
 ) -> OptionInfo {
@@ -86,15 +90,19 @@ pub(crate) const fn size(
         default,
         help,
         aliases: &[],
-        kind: Kind::Size { min, max, multiple },
+        kind: Kind::Size {
+            min: *allowed.start(),
+            max: *allowed.end(),
+            multiple,
+        },
     }
 }
 
-/// Seconds from `min` to `max`: an `f64`.
+/// Seconds: an `f64`.
 pub(crate) const fn seconds(
     name: Text,
     default: Text,
-    (min, max): (f64, f64),
+    allowed: RangeInclusive<f64>,
     help: Text,
 ) -> OptionInfo {
     OptionInfo {
@@ -102,7 +110,10 @@ pub(crate) const fn seconds(
         default,
         help,
         aliases: &[],
-        kind: Kind::Seconds { min, max },
+        kind: Kind::Seconds {
+            min: *allowed.start(),
+            max: *allowed.end(),
+        },
     }
 }
 
@@ -167,15 +178,6 @@ pub(crate) enum Value {
     Words(Words),
 }
 
-/// The word that stands for an older one in plans and recordings.
-fn current(word: &str) -> &str {
-    match word {
-        "habit" => "antipattern",
-        "cure" => "fix",
-        _ => word,
-    }
-}
-
 impl OptionInfo {
     /// The option with names that other tools have for it.
     pub(crate) const fn aliases(self, aliases: &'static [Alias]) -> OptionInfo {
@@ -205,10 +207,7 @@ impl OptionInfo {
             Kind::Switch => ["on", "off"]
                 .contains(&text)
                 .then(|| Value::Switch(text == "on")),
-            Kind::OneOf(words) => words
-                .iter()
-                .find(|w| **w == current(text))
-                .map(|w| Value::Word(w)),
+            Kind::OneOf(words) => words.iter().find(|w| **w == text).map(|w| Value::Word(w)),
             Kind::SomeOf(_) if text == self.default => Some(Value::Words(Vec::new())),
             Kind::SomeOf(words) => {
                 let given: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -239,7 +238,7 @@ impl OptionInfo {
         }
     }
 
-    /// What is allowed, for people.
+    /// Returns a description of the allowed values, for people.
     fn allowed(&self) -> String {
         match self.kind {
             Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
@@ -406,7 +405,7 @@ pub(crate) fn spec(name: WorkloadName, known: &[OptionInfo], values: &[Value]) -
     }
 }
 
-/// What the option is called that says for how long a workload measures.
+/// Name of the option that says for how long a workload measures.
 pub(crate) const TIME: &str = "time";
 
 /// Seconds as nanoseconds.

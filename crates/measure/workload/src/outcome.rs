@@ -1,11 +1,11 @@
-//! What a workload gives back.
+//! Results of a workload.
 
 use vmtax_model::{
     Fairness, Kept, KernelIdentity, Latency, Measure, Metric, Operation, Timer, TrialResult,
     Unanswered, Unsupported, WorkloadSpec,
 };
 
-/// What a workload found; [`Yield::result`] adds who, where and how timed.
+/// Results of a workload; [`Yield::result`] adds who, where and how timed.
 #[derive(Default)]
 pub(crate) struct Yield {
     pub measures: Vec<Measure>,

@@ -12,13 +12,13 @@ pub struct CheckedPlan {
 
 /// A plan as it is at a step of its range.
 pub struct CheckedStep {
-    /// The plan.
+    /// Plan with the values of this step.
     pub plan: Plan,
     /// Of each of the plan's variants.
     variants: Vec<Workloads>,
 }
 
-/// What a variant runs: as it was asked for and checked, in the plan's order.
+/// Workloads that a variant runs: as asked for and as checked, in the plan's order.
 struct Workloads {
     specs: Vec<WorkloadSpec>,
     checked: Vec<Checked>,
@@ -30,7 +30,7 @@ impl CheckedPlan {
     /// # Errors
     /// As [`check`].
     pub fn new(plan: Plan) -> Result<CheckedPlan, WorkloadError> {
-        let at = |step| {
+        let checked_step = |step| {
             let plan = plan.at_step(step);
             let variants = (0..plan.variants.len()).map(|variant| {
                 let specs = plan.workloads_of(variant);
@@ -40,7 +40,9 @@ impl CheckedPlan {
             let variants = variants.collect::<Result<_, _>>()?;
             Ok(CheckedStep { plan, variants })
         };
-        let steps = (0..plan.steps()).map(at).collect::<Result<_, _>>()?;
+        let steps = (0..plan.steps())
+            .map(checked_step)
+            .collect::<Result<_, _>>()?;
         Ok(CheckedPlan { plan, steps })
     }
 
@@ -65,7 +67,7 @@ impl CheckedStep {
             .map(|of_variant| of_variant.checked.as_slice())
     }
 
-    /// What a variant was asked to run.
+    /// Returns the workloads of a variant as the plan asks for them.
     pub fn specs(&self, variant: usize) -> &[WorkloadSpec] {
         self.variants
             .get(variant)

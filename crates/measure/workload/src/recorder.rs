@@ -75,7 +75,7 @@ impl Recorder {
         }
     }
 
-    /// What was kept, in the order in which requests began.
+    /// Returns the recorded requests, in the order in which they began.
     pub fn series(self, clock: &Clock) -> Series {
         let mut operations = self.room;
         operations.truncate(self.kept);

@@ -1,6 +1,7 @@
-//! What workloads share that work on a tree that is shared between host and guest; natively on the folder itself.
+//! Code common to the workloads on a tree that is shared between host and guest; natively they run on the folder
+//! itself.
 //!
-//! What is there is only read. What a workload makes, it makes in the tree's folder `scratch`.
+//! Files that are there are only read. A workload makes its own in the tree's folder `scratch`.
 
 use crate::error::WorkloadError;
 use crate::options::{OptionInfo, switch};
@@ -48,7 +49,7 @@ pub(crate) fn is_read_only(places: &Places) -> bool {
     at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
-/// What a workload that writes says of a share that may only be read: that it is not known, not that it failed.
+/// Returns the result of a workload that writes, on a read-only share: each metric is unsupported, none failed.
 pub(crate) fn read_only(workload: WorkloadName) -> Yield {
     let why = |metric| Unsupported {
         metric,
@@ -69,7 +70,7 @@ pub(crate) fn own_folder(workload: WorkloadName, places: &Places) -> Result<Fold
     make(folder)
 }
 
-/// The same with what an earlier trial kept in it.
+/// Returns this workload's own folder in the share, with the files that an earlier trial kept in it.
 pub(crate) fn kept_folder(
     workload: WorkloadName,
     places: &Places,

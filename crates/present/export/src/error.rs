@@ -1,4 +1,4 @@
-//! What can go wrong: writing, and of a dataset recordings whose run has no date or host.
+//! Errors of an export: in writing, and for a dataset in recordings whose run has no date or host.
 
 use ::parquet::errors::ParquetError;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ pub enum ExportError {
     /// The file cannot be written.
     #[error("the {what} cannot be written ({source}): name a file on a disk with free space")]
     Write {
-        /// Which export.
+        /// Name of the export.
         what: &'static str,
-        /// Why not.
+        /// Reason for the failure, as the system gives it.
         source: std::io::Error,
     },
     /// The Parquet library needs random numbers for its hash tables.
@@ -22,23 +22,23 @@ pub enum ExportError {
         "the {what} cannot be written: /dev/urandom cannot be read ({source}). Mount /dev, or allow more open files: ulimit -n 4096"
     )]
     Random {
-        /// Which export.
+        /// Name of the export.
         what: &'static str,
-        /// Why not.
+        /// Reason for the failure, as the system gives it.
         source: getrandom::Error,
     },
     /// The Parquet library refuses.
     #[error("the {what} cannot be written ({source}): name a file on a disk with free space")]
     Parquet {
-        /// Which export.
+        /// Name of the export.
         what: &'static str,
-        /// Why.
+        /// Reason for the failure, as the library gives it.
         source: ParquetError,
     },
     /// A trace cannot be read.
     #[error(transparent)]
     Layers(#[from] LayersError),
-    /// What was observed cannot be read.
+    /// The observed data cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The folder of a dataset cannot be made or used.
@@ -49,21 +49,21 @@ pub enum ExportError {
     File {
         /// The file, or its folder.
         path: PathBuf,
-        /// Why not.
+        /// Reason for the failure, as the system gives it.
         source: std::io::Error,
     },
     /// The run has no date.
     #[error("{}/run.json: '{}' is no time in RFC 3339: restore the file from where this recording was copied", folder.display(), started.escape_default())]
     Started {
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
-        /// What stands there.
+        /// Text in place of the date, at most 40 characters.
         started: String,
     },
     /// The host's name is none.
     #[error("{}/host.json: the host's name has {length} bytes, Linux allows 64: restore the file from where this recording was copied", folder.display())]
     HostName {
-        /// The recording.
+        /// Directory of the recording.
         folder: PathBuf,
         /// Bytes of the name.
         length: usize,
@@ -71,17 +71,17 @@ pub enum ExportError {
     /// A dataset lacks a table.
     #[error("{} has no table {table}: name the folder that `vmtax export RECORDING --dataset DIR` wrote", dataset.display())]
     NoTable {
-        /// The folder.
+        /// Directory of the dataset.
         dataset: PathBuf,
-        /// Which.
+        /// Name of the missing table.
         table: String,
     },
     /// A folder of a dataset cannot be listed.
     #[error("cannot list {} ({source}): give the user who runs vmtax the right to read it", path.display())]
     ReadFolder {
-        /// The folder.
+        /// Directory that cannot be listed.
         path: PathBuf,
-        /// Why not.
+        /// Reason for the failure, as the system gives it.
         source: std::io::Error,
     },
 }

@@ -9,9 +9,9 @@ use vmtax_recording::Recording;
 /// A trial's joined requests, with what tells the trial from others.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial<'a> {
-    /// Its run, as all tables name it.
+    /// ID of the run, as in all tables.
     pub run: &'a str,
-    /// Its number in the recording.
+    /// Number of the trial in the recording.
     pub number: u32,
     /// Where it ran.
     pub machine: Machine,
@@ -19,7 +19,7 @@ pub struct Trial<'a> {
     pub variant: &'a str,
     /// In which round, from 0.
     pub round: u32,
-    /// Its requests.
+    /// Requests of the trial, joined.
     pub joined: &'a JoinedTrial,
 }
 
@@ -58,12 +58,12 @@ impl<'a> ObservedTrials<'a> {
         })
     }
 
-    /// Whether nothing was observed.
+    /// Returns true if nothing was observed.
     pub fn is_empty(&self) -> bool {
         self.trials.is_empty() && self.devices.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of observed trials; each disk or network card of a running VM counts as one.
     pub fn len(&self) -> usize {
         self.trials.len() + self.devices.len()
     }

@@ -35,7 +35,7 @@ const STATES: [(State, &str, &str); 9] = [
     (State::Queued, "queued", "queued_ns"),
 ];
 
-/// What both tables begin with: which trial, which request.
+/// Returns the columns with which both tables begin: the trial and the request.
 fn identity<'n>() -> Vec<(&'n str, Column)> {
     vec![
         text("run"),

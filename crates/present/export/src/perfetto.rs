@@ -31,7 +31,7 @@ pub struct Perfetto<W: Write> {
     packet: Vec<u8>,
 }
 
-/// What is called by a number once it was named.
+/// Numbers of names that were already written to the trace.
 #[derive(Default)]
 struct Names(HashMap<String, u64>);
 
@@ -92,7 +92,7 @@ struct Drawn<'a> {
     name: String,
     category: &'static str,
     flow: u64,
-    /// Whether the request's arrows end here.
+    /// True if the request's arrows end here.
     last: bool,
     /// Set for the operation as a whole.
     request: Option<&'a Record>,

@@ -160,20 +160,27 @@ fn every_segment_is_a_slice_and_arrows_follow_each_request_to_its_end() {
         }
     }
     let first = &flows.values().next().unwrap();
-    let at = |name: &str| label(&tracks[&first.iter().find(|s| s.1.starts_with(name)).unwrap().0]);
-    assert_eq!(at("operation"), "guest application");
-    assert_eq!(at("guest system call to guest block issue"), "guest");
+    let track_label =
+        |name: &str| label(&tracks[&first.iter().find(|s| s.1.starts_with(name)).unwrap().0]);
+    assert_eq!(track_label("operation"), "guest application");
     assert_eq!(
-        at("QEMU event loop wakes to QEMU takes request"),
+        track_label("guest system call to guest block issue"),
+        "guest"
+    );
+    assert_eq!(
+        track_label("QEMU event loop wakes to QEMU takes request"),
         "main loop (tid 4242)"
     );
     assert_eq!(
-        at("QEMU takes request to host block issue (waiting for a lock)"),
+        track_label("QEMU takes request to host block issue (waiting for a lock)"),
         "worker (tid 4250)"
     );
-    assert_eq!(at("host block issue to host block complete"), "device");
     assert_eq!(
-        at("QEMU takes request to host block issue"),
+        track_label("host block issue to host block complete"),
+        "device"
+    );
+    assert_eq!(
+        track_label("QEMU takes request to host block issue"),
         "worker (tid 4250)"
     );
 }

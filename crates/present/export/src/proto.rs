@@ -14,7 +14,7 @@ pub struct Trace {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TracePacket {
-    /// ns.
+    /// Time stamp of the packet, in ns.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
@@ -101,7 +101,7 @@ pub struct TrackEvent {
     pub terminating_flow_ids: Vec<u64>,
 }
 
-/// `TrackEvent.Type`.
+/// Values of `TrackEvent.Type`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Kind {

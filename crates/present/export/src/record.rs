@@ -18,10 +18,10 @@ pub struct Sheet {
     pub requests: Vec<Record>,
 }
 
-/// A request.
+/// Request as an export writes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Its number among the trial's joined requests, from 0.
+    /// Number among the trial's joined requests, from 0.
     pub number: u32,
     /// Where on the disk, bytes.
     pub offset: u64,
@@ -38,9 +38,9 @@ pub struct Slice {
     pub to: Checkpoint,
     pub state: State,
     pub who: Who,
-    /// ns.
+    /// Begin of the segment, in ns.
     pub begin: u64,
-    /// ns.
+    /// End of the segment, in ns.
     pub end: u64,
 }
 
@@ -59,7 +59,7 @@ impl Record {
         self.at(Checkpoint::End)
     }
 
-    /// What no segment accounts for, ns.
+    /// Returns the time that no segment accounts for, in ns.
     pub fn unexplained(&self) -> u64 {
         let explained: u64 = self.slices.iter().map(|s| s.end - s.begin).sum();
         (self.end() - self.begin()).saturating_sub(explained)

@@ -1,4 +1,4 @@
-//! Which run a recording is of, on which host.
+//! Identity of the run of a recording, and of its host.
 
 use crate::ExportError;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ pub struct Run {
     pub date: String,
     /// The host's name, or its ID where names are not to be given; `None` where the recording does not have it.
     pub host: Option<String>,
-    /// Whether the host's name is not to be given.
+    /// True if the host's name is withheld.
     pub is_hashed: bool,
 }
 

@@ -20,7 +20,7 @@ const WAY: &[(Checkpoint, State, Who, u64)] = {
         (S::GuestReturn, State::Running, Who::Guest, 18_000),
     ]
 };
-/// What comes after the last checkpoint that a tracer saw.
+/// Time after the last checkpoint that a tracer saw, in ns.
 const REST: u64 = 700;
 
 fn request(number: u32, begin: u64) -> Record {

@@ -25,15 +25,15 @@ pub enum Column {
     Int(Vec<i32>),
     /// A time or a place.
     Long(Vec<i64>),
-    /// The same, where it may be missing.
+    /// Times or places, some of which may be missing.
     Maybe(Vec<Option<i64>>),
-    /// Words.
+    /// Texts of the column.
     Text(Vec<ByteArray>),
-    /// The same, where they may be missing.
+    /// Texts, some of which may be missing.
     MaybeText(Vec<Option<ByteArray>>),
-    /// A figure.
+    /// Figures of the column.
     Float(Vec<f64>),
-    /// The same, where it may be missing.
+    /// Figures, some of which may be missing.
     MaybeFloat(Vec<Option<f64>>),
     /// When, microseconds since 1970, UTC, where it is known.
     MaybeTime(Vec<Option<i64>>),
@@ -41,21 +41,21 @@ pub enum Column {
 
 /// A value of a row.
 pub enum Cell {
-    /// For [`Column::Int`].
+    /// Value for [`Column::Int`].
     Int(u32),
-    /// For [`Column::Long`].
+    /// Value for [`Column::Long`].
     Long(u64),
-    /// For [`Column::Maybe`].
+    /// Value for [`Column::Maybe`].
     Maybe(Option<u64>),
-    /// For [`Column::Text`].
+    /// Value for [`Column::Text`].
     Text(ByteArray),
-    /// For [`Column::MaybeText`].
+    /// Value for [`Column::MaybeText`].
     MaybeText(Option<ByteArray>),
-    /// For [`Column::Float`].
+    /// Value for [`Column::Float`].
     Float(f64),
-    /// For [`Column::MaybeFloat`].
+    /// Value for [`Column::MaybeFloat`].
     MaybeFloat(Option<f64>),
-    /// For [`Column::MaybeTime`].
+    /// Value for [`Column::MaybeTime`].
     MaybeTime(Option<i64>),
 }
 

@@ -1,4 +1,4 @@
-//! What the host can do, a line a check, and what fixes what it cannot.
+//! Abilities of the host, a line for each check, and fixes for what is missing.
 
 use crate::engine::{Block, Cell, Column, Filled, Report, Section, Table, Tone, remedy_text};
 use vmtax_model::{Check, HostFacts, KvmClass, Machine, Readiness};
@@ -76,7 +76,7 @@ fn answer(facts: &HostFacts, poor: usize) -> String {
     )
 }
 
-/// What each check found.
+/// Makes a table with the result of each check.
 pub fn checks(checks: &[Check]) -> Filled<&Check> {
     Table::of("Checks of the host", checks)
         .column(Column::words("check").broken(16, 8), |check| {

@@ -36,7 +36,7 @@ pub fn findings_json(findings: &impl Serialize) -> Result<String, ReportError> {
     plain_json(&with_remedies(serde_json::to_value(findings)?))
 }
 
-/// What holds no warnings, as JSON: a profile, the history, doctor's facts.
+/// Returns findings without warnings as JSON: a profile, the history, doctor's facts.
 ///
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).

@@ -37,7 +37,7 @@ use vmtax_model::number;
 pub struct Style {
     /// Columns; no line is wider. Below 40 it is taken as 40.
     pub width: usize,
-    /// Whether to colour; `false` when it is no terminal.
+    /// True if the output is coloured; `false` if it is no terminal.
     pub color: bool,
 }
 

@@ -134,7 +134,7 @@ fn done(out: &mut String, result: &TrialResult) {
     }
 }
 
-/// What sysbench counts as events: all operations of the workload.
+/// Returns the latency of sysbench events: all operations of the workload.
 fn events(result: &TrialResult) -> Latency {
     let mut all = Latency::new();
     if is_sysbench(result) {

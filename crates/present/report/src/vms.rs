@@ -108,7 +108,8 @@ fn table(vms: &[VmFacts]) -> Table {
         .done()
 }
 
-/// What stands in the way of observing a VM; not what changes it, nor what a guest of somebody else's cannot have.
+/// Returns the obstacles to observing a VM; neither those to changing it, nor those that apply to any guest of another
+/// owner.
 fn lacks(vm: &VmFacts) -> impl Iterator<Item = (AbilityName, &Missing)> {
     let observes = |what: AbilityName| {
         !matches!(
@@ -151,17 +152,17 @@ fn missing(vms: &[VmFacts]) -> Vec<String> {
             }
         }
     }
-    let of = |names: Vec<String>| match names.len() {
+    let names_or_count = |names: Vec<String>| match names.len() {
         few if few <= MOST_NAMED => names.join(", "),
         many => counted(many as u64, "VM"),
     };
     reasons
         .into_iter()
-        .map(|(reason, names)| format!("{reason} ({})", of(names)))
+        .map(|(reason, names)| format!("{reason} ({})", names_or_count(names)))
         .collect()
 }
 
-/// What stands for one VM alone: its name, else its PID.
+/// Returns a name that denotes one VM alone: its name, else its PID.
 fn unique_name(vm: &VmFacts, vms: &[VmFacts]) -> String {
     let is_plain = |name: &&String| {
         name.bytes()

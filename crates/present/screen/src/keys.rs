@@ -1,4 +1,4 @@
-//! What keys do.
+//! Effects of the keys.
 
 use crate::state::{Order, State, View};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -22,14 +22,14 @@ pub(crate) const KEYS: &[(&str, &str)] = &[
     ("q or Ctrl-C", "end"),
 ];
 
-/// What is asked of the sampler.
+/// Request to the sampler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// To trace the exits of this VM; its next sample holds them.
     TraceExits(i32),
 }
 
-/// What a key leads to outside of the screen's state.
+/// Effect of a key outside of the screen's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Quit,

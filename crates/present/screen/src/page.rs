@@ -71,7 +71,7 @@ fn head(state: &State, width: u16) -> String {
     }
 }
 
-/// What the selected VM suffers from, and the next command.
+/// Returns the largest problem of the selected VM, and the next command.
 fn about_selected(state: &State) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(vm) = state.selected_vm() {

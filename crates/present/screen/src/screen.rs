@@ -10,10 +10,10 @@ use std::thread::Builder;
 use std::time::Duration;
 use vmtax_model::TopSample;
 
-/// How soon a sample or a signal shows at the latest.
+/// Longest time until a sample or a signal shows.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The screen.
+/// Live screen of `vmtax top`.
 #[derive(Debug)]
 pub struct Screen {
     state: State,

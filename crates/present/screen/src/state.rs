@@ -1,24 +1,24 @@
-//! What is shown: the newest sample, the selected VM, the order.
+//! State of the screen: the newest sample, the selected VM, the order.
 
 use std::time::Duration;
 use vmtax_model::{GuestExits, TopSample, VmRates};
 use vmtax_report::top_columns;
 
-/// Which page is shown.
+/// Page that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     /// A row for each VM.
     List,
     /// The threads, disks, NICs and exits of the selected one.
     Detail,
-    /// What the columns and keys mean.
+    /// Meaning of the columns and keys.
     Help,
 }
 
 /// By what rows are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// What its findings cost, then %RUN.
+    /// Cost of the findings, then %RUN.
     Findings,
     Name,
     /// A column, by its place among all.
@@ -39,7 +39,7 @@ pub(crate) struct State {
     pub scroll: u16,
     /// The VM whose exits are being traced.
     pub tracing: Option<i32>,
-    /// What was traced last, of which VM.
+    /// Exits that were traced last, with the PID of their VM.
     pub exits: Option<(i32, GuestExits)>,
 }
 

@@ -1,4 +1,4 @@
-//! How text stands out, also without colours.
+//! Styles of text that stands out, also without colours.
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};

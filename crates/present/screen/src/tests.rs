@@ -8,8 +8,8 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Duration;
 use vmtax_model::{
-    Advice, DiskRates, ExitCount, ExitReason, GuestExits, IoRates, NicRates, Remedy, Role,
-    RunState, ThreadRates, TopSample, VmRates,
+    Advice, DiskRates, ExitAddress, ExitCount, ExitReason, GuestExits, IoRates, NicRates, Remedy,
+    Role, RunState, ThreadRates, TopSample, VmRates,
 };
 
 fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
@@ -181,11 +181,19 @@ fn details_show_threads_disks_taps_and_traced_exits() {
             ..ExitCount::default()
         },
     );
+    let address = |(device, address): (&str, u64)| ExitAddress {
+        space: vmtax_model::AddressSpace::Port,
+        address,
+        write: true,
+        device: device.to_owned(),
+        register: "data".to_owned(),
+        exits: ExitCount::default(),
+    };
     let exits = GuestExits {
         seconds: 3.0,
         vcpus: Vec::new(),
         reasons: vec![reason],
-        addresses: Vec::new(),
+        addresses: [("serial", 0x3f8), ("", 0x80)].map(address).to_vec(),
         devices_from: vmtax_model::DevicesFrom::UsualPlaces,
         timing: String::new(),
         lost: 0,
@@ -211,6 +219,16 @@ fn details_show_threads_disks_taps_and_traced_exits() {
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
+    let device = |address: &str| {
+        text.lines()
+            .find(|line| line.contains(address))
+            .map(|line| line.contains("serial"))
+    };
+    assert_eq!(
+        [device("0x3f8"), device("0x80")],
+        [Some(true), Some(false)],
+        "{text}"
+    );
     assert!(!text.contains("Tracing"));
 }
 

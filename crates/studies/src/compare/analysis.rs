@@ -1,4 +1,4 @@
-//! What a comparison found.
+//! The findings of a comparison, and their report.
 
 use crate::analysis::{Analysis, StudyError};
 use crate::layers;

@@ -23,8 +23,8 @@ impl<'a> InterimAnalyses<'a> {
         }
     }
 
-    /// Whether another round begins after so many whole ones in the recording's folder; `say` is given what is estimated.
-    /// A plan that compares nothing goes on.
+    /// Returns true if another round begins after `rounds` whole ones in the recording's directory; `say` receives the
+    /// estimates. A plan that compares nothing goes on.
     pub fn go_on(&mut self, folder: &Path, rounds: u32, say: &dyn Fn(&str)) -> bool {
         let spent = self.begun.elapsed().as_secs_f64();
         let budget = self.plan.budget_s().map_or(f64::INFINITY, f64::from);

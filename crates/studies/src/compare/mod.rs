@@ -1,4 +1,4 @@
-//! Which of several VM configurations is faster, or whether one became slower.
+//! Comparison of VM configurations: the fastest of several, or a metric that became slower.
 
 mod analysis;
 mod forecast;

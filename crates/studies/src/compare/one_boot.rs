@@ -61,8 +61,8 @@ fn workload_option<'k>(
     }
 }
 
-/// Whether variants take turns in one boot where nothing else is asked for: they differ in what a running guest can change alone, and
-/// no workload leaves in the guest what the next one would find.
+/// Returns true if variants take turns in one boot by default: they differ only in settings that can change while the
+/// guest runs, and no workload leaves anything in the guest that the next one would find.
 pub(super) fn suits_one_boot(plan: &Plan) -> bool {
     let differ = !plan.differing_settings().is_empty();
     let leaves_state = |variant| {
@@ -73,7 +73,8 @@ pub(super) fn suits_one_boot(plan: &Plan) -> bool {
     differ && plan.one_boot_fault().is_none() && !(0..plan.variants.len()).any(leaves_state)
 }
 
-/// Whether a workload leaves files, a filled page cache, clusters of an image, or data that the host writes back later.
+/// Returns true if a workload leaves files, a filled page cache, clusters of an image, or data that the host writes
+/// back later.
 fn leaves_state(spec: &WorkloadSpec, variant: &Variant) -> bool {
     match (spec.name, spec.name.needs()) {
         (WorkloadName::Fileio, _) | (_, Needs::Share | Needs::Command) => true,

@@ -32,7 +32,7 @@ pub fn compare_recordings(
     Ok(findings)
 }
 
-/// Whether a metric of `now` is worse than the baseline's by more than it may be.
+/// Compares the metrics of `now` with the baseline's, and lists those that are worse by more than their threshold.
 ///
 /// # Errors
 /// [`StudyError::NothingInCommon`].
@@ -85,7 +85,7 @@ fn name(folder: &Path) -> String {
         .into_owned()
 }
 
-/// What [`compare_recordings`] found.
+/// Findings of [`compare_recordings`].
 pub(crate) struct Recordings(pub CompareFindings);
 
 impl Analysis for Recordings {
@@ -102,7 +102,7 @@ impl Analysis for Recordings {
     }
 }
 
-/// What [`check`] found.
+/// Findings of [`check`].
 pub(crate) struct Baseline(pub CheckFindings);
 
 impl Analysis for Baseline {

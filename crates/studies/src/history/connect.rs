@@ -47,13 +47,13 @@ const COLUMNS: [&str; 3] = [
     "SELECT run, metric, machine, variant, rung, settings, n, median, low, high, coverage FROM figure LIMIT 0",
 ];
 
-/// How long a ledger is checked: one of a hundred thousand runs takes seconds.
+/// Longest time to check a history database: one with a hundred thousand runs takes seconds.
 const CHECK_TIME: Duration = Duration::from_secs(30);
 
 /// Why a file is not taken as a ledger.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// What is wrong with it: it can be made again.
+    /// The file is damaged, for this reason; it can be rebuilt.
     Damaged(String),
     /// It must stay as it is.
     Error(LedgerError),

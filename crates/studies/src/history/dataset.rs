@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmtax_analysis::estimate;
 use vmtax_model::{FleetData, FleetFigure, FleetRun, Machine, Metric};
 
-/// What became of the runs of a dataset.
+/// Numbers of a dataset's runs that were added, known or unusable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ImportedRuns {
     /// Runs that are in the ledger now, and were not before.

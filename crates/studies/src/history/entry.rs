@@ -1,4 +1,4 @@
-//! What a ledger holds of one run, made from its recording.
+//! The entry of one run in the history database, made from its recording.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) const KEPT: &str = "kept";
 /// The fact that says which running VM was tuned.
 pub(super) const VM: &str = "VM";
 
-/// A run.
+/// A run in the history database, with its facts and figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub folder: String,
@@ -29,7 +29,7 @@ pub struct Entry {
     pub figures: Vec<Figure>,
 }
 
-/// What a run was made with. Machine and variant are empty for what is the host's.
+/// A fact about the setup of a run, such as QEMU's version. Machine and variant are empty for facts of the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
     pub machine: String,
@@ -91,7 +91,7 @@ pub fn name(folder: &Path) -> String {
         .into_owned()
 }
 
-/// What a figure is of: metric, machine, variant, size of a range.
+/// Key of a figure: metric, machine, variant, size of a range.
 type Of<'a> = (Metric, Machine, &'a str, Option<u64>);
 
 fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
@@ -181,7 +181,7 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
     all.into_iter().map(fact).collect()
 }
 
-/// What a tuning kept, with its gain; `None` of any other run.
+/// Returns the changes that a run of `tune` kept, with their gain; `None` for any other run.
 pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
     let found = vmtax_analysis::tune_guest(plan, trials)?;
     let names = found
@@ -206,7 +206,8 @@ pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
     })
 }
 
-/// Which running VM was tuned, its QEMU, what was left on; nothing of any other run, and of a VM without a name that lasts.
+/// Returns the name of the running VM that was tuned, its QEMU, and the changes that are still applied; nothing for
+/// any other run, and for a VM without a persistent name.
 fn tuned_vm(recording: &Recording) -> Vec<Fact> {
     let findings = recording
         .plan

@@ -10,17 +10,17 @@ use vmtax_recording::RecordingError;
 pub struct Ledger {
     pub(super) connection: Connection,
     pub(super) path: PathBuf,
-    /// What whoever opened it should know: that it was damaged and made again, that nothing can be added.
+    /// Notes for the user: that the database was damaged and rebuilt, or that nothing can be added.
     pub notes: Vec<String>,
 }
 
-/// Its name in the folder of recordings.
+/// Name of the history database in the directory of recordings.
 pub const FILE: &str = "ledger.sqlite";
 /// The version of its tables. A newer vmtax changes those of an older one; an older one leaves a newer one's alone.
 pub(super) const VERSION: i64 = 1;
 /// SQLite's mark for whose file it is: "vmtx".
 pub(super) const APPLICATION: i64 = 0x766d_7478;
-/// How long another program is waited for.
+/// Longest time to wait for another program's lock.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 /// A ledger cannot be opened, read or written.
@@ -30,43 +30,43 @@ pub enum LedgerError {
     #[error("{path} has been locked by another program for {} s: `vmtax history --dir {runs}` adds what is missing once it is free",
         WAIT.as_secs(), path = .path.display(), runs = runs(.path))]
     Locked {
-        /// The ledger.
+        /// Path of the history database.
         path: PathBuf,
     },
     /// A newer vmtax changed it.
     #[error("{path} has version {version}, this vmtax knows up to {VERSION} and leaves it alone: update vmtax, then `vmtax history --dir {runs}` adds what is missing",
         path = .path.display(), runs = runs(.path))]
     TooNew {
-        /// The ledger.
+        /// Path of the history database.
         path: PathBuf,
-        /// What it says.
+        /// Version in the file.
         version: i64,
     },
     /// A link, a folder, a pipe.
     #[error("{path} is not a regular file: move it away, then `vmtax history --dir {runs}` makes the ledger again",
         path = .path.display(), runs = runs(.path))]
     NotAFile {
-        /// The ledger.
+        /// Path of the history database.
         path: PathBuf,
     },
     /// SQLite said no.
     #[error("{path}: {source}; see to its owner, its permissions and the room on its disk, then `vmtax history --dir {runs}` adds what is missing",
         path = .path.display(), runs = runs(.path))]
     Failed {
-        /// The ledger.
+        /// Path of the history database.
         path: PathBuf,
-        /// What it said.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
     /// It is damaged, and cannot be moved aside.
     #[error("{path} is damaged ({reason}) and cannot be moved aside ({source}): move it away, then `vmtax history --dir {runs}` makes it again",
         path = .path.display(), runs = runs(.path))]
     Stuck {
-        /// The ledger.
+        /// Path of the history database.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// The folder of recordings, or one of them.
@@ -79,7 +79,7 @@ fn runs(ledger: &Path) -> String {
     vmtax_model::shell_line(&[ledger.parent().unwrap_or(ledger).display().to_string()])
 }
 
-/// What SQLite said, as an error of a ledger.
+/// Converts an error of SQLite into a [`LedgerError`].
 pub(super) fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> LedgerError + '_ {
     move |source| match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LedgerError::Locked {

@@ -1,10 +1,11 @@
-//! What was measured before: figures and facts of every run in `ledger.sqlite` beside the recordings. The recordings stay
-//! the truth: the ledger is made again from them, and adds that runs whose folders were deleted keep their figures.
+//! History of measurements: figures and facts of every run in `ledger.sqlite` beside the recordings. The recordings
+//! stay the truth: the database is rebuilt from them, and in addition keeps the figures of runs whose directories were
+//! deleted.
 //!
 //! ```text
-//! run     one a run: folder, when, the plan's name, the command, CPUs
-//! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own; of a tuning
-//!         what it kept, of a running VM's which VM
+//! run     one a run: directory, when, the plan's name, the command, CPUs
+//! fact    of a run's setup: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own; of a
+//!         tuning the changes that it kept, of a running VM's tuning the VM
 //! figure  median, interval and rounds of a metric on a machine, in a variant, at a step, with the workload's settings
 //! ```
 

@@ -27,11 +27,11 @@ impl Ledger {
         }
     }
 
-    /// The same for one who only wants to read: where the folder cannot be written, what the ledger lacks is added in memory
-    /// alone.
+    /// Opens the history database for reading: if the directory cannot be written, runs that the database lacks are
+    /// added in memory only.
     ///
     /// # Errors
-    /// As [`Ledger::open`], when there is no such folder, and as [`RecordingsFolder::open`].
+    /// As [`Ledger::open`], when there is no such directory, and as [`RecordingsFolder::open`].
     pub fn open_to_read(runs: &Path) -> Result<Ledger, LedgerError> {
         let folder = RecordingsFolder::open(runs)?;
         if rustix::fs::access(runs, Access::WRITE_OK).is_ok() {

@@ -14,16 +14,16 @@ use vmtax_model::{
 /// When a run began, its plan's name, the host's CPU and name.
 pub(super) type RunOfHost = (String, String, String, Option<String>);
 
-/// What is read of a damaged ledger, of each table and run; no sound one comes near.
+/// Most rows read of a damaged database, for each table and run; no intact one has nearly as many.
 const MAX_ROWS: usize = 100_000;
-/// How long a damaged ledger is read.
+/// Longest time to read a damaged database.
 const SALVAGE_TIME: Duration = Duration::from_secs(5);
 
 impl Ledger {
-    /// What there is, metric by metric, machine by machine.
+    /// Returns the metrics in the database by machine, each with its number of runs and series.
     ///
     /// # Errors
-    /// [`LedgerError`] when the ledger is locked or cannot be read.
+    /// [`LedgerError`] when the database is locked or cannot be read.
     pub fn list(&self) -> Result<Vec<HistoryEntry>, LedgerError> {
         let all = "SELECT metric, machine,
                           count(DISTINCT run), count(DISTINCT json_array(variant, rung, settings, cpu, cpus)),
@@ -86,10 +86,13 @@ impl Ledger {
         let past = |(figure, id, run, host): (Option<Figure>, i64, PastRun, String)| {
             let figure = figure?;
             let on: Machine = figure.machine.parse().ok()?;
-            let of = |machine: &str, variant: &str| {
+            let facts_for = |machine: &str, variant: &str| {
                 facts.get(&(id, machine.to_owned(), variant.to_owned()))
             };
-            let (host_s, own) = (of("", ""), of(&figure.machine, &figure.variant));
+            let (host_s, own) = (
+                facts_for("", ""),
+                facts_for(&figure.machine, &figure.variant),
+            );
             let facts = host_s
                 .into_iter()
                 .chain(own)

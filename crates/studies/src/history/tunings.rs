@@ -1,4 +1,4 @@
-//! What changed on the host since the last tuning of the same workload or VM.
+//! Changes on the host since the last tuning of the same workload or VM.
 
 use super::entry::{Entry, Fact, Figure, KEPT, VM};
 use super::ledger::{Ledger, LedgerError, failed};

@@ -29,9 +29,9 @@ pub enum OptionsError {
     /// A file or folder that they name cannot be used.
     #[error("{what}: {source}")]
     File {
-        /// What was tried.
+        /// The operation that failed, with its file.
         what: String,
-        /// What the kernel said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// This host has no machine on which the claims can be tested.

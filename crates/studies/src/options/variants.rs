@@ -67,7 +67,7 @@ pub(crate) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, 
         if list.split(',').any(str::is_empty) {
             return OptionsError::usage(format!("'{word}' is not {form}"));
         }
-        let with = |variant: &Variant, value: &str| {
+        let variant_with = |variant: &Variant, value: &str| {
             let mut variant = variant.clone();
             variant.set.insert(key.to_owned(), value.to_owned());
             let gap = if variant.name.is_empty() { "" } else { " " };
@@ -76,7 +76,7 @@ pub(crate) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, 
         };
         variants = variants
             .iter()
-            .flat_map(|v| list.split(',').map(move |value| with(v, value)))
+            .flat_map(|v| list.split(',').map(move |value| variant_with(v, value)))
             .collect();
     }
     if variants.len() > MAX_VARIANTS {

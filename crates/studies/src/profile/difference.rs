@@ -1,4 +1,4 @@
-//! What changed between two profiles.
+//! Differences between two profiles.
 
 use crate::analysis::StudyError;
 use std::fs;
@@ -8,7 +8,7 @@ use vmtax_model::samples::Profile;
 use vmtax_profile::{flame, fold};
 use vmtax_report::Report;
 
-/// Which functions' shares changed between two profiles, each a recording or a file of folded stacks.
+/// Reports the functions whose shares changed between two profiles, each a recording or a file of folded stacks.
 ///
 /// # Errors
 /// [`StudyError`] for a profile that cannot be read.
@@ -34,7 +34,7 @@ pub fn draw_difference(before: &Path, after: &Path) -> Result<String, StudyError
     )?)
 }
 
-/// What else a profile's folder says of it; nothing where there is none, or it is of another version.
+/// Returns the further findings in a profile's directory; `None` if there are none, or they are of another version.
 fn findings(path: &Path) -> Option<ProfileFindings> {
     serde_json::from_slice(&fs::read(path.join("profile.json")).ok()?).ok()
 }

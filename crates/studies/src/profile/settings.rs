@@ -1,4 +1,4 @@
-//! What plans of profiles have in common.
+//! Settings common to all plans of profiles.
 
 use vmtax_model::{
     CommandSpec, CountBy, Inside, Machine, Plan, Probes, ProfileSettings, ProfileSpec, Study,
@@ -33,7 +33,8 @@ pub fn attached(settings: ProfileSettings, of: &str) -> Plan {
     }
 }
 
-/// How a guest that has a kernel is sampled from its inside.
+/// Returns the probes that sample a guest with a kernel from its inside, at `hz` samples per second; none where `hz`
+/// is 0 and no calls are counted.
 pub(super) fn inside(hz: u32, calls: Option<CountBy>) -> Probes {
     let inside = Inside {
         hz,

@@ -1,28 +1,29 @@
-//! What the findings of a study say about a claim.
+//! The findings of a study as evidence for or against a claim.
 
 use super::published::Check;
 use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, KvmClass, Machine};
 
 /// Findings that claims can be tested against.
 pub trait Evidence {
-    /// What they say about a claim; `None` where it is about another study.
+    /// Tests a claim against these findings; `None` if the claim is about another study.
     fn test(&self, _check: &Check, _host: &HostFacts) -> Option<Tested> {
         None
     }
 }
 
-/// What was found about one claim: a figure, or the reason why there is none.
+/// Result for one claim: a figure, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tested {
-    /// The figure.
+    /// Measured figure; `None` if there is none.
     pub measured: Option<Estimate>,
-    /// What it counts.
+    /// Unit of the figure.
     pub unit: ClaimUnit,
-    /// Whether the claim stands.
+    /// Result: reproduced, not reproduced, inconclusive or not testable.
     pub verdict: ClaimVerdict,
-    /// What the verdict rests on, or why there is none.
+    /// Bounds that the result rests on, or the reason why there is none.
     pub why: String,
-    /// How many times as many rounds would decide an inconclusive claim, about: an interval narrows with their root.
+    /// Factor on the number of rounds that would decide an inconclusive claim, approximate: an interval narrows with
+    /// the square root of the rounds.
     pub times: Option<f64>,
 }
 

@@ -54,7 +54,8 @@ pub fn judge(
     }
 }
 
-/// How many more rounds would decide.
+/// Returns the number of further rounds that would decide an inconclusive claim; `None` for a decided one, and where
+/// too many would be needed.
 fn rounds_needed(tested: &Tested, rounds: u32) -> Option<u32> {
     if tested.verdict != ClaimVerdict::Inconclusive {
         return None;

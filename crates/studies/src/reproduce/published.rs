@@ -17,9 +17,9 @@ pub enum PublishedError {
     /// A file of the program's own is wrong.
     #[error("the published result {name} is damaged ({reason}): report this as a fault of vmtax")]
     Damaged {
-        /// Which.
+        /// Name of the published result.
         name: &'static str,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
 }
@@ -37,20 +37,20 @@ pub struct PublishedResult {
     pub source: String,
     /// The finding in a sentence or two.
     pub claim: String,
-    /// How long it takes, for people.
+    /// Duration of the reproduction, as a text for people.
     pub takes: String,
     /// A program that has to be installed.
     #[serde(default)]
     pub needs: Option<String>,
-    /// Whether one guest is enough: KVM where it runs kernels with hardware virtualization, else TCG.
+    /// True if one guest is enough: KVM where it runs kernels with hardware virtualization, else TCG.
     #[serde(default)]
     pub one_guest: bool,
     /// The trials that it takes.
     pub plan: Plan,
-    /// What `--quick` makes smaller.
+    /// Smaller rounds, steps, time and files for `--quick`.
     #[serde(default)]
     pub quick: Quick,
-    /// Its claims.
+    /// Claims of the published result.
     #[serde(rename = "test")]
     pub tests: Vec<Claim>,
 }
@@ -59,7 +59,7 @@ pub struct PublishedResult {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Quick {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: Option<u32>,
     /// Steps of the range.
     pub steps: Option<Vec<u64>>,
@@ -69,20 +69,21 @@ pub struct Quick {
     pub files: Option<u64>,
 }
 
-/// A claim.
+/// A claim of a published result, with its test.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Claim {
-    /// What is claimed.
+    /// The claim, as a sentence.
     pub what: String,
     /// The published figure.
     pub published: String,
-    /// How it is tested.
+    /// Test of the claim.
     #[serde(flatten)]
     pub check: Check,
 }
 
-/// How a claim is tested. Bounds hold when the interval lies within, and do not when it lies without.
+/// Test of a claim. It is reproduced if the interval lies within the bounds, and not reproduced if it lies outside
+/// them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(
     tag = "kind",
@@ -102,7 +103,7 @@ pub enum Check {
         /// Beside this variant, which tells growth best: O(1) is less than a tenth of this one's growth.
         against: Option<String>,
     },
-    /// What one more costs in a variant, over what it costs in another.
+    /// Cost of one more item in a variant, over that in another variant.
     OneMore {
         /// Of which metric.
         metric: Metric,
@@ -110,7 +111,7 @@ pub enum Check {
         variant: String,
         /// Against this one.
         against: String,
-        /// The bound.
+        /// Lower bound of the ratio.
         at_least: f64,
     },
     /// A variant's cost over another's, at a size.
@@ -123,7 +124,7 @@ pub enum Check {
         against: String,
         /// At this size.
         size: u64,
-        /// The bound.
+        /// Lower bound of the ratio.
         at_least: f64,
     },
     /// A machine's cost over native's.
@@ -132,18 +133,18 @@ pub enum Check {
         metric: Metric,
         /// On this machine.
         machine: Machine,
-        /// The bound.
+        /// Lower bound of the ratio.
         at_least: f64,
     },
-    /// The same of a figure that a command prints.
+    /// Ratio of a figure that a command prints on a machine, over native's.
     Printed {
-        /// What it is a figure of.
+        /// Program or benchmark that prints the figure, e.g. `sysbench cpu`.
         of: String,
-        /// Its name there.
+        /// Name of the figure in the program's output.
         name: String,
         /// On this machine.
         machine: Machine,
-        /// The bound.
+        /// Lower bound of the ratio.
         at_least: f64,
     },
     /// A metric's own value on a machine.
@@ -157,12 +158,12 @@ pub enum Check {
     },
     /// The share that layers have of a request's time, percent.
     Share {
-        /// Whose.
+        /// Layers whose shares are summed.
         layers: Vec<Layer>,
-        /// The bound.
+        /// Lower bound of the share, percent.
         at_least: f64,
     },
-    /// What a way to share costs, over what the first way costs. At least one bound is given.
+    /// Cost of a share method, over that of the first one. At least one bound is given.
     Way {
         /// Of which metric.
         metric: Metric,
@@ -173,42 +174,42 @@ pub enum Check {
         /// The upper bound.
         at_most: Option<f64>,
     },
-    /// What a variant of a comparison costs, over what the first one costs. At least one bound is given.
+    /// Cost of a variant of a comparison, over that of the first one. At least one bound is given.
     Side {
         /// Of which metric.
         metric: Metric,
-        /// Which side.
+        /// Name of the variant.
         variant: String,
         /// The lower bound.
         at_least: Option<f64>,
         /// The upper bound.
         at_most: Option<f64>,
     },
-    /// What becomes of a property of files in a way to share.
+    /// Outcome for a property of files on a share: kept, lost or refused.
     Kept {
         /// In this variant.
         variant: String,
-        /// Which, as the workload `meaning` names it.
+        /// Name of the property, as the workload `fs-semantics` has it.
         property: String,
-        /// The claim.
+        /// Claimed outcome for the property.
         keeping: Keeping,
     },
-    /// What an antipattern of guest kernels costs over its fix.
+    /// Cost of an antipattern of guest kernels, over that of its fix.
     Antipattern {
-        /// Which.
+        /// Antipattern that is claimed to be costly.
         antipattern: Antipattern,
         /// On this machine.
         machine: Machine,
-        /// The bound.
+        /// Lower bound of the ratio.
         at_least: f64,
     },
-    /// How many VM exits an antipattern has that its fix has not.
+    /// Number of VM exits that an antipattern has and its fix does not.
     Spared {
-        /// Which.
+        /// Antipattern with the additional exits.
         antipattern: Antipattern,
         /// On this machine.
         machine: Machine,
-        /// The bound.
+        /// Lower bound of the number of exits.
         at_least: f64,
     },
     /// A variant is faster than the first one.
@@ -267,12 +268,6 @@ pub fn all() -> Result<Vec<PublishedResult>, PublishedError> {
 /// # Errors
 /// [`PublishedError::Unknown`].
 pub fn find(name: &str) -> Result<PublishedResult, PublishedError> {
-    // Its older name, in recordings.
-    let name = if name == "guest-habits" {
-        "guest-antipatterns"
-    } else {
-        name
-    };
     let file = FILES.iter().find(|(known, _)| *known == name);
     file.map_or_else(
         || Err(PublishedError::Unknown(name.to_owned())),

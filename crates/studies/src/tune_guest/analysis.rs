@@ -1,4 +1,4 @@
-//! What a tuning of a guest found.
+//! The findings of a guest's tuning, and their report.
 
 use super::handover::files;
 use super::handover_guest;

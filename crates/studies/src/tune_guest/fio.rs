@@ -42,12 +42,12 @@ const DECIDED: [(&str, &str); 9] = [
     ("size", "the disk that is tuned has 256 MiB of data"),
 ];
 
-/// What a job means here.
+/// A job of fio as a workload of vmtax.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Job {
     /// The workload with its options.
     pub words: Vec<String>,
-    /// What of the job is otherwise here, a line each.
+    /// Differences from the fio job, one line each.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a tuning hands over: the settings that are kept, as QEMU and libvirt take them, each with its undo.
+//! Files that a tuning leaves: the settings that are kept, for QEMU and libvirt, each with its undo.
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
@@ -66,17 +66,17 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
     all
 }
 
-/// What an image with other options needs; `None` where it stays as it is.
+/// Returns the `qemu-img` command that converts the image to the new format and options; `None` if they stay the same.
 fn conversion(before: &Settings, after: &Settings) -> Option<String> {
     let of_image = |(key, _): &(&String, &String)| *key == "format" || key.starts_with("image.");
-    let of = |settings: &Settings| {
+    let image_settings = |settings: &Settings| {
         settings
             .iter()
             .filter(of_image)
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect::<Settings>()
     };
-    if of(before) == of(after) {
+    if image_settings(before) == image_settings(after) {
         return None;
     }
     let format = after.get("format").map_or("raw", String::as_str);
@@ -106,7 +106,7 @@ fn traps(found: &GuestTuneFindings) -> Vec<String> {
         .collect()
 }
 
-/// Whether a setting does nothing, or stands elsewhere.
+/// Returns true if a setting has no effect, or is written elsewhere.
 fn is_nothing(key: &str, value: &str) -> bool {
     (key == "iothread" && value == "off")
         || (key.starts_with("throttling.") && value == "0")
@@ -314,7 +314,7 @@ fn attribute_of(key: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a setting is a property of the device for which libvirt has no attribute.
+/// Returns true if a setting is a property of the device for which libvirt has no attribute.
 fn is_property(key: &str, value: &str) -> bool {
     // The block layer's discard and virtio-blk's have the same name.
     let is_attribute =

@@ -1,4 +1,5 @@
-//! What a tuning hands over besides the disk's settings: those of the guest as a whole, of its share, its network card, its host.
+//! File that a tuning leaves for settings other than the disk's: those of the guest as a whole, of its share, its
+//! network card, its host.
 
 use crate::analysis::ReportFile;
 use vmtax_model::{Guest, GuestTuneFindings, NetBackend, TuneVerdict, Variant};
@@ -116,12 +117,12 @@ fn option_of(key: &str) -> String {
         (Guest::BLOCK_QUEUE, "what sets it in the guest"),
         (NetBackend::PROPERTY, "`-netdev`"),
     ];
-    let at = |(prefix, place): (&str, &str)| {
+    let option_place = |(prefix, place): (&str, &str)| {
         Some(format!("`{}` from {place}", key.strip_prefix(prefix)?))
     };
     PLACES
         .into_iter()
-        .find_map(at)
+        .find_map(option_place)
         .unwrap_or_else(|| format!("`{key}`"))
 }
 
@@ -212,32 +213,32 @@ mod tests {
 
     #[test]
     fn each_setting_stands_where_qemu_and_libvirt_have_it_with_its_undo() {
-        let of = |key: &str, before, after| row(key, before, after);
-        let text = of("cpu-flag.x2apic", Some("off"), Some("on"));
+        let settings_row = |key: &str, before, after| row(key, before, after);
+        let text = settings_row("cpu-flag.x2apic", Some("off"), Some("on"));
         assert!(
             text.contains("`-cpu MODEL,x2apic=on`")
                 && text.contains("policy='require' name='x2apic'"),
             "{text}"
         );
         assert!(text.ends_with("| `cpu-flag.x2apic=off` |\n"), "{text}");
-        let text = of("kernel-arg.clocksource", Some("acpi_pm"), None);
+        let text = settings_row("kernel-arg.clocksource", Some("acpi_pm"), None);
         assert!(
             text.starts_with(
                 "| `without kernel-arg.clocksource` | remove `clocksource` from the guest's"
             ),
             "{text}"
         );
-        let text = of("backend", Some("user"), Some("passt"));
+        let text = settings_row("backend", Some("user"), Some("passt"));
         assert!(
             text.contains("-netdev stream") && text.contains("<backend type='passt'/>"),
             "{text}"
         );
-        let text = of("share.msize", None, Some("512000"));
+        let text = settings_row("share.msize", None, Some("512000"));
         assert!(
             text.contains("`msize=512000`") && text.ends_with("| leave it out |\n"),
             "{text}"
         );
-        let text = of("block-queue.read_ahead_kb", None, Some("4096"));
+        let text = settings_row("block-queue.read_ahead_kb", None, Some("4096"));
         assert!(
             text.contains("`echo 4096 > /sys/block/DISK/queue/read_ahead_kb`"),
             "{text}"
@@ -246,13 +247,18 @@ mod tests {
             text.contains("ATTR{queue/read_ahead_kb}=\"4096\"") && text.contains("leave it out"),
             "{text}"
         );
-        let text = of("netdev.vhost", None, Some("on"));
+        let text = settings_row("netdev.vhost", None, Some("on"));
         assert!(
             text.contains("-netdev BACKEND,id=NETDEV,vhost=on")
                 && text.contains("<driver name='vhost'/>"),
             "{text}"
         );
-        assert!(of("host.thp", None, Some("always")).contains("transparent_hugepage/enabled"));
-        assert!(of("tx", Some("timer"), Some("bh")).contains("virtio-net-pci,netdev=NETDEV,tx=bh"));
+        assert!(
+            settings_row("host.thp", None, Some("always")).contains("transparent_hugepage/enabled")
+        );
+        assert!(
+            settings_row("tx", Some("timer"), Some("bh"))
+                .contains("virtio-net-pci,netdev=NETDEV,tx=bh")
+        );
     }
 }

@@ -1,10 +1,11 @@
-//! Which layer of the requests' path moved with what a tuning kept: the guest as it was and as it is kept, traced once more.
+//! Tracing of a request's path before and after a tuning: the layer that changed most with the settings that were
+//! kept.
 
 use crate::analysis::StudyError;
 use vmtax_model::{GuestTuneSpec, Plan, Probes, Study, Variant, WorkloadName};
 use vmtax_recording::Recording;
 
-/// What the guest with all that is kept is called.
+/// Name of the variant with all settings that were kept.
 const TUNED: &str = "tuned";
 /// Rounds: the figures that decide are the tuning's own.
 const ROUNDS: u32 = 3;

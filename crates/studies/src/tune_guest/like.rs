@@ -86,7 +86,7 @@ pub(super) fn size(twin: &mut Twin, is_uncovered: bool, writes: bool) {
     }
 }
 
-/// What the plan has of it.
+/// Returns the part of a test guest's configuration that the plan records.
 pub(super) fn notes(twin: Twin) -> TwinOf {
     let Twin {
         source,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_image_whose_cache_is_too_small_keeps_its_size_for_reads() {
-        let of = |is_uncovered, writes| {
+        let image_size = |is_uncovered, writes| {
             let disk = TwinDisk {
                 size: Some(128 << 30),
                 ..TwinDisk::default()
@@ -171,11 +171,11 @@ mod tests {
             )
         };
         assert_eq!(
-            of(true, false),
+            image_size(true, false),
             (Some(MAX_SIZE.to_string()), Some(MAX_SIZE), 2)
         );
         assert_eq!(
-            (of(true, true), of(false, false)),
+            (image_size(true, true), image_size(false, false)),
             ((None, Some(WRITTEN), 1), (None, Some(WRITTEN), 1))
         );
     }

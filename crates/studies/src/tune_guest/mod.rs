@@ -1,4 +1,4 @@
-//! Which settings make a workload faster, in a guest that is booted for it.
+//! Tuning of a workload in a guest that is booted for it: the settings that make it faster.
 
 mod analysis;
 mod candidates;

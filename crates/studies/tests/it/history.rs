@@ -95,13 +95,19 @@ fn a_run_is_in_it_with_figures_facts_and_conditions() {
     vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap();
     let ledger = Ledger::open(&runs.folder()).unwrap();
     let list = ledger.list().unwrap();
-    let of = |machine| {
+    let entry_of = |machine| {
         list.iter()
             .find(|e| (e.metric, e.machine) == (Metric::CpuEvents, machine))
             .unwrap()
     };
-    assert_eq!((of(Machine::NATIVE).runs, of(Machine::TCG).series), (1, 1));
-    assert_eq!(of(Machine::TCG).first, "2026-11-20T16:00:22Z");
+    assert_eq!(
+        (
+            entry_of(Machine::NATIVE).runs,
+            entry_of(Machine::TCG).series
+        ),
+        (1, 1)
+    );
+    assert_eq!(entry_of(Machine::TCG).first, "2026-11-20T16:00:22Z");
 
     let figures = ledger.figures(Metric::CpuEvents, None).unwrap();
     assert_eq!(figures.len(), 2);

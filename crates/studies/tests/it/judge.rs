@@ -46,7 +46,7 @@ fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRo
     })
 }
 
-/// The same with what all fids cost beyond the constant part.
+/// A recording of `9p-fids` in which `grown` gives the cost of all fids beyond the constant part, ns.
 fn fids_that_grow(
     case: &PublishedResult,
     plan: &Plan,
@@ -148,14 +148,14 @@ fn the_exponent_of_a_list_excludes_other_growth_laws_and_a_cache_refutes_nothing
     let case = find("9p-fids").unwrap();
     let quick = case.plan_here(&host(KvmClass::Absent), true);
     let verdict = |grown: fn(f64) -> f64| {
-        let of = |variant: &str, size: f64| {
+        let growing_cost = |variant: &str, size: f64| {
             if variant == "QEMU 5.2" {
                 grown(size)
             } else {
                 0.0
             }
         };
-        fids_that_grow(&case, &quick, of).1[0]
+        fids_that_grow(&case, &quick, growing_cost).1[0]
     };
     assert_eq!(verdict(|n| 50.0 * n), Holds);
     assert_eq!(
@@ -233,10 +233,10 @@ fn an_interval_around_its_bound_says_how_many_rounds_would_decide() {
     assert!(far.is_some_and(|n| n > 0) && near > far, "{far:?} {near:?}");
 }
 
-/// What a claim of a share rests on: rows of a request's time with their intervals.
+/// Shares with their intervals against a lower and an upper bound: the evidence for a claim of a share.
 #[test]
 fn claims_that_a_bound_divides_have_three_verdicts() {
-    let of = |low: f64, high: f64| {
+    let verdict_between = |low: f64, high: f64| {
         let interval = Some(vmtax_model::Interval {
             low,
             high,
@@ -255,10 +255,21 @@ fn claims_that_a_bound_divides_have_three_verdicts() {
         .verdict
     };
     assert_eq!(
-        [of(51.0, 59.0), of(61.0, 70.0), of(40.0, 49.0)],
+        [
+            verdict_between(51.0, 59.0),
+            verdict_between(61.0, 70.0),
+            verdict_between(40.0, 49.0)
+        ],
         [Holds, Not, Not]
     );
-    assert_eq!([of(49.0, 55.0), of(55.0, 61.0), of(40.0, 70.0)], [Open; 3]);
+    assert_eq!(
+        [
+            verdict_between(49.0, 55.0),
+            verdict_between(55.0, 61.0),
+            verdict_between(40.0, 70.0)
+        ],
+        [Open; 3]
+    );
     let none = vmtax_model::Estimate {
         median: 55.0,
         interval: None,
@@ -291,10 +302,10 @@ fn overhead_trials(plan: &Plan, times: f64, noise: f64) -> Vec<TrialRecord> {
     // One trial has all metrics of its workload.
     let mut records: Vec<TrialRecord> = Vec::new();
     for (round, machine, measure) in trials {
-        let at = |t: &&mut TrialRecord| {
+        let is_of_measure = |t: &&mut TrialRecord| {
             t.round == round && t.machine == machine && t.workload.name == measure.metric.workload()
         };
-        match records.iter_mut().find(at) {
+        match records.iter_mut().find(is_of_measure) {
             Some(TrialRecord {
                 outcome: Outcome::Done { result },
                 ..

@@ -1,4 +1,4 @@
-//! What the page of a profile may run.
+//! Tests of the scripts that the page of a profile may run.
 
 use std::io::Write;
 use std::path::Path;

@@ -6,7 +6,8 @@ use crate::fault::{FAILED, Fault};
 use std::process::ExitCode;
 use vmtax_studies::ExecOptions;
 
-/// What fails in vmtax has a status of its own, as that of timeout(1) and env(1).
+/// Runs the study. A failure of vmtax itself has the exit status 125, as in timeout(1) and env(1), so that it differs
+/// from those of the command.
 pub fn exec(args: &StudyArgs<ExecOptions>) -> Result<ExitCode, Fault> {
     match study(args) {
         Err(fault)

@@ -1,4 +1,4 @@
-//! What each subcommand does with the stages.
+//! The subcommands: each calls the stages that it needs.
 
 mod agent;
 mod build;
@@ -56,7 +56,7 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use vmtax_report::Style;
 
-/// How standard output wants its text.
+/// Returns the width and the color of text for standard output.
 fn style() -> Style {
     style_of(&std::io::stdout())
 }

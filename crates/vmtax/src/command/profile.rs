@@ -39,7 +39,7 @@ fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What another tool recorded, as a recording of our own.
+/// Imports a profile of another tool as a recording of vmtax.
 fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     let record = &args.record;
     recording_folder::check(record)?;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use vmtax_model::Probes;
 use vmtax_runner::Progress;
 
-/// How much is printed to standard error while measuring.
+/// Amount of output on standard error while measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verbosity {
     /// Warnings and errors.
@@ -19,7 +19,7 @@ pub enum Verbosity {
 pub struct Display {
     bar: ProgressBar,
     verbosity: Verbosity,
-    /// Whether each run of a command has a line above what it prints.
+    /// True if a line is printed before the output of each run of a command.
     marks: bool,
 }
 
@@ -127,7 +127,7 @@ impl Display {
         self.bar.tick();
     }
 
-    /// What is done now: beside the bar, or as a line.
+    /// Shows the current step: beside the bar, or as a line.
     fn step(&self, text: String) {
         if self.verbosity == Verbosity::Verbose {
             self.note(&text);

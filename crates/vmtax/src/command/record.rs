@@ -19,9 +19,9 @@ use vmtax_workload::CheckedPlan;
 
 /// A plan that was carried out.
 pub(super) struct Recorded {
-    /// The recording.
+    /// Directory of the recording.
     pub folder: PathBuf,
-    /// How it ended.
+    /// End of the run: complete, incomplete, interrupted, or by a command that failed.
     pub ended: Ended,
 }
 
@@ -191,7 +191,7 @@ fn add_guest(folder: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What stopping a process's threads will cost it, as measured on a process of vmtax's own.
+/// Describes the expected cost of stopping a process's threads for samples, measured on a process of vmtax itself.
 fn expected_stops(pid: i32, hz: u32, limit: Duration) -> String {
     let measure =
         || vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"]));

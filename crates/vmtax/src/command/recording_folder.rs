@@ -9,8 +9,8 @@ use std::path::Path;
 use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::{RecordingsFolder, Writer, check_place};
 
-/// Whether a recording may be written there, before time is spent. A named folder has to be new or empty: it is made, and
-/// removed again.
+/// Checks, before time is spent, that a recording can be written to its directory. A directory given by name has to be
+/// new or empty: it is created, and removed again.
 pub(super) fn check(args: &RecordArgs) -> Result<(), Fault> {
     check_place(args.output.as_ref().unwrap_or(&args.dir))?;
     let Some(path) = &args.output else {

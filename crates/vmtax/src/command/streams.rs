@@ -1,4 +1,4 @@
-//! What a command of the user's reads and writes.
+//! Input and output of a command of the user's.
 
 use crate::fault::Fault;
 use signal_hook::consts::SIGWINCH;
@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use vmtax_model::Plan;
 use vmtax_vm::{Streams, root_mounts};
 
-/// Those of this process for all `runs` of the plan's command, or this terminal. What guests do not see of the host's files is
-/// reported.
+/// Returns this process's streams for all `runs` of the plan's command, or this terminal. Files of the host that
+/// guests do not see are reported.
 pub(super) fn of_command(
     plan: &Plan,
     runs: u64,
@@ -36,7 +36,7 @@ pub(super) fn of_command(
     Ok(Streams::of_this_process(runs, json)?)
 }
 
-/// Whether standard input can be read once, and may stay open.
+/// Returns true if standard input is a pipe or socket: it can be read only once, and may stay open.
 fn is_pipe() -> bool {
     let kind = std::fs::metadata("/dev/stdin").map(|about| about.file_type());
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket())

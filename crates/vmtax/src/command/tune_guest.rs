@@ -123,7 +123,7 @@ fn of_twin(plan: &Plan, error: RunError) -> Fault {
     }
 }
 
-/// How many rounds were begun.
+/// Returns the number of rounds that began.
 fn rounds(trials: &[vmtax_model::TrialRecord]) -> u32 {
     trials
         .iter()

@@ -19,7 +19,8 @@ pub fn vms(args: &VmsArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is known of each; of one that ended meanwhile nothing. All at once: a monitor that does not answer takes seconds.
+/// Returns the facts of each VM that is still running. All are queried in parallel, since a monitor that does not
+/// answer takes seconds.
 fn facts(pids: &[i32]) -> Result<Vec<VmFacts>, Fault> {
     std::thread::scope(|scope| {
         let ask = |pid: &i32| {

@@ -107,63 +107,6 @@ fn a_reader_that_goes_away_is_no_fault() {
 }
 
 #[test]
-fn former_spellings_work_and_say_what_to_write_now() {
-    let place = Place::new();
-    for (line, says, plan) in [
-        (
-            "run --machines native --deadline 5m cpu",
-            "--deadline is now --timeout",
-            "timeout-s = 300",
-        ),
-        (
-            "run --runs x --out y --time 2 --boot-deadline 7 cpu",
-            "--runs is now --dir",
-            "boot-timeout-s = 7",
-        ),
-        (
-            "layers --guest micro-tcg",
-            "--guest is now --machine",
-            "machines = [\"native\", \"micro-tcg\"]",
-        ),
-        (
-            "profile --seconds 3 -- disk",
-            "--seconds is now --duration",
-            "time-ms = 3000",
-        ),
-        (
-            "run --machine tcg --kernel-args a=1 --append b=2 cpu",
-            "--append is now --kernel-arg",
-            "a=1 b=2",
-        ),
-        (
-            "compare usual aio=native --detect 5%",
-            "--detect is now --min-effect",
-            "name = \"default\"",
-        ),
-        (
-            "scale disk.depth --ladder 1..8 --rungs 3",
-            "--ladder is now --range",
-            "steps = [1, 3, 8]",
-        ),
-        (
-            "case sysbench-five --machines native,tcg",
-            "case is now reproduce",
-            "reproduces = \"sysbench-five\"",
-        ),
-    ] {
-        let outcome = place
-            .vmtax(&line.replacen(' ', " --dry-run ", 1))
-            .outcome()
-            .exits(0);
-        assert!(
-            outcome.stderr.contains(&format!("vmtax: {says}")),
-            "{line}: {outcome}"
-        );
-        assert!(outcome.stdout.contains(plan), "{line}: {outcome}");
-    }
-}
-
-#[test]
 fn sizes_and_durations_have_suffixes() {
     let place = Place::new();
     let plan = |line: &str| place.vmtax(line).arg("--dry-run").succeeds().stdout;

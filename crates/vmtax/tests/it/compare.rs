@@ -1,6 +1,8 @@
 //! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
 
-use crate::common::{Place, Signal, files_below, json, read_delaying_qemu, skipped, trials};
+use crate::common::{
+    Place, Signal, fast_guest, files_below, json, read_delaying_qemu, skipped, trials,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -176,8 +178,9 @@ fn variants_that_differ_in_the_workload_take_turns_in_one_boot() {
 fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
     let place = Place::new();
     // A read of 64 KiB becomes sixteen requests.
+    let (_, guest) = fast_guest();
     let words =
-        "default block-queue.max_sectors_kb=4 --machine tcg --rounds 8 --repeats 1 --budget 4m";
+        format!("default block-queue.max_sectors_kb=4 {guest} --rounds 8 --repeats 1 --budget 4m");
     let read = "disk disk.bs=64K disk.count=30 disk.time=0";
     compare(&place, &format!("{words} -- {read}"))
         .start(300)
@@ -224,7 +227,7 @@ fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
 
     compare(
         &place,
-        "default block-queue.no-such=1 --machine tcg -- disk",
+        &format!("default block-queue.no-such=1 {guest} -- disk"),
     )
     .start(100)
     .outcome()

@@ -179,13 +179,17 @@ fn history_has_the_runs_of_a_dataset_once() {
         series[0]["figures"].as_array().unwrap().clone()
     };
     let here = figures(&dir);
-    let of = |host: &str| {
+    let figures_of_host = |host: &str| {
         here.iter()
             .filter(|f| f["facts"]["host"] == host)
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        (here.len(), of("db-1").len(), of("db-2").len()),
+        (
+            here.len(),
+            figures_of_host("db-1").len(),
+            figures_of_host("db-2").len()
+        ),
         (4, 1, 2),
         "{here:?}"
     );
@@ -195,14 +199,19 @@ fn history_has_the_runs_of_a_dataset_once() {
         .find(|figure| figure["run"]["recorded"] == true)
         .unwrap();
     assert_eq!(
-        (&of("db-1")[0]["value"], &of("db-1")[0]["n"]),
+        (
+            &figures_of_host("db-1")[0]["value"],
+            &figures_of_host("db-1")[0]["n"]
+        ),
         (&recorded["value"], &recorded["n"])
     );
     assert_eq!(
-        of("db-1")[0]["facts"]["host kernel"],
+        figures_of_host("db-1")[0]["facts"]["host kernel"],
         recorded["facts"]["host kernel"]
     );
-    let factor = of("db-2")[0]["value"]["median"].as_f64().unwrap()
+    let factor = figures_of_host("db-2")[0]["value"]["median"]
+        .as_f64()
+        .unwrap()
         / recorded["value"]["median"].as_f64().unwrap();
     assert!((factor - 2.0).abs() < 1e-9, "{factor}");
     assert_eq!(figures("other").len(), 2);

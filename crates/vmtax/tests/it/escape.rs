@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 const SECRET: &str = "nobody's business";
-/// How long the guest has its machine, at the most.
+/// Longest time for which the guest runs, s.
 const SECONDS: u64 = 200;
 
 struct Way {
@@ -53,7 +53,7 @@ fn all_of(folder: &Path) -> Vec<String> {
     all
 }
 
-/// What lies beside a tree, and must stay as it is.
+/// Creates the files beside a tree, which must stay unchanged.
 fn canaries(beside: &Path) -> [PathBuf; 2] {
     fs::write(beside.join("canary"), SECRET).unwrap();
     fs::create_dir(beside.join("beside")).unwrap();
@@ -88,7 +88,7 @@ fn tried(way: &Way) -> String {
         "files = 4\nbytes = 20000".to_owned()
     };
     let plan = format!(
-        "rounds = 1\nmachines = ['tcg']\ndeadline-s = {SECONDS}\n[guest]\nqemu = '{}'\n[tree]\n{tree}\n[[variant]]\nname = \
+        "rounds = 1\nmachines = ['tcg']\ntimeout-s = {SECONDS}\n[guest]\nqemu = '{}'\n[tree]\n{tree}\n[[variant]]\nname = \
          'way'\nset = {{ {} }}\n[[workload]]\nname = 'cpu'\noptions = {{ time = {SECONDS} }}\n",
         qemu.display(),
         way.set
@@ -172,7 +172,7 @@ fn links(root: &Path, outside: &Path) {
 struct Nfs {
     process: u32,
     ports: [u16; 2],
-    /// What it serves, as the host sees it.
+    /// Path of the served tree, as the host sees it.
     root: PathBuf,
 }
 
@@ -196,8 +196,9 @@ impl Nfs {
 
     /// Who takes it over finds no file system of the host's to open a handle of, and may not mount one.
     fn is_confined(&self) {
-        let of = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.process)).unwrap();
-        let mounts = of("mountinfo");
+        let proc_file =
+            |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.process)).unwrap();
+        let mounts = proc_file("mountinfo");
         let on_disk = mounts
             .lines()
             .filter(|mount| !mount.contains(" - tmpfs "))
@@ -206,7 +207,7 @@ impl Nfs {
             on_disk.len() == 1 && on_disk[0].contains("/dev/loop"),
             "{mounts}"
         );
-        let status = of("status");
+        let status = proc_file("status");
         let bounding = status
             .lines()
             .find_map(|line| line.strip_prefix("CapBnd:"))
@@ -221,7 +222,8 @@ impl Nfs {
         assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     }
 
-    /// The same with messages of its own to the server, from where it listens.
+    /// Sends messages of its own to the server, from the server's network namespace, and returns those that were not
+    /// answered as they should.
     fn tries(self, way: &Way, outside: &[&Path]) -> Vec<String> {
         let network = fs::File::open(format!("/proc/{}/ns/net", self.process)).unwrap();
         self.is_confined();

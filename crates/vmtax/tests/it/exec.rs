@@ -176,17 +176,21 @@ fn the_parts_of_the_time_add_up_and_agree_with_two_clocks() {
     );
     adds_up(breakdown);
     let rows = breakdown["rows"].as_array().unwrap();
-    let of = |part: &str| {
+    let part_seconds = |part: &str| {
         rows.iter()
             .find(|row| row["part"] == part)
             .map_or(0.0, |row| number(&row["machine_s"]))
     };
     // It slept, and it read what only the server has.
     assert!(
-        of("waiting") + of("qemu-threads") + of("share-server") > 0.25,
+        part_seconds("waiting") + part_seconds("qemu-threads") + part_seconds("share-server")
+            > 0.25,
         "{breakdown}"
     );
-    assert!(of("user") > 0.01 && of("kernel") > 0.01, "{breakdown}");
+    assert!(
+        part_seconds("user") > 0.01 && part_seconds("kernel") > 0.01,
+        "{breakdown}"
+    );
     assert!(
         value(&report, "native", "exec.wall") > 0.3 && value(&report, "native", "exec.read") > 2.0
     );

@@ -24,7 +24,7 @@ fn kind<'a>(report: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {kind} in {kinds:#?}"))
 }
 
-/// How many of this length there were.
+/// Returns the number of requests of this length, in bytes.
 fn of_size(kind: &Value, bytes: u64) -> u64 {
     let sizes = kind["sizes"].as_array().unwrap();
     sizes
@@ -187,7 +187,7 @@ fn a_limit_of_qemus_is_found_in_qemu() {
         let place = Place::new();
         let folder = place.path("");
         let plan = format!(
-            "rounds = 1\nmachines = ['tcg']\n[command]\nwords = ['dd', 'if=/dev/zero', 'of=x', 'bs=4k', 'count=20', \
+            "rounds = 1\nmachines = ['tcg']\n[command]\nargv = ['dd', 'if=/dev/zero', 'of=x', 'bs=4k', 'count=20', \
              'oflag=direct']\ndirectory = '{}'\nscratch-mib = 256\nlayers = true\n[[variant]]\nname = ''\n\
              set = {{ share = '9p', aio = 'threads', 'throttling.iops-total' = '{LIMIT}' }}\n[[workload]]\nname = 'exec'\n",
             folder.display()

@@ -1,4 +1,4 @@
-//! What a command is given besides, and what it says of itself.
+//! Additional options of a command, and the figures that it prints of itself.
 
 use crate::common::{Place, binary, fast_guest, files_below, is_root, root_methods, terminal};
 use crate::exec::{exec, native_and_guest, report};
@@ -173,8 +173,8 @@ fn only_the_folder_that_guests_may_write_to_changes() {
     }
 }
 
-/// What is written natively: a new file, a folder that is renamed, a file that is changed and one that is removed, and
-/// files in folders that all users share.
+/// Writes of a native command: a new file, a directory that is renamed, a file that is changed and one that is
+/// removed, and files in directories that all users share.
 const WRITES: &str = "test ! -e new && echo new > new && mkdir a && echo below > a/file && mv a b && cat b/file && \
                       echo changed > changed && rm removed && echo $1 > /tmp/$1 && echo $1 > /var/tmp/$1 && \
                       echo $1 > /dev/shm/$1 && cat /tmp/$1 && pwd && id -u && echo kept > out/new; exit 3";

@@ -144,7 +144,7 @@ fn each_packet_of_a_command_is_followed_in_a_kvm_guest() {
     );
 }
 
-/// What is planted, in the row of its own, and no other row moved by more than a quarter of that.
+/// Checks that the planted delay is in its own row, and that no other row changed by more than a quarter of it.
 fn is_found(late: &Value, plain: &Value, there: &str, direction: usize) -> Result<(), String> {
     for (number, (late, plain)) in directions(late)
         .into_iter()

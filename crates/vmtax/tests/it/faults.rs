@@ -1,4 +1,5 @@
-//! What goes wrong while it runs is reported with its fix, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
+//! Faults while vmtax runs: each is reported with its fix, loses nothing, and leaves nothing. [`Place`] checks the
+//! last in each test.
 
 use crate::common::{
     Place, Running, Signal, binary, fake_qemu, fast_guest, json, kernel, send, trials, wrapped_qemu,

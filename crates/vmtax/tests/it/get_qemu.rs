@@ -15,7 +15,7 @@ fn older() -> (&'static str, &'static str) {
     }
 }
 
-/// Its path, in the user's cache as for kernels: fetched if it is not there.
+/// Returns the path of the older QEMU in the user's cache, as for kernels; it is fetched if it is not there.
 fn fetched() -> &'static Path {
     static QEMU: LazyLock<PathBuf> = LazyLock::new(|| {
         let place = Place::new();

@@ -62,7 +62,7 @@ impl<'a> Guest<'a> {
         }
     }
 
-    /// Its QEMU, once it has printed this.
+    /// Returns the PID of the guest's QEMU, once the guest has printed this text.
     fn pid_when(&mut self, printed: &str) -> u32 {
         let said = self.said.clone();
         self.running.until("the guest is ready", |place| {

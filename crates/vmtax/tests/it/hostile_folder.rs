@@ -10,7 +10,7 @@ const NOBODY: Option<u32> = Some(65534);
 const RUN: &str = "run cpu cpu.time=0.05 --machine native --rounds 1";
 const OLD: &str = "20250101T000000Z-old";
 
-/// What only root may change.
+/// Files that only root may change.
 struct Victim(PathBuf);
 
 impl Victim {

@@ -17,7 +17,7 @@ const MEMORY: u64 = 3 << 30;
 /// Files of a recording, bytes.
 const STORED: u64 = 256 << 20;
 
-/// What a monitor says of a QEMU with one vCPU, whose thread is what stands for THREAD.
+/// Answers of a monitor of a QEMU with one vCPU; THREAD stands for the ID of its thread.
 const MONITOR: &str = "{\"QMP\": {\"version\": {}}}\n{\"return\": {}, \"id\": 1}\n\
                        {\"return\": [{\"cpu-index\": 0, \"thread-id\": THREAD}], \"id\": 2}\n\
                        {\"return\": [], \"id\": 3}\n";

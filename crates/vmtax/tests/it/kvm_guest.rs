@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 use vmtax_model::testing::KvmGuest;
 
-/// What exits and requests are counted by.
+/// Number of reads, which exits and requests are compared with.
 const READS: u64 = 1000;
 
 /// A study of one round in that guest, recorded here.
@@ -195,7 +195,7 @@ fn exits_are_counted_by_address_halts_by_their_polling() {
     let exits = &report["exits"];
     assert!(!exits.is_null(), "{:#}", report["missing"]);
     let addresses = exits["addresses"].as_array().unwrap();
-    let of = |register: &str, device: &str| -> u64 {
+    let exit_count = |register: &str, device: &str| -> u64 {
         let is = |a: &&Value| {
             a["register"]
                 .as_str()
@@ -209,12 +209,15 @@ fn exits_are_counted_by_address_halts_by_their_polling() {
             .filter_map(|a| a["count"].as_u64())
             .sum()
     };
-    let doorbells = of("queue notify", "virtio-blk");
+    let doorbells = exit_count("queue notify", "virtio-blk");
     assert!(
         (READS..2 * READS).contains(&doorbells),
         "{doorbells} doorbells of {READS} reads: {addresses:?}"
     );
-    assert!(of("end of interrupt", "apic") >= READS, "{addresses:?}");
+    assert!(
+        exit_count("end of interrupt", "apic") >= READS,
+        "{addresses:?}"
+    );
     // With ioeventfd no doorbell reaches QEMU.
     let to_qemu: u64 = addresses.iter().filter_map(|a| a["user"].as_u64()).sum();
     assert!(to_qemu < READS / 10, "{to_qemu} exits to QEMU");

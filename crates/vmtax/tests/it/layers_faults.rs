@@ -34,7 +34,7 @@ fn recording() -> PathBuf {
     })
 }
 
-/// What `vmtax report` says of the recording with this done to its trial.
+/// Returns the result of `vmtax report` on a copy of the recording whose trial was damaged by `damage`.
 fn report(damage: impl FnOnce(&Trial)) -> Outcome {
     let place = Place::new();
     let folder = place.path("runs/copy");
@@ -43,7 +43,7 @@ fn report(damage: impl FnOnce(&Trial)) -> Outcome {
     place.vmtax("report --json").arg(folder).outcome()
 }
 
-/// The same, where it is still told what there is.
+/// Returns the column of a damaged recording's report, which still succeeds and counts all requests.
 fn column(damage: impl FnOnce(&Trial)) -> Value {
     let outcome = report(damage).exits(0);
     let column = json(&outcome.stdout)["findings"]["columns"][0].take();
@@ -97,7 +97,7 @@ fn joined(column: &Value) -> u64 {
     column["matched"]["joined"].as_u64().unwrap()
 }
 
-/// How many requests were left out for a reason that begins so.
+/// Returns the number of requests that were left out for a reason that contains this text.
 fn rejected(column: &Value, reason: &str) -> u64 {
     let reasons = column["matched"]["rejected"].as_array().unwrap();
     reasons

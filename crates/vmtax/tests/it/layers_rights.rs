@@ -225,7 +225,7 @@ fn traces_go_with_an_interrupt_and_with_the_next_run_and_others_stay() {
 #[test]
 fn nothing_observed_is_said() {
     let place = Place::new();
-    let plan = layers_plan(&place, MANY, "deadline-s = 1");
+    let plan = layers_plan(&place, MANY, "timeout-s = 1");
     kernel();
     let outcome = place
         .vmtax("layers --dir")

@@ -1,6 +1,7 @@
-//! Guest kernels and QEMUs of several years, thin: each does its work once, with the smallest settings that show that it does.
-//! Those of other suites are fetched into the user's cache; one that cannot be reached is listed as skipped. Linux 6.1 and QEMU 7.2,
-//! Debian 12's own, are what all other tests have there. `make matrix` runs every QEMU with every kernel.
+//! Guest kernels and QEMUs of several years, thin: each does its work once, with the smallest settings that show that
+//! it does. Versions from other suites are fetched into the user's cache; one that cannot be reached is listed as
+//! skipped. Linux 6.1 and QEMU 7.2, Debian 12's own, are the versions of all other tests there. `make matrix` runs
+//! every QEMU with every kernel.
 
 use crate::common::boot_guest::{BootGuest, random_requests};
 use crate::common::{
@@ -11,7 +12,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What stands for the kernels on which this was made: of 5.10, 6.1, 6.12 and the newest.
+/// Returns this distribution's names for the kernels that vmtax was developed on: 5.10, 6.1, 6.12 and the newest, or
+/// those nearest to them.
 fn kernels() -> [&'static str; 4] {
     if is_ubuntu() {
         ["focal", "jammy", "noble", "resolute"]
@@ -20,7 +22,7 @@ fn kernels() -> [&'static str; 4] {
     }
 }
 
-/// The same of QEMU 5.2, 7.2, 10.0 and the newest.
+/// Returns this distribution's names for QEMU 5.2, 7.2, 10.0 and the newest, or those nearest to them.
 fn qemus() -> [&'static str; 4] {
     if is_ubuntu() {
         ["focal", "jammy", "noble", "resolute"]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use vmtax_vm::{Monitor, Vm};
 
-/// What `vmtax vms` says of a VM.
+/// Returns the entry of a VM in the output of `vmtax vms`.
 fn listed(place: &Place, name: &str) -> Value {
     let all = json(&place.vmtax("vms --json").succeeds().stdout);
     let mut vms = all.as_array().unwrap().iter();

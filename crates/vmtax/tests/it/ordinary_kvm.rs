@@ -168,7 +168,7 @@ fn each_request_of_a_libvirt_domains_disks_is_followed() {
     let vm = loaded();
     let found = vm.findings(&format!("layers --vm {} --duration 6", vm.name()));
     let requests = found["requests"].as_array().unwrap();
-    let of = |disk: &str, kind: &str| {
+    let requests_of_kind = |disk: &str, kind: &str| {
         requests
             .iter()
             .find(|of_kind| of_kind["disk"] == disk && of_kind["kind"] == kind)
@@ -214,7 +214,7 @@ fn each_request_of_a_libvirt_domains_disks_is_followed() {
         ("sdb", "read", 15.0),
         ("sdb", "write", 10.0),
     ] {
-        let of_kind = of(disk, kind);
+        let of_kind = requests_of_kind(disk, kind);
         assert!(
             number(&of_kind["requests"]) > least && !of_kind["davg"].is_null(),
             "{disk}, {kind}: {found:#}"

@@ -12,7 +12,7 @@ const LIMIT: &str = "20";
 const ROUNDS: u64 = 1;
 const REQUESTS: u64 = 40;
 
-/// What is planted, by the name of its variant: the disk's settings.
+/// Planted delays, by the name of the variant, with the disk's settings.
 const PLANTS: [(&str, &str); 10] = [
     ("nothing", "aio = 'threads'"),
     (
@@ -103,14 +103,14 @@ fn times(report: &Value, variant: &str, measure: &str) -> BTreeMap<String, f64> 
     times
 }
 
-/// How long an operation took, median, ns.
+/// Returns the median duration of an operation, ns.
 fn total(report: &Value, variant: &str) -> f64 {
     let columns = report["findings"]["columns"].as_array().unwrap();
     let column = columns.iter().find(|c| c["variant"] == variant).unwrap();
     column["traced"]["p50_ns"].as_f64().unwrap()
 }
 
-/// What a variant adds to the one without a delay, by `layer/state`, ns.
+/// Returns the growth of a variant's times over those without a delay, by `layer/state`, ns.
 fn grown(report: &Value, variant: &str, measure: &str) -> BTreeMap<String, f64> {
     let mut grown = times(report, variant, measure);
     for (key, ns) in times(report, "nothing", measure) {
@@ -156,7 +156,7 @@ fn lies(report: &Value, variant: &str, place: &str, delay: f64) -> Result<(), St
     ))
 }
 
-/// What a limit of the rate adds: a request takes as long as the limit says, whatever it took before.
+/// Checks the delay that a rate limit adds: a request takes as long as the limit allows, however long it took before.
 fn waits_for(report: &Value, variant: &str, place: &str, period: f64) -> Result<(), String> {
     let (plain, limited) = (total(report, "nothing"), total(report, variant));
     if (limited - period).abs() > period / 10.0 {

@@ -7,7 +7,8 @@ use std::path::Path;
 
 /// Shares of its thread's time that the program's functions have by construction.
 pub const KNOWN: [(&str, f64); 3] = [("fifty", 0.5), ("thirty", 0.3), ("twenty", 0.2)];
-/// How far off a share may be, in half intervals: five standard deviations, since other tests and their load run beside.
+/// Largest error of a share, in half intervals: five standard deviations, since other tests and their load run at the
+/// same time.
 const TOLERANCE: f64 = 2.5;
 
 /// Profiles a program that runs, into the folder `out`: what `--json` printed.

@@ -5,13 +5,13 @@ use crate::common::{Place, Running, is_root, json, skipped};
 use serde_json::Value;
 use std::fs::{self, File};
 
-/// How often each antipattern and each fix is followed; an order is given three times: all, one, all.
+/// Number of times that each antipattern and each fix is executed; an order is given three times: all, one, all.
 const COUNT: u64 = 500;
 const EACH: u64 = 2 * COUNT + 1;
 /// Lines about interrupts, at most 50 times as they take long.
 const LINE_BYTES: u64 = 32 * (2 * 50 + 1);
 
-/// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to check.
+/// Returns true if exits can be traced on this host; elsewhere the other tests here have nothing to check.
 fn can_trace() -> bool {
     let can = File::options()
         .read(true)
@@ -107,7 +107,7 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_fix() {
     assert!(!costs.contains(&"notify-without-ioeventfd"), "{costs:?}");
 }
 
-/// What exits cannot tell is told by what the CPU executes: divisions, a lock, copies.
+/// Antipatterns that exits cannot show are found by the code that the CPU executes: divisions, a lock, copies.
 #[test]
 #[ignore = "needs root"]
 fn a_guest_of_antipatterns_has_each_named_and_one_of_fixes_has_none() {
@@ -226,7 +226,7 @@ fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_pla
         return;
     }
     let place = Place::new();
-    let of = |running: &Running<'_>, out: &str| {
+    let profile_of = |running: &Running<'_>, out: &str| {
         let words = format!(
             "profile --json --stop-threads --duration 1 --output {out} --pid {}",
             running.pid()
@@ -238,7 +238,7 @@ fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_pla
         ("", "usual-places"),
     ] {
         let running = booting(&place, more);
-        let found = of(&running, from);
+        let found = profile_of(&running, from);
         let exits = &found["exits"];
         assert_eq!(exits["devices_from"], from, "{found:#}");
         let missing = found["missing"].to_string().contains("no QMP monitor");

@@ -101,7 +101,7 @@ fn both_sides_come_into_one_picture() {
     );
     // What TCG's vCPU does adds up.
     let parts = found["tcg"].as_array().unwrap();
-    let of = |part: &str| {
+    let samples_of_part = |part: &str| {
         parts
             .iter()
             .find(|p| p["part"] == part)
@@ -120,7 +120,8 @@ fn both_sides_come_into_one_picture() {
     assert_eq!(vcpu["share"]["samples"], sum, "{parts:#?}");
     // The workload works in doubles, for which translated code calls helpers.
     assert!(
-        (of("translated") + of("helpers")) * 2 > sum && of("translated") == vcpu["translated"],
+        (samples_of_part("translated") + samples_of_part("helpers")) * 2 > sum
+            && samples_of_part("translated") == vcpu["translated"],
         "{parts:#?}"
     );
     assert!(place.path("out/profile.pb.gz").metadata().unwrap().len() > 1000);

@@ -46,13 +46,13 @@ fn no_thread_is_stopped_unless_asked_for() {
     );
     // What a thread waits for is known all the same, with its stack.
     let states = found["states"]["threads"].as_array().unwrap();
-    let of = |name: &str| {
+    let thread_named = |name: &str| {
         states
             .iter()
             .find(|t| t["name"] == name)
             .unwrap_or_else(|| panic!("{states:#?}"))
     };
-    let wait = &of("known")["waits"][0];
+    let wait = &thread_named("known")["waits"][0];
     assert!(
         wait["reason"] == "lock" && wait["below"] == "waits_for_lock",
         "{states:#?}"
@@ -65,7 +65,7 @@ fn no_thread_is_stopped_unless_asked_for() {
         "scheduler-counters"
     };
     assert_eq!(found["states"]["source"], source);
-    let burner = of("burner");
+    let burner = thread_named("burner");
     let busy = burner["running"].as_f64().unwrap() + burner["runnable"].as_f64().unwrap();
     assert!(busy > 0.95, "{burner:#}");
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
@@ -152,13 +152,13 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let found = profile(&place, &running, "out", "--wall-hz 199 --stop-threads=1s");
     let wall = &found["wall"];
     let threads = wall["threads"].as_array().unwrap();
-    let of = |name: &str| {
+    let thread_named = |name: &str| {
         threads
             .iter()
             .find(|t| t["name"] == name)
             .unwrap_or_else(|| panic!("{wall:#}"))
     };
-    let (burner, main) = (of("burner"), of("known"));
+    let (burner, main) = (thread_named("burner"), thread_named("known"));
     assert!(
         burner["runs"]["share"].as_f64().unwrap() > 0.95,
         "{burner:#}"
@@ -211,7 +211,8 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     assert_eq!(running.outcome().status, None);
 }
 
-/// What made the threads of a process wait that is pinned to one CPU with `hogs` other processes.
+/// Returns the causes of run-queue wait of a process's threads, which is pinned to one CPU with `hogs` other
+/// processes.
 fn causes_on_one_cpu(threads: u32, hogs: usize) -> (Vec<RunQueueCause>, CpuContention) {
     let place = Place::new();
     let source = "#include <pthread.h>\n#include <stdlib.h>\nstatic void *burn(void *own) { for (;;) own = own; return own; }\n\
@@ -313,17 +314,17 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     assert!(json(&place.vmtax(&without).succeeds().stdout)["schedule"].is_null());
 }
 
-/// Whether "waiter" is blocked about 70 % of the time on the lock that "holder" has.
+/// Returns true if "waiter" is blocked about 70 % of the time on the lock that "holder" has.
 fn is_as_planted(schedule: &Value) -> bool {
     let threads = schedule["threads"].as_array().unwrap();
-    let of = |name: &str| {
+    let thread_named = |name: &str| {
         threads
             .iter()
             .find(|t| t["name"] == name)
             .unwrap_or_else(|| panic!("{schedule:#}"))
     };
     let number = |value: &Value| value.as_f64().unwrap();
-    let on = of("waiter")["on"]
+    let on = thread_named("waiter")["on"]
         .as_array()
         .unwrap()
         .iter()
@@ -342,17 +343,17 @@ fn is_as_planted(schedule: &Value) -> bool {
             .map(|t| t["name"].clone())
             .collect::<Vec<_>>()
     };
-    let calls = of("holder")["calls"].as_array().unwrap();
+    let calls = thread_named("holder")["calls"].as_array().unwrap();
     let slept = calls
         .iter()
         .find(|call| call["name"] == "clock_nanosleep")
         .map(|call| number(&call["mean_ns"]));
     (0.6..0.8).contains(&number(&on["share"]))
-        && number(&of("holder")["blocked"]) > 0.8
+        && number(&thread_named("holder")["blocked"]) > 0.8
         && names(&lock["waiters"]) == ["waiter"]
         && wakers.len() == 1 && wakers[0]["name"] == "holder" && wakers[0]["count"].as_u64() >= Some(10)
         && lock["what"] == "lock" && lock["below"] == "waiter"
         // 75 and 25 ms by turns.
         && slept.is_some_and(|mean| (49e6..60e6).contains(&mean))
-        && of("burner")["on"].as_array().unwrap().is_empty()
+        && thread_named("burner")["on"].as_array().unwrap().is_empty()
 }

@@ -1,4 +1,4 @@
-//! What a guest that takes over its QEMU has on the host, and what a guest leaves there.
+//! Rights on the host of a guest that takes over its QEMU, and everything that remains there after a guest.
 
 use crate::common::{Place, Process, Running, Signal, fast_guest, is_root, root_methods, send};
 use crate::exec::exec;

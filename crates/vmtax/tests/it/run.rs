@@ -13,7 +13,7 @@ const ROUNDS: u64 = 6;
 
 /// One run of everything, small, that the tests here check from all sides.
 struct Run {
-    /// What `--json` printed.
+    /// Report that `--json` printed.
     report: Value,
     recording: PathBuf,
 }
@@ -38,7 +38,7 @@ fn shared_run() -> Run {
     }
 }
 
-/// How many workloads a run makes when none is named.
+/// Returns the number of workloads of a run that names none.
 fn workloads() -> usize {
     WorkloadName::usual().count()
 }

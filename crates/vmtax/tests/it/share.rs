@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// A plan of one round under TCG: a tree, the variants (name and settings), the workload with its options.
 pub fn plan(tree: &str, variants: &[(&str, &str)], workload: &str) -> String {
-    let mut text = format!("rounds = 1\nmachines = [\"tcg\"]\ndeadline-s = 100\n[tree]\n{tree}\n");
+    let mut text = format!("rounds = 1\nmachines = [\"tcg\"]\ntimeout-s = 100\n[tree]\n{tree}\n");
     for (name, set) in variants {
         text += &format!("[[variant]]\nname = \"{name}\"\nset = {{ {set} }}\n");
     }
@@ -213,12 +213,12 @@ fn a_folder_of_the_users_is_read_and_never_written() {
     let workloads = "name = \"bonnie\"\noptions = { files = 16 }\n[[workload]]\nname = \"tree\"";
     let text = plan(&tree, &served(), workloads).replace("[\"tcg\"]", "[\"native\", \"tcg\"]");
     let report = json(&run(&place, &text).exits(0).stdout);
-    let of = |workload| {
+    let trials_of = |workload| {
         trials(&report)
             .iter()
             .filter(move |trial| trial["workload"]["name"] == workload)
     };
-    for trial in of("bonnie") {
+    for trial in trials_of("bonnie") {
         let result = &trial["result"];
         assert!(
             result["measures"].as_array().is_some_and(Vec::is_empty),
@@ -230,10 +230,12 @@ fn a_folder_of_the_users_is_read_and_never_written() {
         );
     }
     assert_eq!(
-        of("tree").filter(|trial| trial["machine"] == "tcg").count(),
+        trials_of("tree")
+            .filter(|trial| trial["machine"] == "tcg")
+            .count(),
         served().len()
     );
-    of("tree").for_each(has_one_file);
+    trials_of("tree").for_each(has_one_file);
     assert_eq!(state(&folder), before);
     assert_eq!(
         fs::read_to_string(place.path("secret")).unwrap(),
@@ -259,7 +261,7 @@ fn has_one_file(trial: &Value) {
     );
 }
 
-/// How the names of modules that shares take begin.
+/// Beginnings of the names of the kernel modules that shares need.
 const SHARES: [&str; 12] = [
     "9p",
     "net",

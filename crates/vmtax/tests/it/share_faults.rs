@@ -1,4 +1,4 @@
-//! What goes wrong with a shared tree: what is not available, servers that die, guests that spoil it, limits.
+//! Faults of a shared tree: unavailable methods, servers that die, guests that damage it, limits.
 
 use crate::common::{
     Place, Signal, binary, fast_guest, files_below, is_root, json, kernel, send, trials,
@@ -52,7 +52,7 @@ fn what_a_run_writes_into_its_tree_is_seen_to_beforehand() {
     refused("name = \"bonnie\"\noptions = { size = \"1024T\" }")
         .says("MiB are free")
         .says("bonnie.size");
-    refused("name = \"fids\"\noptions = { count = 1000000, how = \"held\" }")
+    refused("name = \"open-fids\"\noptions = { count = 1000000, how = \"held\" }")
         .says("--memory")
         .says("how=cached");
 }
@@ -63,7 +63,7 @@ fn too_few_open_files_are_told_and_the_trial_is_made() {
     let plan = plan(
         SMALL_TREE,
         &[("9p", "share = \"9p\"")],
-        "name = \"fids\"\noptions = { count = 900, how = \"held\", samples = 10 }",
+        "name = \"open-fids\"\noptions = { count = 900, how = \"held\", samples = 10 }",
     );
     let plan = place.put("plan.toml", plan);
     let line = "ulimit -n 800; exec \"$0\" run --json --dir \"$@\"";

@@ -12,9 +12,9 @@ const JOB: &str = include_str!("../../../../docs/jobs/vmtax.sbatch");
 const TASKS: u32 = 8;
 /// The task that is killed.
 const KILLED: u32 = 1;
-/// What each task measures: long enough to be killed meanwhile.
+/// Plan of each task: long enough to be killed meanwhile.
 const PLAN: &str = "cpu max-prime=1500 time=2 --machine native --rounds 2";
-/// How long the cluster's daemons live at most, s.
+/// Longest time for which the cluster's daemons run, s.
 const LIFETIME: u64 = 300;
 
 /// A cluster of one node. Whatever happens, nothing of it outlives this value.
@@ -88,7 +88,7 @@ impl<'a> Cluster<'a> {
         self.daemons.push(daemon.start(LIFETIME));
     }
 
-    /// What a program of Slurm prints; empty where it fails, as before the controller answers.
+    /// Returns the output of a program of Slurm; empty if it fails, as before the controller answers.
     fn ask(&self, program: &str, words: &str) -> String {
         let program = self
             .place
@@ -207,6 +207,14 @@ fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
         })
     };
     until("the task to measure", is_measuring);
+    let measuring = place
+        .processes()
+        .into_iter()
+        .find(|p| p.command.contains(&unfinished) && p.command.contains(" run "))
+        .unwrap()
+        .pid;
+    // It does not end while Slurm is asked.
+    send(measuring, Signal::STOP);
     let task = |fields: &str| {
         cluster
             .ask("scontrol", &format!("--oneliner show job {array}_{KILLED}"))
@@ -217,11 +225,7 @@ fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
         "{}",
         cluster.ask("scontrol", "show job")
     );
-    let measuring = place
-        .processes()
-        .into_iter()
-        .find(|p| p.command.contains(&unfinished) && p.command.contains(" run "));
-    send(measuring.unwrap().pid, Signal::KILL);
+    send(measuring, Signal::KILL);
     place
         .program("scontrol")
         .words(&format!("requeue {array}_{KILLED}"))
@@ -286,7 +290,7 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(program).exists())
 }
 
-/// Whether each task's run is in the dataset.
+/// Returns true if each task's run is in the dataset.
 fn is_complete(shared: &Path) -> bool {
     files_below(&shared.join("dataset/figures")).len() == TASKS as usize
 }

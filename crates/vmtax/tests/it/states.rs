@@ -22,7 +22,7 @@ enum Guest {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Process {
     Runs,
-    /// By SIGSTOP.
+    /// Stopped by the signal SIGSTOP.
     Stopped,
     /// All threads, by this test.
     Traced,

@@ -9,7 +9,7 @@ use syn::{Attribute, Item, ItemMod, UseTree};
 
 type Module = Vec<String>;
 
-/// What one module's file says, inline modules included.
+/// Imports, definitions and paths in one module's file, inline modules included.
 #[derive(Default)]
 struct File {
     /// Names that it re-exports or imports, with the paths they stand for.
@@ -30,14 +30,16 @@ fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 fn flatten(tree: &UseTree, prefix: &[String], found: &mut Vec<(String, Vec<String>)>) {
-    let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
+    let path_with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
     match tree {
-        UseTree::Path(path) => flatten(&path.tree, &with(&path.ident), found),
+        UseTree::Path(path) => flatten(&path.tree, &path_with(&path.ident), found),
         UseTree::Name(name) if name.ident == "self" => {
             found.push((prefix.last().cloned().unwrap_or_default(), prefix.to_vec()));
         }
-        UseTree::Name(name) => found.push((name.ident.to_string(), with(&name.ident))),
-        UseTree::Rename(rename) => found.push((rename.rename.to_string(), with(&rename.ident))),
+        UseTree::Name(name) => found.push((name.ident.to_string(), path_with(&name.ident))),
+        UseTree::Rename(rename) => {
+            found.push((rename.rename.to_string(), path_with(&rename.ident)))
+        }
         UseTree::Glob(_) => found.push((format!("*{}", prefix.join("::")), prefix.to_vec())),
         UseTree::Group(group) => group
             .items

@@ -282,7 +282,7 @@ fn openmetrics_are_served_on_the_loopback_address() {
     top.outcome().exits(0);
 }
 
-/// Whether the disk of a QEMU has a latency histogram, by its own word.
+/// Returns the boundaries of the disk's latency histogram, else null; `None` while another client has the monitor.
 fn boundaries(socket: &Path) -> Option<Value> {
     let answers = qmp(socket, &[("query-blockstats", "{}")])?;
     Some(answers[0][0]["stats"]["rd_latency_histogram"]["boundaries"].clone())

@@ -39,7 +39,8 @@ fn wait_for(read: &Receiver<String>, seen: &mut String, text: &str) {
     }
 }
 
-/// What a terminal shows after this output: characters where the cursor was placed. What clears and colours is passed over.
+/// Returns the screen of a terminal after this output: characters at the positions of the cursor. Sequences that clear
+/// or set colors are ignored.
 fn screen(output: &str) -> String {
     let mut cells = vec![vec![' '; 200]; 60];
     let (mut row, mut column) = (0, 0);

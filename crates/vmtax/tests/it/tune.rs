@@ -232,7 +232,7 @@ impl LoopDevice {
         format!("/sys/block/{}/queue/scheduler", self.0)
     }
 
-    /// Whether it has this scheduler.
+    /// Returns true if the device has this I/O scheduler.
     fn has(&self, scheduler: &str) -> bool {
         fs::read_to_string(self.scheduler_file())
             .unwrap()

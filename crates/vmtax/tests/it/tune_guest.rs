@@ -41,7 +41,7 @@ fn arguments(folder: &Path, disk: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a QEMU starts with these arguments.
+/// Checks that a QEMU starts with these arguments.
 fn starts(place: &Place, arguments: &[String]) {
     let quit = fs::File::open(place.put("quit", "quit\n")).unwrap();
     let mut qemu = Command::new("qemu-system-x86_64");

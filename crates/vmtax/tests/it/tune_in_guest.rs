@@ -28,7 +28,7 @@ const FIND_DISKS: &str = "\
 const READ_DISK: &str = "\
     while :; do dd if=/dev/${r##*/} of=/dev/null bs=4k count=50 2>/dev/null; echo 1 > /proc/sys/vm/drop_caches; done &\n\
     while sleep 0.2; do echo $(cat $w/cache_type) $(cat $r/queue/read_ahead_kb); done\n";
-/// What a guest needs that has the host's root and no init.
+/// Shell commands for the mounts of a guest that has the host's root and no init.
 const MOUNTS: &str = "\
     export PATH=/usr/bin:/bin:/usr/sbin:/sbin\n\
     mount -t proc p /proc; mount -t sysfs s /sys; mount -t tmpfs t /tmp\n";

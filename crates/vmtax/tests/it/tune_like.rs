@@ -153,8 +153,8 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     place.nothing_is_left();
 }
 
-/// What `virt-install --osinfo generic --import --graphics none --network none --virt-type qemu` of Debian 12 defines, which has an IDE
-/// disk, with a limit; its name and image are filled in.
+/// Domain that `virt-install --osinfo generic --import --graphics none --network none --virt-type qemu` of Debian 12
+/// defines, which has an IDE disk, with a limit; the domain's name and image are filled in.
 const VIRT_INSTALL: &str = include_str!("virt_install.xml");
 const LIMIT: &str =
     "      <iotune>\n        <total_iops_sec>60</total_iops_sec>\n      </iotune>\n";

@@ -26,7 +26,7 @@ const RULES: [&str; 9] = [
     "vm-virtiofsd-run-queue-wait",
 ];
 
-/// What `vmtax top` says of a VM in one interval.
+/// Returns the VM's rates in one interval of `vmtax top`.
 fn rates(place: &Place, pid: u32) -> Value {
     let words = format!("top {pid} --json --level 1 --duration 2");
     json(

@@ -95,7 +95,7 @@ impl<'a> Figures<'a> {
             .collect()
     }
 
-    /// What was only warming up, where there is any.
+    /// Returns the number of repeats that were only warming up, for the metrics that have any.
     pub fn warming_up(&self) -> BTreeMap<Metric, u32> {
         self.warming_up
             .iter()
@@ -114,7 +114,7 @@ impl<'a> Figures<'a> {
         done.values().filter(|count| **count >= per_round).count() as u32
     }
 
-    /// How long a round takes, seconds: the median from one round's first trial to the next one's.
+    /// Returns the duration of a round, s: the median time from one round's first trial to the next one's.
     pub fn round_s(&self) -> f64 {
         let mut begun: BTreeMap<u32, f64> = BTreeMap::new();
         for trial in self.trials {
@@ -140,8 +140,8 @@ fn geometric_mean(mut values: impl ExactSizeIterator<Item = f64>) -> f64 {
     }
 }
 
-/// How much slower the host's control was in the slowest third of the run than in the fastest, in percent; `None` where
-/// that is nothing to speak of, or there are too few.
+/// Returns the slowdown of the host's control from the fastest third of the run to the slowest, in percent; `None` if
+/// it is negligible, or there are too few trials.
 pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
     let mut by_time: Vec<(u32, f64)> = trials
         .iter()
@@ -236,7 +236,7 @@ pub fn also_differ(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) 
     all
 }
 
-/// What a side is called.
+/// Returns the name of a side: its variant, else its machine.
 pub(super) fn name((machine, variant): Column<'_>) -> String {
     if variant.is_empty() {
         machine.to_string()

@@ -10,7 +10,7 @@
 use crate::interval::tails;
 use vmtax_model::Interval;
 
-/// How often anything that is promised may be wrong.
+/// Largest probability of an error in anything that is promised.
 pub const LEVEL: f64 = 0.05;
 /// Before this many rounds nothing small can be found.
 const FIRST: u32 = 8;
@@ -23,7 +23,7 @@ pub struct InterimAnalyses {
     rounds: Vec<u32>,
     /// The nominal level at each analysis.
     nominal: f64,
-    /// How often any analysis shows a difference where there is none.
+    /// Probability that any analysis shows a difference where there is none.
     error: f64,
 }
 
@@ -59,7 +59,7 @@ impl InterimAnalyses {
         analyses
     }
 
-    /// Whether a comparison is analysed after so many rounds.
+    /// Returns true if a comparison is analyzed after `rounds` rounds.
     pub fn at(&self, rounds: u32) -> bool {
         self.rounds.contains(&rounds)
     }
@@ -73,7 +73,7 @@ impl InterimAnalyses {
         }
     }
 
-    /// The same of the analyses up to so many rounds.
+    /// Returns the chance, as [`InterimAnalyses::power`] does, for the analyses up to `rounds` rounds only.
     pub fn power_by(&self, rounds: u32, ahead: f64) -> f64 {
         let so_far = self
             .rounds

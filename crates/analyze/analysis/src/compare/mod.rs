@@ -30,12 +30,12 @@ use vmtax_model::{
     Metric, Plan, REPORT_SCHEMA, TrialRecord, Verdict, Warning,
 };
 
-/// Whether a comparison is analyzed after so many whole rounds, to see if more could say more.
+/// Returns true if a comparison is analyzed after `rounds` whole rounds, to decide whether more are needed.
 pub fn is_look(plan: &Plan, rounds: u32) -> bool {
     InterimAnalyses::new(plan.rounds, 0).at(rounds)
 }
 
-/// What the rounds say that there are: the first column of the plan against each other one, within the same round.
+/// Compares the first column of the plan with each other one, within the same rounds, from the trials so far.
 pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     let wanted = plan.comparison().unwrap_or(Compare {
         min_effect: 0.02,
@@ -61,7 +61,8 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
                 );
                 row(
                     metric,
-                    (&base, &other),
+                    &base,
+                    &other,
                     &analyses,
                     plan.rounds,
                     wanted.min_effect,
@@ -92,7 +93,8 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     }
 }
 
-/// Whether a metric is compared: of a command its time and CPU time, or the others would keep it from ever being decided.
+/// Returns true if a metric is compared: of a command only its wall-clock and CPU time, since other metrics would
+/// prevent a decision.
 fn decides(plan: &Plan, metric: Metric) -> bool {
     plan.command().is_none()
         || [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem].contains(&metric)
@@ -132,7 +134,8 @@ fn estimate_correction(row: &mut Compared) {
 /// would bias the ratio towards the variant that came to a standstill.
 fn row(
     metric: Metric,
-    (base, other): (&BTreeMap<u32, f64>, &BTreeMap<u32, f64>),
+    base: &BTreeMap<u32, f64>,
+    other: &BTreeMap<u32, f64>,
     analyses: &InterimAnalyses,
     most: u32,
     min_effect: f64,

@@ -1,11 +1,11 @@
-//! How many rounds it would take, from the noise seen so far.
+//! Estimates of the number of rounds needed, from the noise so far.
 
 use super::interim::{InterimAnalyses, LEVEL};
 use super::unpaired::normal;
 use crate::overhead::estimate;
 use vmtax_model::Estimate;
 
-/// What is reported as enough finds the difference so often.
+/// Share of comparisons in which the number of rounds that is reported as enough finds the difference.
 pub const POWER: f64 = 0.8;
 /// The noise of few rounds may look smaller than it is: it is taken to be larger by this over their square root. Found by
 /// trying, so that what is predicted after the first interim analysis is enough ([`POWER`]) whatever the noise (`simulated.rs`).
@@ -14,7 +14,7 @@ const CAUTION: f64 = 0.7;
 pub const MIN_ROUNDS: u32 = 4;
 /// More rounds than this are not estimated.
 pub const MAX_ROUNDS: u32 = 2000;
-/// The same for what lacks only the correction for the number of metrics.
+/// Most rounds that are estimated for a metric which lacks only the correction for the number of metrics.
 const MAX_SIGN_ROUNDS: u32 = 200;
 
 /// Rounds in which a difference of `size` (of logarithms) is found in [`POWER`] of comparisons of at most `most` rounds,
@@ -41,8 +41,8 @@ pub fn rounds_for_correction(ahead: u32, rounds: u32, correction: f64) -> Option
     None
 }
 
-/// What a figure of an earlier run predicts: the noise of a round's ratio as a share, taken from the interval of the
-/// median of `n` rounds as that of normal noise, and the rounds that tell a difference of `size` in it.
+/// Predicts from a figure of an earlier run: the noise of a round's ratio as a share, taken from the interval of the
+/// median of `n` rounds as that of normal noise, and the number of rounds that show a difference of `size` in it.
 pub fn from_the_past(
     figure: &Estimate,
     n: u32,

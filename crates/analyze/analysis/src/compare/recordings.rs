@@ -14,11 +14,11 @@ use vmtax_model::{
 /// A recording as a side.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// What it is called.
+    /// Name of the side.
     pub name: &'a str,
-    /// Its plan.
+    /// Plan of the recording.
     pub plan: &'a Plan,
-    /// Its trials.
+    /// Trials of the recording.
     pub trials: &'a [TrialRecord],
 }
 
@@ -69,7 +69,7 @@ pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFinding
     findings
 }
 
-/// "tcg, aio=native".
+/// Returns the text for a column, such as "tcg, aio=native".
 pub fn place((machine, variant): Column<'_>) -> String {
     if variant.is_empty() {
         machine.to_string()
@@ -100,7 +100,8 @@ pub fn costs(metric: Metric, base: &[f64], other: &[f64]) -> Option<(Vec<f64>, V
         .then_some((one, two))
 }
 
-/// How much more the other variant costs, with an interval that misses as often as `miss` says; from [`costs`].
+/// Returns the ratio of the other side's cost to the base's, with an interval that misses with probability `miss`;
+/// from [`costs`].
 pub fn ratio(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
     let found = shift(base, other, miss)?;
     Some(Estimate {

@@ -2,8 +2,9 @@
 
 use crate::overhead::estimate;
 
-/// How many repeats at the beginning of every turn are only warming up, if they are in most turns on one side of those
-/// behind them (the sign test at 5 %, over all turns of all variants alike, so that no variant is favoured). At most half.
+/// Returns the number of repeats at the beginning of every turn that are only warming up: in most turns they lie on
+/// one side of those behind them (the sign test at 5 %, over all turns of all variants alike, so that no variant is
+/// favored). At most half.
 pub fn warming_up(turns: &[&[f64]]) -> usize {
     let most = turns.iter().map(|turn| turn.len()).max().unwrap_or(0) / 2;
     (0..most).take_while(|&i| differs(turns, i)).count()
@@ -18,7 +19,7 @@ fn differs(turns: &[&[f64]], i: usize) -> bool {
     analyses.p(&signs) <= super::interim::LEVEL
 }
 
-/// What stands for a turn: the median of what is left.
+/// Returns a turn's value: the median of its repeats after those that were warming up.
 pub fn settled(turn: &[f64], warming_up: usize) -> f64 {
     estimate(
         turn.get(warming_up..)

@@ -1,4 +1,4 @@
-//! What comparisons promise, tested on simulated rounds. `-- --nocapture` prints the figures of
+//! Tests, on simulated rounds, of the promises that comparisons make. `-- --nocapture` prints the figures of
 //! docs/statistics.md.
 
 use super::interim::InterimAnalyses;
@@ -13,7 +13,7 @@ const RUNS: u32 = 2000;
 pub(super) const MOST: u32 = 40;
 const DETECT: f64 = 0.02;
 
-/// What the host does to the turns.
+/// Noise of the host in the turns.
 #[derive(Debug, Clone, Copy)]
 enum Noise {
     /// Log-normal, 2 %.

@@ -1,5 +1,5 @@
-//! What comparisons promise whose variants take turns in one boot, on boots that differ by 20 % and drift, from trials in the
-//! order of a plan's schedule. `-- --nocapture` prints the figures of docs/statistics.md.
+//! Tests of the promises of comparisons whose variants take turns in one boot, on boots that differ by 20 % and drift,
+//! from trials in the order of a plan's schedule. `-- --nocapture` prints the figures of docs/statistics.md.
 
 use super::cost;
 use super::figures::Figures;
@@ -20,7 +20,7 @@ const BOOTS: f64 = 0.2;
 /// From turn to turn of a boot.
 const TURNS: f64 = 0.02;
 
-/// How a boot gets slower or faster after its start.
+/// Changes of a boot's speed after its start.
 #[derive(Debug, Clone, Copy)]
 enum Drift {
     /// Not at all.

@@ -9,7 +9,8 @@ use vmtax_model::{Estimate, Interval};
 /// Above so many values in a group the normal distribution is as good.
 const EXACT: usize = 60;
 
-/// How much larger `other` is than `base`, with an interval that misses at most so often; `None` where one is empty.
+/// Returns the shift from `base` to `other`, with an interval that misses with probability `miss` at most; `None` if
+/// one of them is empty.
 pub fn shift(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
     let differences = Differences::new(base, other);
     let pairs = base.len() * other.len();
@@ -183,9 +184,10 @@ pub fn p(base: &[f64], other: &[f64]) -> f64 {
     (2.0 * Distribution::new(base.len(), other.len()).at_most(few)).min(1.0)
 }
 
-/// How often a value of `other` is larger than one of `base`, ties counted half: Vargha and Delaney's A.
+/// Returns the probability that a value of `other` is larger than one of `base`, ties counted half: Vargha and
+/// Delaney's A.
 pub fn superiority(base: &[f64], other: &[f64]) -> f64 {
-    let of = |o: &f64, b: &f64| {
+    let pair_score = |o: &f64, b: &f64| {
         if o > b {
             1.0
         } else if o == b {
@@ -196,7 +198,7 @@ pub fn superiority(base: &[f64], other: &[f64]) -> f64 {
     };
     let sum: f64 = other
         .iter()
-        .flat_map(|o| base.iter().map(move |b| of(o, b)))
+        .flat_map(|o| base.iter().map(move |b| pair_score(o, b)))
         .sum();
     sum / (base.len() * other.len()).max(1) as f64
 }

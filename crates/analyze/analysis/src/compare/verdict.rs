@@ -1,4 +1,4 @@
-//! What may be said of a metric.
+//! Results for a metric, from its interval and p.
 
 use super::interim::LEVEL;
 use vmtax_model::{Estimate, Verdict};

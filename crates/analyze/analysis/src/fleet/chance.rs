@@ -1,12 +1,13 @@
-//! How often chance alone gives such ranks, and such a distance from the others.
+//! Probabilities that chance alone gives certain ranks, or a certain distance from the others.
 
 use crate::compare::normal;
 
 /// Above so many draws the normal distribution is as good.
 const EXACT: usize = 20;
 
-/// How often the sum of `n` independent draws from 0 to 1 is at most `sum`: Irwin and Hall's distribution. For ranks, each
-/// divided by how many there are, it is an upper bound: they are a little larger, and no two are the same.
+/// Returns the probability that the sum of `n` independent draws from 0 to 1 is at most `sum`: Irwin and Hall's
+/// distribution. For ranks, each divided by the number of ranks, it is an upper bound: they are a little larger, and
+/// no two are equal.
 pub fn sum_at_most(n: usize, sum: f64) -> f64 {
     if sum <= 0.0 || sum >= n as f64 {
         return f64::from(u8::from(sum > 0.0));
@@ -32,10 +33,10 @@ pub fn sum_at_most(n: usize, sum: f64) -> f64 {
     total.clamp(0.0, 1.0)
 }
 
-/// How often one of `n` normal values is at least `distance` scaled MADs from the median of all, either side. The MAD of few
-/// values is uncertain: its relative variance is 1.36 / n, as that of a standard deviation with n / 2.72 degrees of freedom, so
-/// that the distance has Student's t distribution with as many (P. J. Rousseeuw, C. Croux, *Alternatives to the median
-/// absolute deviation*, JASA 88, 1993, for the variance).
+/// Returns the probability that one of `n` normal values is at least `distance` scaled MADs from the median of all, on
+/// either side. The MAD of few values is uncertain: its relative variance is 1.36 / n, as that of a standard deviation
+/// with n / 2.72 degrees of freedom, so that the distance has Student's t distribution with as many (P. J. Rousseeuw,
+/// C. Croux, *Alternatives to the median absolute deviation*, JASA 88, 1993, for the variance).
 pub fn as_far(n: usize, distance: f64) -> f64 {
     let n = n as f64;
     // The median is uncertain, too.

@@ -10,7 +10,7 @@ pub const IDENTITY: [&str; 2] = ["host_id", "host_name"];
 pub struct Host {
     pub name: String,
     pub class: usize,
-    /// Its runs, by their place in the data.
+    /// Indices of the host's runs in the data.
     pub runs: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What each run deviates from the typical host of its class, metric by metric.
+//! Deviations of each run from the typical host of its class, metric by metric.
 
 use super::classes::Classes;
 use super::outliers::{FEWEST_HOSTS, ascending};

@@ -1,4 +1,4 @@
-//! Which facts explain what hosts differ by.
+//! Facts that explain the differences between hosts.
 
 use super::chance::sum_at_most;
 use super::outliers::ascending;
@@ -18,14 +18,14 @@ pub struct Host<'a> {
     pub class: usize,
     /// ln of its ratio to the class's median host.
     pub deviation: f64,
-    /// Whether its deviation is to be explained.
+    /// True if the host's deviation is to be explained.
     pub is_subject: bool,
     pub is_outlier: bool,
     /// Of each fact its value; empty where it is not known.
     pub values: Vec<&'a str>,
 }
 
-/// What each of the facts explains; those that no class has two values of are left out.
+/// Returns the effect of each fact; facts without two values in any class are left out.
 pub fn facts(names: &[&str], hosts: &[Host]) -> Vec<FactEffect> {
     let ranks = ranks(hosts);
     let mut effects: Vec<(Vec<usize>, FactEffect)> = names
@@ -64,7 +64,7 @@ pub fn facts(names: &[&str], hosts: &[Host]) -> Vec<FactEffect> {
     effects
 }
 
-/// Which hosts have the same value, whatever it is called.
+/// Groups hosts with the same value of a fact, and returns the number of each host's group.
 fn partition(fact: usize, hosts: &[Host]) -> Vec<usize> {
     let mut groups = BTreeMap::new();
     let of_host = hosts.iter().map(|host| {
@@ -183,7 +183,7 @@ fn counts<'a>(fact: usize, hosts: &[Host<'a>]) -> BTreeMap<&'a str, Counts> {
     counts
 }
 
-/// How often chance gives these hosts ranks as far from the middle, within their classes.
+/// Returns the probability that chance gives these hosts ranks as far from the middle, within their classes.
 fn by_ranks(members: &[usize], hosts: &[Host], ranks: &[(f64, f64, usize)]) -> f64 {
     let low: f64 = members.iter().map(|&i| ranks[i].0).sum();
     let high: f64 = members.iter().map(|&i| ranks[i].1).sum();

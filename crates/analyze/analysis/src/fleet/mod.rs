@@ -199,7 +199,8 @@ fn note_what_is_left_out(
     }
 }
 
-/// What facts explain of the outliers, or without any of all hosts; and the values of the first.
+/// Explains the outliers by facts, or all hosts if there are no outliers; returns the facts' effects, and the values
+/// of the first fact.
 fn explain(
     data: &FleetData,
     classes: &Classes,

@@ -1,4 +1,4 @@
-//! Which hosts are outliers within their class.
+//! Search for outliers among the hosts of a class.
 
 use super::chance::{as_far, sum_at_most};
 use crate::compare::holm;

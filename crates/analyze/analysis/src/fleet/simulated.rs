@@ -1,5 +1,5 @@
-//! What a comparison of hosts promises, tested on simulated fleets with a planted truth. `-- --nocapture` prints the figures of
-//! docs/fleet.md; bench/fleet.py has the full size.
+//! Tests of the promises of a comparison of hosts, on simulated fleets with a planted truth. `-- --nocapture` prints
+//! the figures of docs/fleet.md; bench/fleet.py has the full size.
 
 use super::*;
 use crate::coverage::normal;
@@ -7,12 +7,12 @@ use fastrand::Rng;
 use std::sync::Arc;
 use vmtax_model::{Better, FleetFigure, FleetRun, FleetSeries};
 
-/// How hosts and runs differ.
+/// Differences between hosts and runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Noise {
     /// Log-normal, 5 % from figure to figure; hosts are alike.
     Quiet,
-    /// The same, and hosts differ by 1 %.
+    /// Log-normal, 5 % from figure to figure, and hosts differ by 1 %.
     HostsDiffer,
     /// 5 %, and one run in eight is a fifth slower in everything.
     DisturbedRuns,
@@ -303,6 +303,29 @@ fn a_fact_that_divides_a_class_explains_it_without_outliers() {
     let value = cause.values[1].ratio.unwrap();
     assert!((1.06..1.10).contains(&value.median), "{value:?}");
     assert!(found.facts.iter().all(|fact| fact.fact != "host_id"));
+}
+
+#[test]
+fn of_a_fact_with_a_value_for_each_host_200_are_compared() {
+    let serials: Vec<String> = (0..250).map(|host| host.to_string()).collect();
+    let host = |serial| super::facts::Host {
+        class: 0,
+        deviation: 0.0,
+        is_subject: false,
+        is_outlier: false,
+        values: vec![serial],
+    };
+    let hosts: Vec<super::facts::Host> =
+        serials.iter().map(|serial| host(serial.as_str())).collect();
+    let found = super::facts::facts(&["serial"], &hosts);
+    assert_eq!(
+        found[0]
+            .values
+            .iter()
+            .filter(|value| value.ratio.is_some())
+            .count(),
+        200
+    );
 }
 
 #[test]

@@ -1,30 +1,31 @@
-//! Which growth laws the steps' intervals allow, where one item may also cost more from some size on.
+//! Growth laws that the steps' intervals allow, where one item may also cost more from some size on.
 //!
-//! A cost is a + b · f(n) · m(n): a constant part, a growth law, and what one item costs. m rises with the size, since a
-//! larger list leaves a cache sooner than a small one: from 1 to [`CACHE_FACTOR`] at most. A growth law is allowed if such a
-//! curve runs through the 95 % interval of every step. That some of these miss hardly ever rules out the growth law that is
-//! true, since m gives way; that no curve without m is possible takes intervals that hold together.
+//! A cost is a + b · f(n) · m(n): a constant part, a growth law, and the cost of one item. m rises with the size,
+//! since a larger list leaves a cache sooner than a small one: from 1 to [`CACHE_FACTOR`] at most. A growth law is
+//! allowed if such a curve runs through the 95 % interval of every step. Some intervals that miss hardly ever exclude
+//! the true growth law, since m can adapt; only intervals that hold together show that no curve without m is possible.
 
 use super::points::Points;
 use crate::interval::{interval_at, median_interval};
 use std::ops::RangeInclusive;
 use vmtax_model::{Interval, Law};
 
-/// How many times what it costs in the cache an item may cost outside.
+/// Largest ratio of an item's cost outside the cache to that inside.
 const CACHE_FACTOR: f64 = 2.5;
-/// The same within boots: what others' work adds to some sizes more than to others is in no constant part there.
+/// Largest ratio within boots: there no constant part absorbs the time that other load adds to some sizes more than to
+/// others.
 const CACHE_FACTOR_WITHIN_BOOTS: f64 = 3.0;
 /// Where the rounds are too few for intervals that hold in all steps together, each is widened on both sides by this
 /// share of its width.
 const WIDENED: f64 = 0.5;
 /// The constant part of another QEMU's cost may differ by this factor.
 const ANOTHER_QEMU: f64 = 1.25;
-/// How often a step's interval holds, or all of them together.
+/// Probability that a step's interval holds, or all of them together.
 pub(super) const COVERAGE: f64 = 0.95;
 /// Exponents that are tried: 0 to 4.
 const EXPONENTS: RangeInclusive<u32> = 0..=200;
 const EXPONENT_STEP: f64 = 0.02;
-/// What rounding takes off a bound, as a share of it.
+/// Tolerance of a bound for rounding, as a share of it.
 const ROUNDING: f64 = 1e-9;
 
 /// The intervals of the steps' costs.
@@ -33,7 +34,7 @@ pub(super) struct Intervals {
     costs: Vec<Interval>,
     /// Between which the constant part lies.
     constant: (f64, f64),
-    /// How many times what it costs at the first size an item may cost at the last.
+    /// Largest ratio of an item's cost at the last size to that at the first.
     factor: f64,
 }
 
@@ -44,7 +45,7 @@ impl Intervals {
         Intervals::of(points, flat, median_interval)
     }
 
-    /// The same of wider intervals, which hold together.
+    /// Returns wider intervals, which hold together; otherwise as [`Intervals::of_each`].
     pub fn together(points: &Points, flat: Option<&Points>) -> Option<Intervals> {
         let wanted = 1.0 - (1.0 - COVERAGE) / points.sizes.len() as f64;
         Intervals::of(points, flat, |costs| {
@@ -64,9 +65,9 @@ impl Intervals {
         })
     }
 
-    /// The same of costs within one boot: in each round what the sizes cost beyond the first, as a share of what the last
-    /// does. Neither the boot's constant part nor its speed is in that. `wanted` is the coverage of each interval; `None` as
-    /// above, and where no boot has both the first size and the last.
+    /// Returns the intervals of costs within one boot: in each round the sizes' costs beyond the first one's, as a
+    /// share of the last one's. The boot's constant part and its speed cancel. `wanted` is the coverage of each
+    /// interval; `None` as in [`Intervals::of_each`], and if no boot has both the first size and the last.
     pub fn within_boots(points: &Points, flat: Option<&Points>, wanted: f64) -> Option<Intervals> {
         let last = points.sizes.len().checked_sub(1)?;
         let levels = flat.map(Points::levels);
@@ -82,12 +83,15 @@ impl Intervals {
             if growth > 0.0 { cost / growth } else { without }
         };
         let interval = |of: &dyn Fn(f64) -> Vec<f64>| {
-            let at = |without: f64| {
+            let interval_with = |without: f64| {
                 let mut sorted = of(without);
                 sorted.sort_unstable_by(f64::total_cmp);
                 interval_at(&sorted, wanted)
             };
-            let (low, high) = (at(f64::NEG_INFINITY)?, at(f64::INFINITY)?);
+            let (low, high) = (
+                interval_with(f64::NEG_INFINITY)?,
+                interval_with(f64::INFINITY)?,
+            );
             Some(Interval {
                 low: low.low,
                 high: high.high,
@@ -183,7 +187,7 @@ impl Intervals {
         })
     }
 
-    /// Whether a growth law alone explains the costs: one item costs the same at every size.
+    /// Returns true if a growth law alone explains the costs: one item costs the same at every size.
     pub fn allow_a_law_alone(&self) -> bool {
         Law::GROWING
             .iter()
@@ -210,11 +214,12 @@ impl Intervals {
         })
     }
 
-    /// Whether a curve of this growth runs through every interval, one item costing up to `factor` times as much at the top.
+    /// Returns true if a curve of this growth runs through every interval, where an item costs up to `factor` times as
+    /// much at the top.
     ///
-    /// The prices of an item that a step's interval allows, for a constant part c, are (low − c) / f to (high − c) / f. Prices
-    /// that rise with the size, to `factor` times the first at most, exist where no step's lowest price is above the highest
-    /// of a larger size, nor more than `factor` times that of any. Each of these bounds c.
+    /// The prices of an item that a step's interval allows, for a constant part c, are (low − c) / f to (high − c) /
+    /// f. Prices that rise with the size, to `factor` times the first at most, exist where no step's lowest price is
+    /// above the highest of a larger size, nor more than `factor` times that of any. Each of these bounds c.
     fn allow(&self, growth: impl Fn(f64) -> f64, factor: f64) -> bool {
         let top = growth(self.sizes[self.sizes.len() - 1]);
         let grown = || {
@@ -362,7 +367,7 @@ mod tests {
         let sizes = vec![1000.0, 10_000.0, 40_000.0];
         let growing = vec![Some(100.0), Some(109.0), Some(139.0)];
         let falling = vec![Some(100.0), Some(109.0), Some(90.0)];
-        let of = |rounds| {
+        let intervals_of = |rounds| {
             Intervals::within_boots(
                 &Points {
                     sizes: sizes.clone(),
@@ -373,8 +378,8 @@ mod tests {
                 COVERAGE,
             )
         };
-        let all = of(vec![growing.clone(); 6]).unwrap();
-        let one_falls = of([vec![growing; 5], vec![falling]].concat()).unwrap();
+        let all = intervals_of(vec![growing.clone(); 6]).unwrap();
+        let one_falls = intervals_of([vec![growing; 5], vec![falling]].concat()).unwrap();
         assert!(all.costs[1].low > 0.2 && all.costs[1].high < 0.3);
         assert_eq!(
             (one_falls.costs[1].low, one_falls.costs[1].high),

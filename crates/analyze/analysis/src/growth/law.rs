@@ -176,7 +176,8 @@ pub(super) fn best(points: &Points, among: &[Law]) -> Option<Law> {
     )
 }
 
-/// How far a round lies from a growth law's shape: the steps' relative errors once the round is brought to the growth law's level.
+/// Returns the distance of a round from a growth law's shape: the sum of the steps' relative errors once the round is
+/// scaled to the growth law's level.
 fn loss(line: &Line, sizes: &[f64], round: &[Option<f64>]) -> f64 {
     let errors = || {
         sizes

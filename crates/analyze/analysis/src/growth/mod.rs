@@ -1,5 +1,5 @@
-//! Whether costs grow along a plan's range, by which growth law, and what one more item costs. `docs/statistics.md` says why
-//! it is done this way, and how often it errs.
+//! Growth of costs along a plan's range: a test for growth, the growth law, and the cost of one more item.
+//! `docs/statistics.md` has the reasons for these methods, and their error rates.
 
 mod compatible;
 mod law;
@@ -29,7 +29,7 @@ const WORTH_IT: f64 = 1.05;
 /// Points of a drawn growth law.
 const DRAWN: usize = 33;
 
-/// What the points say.
+/// Growth that the points show.
 #[derive(Debug, Clone, PartialEq)]
 struct Grown {
     grows: bool,
@@ -44,7 +44,8 @@ struct Grown {
     curve: Vec<CurvePoint>,
 }
 
-/// How costs grow along a range. `flat` is what another QEMU cost in the same rounds, whose cost does not grow.
+/// Analyzes the growth of costs along a range. `flat` are the costs with another QEMU in the same rounds, which do not
+/// grow.
 fn grown(points: &Points, flat: Option<&Points>) -> Grown {
     // A round that is left out here is left out there.
     let flat = flat.map(|flat| flat.in_rounds_of(points));
@@ -116,8 +117,8 @@ fn grown(points: &Points, flat: Option<&Points>) -> Grown {
     }
 }
 
-/// Whether costs grow by more than chance, in so many rounds that steps may be disturbed unequally, and at their least too:
-/// a disturbance only adds.
+/// Returns true if costs grow by more than chance, in enough rounds that steps may be disturbed unequally; their
+/// minimum has to grow, too, since a disturbance only adds.
 fn is_growth(points: &Points, p: f64) -> bool {
     let least = |k: usize| {
         points

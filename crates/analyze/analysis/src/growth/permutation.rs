@@ -14,7 +14,7 @@ const DRAWS: u32 = 1999;
 /// After this many at least as good as the measured order, p is known well enough: it is above 5 %.
 const ENOUGH: u32 = 120;
 
-/// How often chance alone shows as much growth as these costs do, 1 / ([`DRAWS`] + 1) to 1.
+/// Returns the probability that chance alone shows as much growth as these costs do, 1 / ([`DRAWS`] + 1) to 1.
 pub(super) fn chance_of_growth(points: &Points) -> f64 {
     let mut rounds: Vec<(Vec<i64>, Vec<i64>)> =
         points.rounds.iter().map(|round| scores(round)).collect();
@@ -38,8 +38,9 @@ pub(super) fn chance_of_growth(points: &Points) -> f64 {
     f64::from(as_good + 1) / f64::from(DRAWS + 1)
 }
 
-/// How often chance alone has costs rise with the size in as many rounds as here: the sign test of the rounds' trends. It
-/// needs no permutation to be as likely as another, so that steps may be disturbed more or less than others.
+/// Returns the probability that chance alone has costs rise with the size in as many rounds as here: the sign test of
+/// the rounds' trends. It does not need all permutations to be equally likely, so that steps may be disturbed more or
+/// less than others.
 pub(super) fn chance_of_rising(points: &Points) -> f64 {
     let trend = |round: &Vec<Option<f64>>| {
         let (sizes, costs) = scores(round);

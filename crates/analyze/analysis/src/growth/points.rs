@@ -9,12 +9,12 @@ pub(super) struct Points {
     pub sizes: Vec<f64>,
     /// The rounds, as many places each as there are sizes.
     pub rounds: Vec<Vec<Option<f64>>>,
-    /// Whether a round's costs are of one boot, in ascending order of the sizes.
+    /// True if a round's costs are of one boot, in ascending order of the sizes.
     pub one_boot: bool,
 }
 
 impl Points {
-    /// The same without the steps that have no value in any round, and without rounds that have none.
+    /// Returns the points without steps that have no value in any round, and without rounds that have none.
     pub fn filled(&self) -> Points {
         let kept: Vec<usize> = (0..self.sizes.len())
             .filter(|&k| self.rounds.iter().any(|r| r[k].is_some()))
@@ -46,7 +46,7 @@ impl Points {
         }
     }
 
-    /// The same without one round.
+    /// Returns the points without one round.
     pub fn without(&self, left_out: usize) -> Points {
         let others = self
             .rounds

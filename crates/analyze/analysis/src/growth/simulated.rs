@@ -1,4 +1,4 @@
-//! How often does it err? Simulated, with noise of the kinds that measurements have. The figures in
+//! Error rates of the growth analysis. Simulated, with noise of the kinds that measurements have. The figures in
 //! `docs/statistics.md` are what these tests print: `cargo test -p vmtax-analysis simulated -- --nocapture`.
 
 use super::points::Points;
@@ -19,7 +19,7 @@ enum Noise {
     Autocorrelated,
     /// 2 %, half of the trials a third slower: a CPU has two states.
     Bimodal,
-    /// What comes first in a round is up to three times as slow: caches, clocks and files are cold.
+    /// First trials of a round are up to three times as slow: caches, clocks and files are cold.
     WarmUp,
 }
 
@@ -151,7 +151,7 @@ impl Uneven {
         }
     }
 
-    /// How much a whole round is slower.
+    /// Returns the factor by which a whole round is slower.
     pub(super) fn of_round(self, r: &mut fastrand::Rng) -> f64 {
         if matches!(self, Uneven::Quiet) {
             1.0
@@ -161,7 +161,7 @@ impl Uneven {
     }
 }
 
-/// What is planted: a constant part of 1, and a part that grows the whole to so many times, before one item costs more
+/// Planted growth: a constant part of 1, and a part with which the whole grows to `times`, before one item costs more
 /// from some step on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Truth {
@@ -246,7 +246,7 @@ fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng)
     (grown(&own, beside.then_some(&flat)), cost(last) / cost(0))
 }
 
-/// Whether all that is reported of a run is true.
+/// Returns true if everything that is reported of a run is true.
 pub(super) fn is_true(found: &Grown, truth: Truth, total: f64, sizes: &[f64]) -> bool {
     if truth.law == Law::Constant {
         return !found.grows;
@@ -407,7 +407,8 @@ fn a_list_that_leaves_the_cache_is_not_called_quadratic() {
     }
 }
 
-/// How much is said: a cost that grows to 30 times, measured at eight sizes in six and in twelve rounds.
+/// Amount of information in a report: a cost that grows to 30 times, measured at eight sizes in six and in twelve
+/// rounds.
 #[test]
 fn growth_that_is_large_is_shown_and_few_laws_are_left() {
     for law in Law::GROWING {
@@ -488,9 +489,14 @@ fn reproduced_and_missed(law: Law, noise: BootNoise, rounds: usize) -> [f64; 2] 
         let (mut list, mut table) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let level = (0.15 * normal(&mut r)).exp();
-            let mut of = |cost: f64| Some(cost * level * noise(&mut r));
-            list.push(sizes.iter().map(|n| of(110.0 + growing(*n))).collect());
-            table.push(sizes.iter().map(|_| of(110.0 * other)).collect());
+            let mut noisy_cost = |cost: f64| Some(cost * level * noise(&mut r));
+            list.push(
+                sizes
+                    .iter()
+                    .map(|n| noisy_cost(110.0 + growing(*n)))
+                    .collect(),
+            );
+            table.push(sizes.iter().map(|_| noisy_cost(110.0 * other)).collect());
         }
         let points = |rounds| Points {
             sizes: sizes.to_vec(),

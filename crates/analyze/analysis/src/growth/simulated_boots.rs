@@ -1,5 +1,5 @@
-//! How often does it err where all sizes of a round share a boot? Ascending, with a constant part and a drift of each boot's
-//! own. The figures in `docs/statistics.md` are what these tests print.
+//! Error rates of the growth analysis where all sizes of a round share a boot. Ascending, with a constant part and a
+//! drift of each boot's own. The figures in `docs/statistics.md` are what these tests print.
 
 use super::points::Points;
 use super::simulated::{

@@ -10,7 +10,7 @@ use vmtax_model::{
     SharedBoot, StepCost, TrialRecord, Unit, Warning,
 };
 
-/// What the trials of a plan with a range say. Trials that the plan does not mean are passed over.
+/// Analyzes the trials of a plan with a range. Trials that the plan does not contain are ignored.
 pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     let sizes: Vec<u64> = (0..plan.steps())
         .filter_map(|step| plan.size(step))
@@ -66,8 +66,8 @@ const ONE_BOOT: [&str; 4] = [
     "3",
 ];
 
-/// What a round is, when a cost grows, which growth laws are allowed, how many times as much one item may cost, with what is
-/// common to all ranges.
+/// Returns the description of the method: the parts that differ between ranges (order within a round, test for growth,
+/// condition for a growth law, largest factor), with the common text.
 fn method([round, grows, allowed, factor]: [&str; 4]) -> String {
     format!(
         "{round} A cost grows if {grows} and the minimum at the last size is 5 % above that at the first. A growth law f is \
@@ -105,7 +105,7 @@ fn costs(
         .collect()
 }
 
-/// How a metric grows on a machine; `None` when no trial there gave a value of it.
+/// Returns the growth of a metric on a machine; `None` when no trial there gave a value of it.
 fn column(
     metric: Metric,
     at: Column<'_>,
@@ -171,7 +171,7 @@ fn column(
     })
 }
 
-/// Whether two columns of a plan differ in the QEMU alone.
+/// Returns true if two columns of a plan differ only in the QEMU.
 fn is_other_qemu(plan: &Plan, at: Column<'_>, other: Column<'_>) -> bool {
     let settings = |(_, variant): Column<'_>| {
         let mut set = plan
@@ -190,7 +190,7 @@ fn is_other_qemu(plan: &Plan, at: Column<'_>, other: Column<'_>) -> bool {
     }
 }
 
-/// Whether the rounds are enough to show growth, and show none.
+/// Returns true if the rounds are enough to show growth, and show none.
 fn is_flat(points: &Points) -> bool {
     let found = grown(points, None);
     !found.grows && found.no_law.is_none()

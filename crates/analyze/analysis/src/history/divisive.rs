@@ -11,10 +11,10 @@ use fastrand::Rng;
 const FEWEST_EACH: usize = 3;
 /// With this many draws a level of 5 % is exact.
 const DRAWS: usize = 999;
-/// How often, of series that do not change, one may be said to.
+/// Share of series without a change that may be reported as changed.
 pub const LEVEL: f64 = 0.05;
 
-/// A change.
+/// A change of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Break {
     /// The first value after it.
@@ -66,7 +66,7 @@ pub fn breaks(values: &[f64]) -> Vec<Break> {
     breaks
 }
 
-/// How often segments in an order drawn at random have a split as good as `q`.
+/// Returns the probability that segments in random order have a split as good as `q`.
 fn chance(segments: &[Vec<f64>], q: f64, random: &mut Rng) -> f64 {
     let mut drawn = segments.to_vec();
     let mut as_good = 1; // the order that was there

@@ -80,7 +80,8 @@ fn one(metric: Metric, key: SeriesKey, mut figures: Vec<PastFigure>) -> SeriesFi
     }
 }
 
-/// What is otherwise from one run to the next at a change, or a run beside it: by so much its place may be off.
+/// Returns the facts that differ from one run to the next at a change, or one run beside it: its position may be off
+/// by as much.
 fn around(figures: &[PastFigure], at: usize) -> Vec<FactChange> {
     let pairs = (at.saturating_sub(1).max(1)..=at + 1).filter(|i| *i < figures.len());
     pairs

@@ -1,4 +1,4 @@
-//! What the search for changes promises, tested on simulated series. `-- --nocapture` prints the figures of
+//! Tests of the promises of the search for changes, on simulated series. `-- --nocapture` prints the figures of
 //! docs/history.md.
 
 use super::divisive::breaks;

@@ -1,4 +1,4 @@
-//! What a running VM did between two samples of its counters.
+//! Rates of a running VM between two samples of its counters.
 
 mod disks;
 #[cfg(test)]
@@ -119,12 +119,12 @@ fn threads(
         let old = before.iter().find(|old| old.tid == thread.tid);
         let (cpu_ns, wait_ns, turns) =
             old.map_or((0, 0, 0), |old| (old.cpu_ns, old.wait_ns, old.turns));
-        let of = |now: u64, old: u64| window.part(now.saturating_sub(old) as f64 / 1e9);
+        let time_share = |now: u64, old: u64| window.part(now.saturating_sub(old) as f64 / 1e9);
         ThreadRates {
             tid: thread.tid,
             role: thread.role.clone(),
-            run: of(thread.cpu_ns, cpu_ns),
-            ready: of(thread.wait_ns, wait_ns),
+            run: time_share(thread.cpu_ns, cpu_ns),
+            ready: time_share(thread.wait_ns, wait_ns),
             turns_per_s: window.rate(turns, thread.turns),
         }
     };
@@ -190,7 +190,7 @@ fn exits(window: &Window, vcpus: f64, before: &KvmCounters, after: &KvmCounters)
     }
 }
 
-/// What the guest counted. A guest that lies gives figures that are finite, no others.
+/// Returns the rates of the guest's own counters. A guest that lies gives only finite figures.
 fn guest(window: &Window, before: &GuestCounters, after: &GuestCounters) -> GuestRates {
     let cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
     let steal_ms = after.steal_ms.saturating_sub(before.steal_ms);
@@ -239,7 +239,7 @@ fn nics(
 }
 
 fn memory(window: &Window, before: &VmCounters, after: &VmCounters) -> MemoryRates {
-    let of = |value: fn(&CgroupCounters) -> Option<u64>| {
+    let growth_of = |value: fn(&CgroupCounters) -> Option<u64>| {
         grown(value(&before.cgroup), value(&after.cgroup))
     };
     let pressure = |us: Option<u64>| us.map(|us| window.part(us as f64 / 1e6));
@@ -252,9 +252,9 @@ fn memory(window: &Window, before: &VmCounters, after: &VmCounters) -> MemoryRat
             .saturating_add(now.transparent_huge.unwrap_or(0)),
         balloon: after.balloon,
         major_faults_per_s: window.rate(before.memory.major_faults, now.major_faults),
-        pressure_full: pressure(of(|cgroup| cgroup.memory_full_us)),
-        pressure_some: pressure(of(|cgroup| cgroup.memory_some_us)),
-        memory_high_per_s: of(|cgroup| cgroup.memory_high)
+        pressure_full: pressure(growth_of(|cgroup| cgroup.memory_full_us)),
+        pressure_some: pressure(growth_of(|cgroup| cgroup.memory_some_us)),
+        memory_high_per_s: growth_of(|cgroup| cgroup.memory_high)
             .map(|count| count as f64 / window.seconds),
     }
 }

@@ -134,7 +134,7 @@ fn device(requests: u64, total_ms: u64) -> Option<BlockDevice> {
 
 /// A disk of which QEMU completed a hundred reads and a hundred writes of 3 ms, on a device of the host that is it, or has its file.
 fn served(host: Option<BlockDevice>, own: Option<BlockDevice>) -> DiskRates {
-    let with = |reads, writes, device, own_device| DiskCounters {
+    let disk_with = |reads, writes, device, own_device| DiskCounters {
         name: "vd0".to_owned(),
         qemu: Some([reads, writes, RequestCounters::default()]),
         device,
@@ -143,13 +143,13 @@ fn served(host: Option<BlockDevice>, own: Option<BlockDevice>) -> DiskRates {
         histograms: None,
     };
     let none = |after: &Option<BlockDevice>| after.as_ref().and(device(0, 0));
-    let old = with(requests(10, 1), requests(0, 0), none(&host), none(&own));
+    let old = disk_with(requests(10, 1), requests(0, 0), none(&host), none(&own));
     let before = VmCounters {
         disks: vec![old],
         ..sample(0)
     };
     let after = VmCounters {
-        disks: vec![with(requests(110, 201), requests(100, 400), host, own)],
+        disks: vec![disk_with(requests(110, 201), requests(100, 400), host, own)],
         ..sample(2)
     };
     rates(&facts(1), &before, &after).unwrap().disks.remove(0)
@@ -171,7 +171,7 @@ fn requests_are_counted_and_timed_in_qemu() {
 /// The host's disk may complete as many requests as the VM by chance.
 #[test]
 fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
-    let of = |host, own| {
+    let device_times = |host, own| {
         let disk = served(host, own);
         (
             disk.device.and_then(|device| device.mean_ns),
@@ -180,36 +180,36 @@ fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
         )
     };
     assert_eq!(
-        of(device(200, 400), None),
+        device_times(device(200, 400), None),
         (Some(2e6), None, None),
         "a file on it"
     );
     assert_eq!(
-        of(device(900, 900), device(200, 400)),
+        device_times(device(900, 900), device(200, 400)),
         (Some(1e6), Some(2e6), Some(1e6))
     );
     assert_eq!(
-        of(None, device(300, 300)),
+        device_times(None, device(300, 300)),
         (None, Some(1e6), Some(1.5e6)),
         "parts of requests that the kernel splits"
     );
     assert_eq!(
-        of(None, device(100, 200)),
+        device_times(None, device(100, 200)),
         (None, Some(2e6), Some(1e6)),
         "requests that the kernel merges"
     );
     assert_eq!(
-        of(None, device(200, 800)),
+        device_times(None, device(200, 800)),
         (None, Some(4e6), None),
         "KAVG is not below 0"
     );
-    assert_eq!(of(device(0, 0), device(0, 0)), (None, None, None));
+    assert_eq!(device_times(device(0, 0), device(0, 0)), (None, None, None));
 }
 
 /// The kernel counts 0 or 1 tick for requests that take a tenth of one.
 #[test]
 fn a_time_in_ticks_is_known_after_enough_requests_only() {
-    let of = |requests, ms| {
+    let davg_after = |requests, ms| {
         let volume = device(requests, ms).map(|device| BlockDevice {
             tick_ns: 4_000_000,
             ..device
@@ -218,27 +218,34 @@ fn a_time_in_ticks_is_known_after_enough_requests_only() {
         assert_eq!(disk.davg_needs_requests, disk.davg_ns.is_none());
         disk.davg_ns
     };
-    assert_eq!((of(200, 1600), of(20, 160)), (Some(8e6), None));
     assert_eq!(
-        (of(200, 80), of(20_000, 8_000), of(200_000, 80_000)),
+        (davg_after(200, 1600), davg_after(20, 160)),
+        (Some(8e6), None)
+    );
+    assert_eq!(
+        (
+            davg_after(200, 80),
+            davg_after(20_000, 8_000),
+            davg_after(200_000, 80_000)
+        ),
         (None, None, Some(4e5))
     );
-    assert_eq!(of(200, 0), None);
+    assert_eq!(davg_after(200, 0), None);
 }
 
 #[test]
 fn a_vm_without_requests_has_no_time_at_a_device_that_another_program_uses() {
-    let with = |own_device| DiskCounters {
+    let disk_with_device = |own_device| DiskCounters {
         qemu: Some([requests(7, 7), requests(7, 7), requests(7, 7)]),
         own_device,
         ..DiskCounters::default()
     };
     let before = VmCounters {
-        disks: vec![with(device(0, 0))],
+        disks: vec![disk_with_device(device(0, 0))],
         ..sample(0)
     };
     let after = VmCounters {
-        disks: vec![with(device(500, 500))],
+        disks: vec![disk_with_device(device(500, 500))],
         ..sample(1)
     };
     let disk = rates(&facts(1), &before, &after).unwrap().disks.remove(0);
@@ -260,9 +267,13 @@ fn a_figure_that_a_missing_monitor_would_give_has_its_reason() {
         abilities: vec![monitor],
         ..facts(1)
     };
-    let of = |facts: &VmFacts| rates(facts, &sample(0), &sample(1)).unwrap().no_monitor;
+    let no_monitor_reason =
+        |facts: &VmFacts| rates(facts, &sample(0), &sample(1)).unwrap().no_monitor;
     assert_eq!(
-        (of(&without).as_deref(), of(&facts(1))),
+        (
+            no_monitor_reason(&without).as_deref(),
+            no_monitor_reason(&facts(1))
+        ),
         (Some("no QMP socket"), None)
     );
 }
@@ -270,17 +281,17 @@ fn a_figure_that_a_missing_monitor_would_give_has_its_reason() {
 /// With a write cache a write ends early, and its flush takes the time: both are the write's.
 #[test]
 fn the_flushes_are_of_the_writes() {
-    let with = |writes, flushes| DiskCounters {
+    let disk_with = |writes, flushes| DiskCounters {
         qemu: Some([requests(7, 7), writes, flushes]),
         ..DiskCounters::default()
     };
-    let of = |writes, flushes| {
+    let write_and_flush_ns = |writes, flushes| {
         let before = VmCounters {
-            disks: vec![with(requests(0, 0), requests(0, 0))],
+            disks: vec![disk_with(requests(0, 0), requests(0, 0))],
             ..sample(0)
         };
         let after = VmCounters {
-            disks: vec![with(writes, flushes)],
+            disks: vec![disk_with(writes, flushes)],
             ..sample(1)
         };
         rates(&facts(1), &before, &after)
@@ -291,17 +302,17 @@ fn the_flushes_are_of_the_writes() {
     };
     assert_eq!(
         (
-            of(requests(100, 100), requests(0, 0)),
-            of(requests(100, 5), requests(100, 95))
+            write_and_flush_ns(requests(100, 100), requests(0, 0)),
+            write_and_flush_ns(requests(100, 5), requests(100, 95))
         ),
         (Some(1e6), Some(1e6))
     );
-    assert_eq!(of(requests(0, 0), requests(9, 9)), None);
+    assert_eq!(write_and_flush_ns(requests(0, 0), requests(9, 9)), None);
 }
 
 #[test]
 fn a_percentile_is_that_of_the_window() {
-    let with = |bins: [u64; 4], boundaries: [u64; 3]| DiskCounters {
+    let disk_with_bins = |bins: [u64; 4], boundaries: [u64; 3]| DiskCounters {
         qemu: Some(Default::default()),
         histograms: Some(vec![
             LatencyHistogram {
@@ -314,11 +325,11 @@ fn a_percentile_is_that_of_the_window() {
     };
     let p99 = |before: [u64; 4], after: [u64; 4], boundaries| {
         let before = VmCounters {
-            disks: vec![with(before, [10, 20, 30])],
+            disks: vec![disk_with_bins(before, [10, 20, 30])],
             ..sample(0)
         };
         let after = VmCounters {
-            disks: vec![with(after, boundaries)],
+            disks: vec![disk_with_bins(after, boundaries)],
             ..sample(1)
         };
         rates(&facts(1), &before, &after)
@@ -422,22 +433,22 @@ fn memory_network_and_state_are_of_the_window() {
 
 #[test]
 fn two_processes_or_no_time_have_no_rates() {
-    let of = |change: fn(&mut VmCounters)| {
+    let rates_after = |change: fn(&mut VmCounters)| {
         let mut after = sample(1);
         change(&mut after);
         rates(&facts(1), &sample(0), &after)
     };
-    assert!(of(|_| ()).is_some());
+    assert!(rates_after(|_| ()).is_some());
     assert_eq!(
-        of(|after| after.started += 1),
+        rates_after(|after| after.started += 1),
         None,
         "the PID is another process's now"
     );
-    assert_eq!(of(|after| after.pid += 1), None);
+    assert_eq!(rates_after(|after| after.pid += 1), None);
     assert_eq!(
         (
-            of(|after| after.at_ns = 0),
-            of(|after| after.at_ns -= 1_000_000_000)
+            rates_after(|after| after.at_ns = 0),
+            rates_after(|after| after.at_ns -= 1_000_000_000)
         ),
         (None, None)
     );

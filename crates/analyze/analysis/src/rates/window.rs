@@ -2,7 +2,7 @@
 
 /// The time between two samples.
 pub(super) struct Window {
-    /// How long.
+    /// Length of the interval, s.
     pub seconds: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Which live settings make a running VM faster: what to measure next, and what the measurements say.
+//! Tuning of a running VM by live settings: the next measurement, and the findings so far.
 
 mod moved;
 mod series;
@@ -16,7 +16,7 @@ use vmtax_model::{
     VmFacts,
 };
 
-/// What was found; `None` where not even the VM is recorded.
+/// Returns the findings of a tuning; `None` if not even the VM is recorded.
 pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let vm = facts(records)?.clone();
     let Outcome { kept, phase, .. } = outcome(spec, records);
@@ -78,7 +78,7 @@ fn deciding_change<'a>(spec: &'a TuneSpec, kept: &[usize]) -> Option<&'a LiveCha
     first.map(|candidate| &candidate.change)
 }
 
-/// What the figure that counts is called: that of the first change.
+/// Returns the name of the figure that decides: that of the command or metric of the plan, else that of `first`.
 fn metric(spec: &TuneSpec, vm: &VmFacts, first: Option<&LiveChange>) -> String {
     match &spec.metric {
         Some(TuneMetric::Command { line, .. }) => format!("what `{line}` prints"),
@@ -88,8 +88,11 @@ fn metric(spec: &TuneSpec, vm: &VmFacts, first: Option<&LiveChange>) -> String {
 }
 
 fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -> TuneRow {
-    let of = |phase| series(spec, records, phase, &[number]);
-    let (screening, confirmation) = (of(TunePhase::Screening), of(TunePhase::Confirmation));
+    let series_of = |phase| series(spec, records, phase, &[number]);
+    let (screening, confirmation) = (
+        series_of(TunePhase::Screening),
+        series_of(TunePhase::Confirmation),
+    );
     let refused = records.iter().find_map(|record| match record {
         TuneRecord::Refused { candidate, why } if *candidate == number => Some(why.clone()),
         _ => None,

@@ -1,4 +1,4 @@
-//! What moved in a VM with the changes that are kept.
+//! Figures of a VM with and without the changes that are kept.
 
 use super::series::figure;
 use crate::pairs::Series;
@@ -53,13 +53,15 @@ pub(super) fn moved(
     changed: &[usize],
     change: Option<&LiveChange>,
 ) -> Vec<BeforeAfter> {
-    let of = |block: &TuneBlock| rates(vm, &block.before, &block.after);
+    let block_rates = |block: &TuneBlock| rates(vm, &block.before, &block.after);
     let pairs = records.iter().filter_map(|record| match record {
         TuneRecord::Pair {
             plan,
             without,
             with,
-        } if plan.phase == phase && plan.changed == changed => Some((of(without)?, of(with)?)),
+        } if plan.phase == phase && plan.changed == changed => {
+            Some((block_rates(without)?, block_rates(with)?))
+        }
         _ => None,
     });
     let pairs: Vec<(VmRates, VmRates)> = pairs.collect();
@@ -78,7 +80,7 @@ pub(super) fn moved(
     of_disk.into_iter().chain(of_vm).collect()
 }
 
-/// What the figure is called by which a change is measured.
+/// Returns the name of the figure by which a change is measured, with its disk if the VM has several.
 pub(super) fn label(vm: &VmFacts, change: &LiveChange) -> String {
     let of_disk = of_one_disk(vm, change).map_or_else(String::new, |disk| format!(", {disk}"));
     format!("{}{of_disk}", change.metric.map_or("", LiveMetric::label))

@@ -49,7 +49,7 @@ pub(super) fn series(
     series
 }
 
-/// The VM.
+/// Returns the facts of the VM; `None` if they are not recorded.
 pub(super) fn facts(records: &[TuneRecord]) -> Option<&VmFacts> {
     records.iter().find_map(|record| {
         if let TuneRecord::Vm(vm) = record {
@@ -60,7 +60,8 @@ pub(super) fn facts(records: &[TuneRecord]) -> Option<&VmFacts> {
     })
 }
 
-/// What counts, as a cost: above 0, more is worse. `None` where it was nothing.
+/// Returns the deciding figure of a measurement as a cost: above 0, and more is worse. `None` without such a figure,
+/// or where it is 0.
 fn cost(spec: &TuneSpec, candidate: &Candidate, vm: &VmFacts, block: &TuneBlock) -> Option<f64> {
     let rates = || rates(vm, &block.before, &block.after);
     let (value, is_rate) = match &spec.metric {

@@ -1,4 +1,5 @@
-//! How often a tuning keeps what has no effect, and what its intervals promise: replayed on noise of known kinds.
+//! Simulated tunings of a VM: the share that keeps a change without an effect, and the coverage of the intervals, on
+//! noise of known kinds.
 
 use super::{next_step, tune};
 use crate::coverage::normal;
@@ -72,13 +73,13 @@ fn tuned(factors: &[f64], seed: u64) -> (TuneFindings, usize) {
                 .chain(plan.changed.iter().filter(|_| changed));
             let factor: f64 = on.map(|number| factors[*number]).product();
             let printed = Some(100.0 * factor * noise(&mut random, at_ns as f64 / 6e10).exp());
-            let at = |at_ns| VmCounters {
+            let counters_at = |at_ns| VmCounters {
                 at_ns,
                 ..VmCounters::default()
             };
             let block = TuneBlock {
-                before: at(at_ns),
-                after: at(at_ns + 1_500_000_000),
+                before: counters_at(at_ns),
+                after: counters_at(at_ns + 1_500_000_000),
                 printed,
             };
             at_ns += 1_700_000_000;

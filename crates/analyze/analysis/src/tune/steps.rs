@@ -1,5 +1,5 @@
-//! What to measure next on a running VM: each candidate on top of what has helped so far; each that helped again, against all
-//! others that did; all of them against none.
+//! Steps of a running VM's tuning: each candidate on top of those that have helped so far; each that helped again,
+//! against all others that did; all of them against none.
 
 use super::series::series;
 use crate::pairs::Decision;
@@ -10,9 +10,9 @@ use vmtax_model::{PairPlan, TunePhase, TuneRecord, TuneSpec, TuneStep};
 const SCREENING: f64 = 0.6;
 const CONFIRMATION: f64 = 0.85;
 
-/// What the measurements so far lead to.
+/// Result of the measurements so far.
 pub(super) struct Outcome {
-    /// What to measure next; `None` where nothing is left, or no time.
+    /// Next pair to measure; `None` if nothing is left, or no time.
     pub next: Option<PairPlan>,
     /// The candidates that helped twice, and of which all together are shown to help.
     pub kept: Vec<usize>,
@@ -35,7 +35,7 @@ pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep
     })
 }
 
-/// What was found so far, and what is left to measure.
+/// Returns the candidates to keep by the records so far, and the next pair to measure.
 pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     let pair = |phase, changed: Vec<usize>, base: Vec<usize>| {
         let next = Some(PairPlan {
@@ -105,7 +105,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     }
 }
 
-/// Whether a candidate could not be set.
+/// Returns true if a candidate could not be set.
 fn is_refused(records: &[TuneRecord], candidate: usize) -> bool {
     records
         .iter()

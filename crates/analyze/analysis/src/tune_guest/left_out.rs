@@ -11,7 +11,7 @@ pub(super) enum LeftOut {
     SavesLittle,
     /// The median of so many rounds saves nothing.
     SavesNothing { rounds: usize },
-    /// What helped in some rounds cannot become significant any more.
+    /// It helped in some rounds, and cannot become significant any more.
     CannotBecomeSignificant,
     /// Where time is short: among the slower half of `all` after so many rounds, with a median ratio of costs.
     SlowerHalf {

@@ -1,4 +1,4 @@
-//! What the rounds of a tuning measured, as ratios of costs within the same round.
+//! Measurements of a guest's tuning, as ratios of costs within the same round.
 
 use crate::compare::cost;
 use crate::overhead::estimate;
@@ -16,7 +16,7 @@ pub(super) struct Measured<'a> {
     trials: BTreeMap<(u32, &'a str), Vec<&'a TrialRecord>>,
     /// From the first trial's start to the last one's end, s.
     pub seconds: f64,
-    /// What a boot of the first round took with its trial, s.
+    /// Mean duration of a boot of the first round with its trial, s.
     pub boot_s: f64,
     /// Start and end of each round, s from the first trial's start.
     rounds_s: BTreeMap<u32, (f64, f64)>,
@@ -84,7 +84,8 @@ impl<'a> Measured<'a> {
     pub fn pairs(
         &self,
         of: &dyn Fn(&GuestTunePart) -> bool,
-        (without, with): (&[usize], &[usize]),
+        without: &[usize],
+        with: &[usize],
         figure: Figure<'_>,
     ) -> Vec<Option<(f64, f64)>> {
         let names = (self.spec.name(without), self.spec.name(with));
@@ -111,31 +112,34 @@ impl<'a> Measured<'a> {
             .collect()
     }
 
-    /// The same by the metric that decides, as logs of ratios of costs; `None` for a round that gave none.
+    /// Returns the [`Measured::pairs`] of the deciding metric as logs of ratios of costs; `None` for a round that gave
+    /// none.
     fn logs(
         &self,
         of: &dyn Fn(&GuestTunePart) -> bool,
-        pair: (&[usize], &[usize]),
+        without: &[usize],
+        with: &[usize],
     ) -> Vec<Option<f64>> {
         let metric = self.spec.metric;
         let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(metric));
         let log = |(without, with): (f64, f64)| {
             Some(cost(metric, with) - cost(metric, without)).filter(|l| l.is_finite())
         };
-        self.pairs(of, pair, &value)
+        self.pairs(of, without, with, &value)
             .into_iter()
             .map(|pair| pair.and_then(log))
             .collect()
     }
 
-    /// The same, without those rounds.
+    /// Returns the logs of ratios as a series: rounds without a ratio are only counted.
     pub fn series(
         &self,
         of: &dyn Fn(&GuestTunePart) -> bool,
-        pair: (&[usize], &[usize]),
+        without: &[usize],
+        with: &[usize],
     ) -> Series {
         let mut series = Series::default();
-        for log in self.logs(of, pair) {
+        for log in self.logs(of, without, with) {
             match log {
                 Some(log) => series.logs.push(log),
                 None => series.empty += 1,
@@ -146,18 +150,18 @@ impl<'a> Measured<'a> {
 
     /// A candidate beside `base`, against `base` alone.
     pub fn screening(&self, base: &[usize], candidate: usize) -> Series {
-        self.series(&screens, (base, &sorted(base, candidate)))
+        self.series(&screens, base, &sorted(base, candidate))
     }
 
-    /// What a candidate beside `base` cost against `base` alone in each of the first rounds of a screening that were measured, as logs
-    /// of ratios; `None` for one that gave no figure.
+    /// Returns the cost of a candidate beside `base`, against `base` alone, in each of the first rounds of a screening
+    /// that were measured, as logs of ratios; `None` for a round that gave no figure.
     pub fn first_rounds(
         &self,
         base: &[usize],
         candidate: usize,
         rounds: usize,
     ) -> Vec<Option<f64>> {
-        self.logs(&screens, (base, &sorted(base, candidate)))
+        self.logs(&screens, base, &sorted(base, candidate))
             .into_iter()
             .take(rounds)
             .collect()
@@ -196,7 +200,7 @@ pub(super) fn sorted(set: &[usize], one: usize) -> Vec<usize> {
     all.into_iter().collect()
 }
 
-/// Whether a part screens candidates.
+/// Returns true if a part screens candidates.
 fn screens(part: &GuestTunePart) -> bool {
     matches!(
         part.phase,
@@ -204,7 +208,7 @@ fn screens(part: &GuestTunePart) -> bool {
     )
 }
 
-/// What a part of a confirmation confirms.
+/// Returns a function that is true for the parts that confirm this set of candidates.
 pub(super) fn confirms(set: &[usize]) -> impl Fn(&GuestTunePart) -> bool + '_ {
     move |part| {
         part.phase == GuestTunePhase::Confirmation

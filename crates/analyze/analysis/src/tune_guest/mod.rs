@@ -1,4 +1,4 @@
-//! Which settings make a guest's workload faster: what to measure next, and what the measurements say.
+//! Tuning of a guest's workload: the next measurement, and the findings so far.
 
 mod left_out;
 mod measured;
@@ -23,13 +23,13 @@ use vmtax_model::{
     Metric, Plan, SecondScreening, TrialRecord, TuneVerdict, WorkloadName,
 };
 
-/// What was found; `None` where the plan tunes no guest.
+/// Returns the findings of a tuning; `None` if the plan tunes no guest.
 pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindings> {
     let (spec, baseline) = (plan.guest_tune()?, plan.variants.first()?);
     let measured = Measured::new(spec, trials);
     let found = outcome(&measured, baseline);
     let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(spec.metric));
-    let total = measured.pairs(&confirms(&found.kept), (&[], &found.kept), &value);
+    let total = measured.pairs(&confirms(&found.kept), &[], &found.kept, &value);
     let medians = medians(&total);
     let candidates: Vec<GuestTuneRow> = (0..spec.candidates.len())
         .map(|number| row(&measured, number, &found))
@@ -44,7 +44,7 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
     Some(GuestTuneFindings {
         metric: spec.metric,
         total: measured
-            .series(&confirms(&found.kept), (&[], &found.kept))
+            .series(&confirms(&found.kept), &[], &found.kept)
             .comparison()
             .filter(|_| !found.kept.is_empty()),
         before: medians.map(|(before, _)| before),
@@ -140,7 +140,7 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
         &found.confirmed
     };
     let confirmation = match set.contains(&number) {
-        true => measured.series(&confirms(set), (&without(set, number), set)),
+        true => measured.series(&confirms(set), &without(set, number), set),
         false => Series::default(),
     };
     let refused = measured.refused(number);
@@ -176,7 +176,8 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
     }
 }
 
-/// What else moved with what is kept: the tail of latencies, and what requests cost the host's CPUs.
+/// Returns other figures that changed with the kept settings: the tail of latencies, and the host CPU time of
+/// requests.
 fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
     let is_disk = measured.spec.metric.workload() == WorkloadName::Disk;
     let of_each = |trial: &TrialRecord| {
@@ -204,7 +205,7 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
         ],
     };
     let guard = |(name, figure): (&str, Figure<'_>)| {
-        let pairs = measured.pairs(&confirms(kept), (&[], kept), figure);
+        let pairs = measured.pairs(&confirms(kept), &[], kept, figure);
         let (before, after) = medians(&pairs)?;
         let logs: Vec<f64> = pairs
             .iter()

@@ -1,25 +1,25 @@
-//! What the measurements of a tuning so far lead to.
+//! Result of the measurements of a tuning so far.
 
 use super::left_out::LeftOut;
 use crate::pairs::Decision;
 use std::collections::BTreeMap;
 use vmtax_model::GuestTuneStep;
 
-/// What the measurements so far lead to.
+/// Result of the measurements so far.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// What to measure next; `None` where nothing is left, or no time.
+    /// Next step to measure; `None` if nothing is left, or no time.
     pub next: Option<GuestTuneStep>,
     /// The candidates that are confirmed.
     pub kept: Vec<usize>,
-    /// What candidates were screened beside, in this order: first nothing.
+    /// Sets of candidates beside which others were screened, in this order; the first is empty.
     pub bases: Vec<Vec<usize>>,
-    /// What was to be confirmed last.
+    /// Candidates of the last confirmation.
     pub confirmed: Vec<usize>,
     /// Those that are left out without being slower, with the reason.
     pub left_out: BTreeMap<usize, LeftOut>,
     /// Those that are not faster beside others, by the decision that says so.
     pub failed: BTreeMap<usize, Decision>,
-    /// Whether the time was over before all was decided.
+    /// True if the time was over before everything was decided.
     pub is_out_of_time: bool,
 }

@@ -10,9 +10,9 @@ use vmtax_model::{GuestTunePhase, GuestTuneStep};
 
 /// Rounds after which a change may stand out.
 const STANDING_ROUNDS: usize = 3;
-/// What it saves at least in each of them, as a log of a ratio of costs: it is confirmed at once.
+/// Largest log of a ratio of costs in each of these rounds with which a change stands out: it is confirmed at once.
 const STANDS_OUT: f64 = -0.05;
-/// The same beside others, where it is not confirmed before others are screened beside it.
+/// Largest log of a ratio beside other changes, where it is not confirmed before others are screened beside it.
 const STANDS_OUT_BESIDE: f64 = -0.1;
 /// Rounds after which a change whose median saves nothing is dropped.
 const HOPELESS_ROUNDS: usize = 4;
@@ -27,21 +27,21 @@ pub(super) struct Screening<'a> {
     measured: &'a Measured<'a>,
     phase: GuestTunePhase,
     base: &'a [usize],
-    /// What is screened.
+    /// Candidates that are screened.
     candidates: Vec<usize>,
-    /// What it measured, by candidate.
+    /// Measured log ratios, by candidate.
     series: BTreeMap<usize, Series>,
-    /// How many rounds had each beside less.
+    /// Log ratios of the rounds that had each candidate beside fewer others.
     earlier: BTreeMap<usize, Vec<f64>>,
 }
 
-/// What stands out.
+/// Result of the first rounds: a candidate that stands out, or none.
 pub(super) enum Standing {
-    /// This one.
+    /// This candidate stands out.
     Out(usize),
     /// One of these may.
     Open(Vec<usize>),
-    /// Nothing.
+    /// No candidate stands out.
     Nothing,
 }
 
@@ -49,7 +49,8 @@ impl<'a> Screening<'a> {
     pub fn new(
         measured: &'a Measured<'a>,
         phase: GuestTunePhase,
-        (base, before): (&'a [usize], &[Vec<usize>]),
+        base: &'a [usize],
+        before: &[Vec<usize>],
         candidates: Vec<usize>,
     ) -> Screening<'a> {
         let series = candidates
@@ -75,7 +76,8 @@ impl<'a> Screening<'a> {
         }
     }
 
-    /// What stands out after the first rounds: of several the one that saves most. What is measured later does not change it.
+    /// Returns the candidate that stands out after the first rounds: of several the one that saves most. Later
+    /// measurements do not change it.
     pub fn standing(&self) -> Standing {
         let threshold = if self.base.is_empty() {
             STANDS_OUT
@@ -230,7 +232,7 @@ impl<'a> Screening<'a> {
         dropped
     }
 
-    /// Whether a second screening has time: as many rounds as it takes to drop all except few.
+    /// Returns true if there is time for a second screening: as many rounds as it takes to drop all except few.
     pub fn has_time(&self, until_s: f64) -> bool {
         let arms = |halvings: u32| self.candidates.len().div_ceil(1 << halvings) + 1;
         let [first, second] = HALVINGS;
@@ -240,8 +242,8 @@ impl<'a> Screening<'a> {
     }
 }
 
-/// Whether one of those that helped seems to help beside others as well, which the confirmation will test; `None` where another round is
-/// to be measured.
+/// Decides whether one of the candidates that helped seems to help beside others as well, which the confirmation will
+/// test; `None` if another round has to be measured.
 pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
     let stands = series
         .logs
@@ -254,7 +256,7 @@ pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
     }
 }
 
-/// Whether the first rounds say that no more of them are worth their time.
+/// Returns true if the first rounds show that more of them are not worth their time.
 fn is_hopeless(series: &Series) -> bool {
     series
         .logs

@@ -1,5 +1,5 @@
-//! How often a tuning of a guest keeps what has no effect, and what its intervals promise: replayed on noise of known kinds, and on
-//! that of real boots.
+//! Simulated tunings of a guest: the share that keeps a change without an effect, and the coverage of the intervals,
+//! on noise of known kinds, and on that of real boots.
 
 use super::steps::without;
 use super::{next_guest_step, tune_guest};
@@ -65,7 +65,7 @@ pub(super) fn plan(candidates: usize, budget_s: u32) -> Plan {
 /// The log of the noise of the next boot, which begins after so many seconds.
 pub(super) type Noise<'a> = &'a mut dyn FnMut(&mut Rng, f64) -> f64;
 
-/// What the candidates that are on multiply the cost by.
+/// Function that returns the factor on the cost from the candidates that are on.
 pub(super) type Factor<'a> = &'a dyn Fn(&[usize]) -> f64;
 
 /// A tuning whose candidates multiply the cost by these factors; a boot takes so many seconds.

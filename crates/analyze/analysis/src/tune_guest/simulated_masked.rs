@@ -1,4 +1,5 @@
-//! Whether a tuning finds a change whose effect another setting masks until that is changed, and how many boots that takes.
+//! Simulated tunings with a change whose effect another setting masks until that is changed: the share that finds it,
+//! and the number of boots.
 
 use super::simulated::{kept, noise, plan, tuned_with};
 use fastrand::Rng;

@@ -1,6 +1,6 @@
-//! What to measure next on a guest: all candidates alone; the one that saves most again, as soon as it stands out; the others beside
-//! it; those that help one more at a time; what is left once more beside all of these, since one may mask another; what is kept again, on
-//! boots that chose none of it.
+//! Steps of a guest's tuning: all candidates alone; the one that saves most again, as soon as it stands out; the
+//! others beside it; those that help one more at a time; the remaining ones once more beside all of these, since one
+//! may mask another; the kept ones again, on boots that were not used to choose them.
 
 use super::left_out::LeftOut;
 use super::measured::{Measured, confirms, sorted};
@@ -12,7 +12,7 @@ use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
 /// The parts of the time after which no round of a phase begins: the rest is for what comes after.
 const SCREENING: f64 = 0.55;
-/// The same beside a change that is confirmed: it stays, whatever there is time for.
+/// Part of the time for screening beside a change that is confirmed: it stays, whatever there is time for.
 const BESIDE: f64 = 0.7;
 const COMBINATION: f64 = 0.75;
 /// Rounds after which most confirmations are decided.
@@ -24,7 +24,7 @@ pub fn next_guest_step(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneS
     outcome(&measured, plan.variants.first()?).next
 }
 
-/// What was found so far, and what is left to measure.
+/// Returns the findings so far, and the next step to measure.
 pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
     let mut outcome = Outcome::default();
     if let Some(set) = chosen(measured, baseline, &mut outcome) {
@@ -33,7 +33,7 @@ pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
     outcome
 }
 
-/// What is to be confirmed; `None` where something is left to measure first.
+/// Returns the candidates to confirm; `None` if something is left to measure first.
 fn chosen(
     measured: &Measured<'_>,
     baseline: &Variant,
@@ -50,7 +50,7 @@ fn chosen(
             .bases
             .get(..outcome.bases.len() - 1)
             .unwrap_or_default();
-        let screening = Screening::new(measured, phase, (&base, before), candidates);
+        let screening = Screening::new(measured, phase, &base, before, candidates);
         let until = match () {
             () if is_second => 1.0,
             () if outcome.kept.is_empty() => SCREENING,
@@ -87,7 +87,7 @@ fn chosen(
         if outcome.next.is_some() {
             return None;
         }
-        let set = combined(measured, baseline, (&base, helped), outcome)?;
+        let set = combined(measured, baseline, &base, helped, outcome)?;
         if set == base || is_second {
             return Some(set);
         }
@@ -98,7 +98,7 @@ fn chosen(
 /// The change that stands out is confirmed before the others are screened to the end: what most people look for is known early.
 fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut Outcome) {
     match measured
-        .series(&confirms(&[first]), (&[], &[first]))
+        .series(&confirms(&[first]), &[], &[first])
         .decision()
     {
         // It stays if there is no time for the others.
@@ -195,7 +195,8 @@ fn needless(
 fn combined(
     measured: &Measured<'_>,
     baseline: &Variant,
-    (base, helped): (&[usize], Vec<usize>),
+    base: &[usize],
+    helped: Vec<usize>,
     outcome: &mut Outcome,
 ) -> Option<Vec<usize>> {
     let spec = measured.spec;
@@ -211,7 +212,8 @@ fn combined(
         if set != base {
             let series = measured.series(
                 &|part| part.phase == GuestTunePhase::Combination,
-                (&set, &with),
+                &set,
+                &with,
             );
             match seems_to_help(&series) {
                 Some(Decision::Helps) => {}
@@ -269,7 +271,7 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) 
         } else {
             Vec::new()
         };
-        let decision = |other: &[usize]| measured.series(&confirms(&set), (other, &set)).decision();
+        let decision = |other: &[usize]| measured.series(&confirms(&set), other, &set).decision();
         let total = decision(&[]);
         let each: Vec<(usize, Option<Decision>)> = match set.len() {
             1 => vec![(set[0], total)],
@@ -316,7 +318,7 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) 
         // Of several that seem to add nothing, each may stand for the other: the one that adds least goes.
         let adds = |one: usize| {
             measured
-                .series(&confirms(&set), (&without(&set, one), &set))
+                .series(&confirms(&set), &without(&set, one), &set)
                 .median()
         };
         let Some((least, decided)) = failed
@@ -333,7 +335,6 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) 
         outcome.failed.insert(least, decided);
         set = others;
     }
-    outcome.kept.clear();
 }
 
 /// A set without one of it.

@@ -90,12 +90,12 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
         (breakdown.unexplained_s + 0.01).abs() < 1e-9,
         "{breakdown:?}"
     );
-    let of = |part| breakdown.rows.iter().find(|row| row.part == part).unwrap();
+    let row_of = |part| breakdown.rows.iter().find(|row| row.part == part).unwrap();
     let close = |part, expected: f64| {
         assert!(
-            (of(part).machine_s - expected).abs() < 1e-9,
+            (row_of(part).machine_s - expected).abs() < 1e-9,
             "{:?}",
-            of(part)
+            row_of(part)
         )
     };
     // Of four seconds that the CPU was wanted, three ran.
@@ -106,7 +106,7 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
     close(Part::Steal, 1.0);
     close(Part::QemuThreads, 0.4);
     close(Part::ShareServer, 0.3);
-    assert!((of(Part::Waiting).native_s.unwrap() - 0.35).abs() < 1e-9);
+    assert!((row_of(Part::Waiting).native_s.unwrap() - 0.35).abs() < 1e-9);
     assert_eq!((found.status(), found.differs()), (Some(0), false));
     // The wall time's overhead is paired as any metric's, and no timer is complained of.
     let wall = found

@@ -9,7 +9,7 @@ use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{EventWindow, Moment};
 
-/// What was found, and when it was; `None` where there is nothing.
+/// Event that was found, with its time; `None` if there is none.
 type Found<T> = Result<Option<(u64, T)>, Violation>;
 
 pub(crate) struct Follow<'a> {
@@ -154,7 +154,7 @@ impl Follow<'_> {
         }
     }
 
-    /// What the host's block layer did for it.
+    /// Adds the checkpoints of the host's block layer to the request's path.
     pub(super) fn device(
         &self,
         part: &GuestRequest,

@@ -14,14 +14,14 @@ impl Follow<'_> {
     pub fn host_path(&self, part: &mut GuestRequest) -> Result<RequestPath, Violation> {
         let mut path = RequestPath::new();
         let (popped, pushed) = (part.issue, part.complete);
-        let at = |checkpoint, at, tid| {
+        let passing_at = |checkpoint, at, tid| {
             self.host
                 .passed
                 .at(checkpoint)
                 .within(at, at)
                 .find(move |(_, p)| p.tid == tid)
         };
-        let pop = at(Checkpoint::QemuPop, popped.at, popped.tid)
+        let pop = passing_at(Checkpoint::QemuPop, popped.at, popped.tid)
             .map(|(_, p)| *p)
             .ok_or(Violation)?;
         path.set(Checkpoint::QemuPop, popped.at, PassedBy::Thread(popped.tid));

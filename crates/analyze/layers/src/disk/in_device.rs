@@ -51,7 +51,7 @@ impl InDevice {
     }
 }
 
-/// How long it is shows when it is submitted.
+/// Makes a request from the mark of its pop. `bytes` is 1: the length is not known before the submission.
 fn request(mark: Mark, now: Moment) -> GuestRequest {
     let kind = mark.kind.unwrap_or(RequestKind::Other);
     // The header of others has any sector.

@@ -5,7 +5,7 @@ use vmtax_model::RequestKind;
 /// Only of a legacy device: a request before which all others must be done.
 const BARRIER: u64 = 0x8000_0000;
 
-/// What a request asks for, by the type in its header (virtio 1.2, 5.2.6).
+/// Returns the kind of a request by the type in its header (virtio 1.2, 5.2.6).
 pub(crate) fn kind_of_header(kind: u64) -> RequestKind {
     match kind & !BARRIER {
         0 => RequestKind::Read,

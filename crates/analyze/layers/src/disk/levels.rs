@@ -43,7 +43,8 @@ pub(crate) const LEVELS: [Level; 5] = {
 };
 
 impl Level {
-    /// How long a request was in the layer and below; `None` where it lacks the entry or the exit.
+    /// Returns the time that a request was in the layer and below, in ticks; `None` if the request lacks the entry or
+    /// the exit.
     pub fn ticks(&self, request: &JoinedRequest) -> Option<u64> {
         let first = |checkpoints: &[Checkpoint]| checkpoints.iter().find_map(|s| request.at(*s));
         first(self.leave)?.checked_sub(first(self.enter)?)

@@ -1,4 +1,4 @@
-//! What is a disk's alone: its events, what identifies its requests, how they are followed through their checkpoints.
+//! Code for disks alone: a disk's events, the identity of its requests, and their way through the checkpoints.
 
 pub(crate) mod decode;
 pub(crate) mod extents;

@@ -24,9 +24,9 @@ pub(crate) struct GuestRequest {
 /// A request that is over, of a guest that the host alone shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Its end was seen.
+    /// Completed request: its end was observed.
     Done(GuestRequest),
-    /// Its address is another's by now, and this last checkpoint of it was not seen.
+    /// Request whose address another request has by now; this last checkpoint of it was not observed.
     Unseen(GuestRequest, Checkpoint),
 }
 
@@ -50,7 +50,7 @@ impl GuestRequest {
         }
     }
 
-    /// Whether it transfers any of an operation's bytes, and was issued after that began.
+    /// Returns true if the request transfers any of an operation's bytes, and was issued after the operation began.
     pub fn serves(&self, operation: &Stamped, bytes: u64) -> bool {
         self.issue.at >= operation.begin && self.overlaps(operation.key, bytes)
     }
@@ -60,7 +60,7 @@ impl GuestRequest {
         self.inserted.unwrap_or(self.issue.at)
     }
 
-    /// Its offset as QEMU reports it: 0 for a request without bytes.
+    /// Returns the offset as QEMU reports it, in bytes: 0 for a request without bytes.
     pub fn at_device(&self) -> u64 {
         if self.offset == NOWHERE {
             0
@@ -69,7 +69,7 @@ impl GuestRequest {
         }
     }
 
-    /// Whether it is about any of these bytes.
+    /// Returns true if the request is about any of these bytes.
     pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
         offset < self.offset.saturating_add(self.bytes)
             && self.offset < offset.saturating_add(bytes)

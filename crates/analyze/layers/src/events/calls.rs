@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use vmtax_trace::{SystemCall as S, system_call, system_call_name};
 
-/// `linux/kvm.h`.
+/// Request numbers of `ioctl`, from `linux/kvm.h`.
 const KVM_RUN: u64 = 0xae80;
 const KVM_IRQ_LINE: u64 = 0x4008_ae61;
 const KVM_IRQ_LINE_STATUS: u64 = 0xc008_ae67;
@@ -32,7 +32,7 @@ impl CallKind {
         }
     }
 
-    /// "ppoll", "ioctl(KVM_RUN)".
+    /// Returns the name of the call: "ppoll", "ioctl(KVM_RUN)".
     pub fn name(self) -> Cow<'static, str> {
         match self {
             CallKind::Run => "ioctl(KVM_RUN)".into(),
@@ -51,8 +51,8 @@ impl CallKind {
         }
     }
 
-    /// Whether a thread learns from its return that there is something to do: an event loop's wait, or a CPU's
-    /// run in the guest.
+    /// Returns true if the call's return tells a thread that there is work: an event loop's wait, or a vCPU's run in
+    /// the guest.
     pub fn waits(self, args: &[u64; 4]) -> bool {
         match self.call() {
             Some(S::io_uring_enter) => args[2] > 0,
@@ -61,7 +61,7 @@ impl CallKind {
         }
     }
 
-    /// Whether it hands what was prepared to the kernel, which works on it behind the caller's back.
+    /// Returns true if the call hands prepared requests to the kernel, which works on them while the caller goes on.
     pub fn submits(self, args: &[u64; 4]) -> bool {
         match self.call() {
             Some(S::io_submit) => true,
@@ -70,7 +70,7 @@ impl CallKind {
         }
     }
 
-    /// Whether it has what was written kept, and returns when it is.
+    /// Returns true if the call makes written data durable, and returns when that is done.
     pub fn flushes(self) -> bool {
         matches!(self.call(), Some(S::fsync | S::fdatasync))
     }
@@ -85,7 +85,7 @@ impl CallKind {
     }
 }
 
-/// Whether a system call is an event loop's wait for work.
+/// Returns true if a system call is an event loop's wait for work.
 pub(crate) fn is_wait(call: S) -> bool {
     matches!(
         call,
@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn what_calls_are() {
-        let of = |nr, args| CallKind::of(nr, &args);
-        assert_eq!(of(16, [3, 0xae80, 0, 0]), CallKind::Run);
-        assert_eq!(of(202, [0, 0x80, 2, 0]), CallKind::Lock);
-        assert_eq!(of(202, [0, 0x89, 2, 0]).name(), "futex");
-        assert_eq!(of(9999, [0; 4]).name(), "syscall 9999");
+        let call_kind = |nr, args| CallKind::of(nr, &args);
+        assert_eq!(call_kind(16, [3, 0xae80, 0, 0]), CallKind::Run);
+        assert_eq!(call_kind(202, [0, 0x80, 2, 0]), CallKind::Lock);
+        assert_eq!(call_kind(202, [0, 0x89, 2, 0]).name(), "futex");
+        assert_eq!(call_kind(9999, [0; 4]).name(), "syscall 9999");
         assert!(
-            of(426, [3, 0, 1, 0]).waits(&[3, 0, 1, 0])
-                && !of(426, [3, 1, 0, 0]).waits(&[3, 1, 0, 0])
+            call_kind(426, [3, 0, 1, 0]).waits(&[3, 0, 1, 0])
+                && !call_kind(426, [3, 1, 0, 0]).waits(&[3, 1, 0, 0])
         );
         assert_eq!(
-            of(295, [3, 0, 1, 8192]).position(&[3, 0, 1, 8192]),
+            call_kind(295, [3, 0, 1, 8192]).position(&[3, 0, 1, 8192]),
             Some(8192)
         );
     }

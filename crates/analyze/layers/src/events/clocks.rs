@@ -1,4 +1,4 @@
-//! How both sides' clocks compare in one trial.
+//! Comparison of the guest's and the host's clock in one trial.
 
 use super::event::{Event, GuestEvent, HostEvent, Mark};
 use super::trace_reader::{Trace, each};
@@ -14,14 +14,15 @@ const GOOD_US: f64 = 0.5;
 /// The key of round trips, one after the other: the first is the first on both sides. No place of a disk.
 const IN_TURN: u64 = u64::MAX;
 
-/// How both sides' clocks compare: by what was recorded of it; where that is missing or says little, also by causes and
-/// effects among the requests; `frames`: those of round trips over the network.
+/// Compares both sides' clocks: by the comparison that was recorded; where that is missing or too inexact, also by
+/// causes and effects among the requests. `frames`: packets of the round trips over the network.
 pub(crate) fn clock(
     facts: &TraceFacts,
     series: &Series,
     guest: Option<&Trace>,
     host: Option<&Trace>,
-    (log, frames): (&[Event<HostEvent>], Option<Frames>),
+    log: &[Event<HostEvent>],
+    frames: Option<Frames>,
 ) -> Result<ClockMap, LayersError> {
     let mut evidence = Evidence::new(&steady(&facts.pings), facts.kvm_offset);
     let recorded = evidence.map();
@@ -174,7 +175,8 @@ impl TimesByKey {
         self.0.entry(offset).or_default().push(at);
     }
 
-    /// What happened in both, first with first; only where both were seen as often.
+    /// Returns the times on both sides in pairs, the first with the first; only for keys that both sides have equally
+    /// often.
     fn pairs<'a>(&'a self, other: &'a TimesByKey) -> impl Iterator<Item = (u64, u64)> + 'a {
         let both = self
             .0
@@ -237,7 +239,8 @@ mod tests {
             &series,
             None,
             None,
-            (&log.collect::<Vec<_>>(), None),
+            &log.collect::<Vec<_>>(),
+            None,
         )
         .unwrap();
         // From 20 before the end to 10 after the beginning.
@@ -305,7 +308,8 @@ mod tests {
                 &series,
                 None,
                 None,
-                (&of_host.skip(lost).collect::<Vec<_>>(), frames),
+                &of_host.skip(lost).collect::<Vec<_>>(),
+                frames,
             )
         };
         let one = map(1, 0).unwrap();

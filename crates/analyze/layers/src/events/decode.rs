@@ -31,7 +31,7 @@ struct Probe {
     offset: Option<Field>,
     bytes: Option<Field>,
     level: Option<Field>,
-    /// What a packet begins with, the length of its first piece, what the second begins with.
+    /// Beginning of a packet; `piece` is the length of its first piece, `next` the beginning of the second.
     head: Option<Field>,
     piece: Option<Field>,
     next: Option<Field>,
@@ -101,7 +101,7 @@ impl Readers {
         self.kernel.unreadable()
     }
 
-    /// Whether the trace has the block layer's requests.
+    /// Returns true if the trace has the block layer's requests.
     pub fn has_requests(&self) -> bool {
         self.kernel.has_block_requests()
     }
@@ -215,7 +215,8 @@ impl Readers {
         })
     }
 
-    /// How the kernel recorded it; `probe`: how those of ours are made on this side.
+    /// Returns the mechanism by which the kernel recorded the event; `probe`: the mechanism of vmtax's own probes on
+    /// this side.
     fn kind(
         &self,
         event: &vmtax_trace::Event<'_>,
@@ -258,7 +259,8 @@ impl Readers {
         self.interfaces.get(&event.id)?.text(event.data)
     }
 
-    /// Whether a packet passes another interface of the guest's than the measured card, as its loopback device.
+    /// Returns true if a packet passes an interface of the guest other than the measured card, for example its
+    /// loopback device.
     fn is_of_another_card(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> bool {
         let card = facts.guest_nic.as_ref().map_or("", |nic| nic.name.as_str());
         !card.is_empty()
@@ -267,7 +269,7 @@ impl Readers {
                 .is_some_and(|interface| interface != card)
     }
 
-    /// Whether events of requests tell of which device they are.
+    /// Returns true if events of requests contain the device.
     pub fn tells_devices(&self) -> bool {
         self.probes.values().any(|probe| probe.device.is_some())
     }
@@ -276,7 +278,7 @@ impl Readers {
         self.checkpoints.get(&event.id).copied()
     }
 
-    /// What a hit of a probe on QEMU says of a request. A line that is lowered says nothing.
+    /// Reads the request's data from a hit of a probe on QEMU; `None` for an interrupt line that is lowered.
     fn probe(&self, event: &vmtax_trace::Event<'_>) -> Option<Mark> {
         let probe = self.probes.get(&event.id)?;
         let number = |field: Option<Field>| field.and_then(|f| f.unsigned(event.data));

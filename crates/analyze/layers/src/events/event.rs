@@ -17,9 +17,9 @@ pub(crate) struct Event<W> {
     pub tid: i32,
     /// In an interrupt, so that the current task has nothing to do with it.
     pub interrupt: bool,
-    /// How the kernel recorded it.
+    /// Mechanism by which the kernel recorded the event.
     pub kind: EventKind,
-    /// What.
+    /// Content of the event.
     pub what: W,
 }
 
@@ -34,8 +34,8 @@ impl<W> Event<W> {
     }
 }
 
-/// What the guest's kernel traced. Block requests are those of the measured disk alone, system calls those of the
-/// workload, interrupts the disk's.
+/// Event that the guest's kernel traced. Block requests are those of the measured disk alone, system calls those of
+/// the workload, interrupts the disk's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum GuestEvent {
     Sched(Sched),
@@ -62,7 +62,7 @@ pub(crate) enum GuestEvent {
     Other,
 }
 
-/// What the host's kernel traced. System calls and probes are those of QEMU's threads.
+/// Event that the host's kernel traced. System calls and probes are those of QEMU's threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum HostEvent {
     Sched(Sched),
@@ -77,26 +77,26 @@ pub(crate) enum HostEvent {
     Passes(Checkpoint, Mark),
     /// A packet passes a checkpoint.
     Packet(Checkpoint, Packet),
-    /// The same in the host's block layer: bytes of the host's device.
+    /// A request, or several, pass a checkpoint in the host's block layer: bytes of the host's device.
     OnDevice(Checkpoint, Mark),
     /// Something that no request needs, but that took time to record.
     Other,
 }
 
-/// What an event says of the request that it is about, as far as it does.
+/// Data that an event has about its request; `None` where it has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// QEMU's address for it; no other has it from pop to push.
     pub address: Option<u64>,
-    /// What it asks for, where its header tells.
+    /// Kind of the request, if its header tells.
     pub kind: Option<RequestKind>,
     /// Where on the disk it is, if it is the disk's: other devices' requests have anything there.
     pub offset: Option<u64>,
-    /// How long, perhaps of several that were merged; 1 where it is not known.
+    /// Length in bytes, perhaps of several requests that were merged; 1 if it is not known.
     pub bytes: u64,
     /// QEMU's address for its virtqueue.
     pub queue: Option<u64>,
-    /// What a packet's payload begins with: the key of a round trip over the network.
+    /// Beginning of a packet's payload: the key of a round trip over the network.
     pub round_trip: Option<u64>,
 }
 

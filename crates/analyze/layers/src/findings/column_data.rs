@@ -1,10 +1,10 @@
-//! What is data of the trials of one machine in one variant.
+//! Data of the trials of one machine in one variant.
 
 use super::column_sums::ColumnSums;
 use super::round_medians::RoundMedians;
 use vmtax_model::Latency;
 
-/// What is known of one machine in one variant.
+/// Data of one machine in one variant, over its trials.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ColumnData {
     pub sums: ColumnSums,

@@ -117,13 +117,13 @@ impl ColumnSums {
     fn tail(&mut self, trial: &JoinedTrial) {
         let mut totals: Vec<u64> = trial.requests.iter().map(JoinedRequest::total).collect();
         totals.sort_unstable();
-        let at = |q: f64| {
+        let quantile = |q: f64| {
             totals
                 .get((q * totals.len() as f64) as usize)
                 .copied()
                 .unwrap_or(u64::MAX)
         };
-        let (low, high, slow) = (at(0.45), at(0.55), at(0.99));
+        let (low, high, slow) = (quantile(0.45), quantile(0.55), quantile(0.99));
         for request in &trial.requests {
             let total = request.total();
             let (middle, slowest) = ((low..=high).contains(&total), total >= slow);

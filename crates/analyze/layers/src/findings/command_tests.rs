@@ -1,4 +1,4 @@
-//! What requests of a command's say, on made-up ones.
+//! Tests of the findings about a command's requests, with synthetic requests.
 
 use super::*;
 use crate::events::trace_reader::Loss;

@@ -13,7 +13,7 @@ use vmtax_model::{CalibratedCost, Corrected, EventCost, EventKind, Side};
 #[derive(Debug, Clone, Copy, Default)]
 struct RowEvents {
     count: u64,
-    /// What they cost, ns.
+    /// Calibrated cost of the events, in ns.
     ns: f64,
 }
 
@@ -93,7 +93,7 @@ impl CorrectedSums {
     }
 }
 
-/// How long a request took without its events, ticks.
+/// Returns the duration of a request less the cost of its recorded events, in ticks.
 fn corrected(request: &JoinedRequest) -> u64 {
     let segments = request.segments.iter().map(|segment| segment.recorded);
     let recorded: u64 = segments
@@ -104,12 +104,12 @@ fn corrected(request: &JoinedRequest) -> u64 {
 }
 
 fn calibrated(host: bool, kind: EventKind, costs: &[EventCost]) -> CalibratedCost {
-    let of = |ns: fn(&EventCost) -> f64| estimate(costs.iter().map(ns).collect());
+    let estimate_of = |ns: fn(&EventCost) -> f64| estimate(costs.iter().map(ns).collect());
     CalibratedCost {
         side: if host { "host" } else { "guest" }.to_owned(),
         kind,
         repetitions: costs.len() as u32,
-        first_ns: of(|cost| cost.first_ns),
-        again_ns: of(|cost| cost.again_ns),
+        first_ns: estimate_of(|cost| cost.first_ns),
+        again_ns: estimate_of(|cost| cost.again_ns),
     }
 }

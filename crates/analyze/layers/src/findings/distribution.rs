@@ -2,7 +2,7 @@
 
 use vmtax_model::{Latency, Summary};
 
-/// How long something took, over many requests: exact mean and maximum, quantiles to a thousandth.
+/// Distribution of a time over many requests: exact mean and maximum, quantiles to a thousandth.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Distribution {
     latency: Latency,

@@ -1,4 +1,4 @@
-//! What all trials of a plan say together.
+//! Findings over all trials of a plan.
 
 pub(crate) mod column;
 pub(crate) mod column_data;

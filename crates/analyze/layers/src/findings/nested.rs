@@ -60,7 +60,8 @@ impl NestedTally {
     }
 }
 
-/// What each layer takes beyond the next inner one, and its share of the outermost: successive means subtracted.
+/// Returns the time that each layer takes beyond the next inner one, and its share of the outermost: successive means
+/// subtracted.
 pub(crate) fn nested(levels: &[(&str, Summary)]) -> Vec<Nested> {
     let whole = levels.first().map_or(0.0, |(_, f)| f.mean_ns);
     let inner = levels.iter().skip(1).map(|(_, f)| f.mean_ns).chain([0.0]);

@@ -202,7 +202,7 @@ fn differences(
     let Some(base) = control(&first.name) else {
         return Vec::new();
     };
-    let of = |name: &str| {
+    let difference_for = |name: &str| {
         let comparison = paired(&base, &control(name)?)?;
         Some(Difference {
             machine,
@@ -211,7 +211,10 @@ fn differences(
             comparison,
         })
     };
-    others.iter().filter_map(|v| of(&v.name)).collect()
+    others
+        .iter()
+        .filter_map(|v| difference_for(&v.name))
+        .collect()
 }
 
 fn method(plan: &Plan, rounds: u32) -> String {

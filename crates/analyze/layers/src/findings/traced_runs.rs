@@ -1,4 +1,4 @@
-//! What single traced runs, of a command or of a running VM, have in common, whichever device's requests are followed.
+//! Common code for single traced runs, of a command or of a running VM, whichever device's requests are followed.
 
 use super::column_data::ColumnData;
 use super::distribution::Distribution;
@@ -16,7 +16,8 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// What the traced runs under these probes show of each guest, the columns of all, and why some show nothing.
+/// Returns the results of each guest from the traced runs with these probes, the columns of all guests, and warnings
+/// with the reason for each run without a result.
 pub(super) fn of_guests<'a, Use>(
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
     probes: Probes,
@@ -114,7 +115,7 @@ pub(super) fn advice(
     advice
 }
 
-/// How long all requests of a column took together, ns.
+/// Returns the total time of all requests of a column, in ns.
 pub(super) fn total_ns(column: &LayerColumn) -> f64 {
     column.traced.mean_ns * column.matched.joined as f64
 }

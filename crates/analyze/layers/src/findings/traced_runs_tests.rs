@@ -1,4 +1,4 @@
-//! What single traced runs have in common, on made-up ones.
+//! Tests of the common code for single traced runs, with synthetic runs.
 
 use super::*;
 use crate::findings::column::column;
@@ -6,13 +6,16 @@ use vmtax_model::{Checkpoint, Estimate, Layer, Row, State, Summary};
 
 #[test]
 fn time_with_several_in_flight_counts_once() {
-    let of = |spans: &[(u64, u64)]| in_flight(spans.iter().copied());
-    assert_eq!(of(&[]), 0);
-    assert_eq!(of(&[(10, 20), (40, 50)]), 20);
+    let time_in_flight = |spans: &[(u64, u64)]| in_flight(spans.iter().copied());
+    assert_eq!(time_in_flight(&[]), 0);
+    assert_eq!(time_in_flight(&[(10, 20), (40, 50)]), 20);
     // In any order: one inside another, one that overlaps, one that follows at once.
-    assert_eq!(of(&[(30, 40), (12, 15), (10, 20), (18, 30)]), 30);
+    assert_eq!(
+        time_in_flight(&[(30, 40), (12, 15), (10, 20), (18, 30)]),
+        30
+    );
     // A completion before its issue, as clocks may have it, is no time.
-    assert_eq!(of(&[(20, 10)]), 0);
+    assert_eq!(time_in_flight(&[(20, 10)]), 0);
 }
 
 /// Advice is about traced requests, and a run is more than its requests.
@@ -49,12 +52,12 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
     let host = vmtax_model::testing::host(vmtax_model::KvmClass::Absent);
     let small = column(Machine::KVM, "reads", &ColumnData::default());
     let columns = [small, main];
-    let of = |part: f64| {
+    let advice_for = |part: f64| {
         advice(&plan, &host, &columns, "Packets", |machine| {
             (machine == Machine::TCG).then_some(part)
         })
     };
-    let (whole, tenth) = (of(1.0), of(0.1));
+    let (whole, tenth) = (advice_for(1.0), advice_for(0.1));
     assert!(!whole.is_empty() && whole[0].gain > 0.5, "{whole:?}");
     assert!(
         (tenth[0].gain - whole[0].gain / 10.0).abs() < 1e-9,
@@ -67,7 +70,7 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
         "{tenth:?}"
     );
     assert_eq!(
-        (of(7.0)[0].gain, of(f64::NAN)[0].gain),
+        (advice_for(7.0)[0].gain, advice_for(f64::NAN)[0].gain),
         (whole[0].gain, 0.0),
         "a run without a length"
     );

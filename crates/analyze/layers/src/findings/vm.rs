@@ -177,10 +177,10 @@ fn of_disk(
     by_kind(joined).into_iter().map(of_kind).collect()
 }
 
-/// How long a request was at the host's device, ticks; 0 where it was not.
+/// Returns the time that a request was at the host's device, in ticks; 0 if it was not there.
 fn device(request: &JoinedRequest) -> u64 {
-    let at = |checkpoint| request.at(checkpoint);
-    let spent = at(Checkpoint::HostComplete).zip(at(Checkpoint::HostIssue));
+    let time_at = |checkpoint| request.at(checkpoint);
+    let spent = time_at(Checkpoint::HostComplete).zip(time_at(Checkpoint::HostIssue));
     spent.map_or(0, |(complete, issue)| complete.saturating_sub(issue))
 }
 

@@ -37,13 +37,13 @@ pub(crate) struct Woken {
 #[derive(Debug, Default)]
 pub(crate) struct GuestWindow {
     pub tasks: SchedTimeline<Sleep>,
-    /// By entry.
+    /// System calls by their time of entry.
     pub calls: EventWindow<Call>,
     pub passed: Passed<Moment>,
     pub packets: Passed<GuestPacket>,
     /// The tasks that make round trips over the network.
     pub clients: BTreeSet<i32>,
-    /// Those of them that were woken. One that does not sleep when its packet comes is not.
+    /// Clients that were woken. A client that does not sleep when its packet comes is not among them.
     pub woken: EventWindow<Woken>,
     /// The batch that the stack receives now, and whether it woke somebody for it already.
     batch: u64,

@@ -38,7 +38,7 @@ pub(crate) struct PassingPacket {
 /// The histories of the host, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct HostWindow {
-    /// By entry.
+    /// System calls of each thread by their time of entry.
     pub calls: HashMap<i32, EventWindow<Call>>,
     /// When a thread returned from waiting for work.
     woken: HashMap<i32, EventWindow<()>>,
@@ -53,14 +53,14 @@ pub(crate) struct HostWindow {
     pub passt: BTreeSet<i32>,
     /// The kernel's own that move packets between the guest's queues and a tap.
     pub vhost: BTreeSet<i32>,
-    /// Whether passt takes packets from the guest's queues itself, by vhost-user.
+    /// True if passt takes packets from the guest's queues itself, by vhost-user.
     pub passt_has_queues: bool,
     pub passed: Passed<Passing>,
     pub packets: Passed<PassingPacket>,
     /// QEMU's descriptors of the disk's file.
     pub descriptors: Vec<i32>,
     pub recorded: RecordedWindow,
-    /// Whether QEMU's functions show of which round trip a packet is.
+    /// True if QEMU's functions show the round trip that a packet belongs to.
     pub tells_round_trips: bool,
     extents: Extents,
 }
@@ -261,7 +261,8 @@ impl HostWindow {
         }
     }
 
-    /// The same of a packet that a queueing discipline had: it passed it on at once, or a timer's softirq did later.
+    /// Returns who passed on a packet that a queueing discipline had: the thread that queued it, at once, or a timer's
+    /// softirq, later.
     pub fn by_queue(&self, queued: &PassingPacket, passed: &PassingPacket) -> PassedBy {
         if passed.interrupt && !queued.interrupt {
             PassedBy::Queue
@@ -270,7 +271,7 @@ impl HostWindow {
         }
     }
 
-    /// Whether a thread that sends or receives over the network is QEMU's.
+    /// Returns true if a thread that sends or receives over the network is QEMU's.
     pub fn is_qemus(&self, tid: i32) -> bool {
         !self.servers.contains(&tid) && !self.passt.contains(&tid)
     }

@@ -9,7 +9,7 @@ use vmtax_model::{Checkpoint, PacketCounts, QemuThread, RequestKind};
 pub(crate) enum Reason {
     /// Events were lost while it was in flight.
     Lost,
-    /// Its events violate causality.
+    /// Events of the request violate causality.
     Violation,
     /// The guest's block layer shows no request for it.
     NoRequest,

@@ -28,10 +28,11 @@ use vmtax_trace::{EventWindow, Moment};
 /// and more. One that was taken in before was merged with another.
 const MAX_WAIT: u64 = 100;
 
-/// How long QEMU may take from a push to the notification of it, where nobody else tells when the guest got it, microseconds.
+/// Longest time from a push by QEMU to its notification, if nothing else tells when the guest got it, in microseconds.
 const NOTIFICATION_US: f64 = 50_000.0;
 
-/// How long a guest may take from NAPI's poll of a packet to its stack's receipt, without a CPU meanwhile, microseconds.
+/// Longest time from NAPI's poll of a packet to the receipt by the guest's stack, without a CPU meanwhile, in
+/// microseconds.
 const RECEIPT_US: f64 = 100_000.0;
 
 pub(crate) struct Join {
@@ -54,7 +55,7 @@ pub(crate) struct Join {
     follow_after: u64,
     /// In the order in which they began, host ticks.
     operations: Vec<Stamped>,
-    /// How much of the disk an operation is about.
+    /// Length of each operation on the disk, in bytes.
     bytes: u64,
     params: MatchParams,
     host: HostWindow,
@@ -66,11 +67,11 @@ pub(crate) struct Join {
     paths: EventWindow<(GuestRequest, Result<RequestPath, Violation>)>,
     /// In how many operations a task of the guest made a system call.
     callers: BTreeMap<i32, u64>,
-    /// How many operations have begun.
+    /// Number of operations that have begun.
     begun: usize,
     open: BTreeSet<usize>,
     ending: BinaryHeap<Reverse<(u64, usize)>>,
-    /// What was before is forgotten.
+    /// Time before which events are forgotten, in host ticks.
     horizon: u64,
     /// When that was last decided.
     looked: u64,
@@ -158,7 +159,8 @@ impl Join {
         facts: &TraceFacts,
         operations: Vec<Stamped>,
         frames: Frames,
-        (view, bound): (View, u64),
+        view: View,
+        bound: u64,
     ) -> Self {
         let clients = operations
             .iter()
@@ -192,7 +194,8 @@ impl Join {
         join
     }
 
-    /// The same for the packets of one network card.
+    /// For the packets of one network card of a guest that the host alone shows: each begins with the first event that
+    /// is seen of it, and ends with the last.
     pub fn packets_from_host(facts: &TraceFacts) -> Self {
         Join {
             on_tap: Some(OnTap::default()),
@@ -253,7 +256,7 @@ impl Join {
         self.complete.extend(self.guest.take(event));
     }
 
-    /// How many events and requests in flight it remembers.
+    /// Returns the number of events and requests in flight that the join remembers.
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
         self.host.remembers()
@@ -366,10 +369,10 @@ impl Join {
                 slack: self.params.slack,
             }
             .path(&part);
-            let span = path
+            let (begin, end) = path
                 .as_ref()
                 .map_or((part.begin(), part.complete.at), RequestPath::span);
-            return self.end_unstamped(&part, span, path);
+            return self.end_unstamped(&part, begin, end, path);
         }
         if let Some(in_queues) = &self.in_queues {
             let (params, guest_alone) = (self.params, in_queues.guest_alone);
@@ -380,11 +383,11 @@ impl Join {
                 guest_alone,
             };
             let path = packet.path(&part);
-            let span = path
+            let (begin, end) = path
                 .as_ref()
                 .map_or((part.begin(), part.complete.at), RequestPath::span);
             self.out.parts.push(part);
-            return self.end_unstamped(&part, span, path);
+            return self.end_unstamped(&part, begin, end, path);
         }
         let follow = Follow {
             host: &self.host,
@@ -400,7 +403,8 @@ impl Join {
                 .map_or((part.begin(), part.complete.at), RequestPath::span);
             return self.end_unstamped(
                 &part,
-                (begin, end),
+                begin,
+                end,
                 path.map_err(|Violation| Reason::Violation),
             );
         }
@@ -417,7 +421,8 @@ impl Join {
         });
         self.end_unstamped(
             &part,
-            (part.begin(), part.complete.at),
+            part.begin(),
+            part.complete.at,
             path.map_err(|Violation| Reason::Violation),
         );
     }
@@ -426,11 +431,16 @@ impl Join {
     fn end_unstamped(
         &mut self,
         part: &GuestRequest,
-        (begin, end): (u64, u64),
+        begin: u64,
+        end: u64,
         path: Result<RequestPath, Reason>,
     ) {
-        let whole = |path| self.whole(path, part, (begin, end, part.at_device()));
-        match path.and_then(whole) {
+        let operation = Stamped {
+            begin,
+            end,
+            key: part.at_device(),
+        };
+        match path.and_then(|path| self.whole(path, part, operation)) {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => self.out.rejected.push(Rejected {
                 begin,
@@ -481,11 +491,7 @@ impl Join {
                     .map(|(_, server)| (client, server)),
             );
             self.answered = net::Follow::done(&path).max(self.answered);
-            return self.whole(
-                path,
-                &GuestRequest::of_operation(&operation, 0),
-                (begin, end, key),
-            );
+            return self.whole(path, &GuestRequest::of_operation(&operation, 0), operation);
         }
         let mine = |part: &GuestRequest| part.serves(&operation, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
@@ -498,7 +504,7 @@ impl Join {
         if self.params.view == View::Kernel {
             self.call(&part, begin, end, &mut path);
         }
-        self.whole(path, &part, (begin, end, key))
+        self.whole(path, &part, operation)
     }
 
     /// A path with its operation's begin and end.
@@ -506,8 +512,9 @@ impl Join {
         &mut self,
         mut path: RequestPath,
         part: &GuestRequest,
-        (begin, end, key): (u64, u64, u64),
+        operation: Stamped,
     ) -> Result<JoinedRequest, Reason> {
+        let Stamped { begin, end, key } = operation;
         let stamp = |at| {
             PassedBy::Guest(Moment {
                 at,

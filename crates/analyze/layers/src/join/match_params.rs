@@ -1,6 +1,6 @@
-//! What may be concluded when a request's checkpoints are searched for among the events.
+//! Rules for the search for a request's checkpoints among the events.
 
-/// How much the guest shows.
+/// Extent to which the guest shows its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     /// A kernel that traces.
@@ -13,7 +13,7 @@ pub(crate) enum View {
     Host,
 }
 
-/// How well times of both sides compare, and what may be concluded from order alone.
+/// Parameters of the match: the clocks' error, and conclusions from order alone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MatchParams {
     pub view: View,

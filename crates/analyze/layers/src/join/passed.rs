@@ -5,7 +5,7 @@ use vmtax_trace::EventWindow;
 
 #[derive(Debug)]
 pub(crate) struct Passed<T> {
-    /// By checkpoint.
+    /// Events of each checkpoint, at the index of the checkpoint.
     windows: Vec<EventWindow<T>>,
     seen: [bool; Checkpoint::COUNT],
 }
@@ -33,7 +33,7 @@ impl<T> Passed<T> {
         &self.windows[checkpoint as usize]
     }
 
-    /// Whether the checkpoint was ever observed.
+    /// Returns true if the checkpoint was ever observed.
     pub fn seen(&self, checkpoint: Checkpoint) -> bool {
         self.seen[checkpoint as usize]
     }

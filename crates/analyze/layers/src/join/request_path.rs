@@ -21,7 +21,8 @@ pub(crate) struct RequestPath {
     marks: [Option<(u64, PassedBy)>; Checkpoint::ALL.len()],
     /// The checkpoint behind which it lay in the ring until it was taken from there, without a notification in between.
     pub in_ring: Option<Checkpoint>,
-    /// Its begin was seen in the guest's kernel: the interval from there to the next checkpoint is a part of it.
+    /// True if the request's begin was observed in the guest's kernel: the interval from there to the next checkpoint
+    /// is a part of the path.
     pub begins_in_kernel: bool,
     /// When the workload's last system call before its own stamp returned, if that was not the request's: it was busy
     /// with others when this one had come back.
@@ -61,7 +62,7 @@ impl RequestPath {
             .filter_map(|s| self.marks[s as usize].map(|(at, by)| (s, at, by)))
     }
 
-    /// Whether the checkpoints follow each other, as well as clocks can tell that agree within `bound`.
+    /// Returns true if the checkpoints follow each other, as well as clocks can tell that agree within `bound` ticks.
     pub fn in_order(&self, bound: u64) -> bool {
         let mut latest = 0;
         self.marks().all(|(_, at, _)| {

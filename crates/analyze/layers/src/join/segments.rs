@@ -1,4 +1,4 @@
-//! What a request does between its checkpoints: each moment in exactly one state.
+//! States of a request between its checkpoints: each moment is in exactly one state.
 
 use super::critical_path::{PathStep, Sleep, critical_path};
 use super::guest::GuestWindow;
@@ -232,7 +232,7 @@ impl Sides<'_> {
             .on_path(Some(step.tid), step.cpu, step.from, step.to)
     }
 
-    /// What the thread did that runs the guest's vCPU, while the guest's task did a step.
+    /// Adds the segments of a step of the guest's task, by the states of the thread that runs its vCPU.
     fn in_guest(&mut self, interval: Interval, step: PathStep, segments: &mut Vec<Segment>) {
         let on = match step.state {
             ThreadState::Runnable { idle: true, .. } => State::GuestCpuWakeUp,

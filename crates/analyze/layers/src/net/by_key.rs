@@ -4,7 +4,7 @@ use super::RECEIVES;
 use super::follow::{Follow, set_read};
 use crate::join::host::PassingPacket;
 use crate::join::request_path::{PassedBy, RequestPath};
-use vmtax_model::Checkpoint as C;
+use vmtax_model::{Checkpoint as C, Stamped};
 
 /// A response in QEMU.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +17,14 @@ pub(super) struct Response {
 }
 
 impl Follow<'_> {
-    /// The host's part of the round trip with this key, from QEMU's bottom half to its read of the response; that, if it was seen.
-    pub(super) fn by_key(
-        &self,
-        path: &mut RequestPath,
-        key: u64,
-        (early, late): (u64, u64),
-    ) -> Option<Response> {
-        let (transmitted, tid) = self.first(C::NetTx, key, (early, late))?;
+    /// The host's part of the round trip with the operation's key, from QEMU's bottom half to its read of the response;
+    /// that, if it was seen.
+    pub(super) fn by_key(&self, path: &mut RequestPath, operation: &Stamped) -> Option<Response> {
+        let key = operation.key;
+        // One that carries the key but lies outside of the clocks' error shows that these do not agree.
+        let early = operation.begin.saturating_sub(self.params.slack);
+        let late = operation.end.saturating_add(self.params.slack);
+        let (transmitted, tid) = self.first(C::NetTx, key, early, late)?;
         path.set(C::NetTx, transmitted, PassedBy::Thread(tid));
         // Who hands it to the host's stack does that within its system call, before QEMU transmits the next.
         let next = self
@@ -35,7 +35,8 @@ impl Follow<'_> {
             .next();
         let next = next.map_or(late, |(at, _)| at);
         if self.shares_passt() {
-            return self.around_passt(path, key, (transmitted, tid), (next, late));
+            let write = self.next_send(tid, transmitted, next)?;
+            return self.around_passt(path, key, tid, write, late);
         }
         let until = if self.host.passt.is_empty() {
             next
@@ -57,8 +58,8 @@ impl Follow<'_> {
             .within(transmitted, until);
         let (received, packet) = received.find(|(_, p)| is_own(p))?;
         path.set(C::NetTapReceive, received, self.host.by(packet));
-        let (answered, tid) = self.first(C::NetRx, key, (received, late))?;
-        let read = self.response(path, received, (answered, tid))?;
+        let (answered, tid) = self.first(C::NetRx, key, received, late)?;
+        let read = self.response(path, tid, received, answered)?;
         Some(Response {
             read,
             tid,
@@ -66,25 +67,20 @@ impl Follow<'_> {
         })
     }
 
-    /// QEMU's part of it alone. What passt reads of several connections it passes on in an order of its own.
+    /// QEMU's part of it alone, from a thread's write to passt. What passt reads of several connections it passes on in
+    /// an order of its own.
     fn around_passt(
         &self,
         path: &mut RequestPath,
         key: u64,
-        (transmitted, tid): (u64, i32),
-        (next, late): (u64, u64),
+        tid: i32,
+        write: u64,
+        late: u64,
     ) -> Option<Response> {
-        let write = self.next_send(tid, transmitted, next)?;
         path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
-        let (received, tid) = self.first(C::NetRx, key, (write, late))?;
+        let (received, tid) = self.first(C::NetRx, key, write, late)?;
         let (read, _) = self.last_read(write, received, |by| by == tid)?;
-        set_read(
-            self.host,
-            path,
-            (C::NetStreamWake, C::NetStreamRead),
-            (write, read),
-            tid,
-        );
+        set_read(self.host, path, C::NetStreamRead, tid, write, read);
         Some(Response {
             read,
             tid,
@@ -94,7 +90,7 @@ impl Follow<'_> {
 
     /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer overtakes, it is the
     /// first that arrives.
-    fn first(&self, at: C, key: u64, (from, to): (u64, u64)) -> Option<(u64, i32)> {
+    fn first(&self, at: C, key: u64, from: u64, to: u64) -> Option<(u64, i32)> {
         let mut all = self
             .host
             .passed
@@ -108,8 +104,9 @@ impl Follow<'_> {
     fn response(
         &self,
         path: &mut RequestPath,
+        tid: i32,
         request: u64,
-        (answered, tid): (u64, i32),
+        answered: u64,
     ) -> Option<u64> {
         let (read, skb) = self.last_read(request, answered, |by| by == tid)?;
         let (read_from_stack, skb, reader) = if self.host.passt.is_empty() {
@@ -119,24 +116,12 @@ impl Follow<'_> {
                 self.last_send(request, read, |by| self.host.passt.contains(&by))?;
             let (passt_read, skb) = self.last_read(request, write, |by| by == passt)?;
             path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));
-            set_read(
-                self.host,
-                path,
-                (C::NetStreamWake, C::NetStreamRead),
-                (write, read),
-                tid,
-            );
+            set_read(self.host, path, C::NetStreamRead, tid, write, read);
             (passt_read, skb, passt)
         };
         let Some((xmit, packet)) = self.transmitted(request, read_from_stack, skb) else {
             // A datagram of slirp's, by the return of the call alone: with several connections it may be any.
-            set_read(
-                self.host,
-                path,
-                (C::NetRxWake, C::NetTapRead),
-                (request, read),
-                tid,
-            );
+            set_read(self.host, path, C::NetTapRead, tid, request, read);
             return Some(read);
         };
         let same = |p: &PassingPacket| p.packet.skb == packet.packet.skb;
@@ -167,11 +152,11 @@ impl Follow<'_> {
         path.set(C::NetHostQueue, queued, self.host.by(&by));
         path.set(C::NetHostXmit, xmit, self.host.by_queue(&by, &packet));
         let read_as = if self.host.passt.is_empty() {
-            (C::NetRxWake, C::NetTapRead)
+            C::NetTapRead
         } else {
-            (C::NetPasstReplyWake, C::NetPasstRead)
+            C::NetPasstRead
         };
-        set_read(self.host, path, read_as, (xmit, read_from_stack), reader);
+        set_read(self.host, path, read_as, reader, xmit, read_from_stack);
         Some(read)
     }
 

@@ -6,7 +6,7 @@ use super::follow::{Follow, SendCall, set_read};
 use crate::join::host::PassingPacket;
 use crate::join::joined::Reason;
 use crate::join::request_path::{PassedBy, RequestPath};
-use vmtax_model::Checkpoint as C;
+use vmtax_model::{Checkpoint as C, Stamped};
 use vmtax_trace::{Moment, Packet};
 
 /// Bytes of a packet's length, which precedes it in the stream between QEMU and passt.
@@ -17,12 +17,16 @@ impl Follow<'_> {
     pub(super) fn by_order(
         &self,
         path: RequestPath,
-        (sent, call, got): (Moment, Option<SendCall>, Moment),
-        (begin, late): (u64, u64),
+        operation: &Stamped,
+        sent: Moment,
+        call: Option<SendCall>,
+        got: Moment,
     ) -> Result<RequestPath, Reason> {
-        let early = begin
+        let early = operation
+            .begin
             .saturating_sub(self.params.bound)
             .max(self.after.saturating_add(1));
+        let late = operation.end.saturating_add(self.params.bound);
         // Within the clocks' error there may be packets of others.
         let packets = self.host.packets.at(C::NetTapReceive).within(early, late);
         let requests: Vec<(u64, &PassingPacket)> = packets
@@ -35,19 +39,19 @@ impl Follow<'_> {
                 Err(Reason::Violation)
             };
         }
-        let with = |(received, packet): (u64, &PassingPacket)| {
+        let path_through = |(received, packet): (u64, &PassingPacket)| {
             let mut path = path;
             path.set(C::NetTapReceive, received, self.host.by(packet));
             let response = self.in_host(&mut path, received, late);
             self.transmit(&mut path, sent, call, early);
             if let Some((read, tid)) = response {
-                self.receive(&mut path, (read, tid), got.at);
+                self.receive(&mut path, tid, read, got.at);
             }
             (path, response.is_some())
         };
         let paths = requests
             .into_iter()
-            .map(with)
+            .map(path_through)
             .filter(|(path, _)| path.in_order(self.params.bound));
         let (whole, partial): (Vec<_>, Vec<_>) = paths.partition(|(_, is_whole)| *is_whole);
         match whole[..] {
@@ -100,17 +104,11 @@ impl Follow<'_> {
         path.set(C::NetHostXmit, xmit, self.host.by_queue(&packet, &by));
         if self.host.passt.is_empty() {
             let (read, tid) = self.reads(xmit, late, same, |tid| self.host.is_qemus(tid))?;
-            set_read(
-                self.host,
-                path,
-                (C::NetRxWake, C::NetTapRead),
-                (xmit, read),
-                tid,
-            );
+            set_read(self.host, path, C::NetTapRead, tid, xmit, read);
             return Some((read, tid));
         }
         let (read, passt) = self.reads(xmit, late, same, |tid| self.host.passt.contains(&tid))?;
-        self.by_passt(path, passt, (xmit, read), late)
+        self.by_passt(path, passt, xmit, read, late)
     }
 
     /// When one of these threads reads the packet, and which: its copy, else the next return of a call that receives.
@@ -144,25 +142,20 @@ impl Follow<'_> {
         &self,
         path: &mut RequestPath,
         passt: i32,
-        at: (u64, u64),
+        xmit: u64,
+        read: u64,
         late: u64,
     ) -> Option<(u64, i32)> {
-        set_read(
-            self.host,
-            path,
-            (C::NetPasstReplyWake, C::NetPasstRead),
-            at,
-            passt,
-        );
+        set_read(self.host, path, C::NetPasstRead, passt, xmit, read);
         if self.host.passt_has_queues {
-            let mut notifies = self.host.passed.at(C::NetPasstNotify).within(at.1, late);
+            let mut notifies = self.host.passed.at(C::NetPasstNotify).within(read, late);
             let (notify, by) = notifies
                 .find(|(_, p)| p.tid == passt)
                 .map(|(at, p)| (at, p.tid))?;
             path.set(C::NetPasstNotify, notify, PassedBy::Thread(by));
             return Some((notify, by));
         }
-        let write = self.next_send(passt, at.1, late)?;
+        let write = self.next_send(passt, read, late)?;
         path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));
         let mut reads = self.host.packets.at(C::NetTapRead).within(write, late);
         let is = |len: u64| {
@@ -172,13 +165,7 @@ impl Follow<'_> {
         let (read, by) = reads
             .find(|(_, p)| self.host.is_qemus(p.tid) && is(p.packet.len))
             .map(|(at, p)| (at, p.tid))?;
-        set_read(
-            self.host,
-            path,
-            (C::NetStreamWake, C::NetStreamRead),
-            (write, read),
-            by,
-        );
+        set_read(self.host, path, C::NetStreamRead, by, write, read);
         Some((read, by))
     }
 

@@ -23,11 +23,13 @@ pub(crate) struct Follow<'a> {
     pub server: Option<i32>,
 }
 
-/// What a thread of QEMU does with a packet that it has read, up to the notification of the guest: when the last of that was.
+/// Sets the checkpoints of a packet that a thread of QEMU has read, up to the notification of the guest, and returns
+/// the time of the last one.
 pub(super) fn filled(
     host: &HostWindow,
     path: &mut RequestPath,
-    (read, tid): (u64, i32),
+    tid: i32,
+    read: u64,
     latest: u64,
 ) -> u64 {
     let own = |at: C, from: u64| {
@@ -56,15 +58,16 @@ pub(super) fn filled(
 pub(super) fn set_read(
     host: &HostWindow,
     path: &mut RequestPath,
-    (wakes, reads): (C, C),
-    (sent, read): (u64, u64),
+    reads: C,
     tid: i32,
+    sent: u64,
+    read: u64,
 ) {
-    let is_vhost = host.vhost.contains(&tid);
-    let (wakes, reads) = if is_vhost {
-        (C::NetVhostReplyWake, C::NetVhostRead)
-    } else {
-        (wakes, reads)
+    let (wakes, reads) = match reads {
+        _ if host.vhost.contains(&tid) => (C::NetVhostReplyWake, C::NetVhostRead),
+        C::NetStreamRead => (C::NetStreamWake, reads),
+        C::NetPasstRead => (C::NetPasstReplyWake, reads),
+        _ => (C::NetRxWake, reads),
     };
     path.set(reads, read, PassedBy::Thread(tid));
     if let Some(woke) = host.woke(tid, sent, read) {
@@ -72,13 +75,15 @@ pub(super) fn set_read(
     }
 }
 
-/// The vhost worker's work on a packet that it handed to the host's stack at a moment: since it woke for a kick at `from`, or was
-/// done with the packet before it, at `previous`.
+/// The vhost worker's work on a packet that it handed to the host's stack at `handed`: since it woke for a kick at
+/// `from`, or was done with the packet before it, at `previous`.
 pub(super) fn by_vhost(
     host: &HostWindow,
     path: &mut RequestPath,
-    (from, previous): (u64, u64),
-    (handed, tid): (u64, i32),
+    tid: i32,
+    from: u64,
+    previous: u64,
+    handed: u64,
 ) {
     let worker = PassedBy::Thread(tid);
     path.set(C::NetVhostSend, handed, worker);
@@ -91,19 +96,20 @@ pub(super) fn by_vhost(
     }
 }
 
-/// The wake-up of the thread that took a packet at a moment, for a kick at `from`. The first: QEMU transmits in a bottom half, in the
-/// next turn of its loop. Within the clocks' error the last.
+/// The wake-up of the thread that took a packet at `taken`, for a kick at `from`. The first: QEMU transmits in a bottom
+/// half, in the next turn of its loop. Within the clocks' error the last.
 pub(super) fn woken_by_kick(
     host: &HostWindow,
     path: &mut RequestPath,
+    tid: i32,
     from: u64,
-    (at, tid): (u64, i32),
+    taken: u64,
     bound: u64,
 ) {
     let first = host
         .woke_after(tid, from.saturating_sub(1))
-        .filter(|woke| *woke <= at);
-    if let Some(woke) = first.or_else(|| host.woke(tid, from.saturating_sub(bound), at)) {
+        .filter(|woke| *woke <= taken);
+    if let Some(woke) = first.or_else(|| host.woke(tid, from.saturating_sub(bound), taken)) {
         path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
     }
 }
@@ -112,7 +118,8 @@ pub(super) fn woken_by_kick(
 pub(super) fn interrupted(
     guest: &GuestWindow,
     path: &mut RequestPath,
-    (from, polled): (u64, u64),
+    from: u64,
+    polled: u64,
     bound: u64,
 ) -> Option<u64> {
     let (at, moment) = guest.passed.at(C::NetGuestInterrupt).until(polled).next()?;
@@ -151,12 +158,8 @@ impl Follow<'_> {
         let Stamped { begin, end, key } = *operation;
         let sent = self.sent(&mut path, operation).ok_or(Reason::NoPacket)?;
         let call = self.send_call(&mut path, operation, sent);
-        let late = end.saturating_add(self.params.bound);
         if self.host.tells_round_trips && thread_of_round_trip(key) != 0 {
-            // One that carries the key but lies outside of the clocks' error shows that these do not agree.
-            let slack = self.params.slack;
-            let around = (begin.saturating_sub(slack), end.saturating_add(slack));
-            let response = self.by_key(&mut path, key, around);
+            let response = self.by_key(&mut path, operation);
             let got = self.got(
                 &mut path,
                 operation,
@@ -166,7 +169,7 @@ impl Follow<'_> {
             self.returns(&mut path, call, got, end);
             self.transmit(&mut path, sent, call, begin);
             if let Some(response) = response {
-                self.receive(&mut path, (response.read, response.tid), got.at);
+                self.receive(&mut path, response.tid, response.read, got.at);
             }
             return if path.in_order(self.params.bound) {
                 Ok(path)
@@ -180,13 +183,14 @@ impl Follow<'_> {
         }
         let got = self.got(&mut path, operation, sent.at, None)?;
         self.returns(&mut path, call, got, end);
-        self.by_order(path, (sent, call, got), (begin, late))
+        self.by_order(path, operation, sent, call, got)
     }
 
-    /// The same of the micro-guest, whose stamps are its driver's: right before the kick, and when it sees the response.
+    /// Returns the path of a round trip of the micro-guest, whose stamps are its driver's: right before the kick, and
+    /// when it sees the response.
     fn of_driver(&self, operation: &Stamped) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
-        let Stamped { begin, end, key } = *operation;
+        let Stamped { begin, end, .. } = *operation;
         let stamp = |at| Moment {
             at,
             cpu: 0,
@@ -196,18 +200,12 @@ impl Follow<'_> {
         path.set(C::NetGuestKick, begin, PassedBy::Guest(stamp(begin)));
         path.set(C::NetGuestPoll, end, PassedBy::Guest(stamp(end)));
         if !self.host.tells_round_trips {
-            let late = end.saturating_add(self.params.bound);
-            return self.by_order(path, (stamp(begin), None, stamp(end)), (begin, late));
+            return self.by_order(path, operation, stamp(begin), None, stamp(end));
         }
-        let slack = self.params.slack;
-        let response = self.by_key(
-            &mut path,
-            key,
-            (begin.saturating_sub(slack), end.saturating_add(slack)),
-        );
+        let response = self.by_key(&mut path, operation);
         self.transmit(&mut path, stamp(begin), None, begin);
         if let Some(response) = response {
-            self.receive(&mut path, (response.read, response.tid), end);
+            self.receive(&mut path, response.tid, response.read, end);
         }
         if path.in_order(self.params.bound) {
             Ok(path)
@@ -281,12 +279,12 @@ impl Follow<'_> {
                 .within(operation.begin, operation.end)
                 .take_while(|(at, _)| *at <= queued)
         };
-        let of = |tid: i32| calls().filter(|(_, call)| call.tid == tid).last();
+        let last_call_of = |tid: i32| calls().filter(|(_, call)| call.tid == tid).last();
         // The stack may have sent it for another task, in a softirq: then the client's, or where that is not known whoever called last.
         let own = if client == 0 {
-            of(sent.tid).or_else(|| calls().last())
+            last_call_of(sent.tid).or_else(|| calls().last())
         } else {
-            of(client).or_else(|| of(sent.tid))
+            last_call_of(client).or_else(|| last_call_of(sent.tid))
         };
         let (enter, call) = own?;
         let by = Moment {
@@ -330,7 +328,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Whether several connections go through passt.
+    /// Returns true if several connections go through passt.
     pub(super) fn shares_passt(&self) -> bool {
         !self.host.passt.is_empty() && self.guest.clients.len() > 1
     }
@@ -411,10 +409,10 @@ impl Follow<'_> {
         let worker = path
             .thread(C::NetTapReceive)
             .filter(|(_, tid)| self.host.vhost.contains(tid));
-        if let Some(handed) = worker {
-            by_vhost(self.host, path, (from.saturating_sub(bound), 0), handed);
-        } else if let Some(taken) = taken.or(write) {
-            woken_by_kick(self.host, path, from, taken, bound);
+        if let Some((handed, tid)) = worker {
+            by_vhost(self.host, path, tid, from.saturating_sub(bound), 0, handed);
+        } else if let Some((taken, tid)) = taken.or(write) {
+            woken_by_kick(self.host, path, tid, from, taken, bound);
         }
     }
 
@@ -451,11 +449,11 @@ impl Follow<'_> {
     }
 
     /// From QEMU's read of the response, or passt's notification, to the guest's driver.
-    pub(super) fn receive(&self, path: &mut RequestPath, (read, tid): (u64, i32), polled: u64) {
+    pub(super) fn receive(&self, path: &mut RequestPath, tid: i32, read: u64, polled: u64) {
         let bound = self.params.bound;
         let latest = polled.saturating_add(bound);
-        let from = filled(self.host, path, (read, tid), latest);
-        let interrupt = interrupted(self.guest, path, (from, polled), bound);
+        let from = filled(self.host, path, tid, read, latest);
+        let interrupt = interrupted(self.guest, path, from, polled, bound);
         // Of several connections the stack may have found it without an interrupt of its own.
         if interrupt.is_none() && self.guest.clients.len() > 1 {
             return;

@@ -1,4 +1,4 @@
-//! Which packets carry the payload of a round trip: by their length.
+//! Packets with the payload of a round trip, recognized by their length.
 
 use vmtax_model::{TrialRecord, WorkloadName};
 
@@ -39,12 +39,13 @@ impl Frames {
         })
     }
 
-    /// Whether a packet of this length has the payload, as it is on its way in.
+    /// Returns true if a packet of this length, in bytes, has the payload, as it is on its way in.
     pub fn has(&self, len: u64) -> bool {
         (self.least..=self.most).contains(&len)
     }
 
-    /// The same on its way out, with the header of the link.
+    /// Returns true if a packet of this length, in bytes, has the payload, as it is on its way out, with the link's
+    /// header.
     pub fn has_with_link(&self, len: u64) -> bool {
         len.checked_sub(LINK).is_some_and(|len| self.has(len))
     }

@@ -76,23 +76,18 @@ impl FromBoth<'_> {
             return path;
         }
         path.set(C::NetTx, taken, PassedBy::Thread(part.complete.tid));
-        self.kicked(&mut path, (xmit.at, next), kick, (taken, part.complete.tid));
-        self.written(&mut path, (taken, part.complete.tid));
+        self.kicked(&mut path, part, next, kick);
+        self.written(&mut path, part.complete);
         path
     }
 
     /// The kick for which QEMU took a packet, and its wake-up. What it found without one lay in the ring.
-    fn kicked(
-        &self,
-        path: &mut RequestPath,
-        (xmit, next): (u64, u64),
-        kick: Option<Moment>,
-        taken: (u64, i32),
-    ) {
+    fn kicked(&self, path: &mut RequestPath, part: &GuestRequest, next: u64, kick: Option<Moment>) {
+        let taken = part.complete;
         let shows_kicks = self.guest.passed.seen(C::NetGuestKick);
-        let told = kick.map_or(xmit, |kick| kick.at);
+        let told = kick.map_or(part.issue.at, |kick| kick.at);
         // Its own is before the next packet's.
-        let until = taken.0.min(next.saturating_add(self.bound));
+        let until = taken.at.min(next.saturating_add(self.bound));
         let doorbell = self
             .host
             .passed
@@ -112,25 +107,22 @@ impl FromBoth<'_> {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
         let from = path.at(C::NetKvmKick).unwrap_or(told);
-        woken_by_kick(self.host, path, from, taken, self.bound);
+        woken_by_kick(self.host, path, taken.tid, from, taken.at, self.bound);
     }
 
     /// The system call by which QEMU's backend writes what the packet carries to a socket: before it returns the packet to the ring. Others
     /// carry nothing, or the backend keeps what they carry.
-    fn written(&self, path: &mut RequestPath, (taken, tid): (u64, i32)) {
-        let own = |at: C| {
+    fn written(&self, path: &mut RequestPath, taken: Moment) {
+        let Moment { at, tid, .. } = taken;
+        let own = |checkpoint: C| {
             self.host
                 .passed
-                .at(at)
-                .from(taken.saturating_add(1))
+                .at(checkpoint)
+                .from(at.saturating_add(1))
                 .find(|(_, p)| p.tid == tid)
         };
         let next = own(C::NetTx).map(|(at, _)| at);
-        let ends = [
-            next,
-            self.returned(taken, tid),
-            self.host.woke_after(tid, taken),
-        ];
+        let ends = [next, self.returned(at, tid), self.host.woke_after(tid, at)];
         let until = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         if let Some((at, _)) = own(C::NetTapWrite).filter(|(at, _)| *at < until) {
             path.set(C::NetTapWrite, at, PassedBy::Thread(tid));
@@ -143,15 +135,15 @@ impl FromBoth<'_> {
         let mut since = taken;
         loop {
             let from = since.saturating_add(1);
-            let of = |at: C| {
+            let next_passing = |at: C| {
                 self.host
                     .passed
                     .at(at)
                     .from(from)
                     .find(|(_, p)| p.tid == tid)
             };
-            let (filled, _) = of(C::NetRxFill)?;
-            match of(C::NetRx) {
+            let (filled, _) = next_passing(C::NetRxFill)?;
+            match next_passing(C::NetRx) {
                 Some((received, _)) if received < filled => since = filled,
                 _ => return Some(filled),
             }
@@ -183,11 +175,12 @@ impl FromBoth<'_> {
             from = from.min(filled(
                 self.host,
                 &mut path,
-                (at, tid),
+                tid,
+                at,
                 polled.at.saturating_add(self.bound),
             ));
         }
-        let Some(interrupt) = interrupted(self.guest, &mut path, (from, polled.at), self.bound)
+        let Some(interrupt) = interrupted(self.guest, &mut path, from, polled.at, self.bound)
         else {
             return path;
         };
@@ -253,7 +246,8 @@ impl FromBoth<'_> {
     }
 }
 
-/// How many packets of a direction one doorbell or interrupt served, or the stack received as one.
+/// Returns the number of packets of a direction that one doorbell or interrupt served, or that the stack received as
+/// one.
 pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Batching> {
     let times = |checkpoint: C| {
         requests

@@ -17,7 +17,7 @@ const SHORTEST: u64 = 60;
 
 pub(crate) struct FromHost<'a> {
     pub host: &'a HostWindow,
-    /// How long QEMU may take from reading a packet to the notification, ticks.
+    /// Longest time from QEMU's read of a packet to the notification, in ticks.
     pub slack: u64,
 }
 
@@ -55,7 +55,7 @@ impl FromHost<'_> {
                 path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
             }
             let from = kick.map_or(previous, |(at, _)| at);
-            by_vhost(self.host, &mut path, (from, previous), (received.at, tid));
+            by_vhost(self.host, &mut path, tid, from, previous, received.at);
             return Ok(path);
         }
         let own = |at: C, to: u64| {
@@ -150,13 +150,13 @@ impl FromHost<'_> {
     fn received(&self, xmit: Moment, copy: Moment) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let tid = copy.tid;
-        let at = |checkpoint: C, at: u64| self.host.packets.at(checkpoint).within(at, at);
-        let copied = at(C::NetTapRead, copy.at)
+        let packets_at = |checkpoint: C, at: u64| self.host.packets.at(checkpoint).within(at, at);
+        let copied = packets_at(C::NetTapRead, copy.at)
             .find(|(_, p)| p.tid == tid)
             .map(|(_, p)| p.packet);
         let packet = copied.ok_or(Reason::Missing(C::NetTapRead))?;
         let same = |p: &PassingPacket| p.packet.skb == packet.skb;
-        let passed = at(C::NetHostXmit, xmit.at)
+        let passed = packets_at(C::NetHostXmit, xmit.at)
             .find(|(_, p)| same(p))
             .map(|(_, p)| *p);
         let passed = passed.ok_or(Reason::Missing(C::NetHostXmit))?;
@@ -175,13 +175,7 @@ impl FromHost<'_> {
             self.host
                 .by_queue(queued.map_or(&passed, |(_, queued)| queued), &passed),
         );
-        set_read(
-            self.host,
-            &mut path,
-            (C::NetRxWake, C::NetTapRead),
-            (xmit.at, copy.at),
-            tid,
-        );
+        set_read(self.host, &mut path, C::NetTapRead, tid, xmit.at, copy.at);
         // A thread passes on what it has read before it reads the next.
         let until = copy.at.saturating_add(self.slack);
         let mut reads = self
@@ -193,16 +187,16 @@ impl FromHost<'_> {
             .find(|(_, p)| p.tid == tid)
             .map_or(until, |(at, _)| at);
         if self.host.vhost.contains(&tid) {
-            self.interrupts(&mut path, (copy.at, tid), next);
+            self.interrupts(&mut path, tid, copy.at, next);
         } else {
-            self.in_queue(&mut path, passed.packet.len, (copy.at, tid), next)?;
+            self.in_queue(&mut path, passed.packet.len, copy, next)?;
         }
         Ok(path)
     }
 
     /// The interrupt that a thread delivers for a packet behind `last`, before it waits for other work or reads the `next`. Without
     /// one the guest had not asked for it, or it is for several.
-    fn interrupts(&self, path: &mut RequestPath, (last, tid): (u64, i32), next: u64) {
+    fn interrupts(&self, path: &mut RequestPath, tid: i32, last: u64, next: u64) {
         let until = self.host.woke_after(tid, last).unwrap_or(next).min(next);
         let mut injects = self.host.passed.at(C::NetInject).within(last, until);
         if let Some((at, _)) = injects.find(|(_, p)| p.tid == tid) {
@@ -215,10 +209,10 @@ impl FromHost<'_> {
         &self,
         path: &mut RequestPath,
         len: u64,
-        (read, tid): (u64, i32),
+        read: Moment,
         next: u64,
     ) -> Result<(), Reason> {
-        let last = filled(self.host, path, (read, tid), next);
+        let last = filled(self.host, path, read.tid, read.at, next);
         for checkpoint in [C::NetRx, C::NetRxFill] {
             if path.at(checkpoint).is_none() && self.host.passed.seen(checkpoint) {
                 return Err(Reason::Missing(checkpoint));
@@ -233,13 +227,13 @@ impl FromHost<'_> {
             return Err(Reason::Ambiguous);
         }
         if path.at(C::NetRxNotify).is_some() {
-            self.interrupts(path, (last, tid), next);
+            self.interrupts(path, read.tid, last, next);
         }
         Ok(())
     }
 }
 
-/// How many packets of a direction one doorbell, write or interrupt served.
+/// Returns the number of packets of a direction that one doorbell, write or interrupt served.
 pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Batching> {
     let served: &[(BatchKind, C)] = match kind {
         RequestKind::Transmit => &[
@@ -248,7 +242,7 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
         ],
         _ => &[(BatchKind::Interrupt, C::NetInject)],
     };
-    let with = |checkpoint: C| {
+    let batches_at = |checkpoint: C| {
         requests
             .iter()
             .filter(|request| request.at(checkpoint).is_some())
@@ -258,7 +252,7 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
     let all = served.iter().map(|(kind, checkpoint)| Batching {
         kind: *kind,
         packets,
-        batches: with(*checkpoint),
+        batches: batches_at(*checkpoint),
     });
     all.filter(|batching| batching.batches > 0).collect()
 }

@@ -19,7 +19,7 @@ const MAX_HELD: usize = 1024;
 /// So many of those behind one that does not fit tell what was lost.
 const LOOKAHEAD: usize = 8;
 
-/// How well times of both sides compare, and what was observed of them.
+/// Agreement of both sides' clocks, and the period in which they were observed.
 #[derive(Debug, Clone, Copy)]
 struct Sight {
     /// Guest and host ticks agree within this.
@@ -33,14 +33,14 @@ struct Sight {
 }
 
 impl Sight {
-    /// Whether the guest traced well before and after a moment.
+    /// Returns true if the guest traced well before and after a moment.
     fn has(&self, at: u64) -> bool {
         self.guest
             .is_some_and(|(first, last)| at > first.saturating_add(self.slack) && at <= last)
     }
 }
 
-/// What is known of packets on their way, and of those that were taken.
+/// Packets on their way through a card's virtqueues, and packets that were taken.
 #[derive(Debug, Default)]
 pub(crate) struct InQueues {
     sight: Sight,
@@ -58,7 +58,7 @@ pub(crate) struct InQueues {
     pub rejected: Vec<Rejected>,
 }
 
-/// One virtqueue.
+/// Packets of one virtqueue.
 #[derive(Debug, Default)]
 struct Queue {
     handed: VecDeque<GuestRequest>,
@@ -71,7 +71,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// How many of the next that are taken are as long as what was handed over from this position on.
+    /// Returns the number of packets taken next that are as long as those handed over from this position on.
     fn agrees(&self, position: usize, bound: u64) -> usize {
         let both = self
             .handed
@@ -95,7 +95,8 @@ impl Queue {
         self.held.len() - (0..self.held.len()).rev().take_while(is_one).count()
     }
 
-    /// The same if one of this length was taken of which nobody knows.
+    /// Returns the position from which on each held packet may be another as well, if a packet of this length was
+    /// taken whose hand-over was not seen.
     fn ambiguous_if_unknown(&self, bytes: u64) -> usize {
         let next = |number: usize| self.held.get(number + 1).map_or(bytes, |next| next.bytes);
         self.held.len()
@@ -105,7 +106,7 @@ impl Queue {
                 .count()
     }
 
-    /// Whether nobody takes anything for so long after this moment.
+    /// Returns true if no packet is taken for `slack` ticks after this moment.
     fn rests(&self, at: u64, slack: u64) -> bool {
         self.taken
             .front()
@@ -262,7 +263,7 @@ impl InQueues {
 
     /// When the oldest began that is on its way, or not confirmed; nothing counts that was handed over before `since`.
     pub fn oldest(&self, since: u64) -> Option<u64> {
-        let of = |queue: &Queue| {
+        let oldest_in = |queue: &Queue| {
             let handed = queue
                 .handed
                 .iter()
@@ -277,14 +278,14 @@ impl InQueues {
         };
         [&self.transmit, &self.receive]
             .into_iter()
-            .filter_map(of)
+            .filter_map(oldest_in)
             .min()
     }
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        let of = |queue: &Queue| queue.handed.len() + queue.taken.len() + queue.held.len();
-        of(&self.transmit) + of(&self.receive)
+        let packets_in = |queue: &Queue| queue.handed.len() + queue.taken.len() + queue.held.len();
+        packets_in(&self.transmit) + packets_in(&self.receive)
     }
 
     fn queue(&mut self, kind: RequestKind) -> &mut Queue {
@@ -404,7 +405,7 @@ impl InQueues {
         self.done.extend(held);
     }
 
-    /// What was matched from a position on may be wrong.
+    /// Rejects the packets that were matched from a position on: their match may be wrong.
     fn contradict(&mut self, kind: RequestKind, from: usize) {
         for packet in self.queue(kind).held.split_off(from) {
             self.reject(&packet, Reason::Ambiguous);
@@ -459,7 +460,7 @@ impl InQueues {
         }
     }
 
-    /// Whether a packet that nobody took counts: not where the guest no longer traced.
+    /// Returns true if a packet that nobody took counts: not where the guest no longer traced.
     fn counts(&self, packet: &GuestRequest) -> bool {
         packet.kind == RequestKind::Transmit
             || self

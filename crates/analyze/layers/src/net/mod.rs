@@ -1,5 +1,5 @@
-//! What is the network's alone: which packets are a round trip's own, and how it is followed; likewise a packet of a guest that the
-//! host alone shows.
+//! Code for the network alone: the packets of a round trip, and how they are followed; likewise a packet of a guest
+//! that the host alone shows.
 
 mod by_key;
 mod by_order;
@@ -30,14 +30,15 @@ pub(crate) const SENDS: [Checkpoint; 3] = [
 pub(crate) const RECEIVES: [Checkpoint; 2] =
     [Checkpoint::NetServerReceive, Checkpoint::NetPasstRead];
 
-/// Whether a single system call is this checkpoint of a round trip: one that sends or notifies, or the return of one that receives.
+/// Returns true if a single system call is this checkpoint of a round trip: a call that sends or notifies, or the
+/// return of one that receives.
 pub(crate) fn is_call_of_network(checkpoint: Checkpoint) -> bool {
     SENDS.contains(&checkpoint)
         || RECEIVES.contains(&checkpoint)
         || checkpoint == Checkpoint::NetPasstNotify
 }
 
-/// What of several connections' round trips is not followed.
+/// Returns the part of several connections' round trips that is not followed; `None` if there is no such part.
 pub(crate) fn not_followed(requests: &[JoinedRequest]) -> Option<Missing> {
     let clients: BTreeSet<i32> = requests
         .iter()

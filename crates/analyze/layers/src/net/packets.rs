@@ -13,7 +13,7 @@ use vmtax_model::{
 pub(crate) struct PacketTally {
     /// From the first round trip's begin to the last's end.
     period: RangeInclusive<u64>,
-    /// By checkpoint.
+    /// Number of packets that passed each checkpoint.
     passed: HashMap<C, u64>,
     segments: u64,
     /// QEMU's system calls that send.
@@ -90,25 +90,29 @@ impl PacketTally {
         *self.passed.entry(checkpoint).or_default() += 1;
     }
 
-    /// What was observed of it.
+    /// Returns the counts of the packets observed in the period.
     pub fn counts(&self) -> PacketCounts {
-        let of = |checkpoint: C| self.passed.get(&checkpoint).copied().unwrap_or(0);
+        let count_at = |checkpoint: C| self.passed.get(&checkpoint).copied().unwrap_or(0);
         // Without KVM the guest shows its doorbells alone.
-        let doorbells = if of(C::NetKvmKick) > 0 {
-            of(C::NetKvmKick)
+        let doorbells = if count_at(C::NetKvmKick) > 0 {
+            count_at(C::NetKvmKick)
         } else {
-            of(C::NetGuestKick)
+            count_at(C::NetGuestKick)
         };
         let all = [
-            (BatchKind::Doorbell, of(C::NetGuestXmit), doorbells),
-            (BatchKind::Write, of(C::NetTx), self.writes),
+            (BatchKind::Doorbell, count_at(C::NetGuestXmit), doorbells),
+            (BatchKind::Write, count_at(C::NetTx), self.writes),
             (
                 BatchKind::Interrupt,
-                of(C::NetGuestPoll),
-                of(C::NetGuestInterrupt),
+                count_at(C::NetGuestPoll),
+                count_at(C::NetGuestInterrupt),
             ),
-            (BatchKind::Gro, of(C::NetGuestPoll), of(C::NetGuestReceive)),
-            (BatchKind::Tso, self.segments, of(C::NetGuestXmit)),
+            (
+                BatchKind::Gro,
+                count_at(C::NetGuestPoll),
+                count_at(C::NetGuestReceive),
+            ),
+            (BatchKind::Tso, self.segments, count_at(C::NetGuestXmit)),
         ];
         let seen = all
             .into_iter()

@@ -1,5 +1,6 @@
-//! Which packet of those that the guest's stack receives is the response to a round trip: the one that its client copies from its
-//! socket. Where the guest's kernel shows no copy, its place among those that QEMU passed on tells.
+//! Search for the response to a round trip among the packets that the guest's stack receives: the packet that its
+//! client copies from its socket. If the guest's kernel shows no copy, the position among the packets that QEMU passed
+//! on decides.
 
 use super::follow::Follow;
 use crate::join::guest::GuestPacket;
@@ -155,8 +156,8 @@ impl Follow<'_> {
         fits.next().filter(|_| fits.next().is_none()).copied()
     }
 
-    /// Whether packets of both sides may be the same, of which these two are one: none is in the guest before QEMU has it, and whom the
-    /// guest's stack woke for a batch was waiting for a packet of it.
+    /// Returns true if packets of both sides may be the same, of which these two are one: none is in the guest before
+    /// QEMU has it, and each client that the guest's stack woke for a batch was waiting for a packet of it.
     fn agrees(&self, host: &[(u64, i32)], place: usize, guest: &[Received], at: usize) -> bool {
         let host_of = |number: usize| {
             (number + place)
@@ -180,7 +181,8 @@ impl Follow<'_> {
             })
     }
 
-    /// Whether the clients that were woken for a batch may be those of its packets, in their order; some are not known.
+    /// Returns true if the clients that were woken for a batch may be those of its packets, in their order; some are
+    /// not known.
     fn woke_these(&self, first: &Received, clients: &[Option<i32>]) -> bool {
         let Some(received) = first.1 else { return true };
         let woken = self

@@ -9,9 +9,9 @@ use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
 pub struct Batch {
     /// For each request: how long after the one before it is issued, and whether a notification follows.
     pub issues: Vec<(u64, bool)>,
-    /// How long QEMU's event loop takes to wake after the first notification.
+    /// Time that QEMU's event loop takes to wake after the first notification, in ticks.
     pub wake: u64,
-    /// How many requests are merged, one submit after another.
+    /// Number of requests that are merged, for one submit after another.
     pub merges: Vec<usize>,
     /// When each submit's device the time has passed, after its issue.
     pub device: Vec<u64>,
@@ -246,7 +246,7 @@ impl World {
     }
 }
 
-/// What the analysis says a request waited in the ring.
+/// Returns the time that the request waited in the avail ring, in ticks; `None` if it did not wait there.
 pub fn in_ring(truth: &Truth) -> Option<u64> {
     truth
         .states

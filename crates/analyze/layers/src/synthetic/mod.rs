@@ -27,7 +27,7 @@ const FUTEX: u32 = 202;
 /// Where the disk's file begins on the host's device.
 const ON_DEVICE: u64 = 1 << 30;
 
-/// What is known of a request, beside what the analysis finds.
+/// True times of a request, to compare with the analysis's result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth {
     pub offset: u64,
@@ -43,11 +43,11 @@ pub struct World {
     pub host: Vec<Event<HostEvent>>,
     pub operations: Vec<Stamped>,
     pub truth: Vec<Truth>,
-    /// What an event costs, on both sides.
+    /// Costs of recording an event, on both sides.
     pub costs: Vec<EventCost>,
 }
 
-/// How long everything takes in a request that is alone, ticks; 0 for what does not happen.
+/// Durations in a request that is alone, in ticks; 0 for a step that does not happen.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// From each checkpoint to the next, by the next; without the waits below. At least 10 each.
@@ -141,7 +141,7 @@ pub fn facts() -> TraceFacts {
     }
 }
 
-/// How the host's kernel records an event.
+/// Returns the mechanism by which the host's kernel records an event.
 pub fn on_host(what: &HostEvent) -> EventKind {
     match what {
         HostEvent::Sched(_) => EventKind::Schedule,
@@ -154,7 +154,7 @@ pub fn on_host(what: &HostEvent) -> EventKind {
     }
 }
 
-/// How the guest's does.
+/// Returns the mechanism by which the guest's kernel records an event.
 pub fn in_guest(what: &GuestEvent) -> EventKind {
     match what {
         GuestEvent::Sched(_) => EventKind::Schedule,
@@ -633,12 +633,12 @@ impl World {
         self.host.push(host(what));
     }
 
-    /// What the analysis makes of it, when guest stamps become host ticks as `map` says.
+    /// Returns the analysis's result, when guest stamps become host ticks by `map`.
     pub fn join(&self, view: View, bound: u64, map: impl Fn(u64) -> u64) -> Joined {
         self.join_with(view, bound, map, |_| {})
     }
 
-    /// The same, with a check the join after each event.
+    /// Returns the analysis's result as `join` does, and calls `look` with the join after each event.
     pub fn join_with(
         &self,
         view: View,
@@ -662,7 +662,7 @@ impl World {
         join.finish()
     }
 
-    /// What it makes of it when nobody stamped the operations.
+    /// Returns the analysis's result when nobody stamped the operations.
     pub fn join_unstamped(&self) -> Joined {
         let mut join = Join::unstamped(&facts(), 0);
         self.feed(&mut join, |t| t, |_| {});

@@ -1,4 +1,5 @@
-//! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
+//! Cases that real trials have, one at a time: no block device, a polling guest, requests that are split or merged,
+//! lost events.
 
 use super::{START, alone};
 use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
@@ -213,7 +214,7 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
     );
 }
 
-/// What no kernel or QEMU of a trial traces is no checkpoint of it: its interval joins the next.
+/// A checkpoint that no kernel or QEMU of a trial traces is no checkpoint of the trial: its interval joins the next.
 #[test]
 fn checkpoints_that_nobody_saw_drop_out_and_sums_close() {
     let whole = alone(&[Times::default(); 5]);
@@ -515,12 +516,13 @@ fn a_request_that_the_host_splits_is_done_with_its_last_part() {
 #[test]
 fn a_disk_that_is_done_within_the_call() {
     let mut world = alone(&[Times::default()]);
-    let of = |world: &World, s: Checkpoint| world.truth[0].checkpoints[&s];
+    let time_at = |world: &World, s: Checkpoint| world.truth[0].checkpoints[&s];
     let (issue, reap) = (
-        of(&world, Checkpoint::HostIssue),
-        of(&world, Checkpoint::QemuReap),
+        time_at(&world, Checkpoint::HostIssue),
+        time_at(&world, Checkpoint::QemuReap),
     );
-    let submitted = |e: &Event<HostEvent>| e.at > issue && e.at < of(&world, Checkpoint::QemuPush);
+    let submitted =
+        |e: &Event<HostEvent>| e.at > issue && e.at < time_at(&world, Checkpoint::QemuPush);
     let mut host: Vec<Event<HostEvent>> = world
         .host
         .iter()
@@ -573,14 +575,14 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     world.in_guest(back + 40, READER, GuestEvent::Exit);
     world.operations[1].end = back + 45;
     let joined = world.join(View::Kernel, 0, |t| t);
-    let of = |offset: u64| joined.requests.iter().find(|r| r.key == offset).unwrap();
-    assert_eq!(of(0).last(), back);
-    let segment = of(BLOCK).segments.last().unwrap();
+    let request_at = |offset: u64| joined.requests.iter().find(|r| r.key == offset).unwrap();
+    assert_eq!(request_at(0).last(), back);
+    let segment = request_at(BLOCK).segments.last().unwrap();
     assert_eq!(
         (
             segment.to,
             segment.ticks,
-            of(BLOCK).end() - of(BLOCK).last()
+            request_at(BLOCK).end() - request_at(BLOCK).last()
         ),
         (Checkpoint::End, 40, 5)
     );
@@ -590,7 +592,7 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
         Layer::GuestApplication
     );
     // The other was issued after the notification, which makes a row of its own.
-    let in_ring = of(BLOCK)
+    let in_ring = request_at(BLOCK)
         .segments
         .iter()
         .find(|p| p.state == State::InRing)

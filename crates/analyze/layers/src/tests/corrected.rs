@@ -1,4 +1,4 @@
-//! What it cost to record a request's events must come off where it was planted.
+//! The cost of recording a request's events must come off where it was added.
 
 use super::alone;
 use super::cases::trial;
@@ -62,8 +62,8 @@ const EVENTS: [(Checkpoint, u64); 16] = [
     (Checkpoint::GuestReturn, TRACEPOINT + 2 * SCHEDULE),
 ];
 
-/// The same requests with their events recorded: each interval is longer by what its events cost, and the last one, up to
-/// the workload's stamp, by the return of the call.
+/// Returns the untraced requests with their events recorded: each interval is longer by the cost of its events, and
+/// the last one, up to the workload's stamp, by the return of the call.
 fn traced(more: &[(Checkpoint, u64)]) -> World {
     let mut times = untraced();
     for (to, ticks) in more {

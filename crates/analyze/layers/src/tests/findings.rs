@@ -125,7 +125,7 @@ fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
 #[test]
 fn a_variant_wins_only_where_the_interval_says_so() {
     let findings = findings();
-    let of = |name: &str| {
+    let difference_for = |name: &str| {
         findings
             .differences
             .iter()
@@ -133,10 +133,10 @@ fn a_variant_wins_only_where_the_interval_says_so() {
             .unwrap()
     };
     assert_eq!(
-        [of("b"), of("c")].map(|d| d.comparison.verdict),
+        [difference_for("b"), difference_for("c")].map(|d| d.comparison.verdict),
         [Verdict::Faster, Verdict::Inconclusive]
     );
-    assert!((of("b").comparison.ratio.median - 2.0 / 3.0).abs() < 0.01);
+    assert!((difference_for("b").comparison.ratio.median - 2.0 / 3.0).abs() < 0.01);
     assert!(
         findings.advice[0].finding.contains("with b as with"),
         "{:?}",

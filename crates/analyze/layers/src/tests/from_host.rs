@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, RequestKind};
 
-/// What the join makes of the host's events.
+/// Returns the join's result from the host's events alone.
 pub(super) fn join(world: &World) -> Joined {
     let mut join = Join::from_host(&facts());
     World {
@@ -97,7 +97,7 @@ fn a_kick_that_kvm_does_not_show_is_the_waking_by_a_vcpu() {
 
 #[test]
 fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
-    let at = |n: u64| START + n * 100;
+    let tick_at = |n: u64| START + n * 100;
     let mut world = World::new(START - 100);
     let mark = |address: u64, offset: u64| Mark {
         address: Some(address),
@@ -108,7 +108,7 @@ fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
         ..Mark::default()
     };
     let mut pass =
-        |n, checkpoint, mark| world.on_host(at(n), MAIN, HostEvent::Passes(checkpoint, mark));
+        |n, checkpoint, mark| world.on_host(tick_at(n), MAIN, HostEvent::Passes(checkpoint, mark));
     pass(1, Checkpoint::KvmNotify, Mark::default());
     pass(3, Checkpoint::QemuPop, mark(1, 0));
     pass(4, Checkpoint::QemuPop, mark(2, 4096));
@@ -117,13 +117,13 @@ fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
     pass(7, Checkpoint::QemuPop, mark(3, 8192));
     pass(8, Checkpoint::QemuSubmit, mark(3, 8192));
     (1..=3).for_each(|n| pass(10 + n, Checkpoint::QemuPush, mark(n, 0)));
-    world.on_host(at(2), MAIN, HostEvent::Woke);
+    world.on_host(tick_at(2), MAIN, HostEvent::Woke);
     let begins: Vec<u64> = join(&world)
         .requests
         .iter()
         .map(|request| request.begin())
         .collect();
-    assert_eq!(begins, [at(1), at(1), at(7)]);
+    assert_eq!(begins, [tick_at(1), tick_at(1), tick_at(7)]);
 }
 
 #[test]

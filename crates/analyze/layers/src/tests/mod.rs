@@ -157,7 +157,7 @@ fn a_clock_that_is_off_does_not_stretch_the_guests_own_time() {
     }
 }
 
-/// Whether a request takes as long as its truth, as a whole and in the guest's kernel.
+/// Checks that a request takes as long as its truth, as a whole and in the guest's kernel.
 fn keeps_its_length(request: &JoinedRequest, truth: &Truth) -> Result<(), TestCaseError> {
     let between = |from, to| truth.checkpoints[&to] - truth.checkpoints[&from];
     prop_assert_eq!(request.total(), between(Checkpoint::Begin, Checkpoint::End));
@@ -257,9 +257,9 @@ proptest! {
         let (stamped, unstamped) = (world.join(View::Kernel, 0, |t| t), world.join_unstamped());
         prop_assert_eq!(&unstamped.rejected, &[]);
         prop_assert_eq!((unstamped.requests.len(), unstamped.parts.len()), (stamped.requests.len(), stamped.requests.len()));
-        let at = |request: &JoinedRequest| (request.at(Checkpoint::GuestIssue), request.key);
+        let identity = |request: &JoinedRequest| (request.at(Checkpoint::GuestIssue), request.key);
         for request in &unstamped.requests {
-            let same = stamped.requests.iter().find(|r| at(r) == at(request)).unwrap();
+            let same = stamped.requests.iter().find(|r| identity(r) == identity(request)).unwrap();
             prop_assert_eq!(request.kind, RequestKind::Read);
             let within = |s: &Checkpoint| (Checkpoint::GuestIssue..=Checkpoint::GuestComplete).contains(s);
             let checkpoints = |r: &JoinedRequest| r.checkpoints().filter(|(s, _)| within(s)).collect::<Vec<_>>();
@@ -271,7 +271,7 @@ proptest! {
         }
     }
 
-    /// What a request waits in the guest's block layer before it is issued is its own.
+    /// The wait in the guest's block layer before the issue is a part of the request.
     #[test]
     fn a_request_begins_when_the_block_layer_has_it(times in prop::collection::vec(times(), 1..10), early in 1_u64..40) {
         let mut world = alone(&times);

@@ -17,11 +17,11 @@ fn at(n: u64) -> u64 {
 
 /// A flush, whose place in the ring is 0, and in the guest nowhere.
 fn flush(world: &mut World, pushed: Mark) {
-    flush_by(world, pushed, (WORKER, FDATASYNC, 8));
+    flush_by(world, pushed, WORKER, FDATASYNC, 8);
 }
 
 /// A flush by the call that this thread makes, and when that returns.
-fn flush_by(world: &mut World, pushed: Mark, (tid, call, returned): (i32, u32, u64)) {
+fn flush_by(world: &mut World, pushed: Mark, tid: i32, call: u32, returned: u64) {
     let popped = Mark {
         address: Some(7),
         offset: Some(0),
@@ -115,7 +115,7 @@ fn a_flush_that_the_kernel_does_behind_its_submission_has_that_call() {
         queue: Some(QUEUE),
         ..Mark::default()
     };
-    flush_by(&mut world, pushed, (MAIN, IO_SUBMIT, 6));
+    flush_by(&mut world, pushed, MAIN, IO_SUBMIT, 6);
     let joined = world.join_unstamped();
     let checkpoints: Vec<_> = joined.requests[0].checkpoints().collect();
     let expected = [

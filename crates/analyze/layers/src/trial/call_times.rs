@@ -17,7 +17,7 @@ pub(crate) struct TrialCalls {
     threads: Vec<QemuThread>,
     /// Ticks per microsecond.
     mhz: f64,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     // Without a common clock all traced calls count, a few before and after the workload included.
     let map = host
         .as_ref()
-        .and_then(|host| clock(&facts, &series, None, Some(host), (&[], None)).ok());
+        .and_then(|host| clock(&facts, &series, None, Some(host), &[], None).ok());
     let during = map.map_or(0..=u64::MAX, |map| {
         let operations = in_host_ticks(&series, &map);
         let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);

@@ -21,7 +21,7 @@ impl RowKey {
         label(self.from, self.to)
     }
 
-    /// Whether guest and host stamped one end each.
+    /// Returns true if the guest stamped one end and the host the other.
     pub fn crosses(self) -> bool {
         self.from.info().side != self.to.info().side
     }
@@ -77,7 +77,7 @@ pub(crate) fn layer(from: Checkpoint, to: Checkpoint) -> Layer {
     }
 }
 
-/// Whether the interval to a checkpoint begins at this one.
+/// Returns true if the interval to a checkpoint begins at this one.
 fn begins(from: Checkpoint, to: Checkpoint) -> bool {
     from as usize + 1 == to as usize
 }

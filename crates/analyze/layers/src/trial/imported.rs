@@ -48,7 +48,7 @@ fn read_disk(
     let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
     let name = format!("guest disk {major}:{minor}");
     let mut missing = Vec::new();
-    let map = match clock(&facts, &Series::default(), Some(guest), host, (&[], None)) {
+    let map = match clock(&facts, &Series::default(), Some(guest), host, &[], None) {
         Ok(map) => Some(map),
         // The guest's own part is valid alone.
         Err(LayersError::Offset(

@@ -24,10 +24,10 @@ pub struct JoinedTrial {
     pub packets: Option<PacketCounts>,
     /// The error of the common clock.
     pub clock: ClockFinding,
-    /// What could not be observed.
+    /// Data that could not be observed.
     pub missing: Vec<Missing>,
     pub(crate) common_path: CommonPath,
-    /// What recorded events cost at this trial: empty where that is not known of each side that was traced.
+    /// Costs of recorded events in this trial: empty if they are not known of each side that was traced.
     pub(crate) costs: Vec<(Side, EventCost)>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct GuestSide {
     /// When both traced, host ticks.
     pub window: (u64, u64),
     pub missing: Vec<Missing>,
-    /// Its disks by the number of QEMU's device.
+    /// Disks of the guest by the number of QEMU's device.
     disks: HashMap<usize, ObservedDisk>,
 }
 
@@ -52,14 +52,14 @@ impl GuestSide {
         let of_guest = of_guest.ok_or(LayersError::GuestTrace("it has no events"))?;
         let requests = guest_requests(&of_guest, trace, &guest.disks)?;
         let on_host = host_requests(host, trace, devices)?;
-        let shared = SharedRequests::new(&requests, &on_host, (trace.begin, trace.end));
+        let shared = SharedRequests::new(&requests, &on_host, trace.begin..trace.end);
         let SharedClock { map, source } = shared
             .clock(trace.kvm_offset)
             .map_err(|why| LayersError::GuestTrace(reason(why)))?;
-        let at = |ticks| map.host(GuestTicks(ticks)).0;
+        let host_ticks = |ticks| map.host(GuestTicks(ticks)).0;
         let window = (
-            trace.begin.max(at(guest.begin)),
-            trace.end.min(at(guest.end)),
+            trace.begin.max(host_ticks(guest.begin)),
+            trace.end.min(host_ticks(guest.end)),
         );
         let disks = same_disks(&shared, &map, &guest.disks, devices);
         let bound_ns = map.bound() as f64 * 1000.0 / trace.tsc_mhz;

@@ -59,7 +59,7 @@ pub(crate) struct TrialData {
     pub missing: Vec<Missing>,
     /// Time of the guest's first event, host ticks.
     pub first: Option<u64>,
-    /// What recorded events cost: empty where that is not known of each side that was traced.
+    /// Costs of recorded events: empty if they are not known of each side that was traced.
     pub costs: Vec<(Side, EventCost)>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         ));
     }
     let costs = costs(&facts, of_guest.is_some(), host.is_some());
-    let map = clock(&facts, &series, of_guest, host.as_ref(), (&log, frames))?;
+    let map = clock(&facts, &series, of_guest, host.as_ref(), &log, frames)?;
     let coarse = if log.is_empty() {
         0.0
     } else {
@@ -137,7 +137,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     let mut join = match (unstamped, frames) {
         (true, _) if is_network => Join::packets(&facts, bound, host.is_none()),
         (true, _) => Join::unstamped(&facts, bound),
-        (false, Some(frames)) => Join::network(&facts, operations, frames, (view, bound)),
+        (false, Some(frames)) => Join::network(&facts, operations, frames, view, bound),
         (false, None) => Join::new(&facts, operations, block_size(record), view, bound),
     };
 
@@ -241,7 +241,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LayersError> {
     })
 }
 
-/// What is stored as JSON.
+/// Reads a file with JSON.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LayersError> {
     let wrong = |e: serde_json::Error| LayersError::Facts {
         path: path.to_owned(),
@@ -280,12 +280,12 @@ pub(super) fn series(folder: &Path) -> Result<Series, LayersError> {
 
 pub(super) fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
     let host = |ticks| map.host(GuestTicks(ticks)).0;
-    let of = |o: &Stamped| Stamped {
+    let on_host_clock = |o: &Stamped| Stamped {
         begin: host(o.begin),
         end: host(o.end),
         key: o.key,
     };
-    let mut operations: Vec<Stamped> = series.operations.iter().map(of).collect();
+    let mut operations: Vec<Stamped> = series.operations.iter().map(on_host_clock).collect();
     operations.sort_by_key(|o| o.begin);
     operations
 }

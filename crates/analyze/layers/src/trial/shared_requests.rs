@@ -2,6 +2,7 @@
 //! disks is which of QEMU's.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks, HostTicks};
 
 /// Pairs of requests that may be the same, at most: requests to the same place make the product of both counts.
@@ -25,15 +26,15 @@ pub(crate) struct Span {
     pub disk: usize,
 }
 
-/// How both traces fit together.
+/// Map between the clocks of both traces, with its source.
 #[derive(Debug)]
 pub(crate) struct SharedClock {
     pub map: ClockMap,
-    /// For people.
+    /// Source of the map, as text for people.
     pub source: String,
 }
 
-/// Why they do not.
+/// Reason why the traces give no common clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotShared {
     /// The guest's trace has no request.
@@ -49,11 +50,11 @@ pub(crate) struct SharedRequests<'a> {
     guest: &'a [Span],
     host: HashMap<u64, Vec<Span>>,
     /// When the host traced, host ticks.
-    window: (u64, u64),
+    window: Range<u64>,
 }
 
 impl<'a> SharedRequests<'a> {
-    pub fn new(guest: &'a [Span], host: &[Span], window: (u64, u64)) -> Self {
+    pub fn new(guest: &'a [Span], host: &[Span], window: Range<u64>) -> Self {
         let mut by_offset: HashMap<u64, Vec<Span>> = HashMap::new();
         host.iter()
             .for_each(|span| by_offset.entry(span.offset).or_default().push(*span));
@@ -97,7 +98,7 @@ impl<'a> SharedRequests<'a> {
         })
     }
 
-    /// How many of one of the guest's disks' requests each of the host's disks shows.
+    /// Returns, for each of the host's disks, the number of requests of one of the guest's disks that it shows.
     pub fn shown_by_disk(&self, guest_disk: usize, clock: &ClockMap) -> HashMap<usize, u64> {
         let mut counts = HashMap::new();
         for span in self.guest.iter().filter(|span| span.disk == guest_disk) {
@@ -118,7 +119,7 @@ impl<'a> SharedRequests<'a> {
         counts
     }
 
-    /// Whether an offset lets the host show enough of the guest's requests.
+    /// Returns true if, with this offset, the host shows enough of the guest's requests.
     fn is_shown(&self, offset: i128, bound: u64) -> bool {
         let (mut all, mut shown) = (0_u64, 0_u64);
         for span in self.guest {
@@ -126,7 +127,7 @@ impl<'a> SharedRequests<'a> {
                 i128::from(span.begin) + offset,
                 i128::from(span.end) + offset,
             );
-            if begin >= i128::from(self.window.0) && end <= i128::from(self.window.1) {
+            if begin >= i128::from(self.window.start) && end <= i128::from(self.window.end) {
                 all += 1;
                 shown += u64::from(self.within(span.offset, begin, end, bound).next().is_some());
             }
@@ -257,7 +258,7 @@ mod tests {
 
     /// Guest ticks are these fewer.
     const OFFSET: u64 = 7_000_000;
-    const WINDOW: (u64, u64) = (OFFSET, OFFSET + 1_000_000);
+    const WINDOW: Range<u64> = OFFSET..OFFSET + 1_000_000;
 
     fn requests(count: u64, places: u64) -> (Vec<Span>, Vec<Span>) {
         let begin = |number: u64| number * 1000 + number * number % 97;
@@ -304,7 +305,7 @@ mod tests {
         let (guest, mut host) = requests(100, 1000);
         host.iter_mut()
             .for_each(|span| (span.begin, span.end) = (span.begin - OFFSET, span.end - OFFSET));
-        let clock = SharedRequests::new(&guest, &host, (0, 1_000_000))
+        let clock = SharedRequests::new(&guest, &host, 0..1_000_000)
             .clock(Some(OFFSET as i64))
             .unwrap();
         assert_eq!(clock.map.bound(), 0);
@@ -317,7 +318,7 @@ mod tests {
         let shared = SharedRequests::new(
             &guest[..200],
             &host[100..],
-            (OFFSET + 100_000, OFFSET + 400_000),
+            OFFSET + 100_000..OFFSET + 400_000,
         );
         let clock = shared.clock(None).unwrap();
         assert!(clock.map.bound() <= 55, "{}", clock.map.bound());

@@ -26,11 +26,11 @@ const MAX_DISKS: usize = 64;
 /// The requests of one disk of a running VM, or the packets of one network card.
 #[derive(Debug, Clone)]
 pub struct VmTrial {
-    /// What runs it.
+    /// Machine that runs the VM.
     pub machine: Machine,
     /// The disk's name: libvirt's target, QEMU's ID of the device, else its path among QEMU's objects. Of a network card its tap.
     pub device: String,
-    /// Its requests of all kinds.
+    /// Requests of all kinds, joined.
     pub joined: JoinedTrial,
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let is_followed =
         |disk: &TracedDisk| disk.bus() != Some(DiskBus::Other) || host.readers.tells_accounts();
     let devices = devices(&host, &trace)?;
-    let of = |device: &str| {
+    let disk_of = |device: &str| {
         let disks = &trace.disks;
         let known = disks.iter().find(|disk| disk.device == device);
         // One that is left on either side belongs to the other.
@@ -159,8 +159,10 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
             })
             .cloned()
     };
-    let with: Vec<(&String, Option<TracedDisk>)> =
-        devices.keys().map(|device| (device, of(device))).collect();
+    let with: Vec<(&String, Option<TracedDisk>)> = devices
+        .keys()
+        .map(|device| (device, disk_of(device)))
+        .collect();
     let without = trace
         .disks
         .iter()
@@ -179,7 +181,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         let of_guest = guest
             .as_ref()
             .and_then(|guest| Some((guest, guest.disk(number)?)));
-        let mut data = read_disk(&host, &trace, (device, devices[device]), disk, of_guest)?;
+        let mut data = read_disk(&host, &trace, device, devices[device], disk, of_guest)?;
         if let Some(GuestSide {
             window: (begin, end),
             ..
@@ -252,7 +254,8 @@ fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, Laye
 fn read_disk(
     host: &Trace,
     trace: &VmTrace,
-    (device, is_accounted): (&str, bool),
+    device: &str,
+    is_accounted: bool,
     disk: Option<TracedDisk>,
     of_guest: Option<(&GuestSide, &ObservedDisk)>,
 ) -> Result<DiskData, LayersError> {
@@ -328,7 +331,7 @@ fn read_disk(
     })
 }
 
-/// What people call a disk.
+/// Returns the usual name of a disk.
 fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
     // The monitor names a SCSI disk by its ID alone.
     let id = device_id(device).or(disk
@@ -360,7 +363,7 @@ fn untraced(disk: &str) -> Missing {
     }
 }
 
-/// What cannot be observed of a disk, and why.
+/// Returns the data that cannot be observed of a disk, with the reasons.
 fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
     let mut missing = Vec::new();
     let mut add = |what: String, why: String, fix: &str| {
@@ -486,11 +489,11 @@ mod tests {
 
     #[test]
     fn a_disk_has_the_name_that_people_gave_it() {
-        let of = |device: &str, id: &str, manager| {
+        let name_of = |device: &str, id: &str, manager| {
             name(device, Some(&disk(id, "/d", None)), &trace(manager))
         };
         assert_eq!(
-            of(
+            name_of(
                 "/machine/peripheral/virtio-disk1/virtio-backend",
                 "",
                 Some(Manager::Libvirt)
@@ -498,15 +501,15 @@ mod tests {
             "vdb"
         );
         assert_eq!(
-            of("/machine/peripheral/virtio-disk1/virtio-backend", "", None),
+            name_of("/machine/peripheral/virtio-disk1/virtio-backend", "", None),
             "virtio-disk1"
         );
         assert_eq!(
-            of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)),
+            name_of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)),
             "sdd"
         );
         assert_eq!(
-            of(
+            name_of(
                 "/machine/peripheral/scsi1-0-0-8",
                 "",
                 Some(Manager::Libvirt)
@@ -514,11 +517,11 @@ mod tests {
             "sdw"
         );
         assert_eq!(
-            of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)),
+            name_of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)),
             "scsi0"
         );
         assert_eq!(
-            of(
+            name_of(
                 "/machine/peripheral/disk0/virtio-backend",
                 "x",
                 Some(Manager::Libvirt)
@@ -526,7 +529,7 @@ mod tests {
             "disk0"
         );
         assert_eq!(
-            of(
+            name_of(
                 "/machine/peripheral-anon/device[1]/virtio-backend",
                 "virtio0",
                 None
@@ -534,7 +537,7 @@ mod tests {
             "virtio0"
         );
         assert_eq!(
-            of(
+            name_of(
                 "/machine/peripheral-anon/device[1]/virtio-backend",
                 "",
                 None

@@ -8,13 +8,13 @@ use vmtax_model::{ClockFinding, HostDisk, Missing, TraceFacts, TracedDisk, VmNic
 pub(crate) struct VmData {
     pub trace: VmTrace,
     pub disks: Vec<DiskData>,
-    /// Its network cards with packets, where those were traced.
+    /// Network cards of the VM with packets, if those were traced.
     pub nics: Vec<NicData>,
     /// The names of disks and taps without.
     pub idle: Vec<String>,
     /// The names of disks whose requests the trace does not show.
     pub not_followed: Vec<String>,
-    /// What could not be observed of any disk.
+    /// Data that could not be observed of any disk.
     pub missing: Vec<Missing>,
     /// `vmtax agent observe` traced the guest meanwhile.
     pub is_guest_traced: bool,
@@ -23,7 +23,7 @@ pub(crate) struct VmData {
 /// The joined requests of one disk before any is rejected.
 pub(crate) struct DiskData {
     pub name: String,
-    /// What is known of it; `None` where that is nothing.
+    /// Facts about the disk; `None` if nothing is known.
     pub disk: Option<TracedDisk>,
     pub joined: Joined,
     pub losses: Vec<Loss>,
@@ -42,12 +42,12 @@ pub(crate) struct NicData {
 }
 
 impl DiskData {
-    /// Whether the host's device beneath is observed.
+    /// Returns true if the host's device beneath the disk is observed.
     pub fn has_device(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| is_placed(&disk.host))
     }
 
-    /// Whether its requests go to the host's kernel at all.
+    /// Returns true if the disk's requests go to the host's kernel at all.
     pub fn has_host_part(&self) -> bool {
         self.disk
             .as_ref()
@@ -55,7 +55,8 @@ impl DiskData {
     }
 }
 
-/// What a trial's requests are joined with, as far as the trace of a VM has it: neither exchanges of time stamps nor costs.
+/// Returns the facts that a trial's requests are joined with, as far as the trace of a VM has them: neither exchanges
+/// of time stamps nor costs.
 pub(super) fn facts(trace: &VmTrace) -> TraceFacts {
     TraceFacts {
         schema: trace.schema,
@@ -75,7 +76,7 @@ pub(super) fn facts(trace: &VmTrace) -> TraceFacts {
     }
 }
 
-/// Whether it is known where the disk lies on the host's device.
+/// Returns true if the disk's location on the host's device is known.
 pub(super) fn is_placed(host: &HostDisk) -> bool {
     host.device.is_some() && !host.extents.is_empty()
 }

@@ -18,12 +18,12 @@ const MAX_SMALL_FUNCTION: usize = 24;
 /// Bytes that one of its moves takes, at most.
 const WORD_BYTES: usize = 8;
 
-/// What was seen, and what it says; `None` where nothing was.
+/// Returns the findings from samples of vCPUs; `None` where there are no samples.
 pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
     if sampled.samples == 0 {
         return None;
     }
-    let of = |part: u64| share(part, sampled.samples);
+    let share_of_samples = |part: u64| share(part, sampled.samples);
     let codes: BTreeMap<Spot, Code> = windows(sampled)
         .map(|(spot, code)| (spot, instructions_around(code, spot.address)))
         .collect();
@@ -36,7 +36,7 @@ pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
         CodePlace {
             address: spot.address,
             level: spot.level,
-            share: of(*count),
+            share: share_of_samples(*count),
             done,
             next,
         }
@@ -54,7 +54,7 @@ pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
     });
     Some(GuestCode {
         looks: sampled.samples,
-        halted: of(sampled.halted),
+        halted: share_of_samples(sampled.halted),
         look_ns,
         places,
         advice,
@@ -69,7 +69,7 @@ fn windows(sampled: &CodeSamples) -> impl Iterator<Item = (Spot, &CodeBytes)> {
         .filter_map(|place| Some((place.spot, place.code.as_ref()?)))
 }
 
-/// How many samples are at each pattern.
+/// Counts the samples at each pattern.
 fn patterns(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> GuestCodeSamples {
     let pieces = pieces(sampled, codes);
     let mut found: BTreeMap<CodePattern, Vec<(u64, u64)>> = BTreeMap::new();
@@ -151,13 +151,13 @@ fn saves_interrupts(code: &Code) -> bool {
     })
 }
 
-/// Whether it reads and writes memory at one go: what locks are made of.
+/// Returns true if an instruction reads and writes memory atomically, as locks do.
 fn is_atomic(i: &Instruction) -> bool {
     let memory = i.op0_kind() == OpKind::Memory || i.op1_kind() == OpKind::Memory;
     i.has_lock_prefix() || (i.mnemonic() == Mnemonic::Xchg && memory)
 }
 
-/// Whether the same code is at the same addresses there.
+/// Returns true if both spots have the same privilege level and address space, so the same code at the same addresses.
 fn same(a: &Spot, b: &Spot) -> bool {
     (a.level, a.space) == (b.level, b.space)
 }

@@ -1,4 +1,4 @@
-//! What a guest's vCPUs execute: costs that make no exit, in guests without an agent, of any kernel.
+//! Code that a guest's vCPUs execute: costs that make no exit, in guests without an agent, of any kernel.
 
 mod decode;
 mod findings;

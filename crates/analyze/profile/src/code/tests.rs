@@ -20,7 +20,7 @@ fn printed(address: u64, halted: bool) -> String {
 
 const CODE: u64 = 0x10_0000;
 
-/// What `x` prints of a memory that holds `code` from [`CODE`] on.
+/// Returns the output of the monitor command `x` for a memory that holds `code` from [`CODE`] on.
 fn memory(code: &[u8], command: &str) -> String {
     let (count, from) = command
         .strip_prefix("x /")
@@ -238,7 +238,7 @@ fn halted_cpus_are_nowhere_and_gone_ones_end_it() {
 #[test]
 fn a_programs_code_is_read_only_while_it_runs() {
     let code = behind_nops(&[0x49, 0xf7, 0xf7, 0x90]);
-    let of = |spaces: [&str; 2]| {
+    let is_unread = |spaces: [&str; 2]| {
         let mut number = 0;
         let looked = guest_code(
             &[0],
@@ -261,7 +261,7 @@ fn a_programs_code_is_read_only_while_it_runs() {
             .iter()
             .all(|place| place.done.is_empty())
     };
-    assert!(!of(["1000", "1000"]) && of(["1000", "2000"]));
+    assert!(!is_unread(["1000", "1000"]) && is_unread(["1000", "2000"]));
 }
 
 proptest! {

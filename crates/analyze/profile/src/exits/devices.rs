@@ -1,4 +1,4 @@
-//! Which device, and which of its registers, an address belongs to.
+//! Devices and registers by address.
 
 use vmtax_model::samples::Access;
 use vmtax_model::{AddressSpace, DevicesFrom};

@@ -1,4 +1,4 @@
-//! What the VM exits of a guest of KVM say: by reason, by address and device, by vCPU.
+//! Findings from the VM exits of a guest of KVM: by reason, by address and device, by vCPU.
 
 mod devices;
 mod named;

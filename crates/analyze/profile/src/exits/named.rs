@@ -12,13 +12,13 @@ pub struct NamedExits {
     pub vcpu: Option<u32>,
     /// As KVM names it.
     pub reason: String,
-    /// What the guest accessed; `None` for exits without an address.
+    /// Address that the guest accessed, and the kind of access; `None` for exits without an address.
     pub access: Option<Access>,
     /// The device at the address, empty where there is none or it is not known.
     pub device: String,
-    /// Its register, empty where it is not known.
+    /// Register of the device, empty where it is not known.
     pub register: String,
-    /// How many.
+    /// Number of exits.
     pub count: u64,
     /// Of those, handed to user space.
     pub user: u64,

@@ -27,16 +27,27 @@ impl Clock {
 
     /// The host's time of the guest's, ns.
     pub fn host(&self, guest_ns: u64) -> u64 {
-        let [from, to] = self.guest.map(|beat| (beat.monotonic_ns, beat.ticks));
+        let [from, to] = self.guest.map(|beat| Point {
+            x: beat.monotonic_ns,
+            y: beat.ticks,
+        });
         let ticks = self.map.host(GuestTicks(along(from, to, guest_ns))).0;
-        let [from, to] = self.host.map(|beat| (beat.ticks, beat.monotonic_ns));
+        let [from, to] = self.host.map(|beat| Point {
+            x: beat.ticks,
+            y: beat.monotonic_ns,
+        });
         along(from, to, ticks)
     }
 }
 
+struct Point {
+    x: u64,
+    y: u64,
+}
+
 /// Where `x` is on the line through two points.
-fn along(from: (u64, u64), to: (u64, u64), x: u64) -> u64 {
-    let [(x0, y0), (x1, y1)] = [from, to].map(|(x, y)| (i128::from(x), i128::from(y)));
+fn along(from: Point, to: Point, x: u64) -> u64 {
+    let [(x0, y0), (x1, y1)] = [from, to].map(|point| (i128::from(point.x), i128::from(point.y)));
     let (x, run) = (i128::from(x), x1 - x0);
     let rise = if run == 0 {
         0
@@ -77,8 +88,9 @@ mod tests {
         assert_eq!(clock.host(51_000), 58_500);
         assert_eq!(clock.host(0), 7_500);
         // Clocks that stood still say when, not how fast.
-        assert_eq!(along((5, 9), (5, 9), u64::MAX), 9);
+        let point = |x, y| Point { x, y };
+        assert_eq!(along(point(5, 9), point(5, 9), u64::MAX), 9);
         // What a guest sends may be anything.
-        along((1, u64::MAX), (0, 0), u64::MAX);
+        along(point(1, u64::MAX), point(0, 0), u64::MAX);
     }
 }

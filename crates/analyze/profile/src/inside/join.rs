@@ -25,7 +25,7 @@ pub struct Joined {
     pub in_guest: u64,
     /// Of those, with the guest's stack of that moment.
     pub joined: u64,
-    /// How far apart both sides' samples are, ns, at the median.
+    /// Median distance between both sides' samples, in ns.
     pub apart_ns: u64,
 }
 
@@ -57,7 +57,8 @@ pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) ->
     let mut both = Both::new(host, guest);
     let (mut in_guest, mut apart) = (0, Vec::new());
     for sample in &host.samples {
-        let Some((cpu, at)) = vcpus[sample.thread].zip(where_guest_runs(host, sample.stack)) else {
+        let Some((cpu, depth)) = vcpus[sample.thread].zip(where_guest_runs(host, sample.stack))
+        else {
             both.profile.samples.push(*sample);
             continue;
         };
@@ -68,7 +69,7 @@ pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) ->
         let stack = match near.filter(|(distance, _)| *distance <= reach) {
             Some((distance, seen)) => {
                 apart.push(distance);
-                both.stack(host, guest, (sample.stack, at), seen)
+                both.stack(host, guest, sample.stack, depth, seen)
             }
             None => sample.stack,
         };
@@ -84,7 +85,7 @@ pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) ->
     }
 }
 
-/// How many of the stack's frames are below the guest's; `None` where it is not the guest that runs.
+/// Returns the number of the stack's frames that are below the guest's; `None` where it is not the guest that runs.
 fn where_guest_runs(host: &Profile, stack: usize) -> Option<usize> {
     let stack = &host.stacks[stack];
     let translated = stack
@@ -150,19 +151,20 @@ impl Both {
         }
     }
 
-    /// The host's stack with the guest's, under its task, put in above its first `at` frames.
+    /// The host's stack with the guest's, under its task, put in above its first `depth` frames.
     fn stack(
         &mut self,
         host: &Profile,
         guest: &Profile,
-        (stack, at): (usize, usize),
+        stack: usize,
+        depth: usize,
         seen: &Sample,
     ) -> usize {
         *self
             .known
             .entry((stack, seen.thread, seen.stack))
             .or_insert_with(|| {
-                let (below, above) = host.stacks[stack].split_at(at);
+                let (below, above) = host.stacks[stack].split_at(depth);
                 let task = self.tasks.get(&seen.thread).copied();
                 let guest = guest.stacks[seen.stack]
                     .iter()

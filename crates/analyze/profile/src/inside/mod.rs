@@ -11,10 +11,10 @@ pub use summary::{calls, summary};
 
 use vmtax_model::samples::GuestProfile;
 
-/// Reads what a guest sent, which is not trusted: every number in it has to make sense.
+/// Reads a guest's data, which is not trusted: every number in it has to make sense.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Description of what is wrong with the data.
 pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
     let guest: GuestProfile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     guest.check().map(|()| guest)

@@ -1,4 +1,4 @@
-//! What was seen inside a guest, in figures.
+//! Findings from inside a guest, in figures.
 
 use super::Joined;
 use crate::share::share;
@@ -7,7 +7,7 @@ use vmtax_model::samples::GuestProfile;
 use vmtax_model::{CallCounts, CallFindings, GuestCall, GuestFindings, JoinFindings};
 use vmtax_trace::system_call_name;
 
-/// What the samples say.
+/// Returns the findings from the guest's samples.
 pub fn summary(guest: &GuestProfile, joined: Option<&Joined>) -> GuestFindings {
     let [begin, end] = guest.beats.map(|beat| beat.monotonic_ns);
     let seconds = end.saturating_sub(begin) as f64 / 1e9;
@@ -31,7 +31,7 @@ pub fn summary(guest: &GuestProfile, joined: Option<&Joined>) -> GuestFindings {
     }
 }
 
-/// What the counts say, with names.
+/// Returns the findings from the counts of system calls, with names.
 pub fn calls(counts: &CallCounts) -> CallFindings {
     let row = |row: &vmtax_model::CallCount| GuestCall {
         call: row.call,

@@ -1,4 +1,4 @@
-//! What the scheduler's events say, in figures.
+//! Findings from the scheduler's events, in figures.
 
 use super::Schedule;
 use super::timeline::{Futex, Thread};

@@ -1,5 +1,5 @@
-//! What a process's threads run, wait and call for, from the scheduler's events: each switch of a CPU, each wake-up and
-//! each system call, not samples.
+//! Runs, waits and system calls of a process's threads, from the scheduler's events: each switch of a CPU, each
+//! wake-up and each system call, not samples.
 
 mod findings;
 mod timeline;
@@ -14,12 +14,12 @@ use timeline::Timeline;
 use vmtax_model::samples::{ScheduleFacts, ThreadState};
 use vmtax_trace::{Entry, Folder, KernelDecoder};
 
-/// What threads did.
+/// Threads' runs, waits and system calls.
 #[derive(Debug)]
 pub struct Schedule {
     timeline: Timeline,
     facts: ScheduleFacts,
-    /// How long.
+    /// Duration of the trace.
     time: Duration,
     /// Events that there was no room for.
     lost: u64,

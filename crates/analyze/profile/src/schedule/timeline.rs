@@ -1,4 +1,4 @@
-//! What threads did when, from the scheduler's events and system calls in their order.
+//! Threads over time, from the scheduler's events and system calls in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::samples;
@@ -6,12 +6,12 @@ use vmtax_trace::{
     CallTimes, FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTimeline, ThreadState,
 };
 
-/// What a thread is blocked on: a system call, and the futex if it is that one.
+/// Object that a thread is blocked on: a system call, and the futex if it is that one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockedOn {
     /// The call's number; none in a page fault and its like.
     pub call: Option<i64>,
-    /// The futex.
+    /// Address of the futex.
     pub futex: Option<u64>,
 }
 
@@ -22,10 +22,10 @@ enum OffCpu {
     Ended,
 }
 
-/// One thread.
+/// State and times of a thread.
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
-    /// Whether an event said what it does, or only the sample before.
+    /// True if an event showed the thread's state; false if only the sample before did.
     observed: bool,
     /// The call it is in: number and first argument.
     call: Option<(i64, u64)>,
@@ -33,20 +33,20 @@ pub struct Thread {
     pub ran: u64,
     /// Time ready without one, ns.
     pub ready: u64,
-    /// How often it was blocked, and how long, ns.
+    /// Number of times that the thread was blocked, and for how long, in ns, by what it was blocked on.
     pub on: BTreeMap<BlockedOn, (u64, u64)>,
 }
 
-/// One futex.
+/// Waits at a futex.
 #[derive(Debug, Clone, Default)]
 pub struct Futex {
-    /// How often a thread was blocked on it.
+    /// Number of times that a thread was blocked on it.
     pub waits: u64,
-    /// How long in all, ns.
+    /// Total time of the waits, in ns.
     pub waited: u64,
     /// The longest, ns.
     pub longest: u64,
-    /// Who.
+    /// IDs of the threads that waited.
     pub waiters: BTreeSet<i32>,
     /// Who woke them by a call on it, and how often.
     pub wakers: BTreeMap<i32, u64>,
@@ -262,12 +262,15 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|tid| &line.threads[&tid]);
         assert_eq!((one.ran, one.ready), (15 + 10, 6));
         assert_eq!((two.ran, two.ready), (6, 3));
-        let of = |address| BlockedOn {
+        let blocked_on = |address| BlockedOn {
             call: Some(FUTEX),
             futex: Some(address),
         };
-        assert_eq!((two.on[&of(0x100)], two.on[&of(0x200)]), ((1, 12), (1, 10)));
-        assert_eq!(three.on[&of(0x100)], (1, 31));
+        assert_eq!(
+            (two.on[&blocked_on(0x100)], two.on[&blocked_on(0x200)]),
+            ((1, 12), (1, 10))
+        );
+        assert_eq!(three.on[&blocked_on(0x100)], (1, 31));
         // Of the call that began before, only what came after it is known.
         let row = |tid, after| {
             line.calls

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn reads_that_take_less_than_a_hundredth_of_the_time_are_no_finding() {
-        let of = |mean_ns| {
+        let finding_count = |mean_ns| {
             let (registers, counters) = ([(HpetCounter, [600, 0, 0])], BTreeMap::new());
             let (tick, apic) = (None, ApicFeatures::default());
             let exits = Exits {
@@ -137,6 +137,10 @@ mod tests {
             )
             .len()
         };
-        assert_eq!((of(12_000.0), of(100_000.0)), (0, 1), "0.14 % and 1.2 %");
+        assert_eq!(
+            (finding_count(12_000.0), finding_count(100_000.0)),
+            (0, 1),
+            "0.14 % and 1.2 %"
+        );
     }
 }

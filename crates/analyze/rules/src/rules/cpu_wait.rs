@@ -92,7 +92,8 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
     },
 };
 
-/// Whether a guest's kernel may poll while idle: each vCPU then takes a whole host CPU, and QEMU's other threads need one.
+/// Returns true if a guest's kernel may poll while idle: each vCPU then takes a whole host CPU, and QEMU's other
+/// threads need one.
 fn may_poll(evidence: &Evidence<'_>, column: &LayerColumn) -> bool {
     let (Some(plan), Some(host)) = (evidence.plan, evidence.host) else {
         return false;
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn waits_for_host_cpus_are_found_from_a_twentieth_on() {
-        let of = |ns| {
+        let findings_for = |ns| {
             let columns = [column(&[
                 (Layer::Qemu, State::Runnable, ns),
                 (Layer::Device, State::Running, 100e3 - ns),
@@ -123,12 +124,12 @@ mod tests {
             )
         };
         assert_eq!(
-            of(12e3),
+            findings_for(12e3),
             [
                 "12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
             ]
         );
-        assert_eq!(of(4e3), [""; 0]);
+        assert_eq!(findings_for(4e3), [""; 0]);
     }
 
     #[test]
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn wake_ups_are_split_between_host_and_guest() {
-        let of = |host, guest| {
+        let findings_for = |host, guest| {
             let rows = [
                 (Layer::Qemu, State::CpuWakeUp, host),
                 (Layer::GuestKernel, State::GuestCpuWakeUp, guest),
@@ -179,12 +180,12 @@ mod tests {
             )
         };
         assert_eq!(
-            of(15e3, 5e3),
+            findings_for(15e3, 5e3),
             [
                 "20 % of the traced time on kvm is spent leaving CPU idle states (C-state exit latency): 15 % on the host, 5 % in the guest."
             ]
         );
-        assert_eq!(of(1e3, 1e3), [""; 0]);
+        assert_eq!(findings_for(1e3, 1e3), [""; 0]);
     }
 
     /// Under TCG, or without a host CPU beside the vCPUs', polling takes the CPU that the request needs.

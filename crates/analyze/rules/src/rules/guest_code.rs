@@ -1,4 +1,4 @@
-//! What a guest's code does at a cost, and need not.
+//! Rules about avoidable costs in a guest's code.
 
 use crate::evidence::CodePattern;
 use crate::rule::instruction;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn each_pattern_fires_on_its_samples_from_five_and_a_hundredth_on() {
-        let of = |pattern, id, samples: u64, all: u64| {
+        let findings_for = |pattern, id, samples: u64, all: u64| {
             let share = SampleShare {
                 samples,
                 share: samples as f64 / all as f64,
@@ -105,7 +105,7 @@ mod tests {
                 },
             )
         };
-        let division = of(CodePattern::Division, "division", 10, 20);
+        let division = findings_for(CodePattern::Division, "division", 10, 20);
         assert_eq!(
             division,
             [
@@ -113,7 +113,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            of(
+            findings_for(
                 CodePattern::LockSavesInterrupts,
                 "lock-saves-interrupts",
                 10,
@@ -123,21 +123,21 @@ mod tests {
             1
         );
         assert_eq!(
-            of(CodePattern::SmallCopies, "small-copies", 10, 20).len(),
+            findings_for(CodePattern::SmallCopies, "small-copies", 10, 20).len(),
             1
         );
         assert_eq!(
-            of(CodePattern::Division, "small-copies", 10, 20),
+            findings_for(CodePattern::Division, "small-copies", 10, 20),
             [""; 0],
             "another pattern"
         );
         assert_eq!(
-            of(CodePattern::Division, "division", 4, 20),
+            findings_for(CodePattern::Division, "division", 4, 20),
             [""; 0],
             "too few"
         );
         assert_eq!(
-            of(CodePattern::Division, "division", 10, 2000),
+            findings_for(CodePattern::Division, "division", 10, 2000),
             [""; 0],
             "half a percent"
         );

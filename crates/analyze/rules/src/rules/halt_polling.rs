@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn polling_fires_where_it_is_long_and_in_vain() {
-        let of = |vain, useful| {
+        let findings_for = |vain, useful| {
             let counters = [
                 ("halt_poll_fail_ns", vain),
                 ("halt_poll_success_ns", useful),
@@ -106,12 +106,16 @@ mod tests {
             )
         };
         let text = "KVM polled 2000.0 ms in vain for halted vCPUs (20 % of their time), 1.0 ms with success.";
-        assert_eq!(of(2_000_000_000, 1_000_000), [text]);
+        assert_eq!(findings_for(2_000_000_000, 1_000_000), [text]);
         assert_eq!(
-            of(2_000_000_000, 3_000_000_000),
+            findings_for(2_000_000_000, 3_000_000_000),
             [""; 0],
             "polling that helps"
         );
-        assert_eq!(of(100_000_000, 0), [""; 0], "a hundredth of the time");
+        assert_eq!(
+            findings_for(100_000_000, 0),
+            [""; 0],
+            "a hundredth of the time"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What `doctor` finds wrong with a host.
+//! Rules about problems of a host that `doctor` finds.
 
 use crate::rule::{file_setting, instruction};
 use crate::{Evidence, Finding, Rule};
@@ -17,7 +17,7 @@ macro_rules! host {
     };
 }
 
-/// What checks of the host say of a problem.
+/// Returns the findings of the host's checks about a problem.
 pub(super) fn problem(evidence: &Evidence<'_>, problem: HostProblem) -> Vec<Finding> {
     let checks = evidence
         .checks
@@ -32,7 +32,7 @@ const DISTRIBUTION_KERNEL: Remedy<&str> = instruction(
     "Boot a distribution's kernel",
     "sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic",
 );
-/// What gives a user a control group with a memory limit.
+/// Remedy that gives a user a control group with a memory limit.
 pub(super) const OWN_CGROUP: Remedy<&str> = instruction(
     "Run vmtax as root, or in a delegated control group",
     "systemd-run --user --scope -p Delegate=yes vmtax run",

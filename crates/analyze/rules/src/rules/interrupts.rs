@@ -7,7 +7,7 @@ use vmtax_model::{ChangeCost, Remedy, SettingPlace, number};
 
 /// Slower timers are usual: Linux ticks 100 to 250 times a second.
 const MIN_TICK_HZ: f64 = 500.0;
-/// What comes faster is no timer, Hz.
+/// Rate from which an interrupt is no timer's, Hz.
 pub const MAX_TICK_HZ: f64 = 2500.0;
 
 pub(super) const FAST_TICK: Rule = Rule {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_fast_timer_fires_and_an_ordinary_one_does_not() {
-        let of = |count, hz| {
+        let finding_count = |count, hz| {
             let counters = BTreeMap::new();
             let (tick, apic) = (Some((count, hz)), ApicFeatures::default());
             let exits = Exits {
@@ -127,9 +127,13 @@ mod tests {
             )
             .len()
         };
-        assert_eq!(of(500, 1000.0), 1);
+        assert_eq!(finding_count(500, 1000.0), 1);
         assert_eq!(
-            (of(500, 250.0), of(5000, 30_000.0), of(20, 1000.0)),
+            (
+                finding_count(500, 250.0),
+                finding_count(5000, 30_000.0),
+                finding_count(20, 1000.0)
+            ),
             (0, 0, 0)
         );
     }

@@ -11,7 +11,7 @@ use vmtax_model::{
 /// Requests that use so much of a limit run at it.
 const AT_LIMIT: f64 = 0.9;
 
-/// Which limit the disks of a group reach, and how much of it they use, in words.
+/// Returns the limit that the disks of a group reach, and how much of it they use, in words; `None` below 90 % of it.
 pub(super) fn limit_reached(vm: &VmRates, limits: &IoLimits) -> Option<String> {
     let (used, what) = used(limits, &of_group(vm, limits));
     (used >= AT_LIMIT).then_some(what)
@@ -119,7 +119,7 @@ pub(super) fn limit_command(
     qmp(vm, "block_set_io_throttle", &arguments.into())
 }
 
-/// What the property `limits` of a throttle group is set to.
+/// Returns the value of the property `limits` of a throttle group.
 fn group_limits(limits: &IoLimits, sets: bool) -> BTreeMap<String, u64> {
     let name = |unit: &str, kind: usize, part: &str| {
         format!("{unit}-{}{part}", ["total", "read", "write"][kind])

@@ -98,8 +98,11 @@ mod tests {
     use crate::test_evidence::{column, findings};
     use vmtax_model::{Checkpoint, Machine, Plan, Role, ThreadCalls, Variant};
 
-    fn of(id: &str, row: (Layer, State, f64), iothread: bool) -> Vec<String> {
-        let mut column = column(&[row, (Layer::Device, State::Waiting, 100e3 - row.2)]);
+    fn of(id: &str, layer: Layer, state: State, mean_ns: f64, iothread: bool) -> Vec<String> {
+        let mut column = column(&[
+            (layer, state, mean_ns),
+            (Layer::Device, State::Waiting, 100e3 - mean_ns),
+        ]);
         if iothread {
             let role = Role::Iothread("disk-io".into());
             column.calls.push(ThreadCalls {
@@ -119,48 +122,36 @@ mod tests {
 
     #[test]
     fn the_remedy_for_a_lock_depends_on_the_iothread() {
-        let lock = (Layer::Qemu, State::Lock, 10e3);
+        let lock = |id, iothread| of(id, Layer::Qemu, State::Lock, 10e3, iothread);
         let text = "10 % of the traced time on kvm is waiting for a lock in QEMU.";
         assert_eq!(
-            (
-                of("main-loop-lock", lock, false),
-                of("iothread-lock", lock, false)
-            ),
+            (lock("main-loop-lock", false), lock("iothread-lock", false)),
             (vec![text.into()], vec![])
         );
         assert_eq!(
-            (
-                of("main-loop-lock", lock, true),
-                of("iothread-lock", lock, true)
-            ),
+            (lock("main-loop-lock", true), lock("iothread-lock", true)),
             (vec![], vec![text.into()])
         );
         assert_eq!(
-            of("main-loop-lock", (Layer::Qemu, State::Running, 10e3), false),
+            of("main-loop-lock", Layer::Qemu, State::Running, 10e3, false),
             [""; 0]
         );
         assert_eq!(
-            of("iothread-lock", (Layer::Qemu, State::Lock, 1e3), true),
+            of("iothread-lock", Layer::Qemu, State::Lock, 1e3, true),
             [""; 0]
         );
     }
 
     #[test]
     fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
-        let kick = (Layer::Notify, State::Waiting, 10e3);
+        let kick = |state, iothread| of("main-loop-kick", Layer::Notify, state, 10e3, iothread);
         let text = "10 % of the traced time on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.";
-        assert_eq!(of("main-loop-kick", kick, false), [text]);
-        assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
-        assert_eq!(
-            of(
-                "main-loop-kick",
-                (Layer::Notify, State::CpuWakeUp, 10e3),
-                false
-            ),
-            [""; 0]
-        );
+        assert_eq!(kick(State::Waiting, false), [text]);
+        assert_eq!(kick(State::Waiting, true), [""; 0]);
+        assert_eq!(kick(State::CpuWakeUp, false), [""; 0]);
         // A network card has no iothread.
-        let mut card = column(&[kick]);
+        let row = (Layer::Notify, State::Waiting, 10e3);
+        let mut card = column(&[row]);
         card.rows[0].to = Checkpoint::NetTxWake;
         assert_eq!(
             findings(
@@ -181,7 +172,7 @@ mod tests {
             variants,
             ..Plan::new("layers", 1, vec![Machine::KVM], Vec::new())
         };
-        let columns = [column(&[kick])];
+        let columns = [column(&[row])];
         let varied = Evidence {
             plan: Some(&plan),
             columns: &columns,

@@ -39,7 +39,7 @@ pub use vm_guest::clock_read_rule;
 
 use crate::Rule;
 
-/// Every rule.
+/// Returns all rules.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     costs().chain(settings_to_check())
 }

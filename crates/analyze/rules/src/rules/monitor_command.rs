@@ -26,7 +26,7 @@ pub(super) fn virsh(vm: &VmRates, words: &[impl AsRef<str>]) -> String {
     )
 }
 
-/// Whether libvirt has its monitor.
+/// Returns true if libvirt has the VM's monitor.
 pub(super) fn is_libvirts(vm: &VmRates) -> bool {
     vm.manager.is_some_and(|manager| manager.is_libvirt())
 }

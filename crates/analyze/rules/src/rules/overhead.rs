@@ -1,4 +1,5 @@
-//! What to measure more closely: the largest overhead, requests that a program waits for, intervals that hide differences.
+//! Rules about what to measure more closely: the largest overhead, requests that a program waits for, intervals that
+//! hide differences.
 
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};

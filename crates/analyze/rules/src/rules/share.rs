@@ -151,7 +151,8 @@ impl TreeUse {
     }
 }
 
-/// Whether a guest comes to see what others change. An image is a copy; a cache that never asks again does not.
+/// Returns true if a guest comes to see what others change. An image is a copy; a cache that never asks again does
+/// not.
 fn sees_others(share: &Share) -> bool {
     let cache = share.option("cache");
     match share.method {
@@ -165,7 +166,7 @@ fn sees_others(share: &Share) -> bool {
     }
 }
 
-/// What each configuration of a guest costs over the baseline, without the baseline itself.
+/// Returns the cost of each configuration of a guest over the baseline, without the baseline itself.
 fn guests<'a>(
     shares: &'a ShareFindings,
     score: &'a ShareScore,
@@ -196,7 +197,7 @@ fn faster_shares(plan: &Plan, shares: &ShareFindings, score: &ShareScore) -> Vec
     }
     named
         .iter()
-        .map(|(tree_use, share)| finding(plan, score, *tree_use, base, share))
+        .map(|(tree_use, (column, cost))| finding(plan, score, *tree_use, base, column, cost))
         .collect()
 }
 
@@ -218,7 +219,7 @@ fn best<'a, 'b>(
     shown.min_by(|a, b| at_most(&a.1).total_cmp(&at_most(&b.1)))
 }
 
-/// What it costs at most: the interval's upper end.
+/// Returns the upper bound of the cost: the interval's upper end, else the median.
 fn at_most(cost: &Estimate) -> f64 {
     cost.interval.map_or(cost.median, |i| i.high)
 }
@@ -228,7 +229,8 @@ fn finding(
     score: &ShareScore,
     tree_use: TreeUse,
     base: &ShareColumn,
-    (column, cost): &(&ShareColumn, Estimate),
+    column: &ShareColumn,
+    cost: &Estimate,
 ) -> Finding {
     let own = plan.tree.as_ref().is_none_or(|tree| tree.path.is_none());
     let range = cost.interval.map_or(String::new(), |i| {
@@ -257,7 +259,7 @@ fn finding(
     }
 }
 
-/// What makes and serves the share, and what QEMU and the guest are given.
+/// Returns the commands that make and serve the share, and the arguments of QEMU and the guest's mount command.
 fn commands(column: &ShareColumn, own: bool) -> String {
     let Some(facts) = &column.facts else {
         return String::new();
@@ -466,14 +468,18 @@ mod tests {
     #[test]
     fn few_rounds_say_how_many_it_takes_and_nothing_else() {
         let ways = [("9p", 1.0), ("virtiofs", 0.5)];
-        let of = |id: &str, rounds| evaluated(&ways, rounds, |evidence| findings(id, evidence));
+        let findings_after =
+            |id: &str, rounds| evaluated(&ways, rounds, |evidence| findings(id, evidence));
         assert_eq!(
-            of("too-few-share-rounds", 3),
+            findings_after("too-few-share-rounds", 3),
             ["3 rounds are too few to show which share method is faster."]
         );
-        assert_eq!(of("too-few-share-rounds", 6), [""; 0]);
+        assert_eq!(findings_after("too-few-share-rounds", 6), [""; 0]);
         assert_eq!(
-            [of("faster-share", 3), of("no-faster-share", 3)],
+            [
+                findings_after("faster-share", 3),
+                findings_after("no-faster-share", 3)
+            ],
             [vec![""; 0], vec![]]
         );
     }

@@ -118,7 +118,7 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
     },
 };
 
-/// Whether the wait is known to have other causes than a CPU quota.
+/// Returns true if the wait is known to have other causes than a CPU quota.
 fn excludes_quota(contention: Option<&CpuContention>) -> bool {
     contention.is_some_and(|found| {
         found.throttled.is_some() && !found.causes().0.contains(&RunQueueCause::Quota)
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn vcpus_without_a_host_cpu_are_found_from_a_twentieth_on() {
-        let of = |threads: &[ThreadStates]| {
+        let findings_for = |threads: &[ThreadStates]| {
             findings(
                 "vcpu-run-queue-wait",
                 &Evidence {
@@ -199,15 +199,18 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            whole(of(&[vcpu(0, 0.54, 0.0), vcpu(1, 0.6, 0.0)])),
+            whole(findings_for(&[vcpu(0, 0.54, 0.0), vcpu(1, 0.6, 0.0)])),
             [said("The 2 vCPU threads were")]
         );
-        assert_eq!(whole(of(&[vcpu(0, 0.57, 0.0)])), [said("vCPU 0 was")]);
+        assert_eq!(
+            whole(findings_for(&[vcpu(0, 0.57, 0.0)])),
+            [said("vCPU 0 was")]
+        );
         let worker = ThreadStates {
             role: Some(Role::Worker),
             ..vcpu(0, 0.9, 0.9)
         };
-        assert_eq!(of(&[vcpu(0, 0.04, 0.0), worker]), [""; 0]);
+        assert_eq!(findings_for(&[vcpu(0, 0.04, 0.0), worker]), [""; 0]);
     }
 
     /// Lines of the remedies for two vCPUs of which the second waits most.
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_command_whose_vcpus_wait_for_a_host_cpu_has_advice_from_a_twentieth_on() {
-        let of = |steal_s: f64| {
+        let advice_for = |steal_s: f64| {
             let row = |part, machine_s| PartRow {
                 part,
                 native_s: None,
@@ -313,7 +316,7 @@ mod tests {
                 },
             )
         };
-        let found = &of(0.54)[0];
+        let found = &advice_for(0.54)[0];
         assert_eq!(
             found.finding.replace('\u{a0}', " "),
             "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that."
@@ -322,12 +325,12 @@ mod tests {
             found.gain > 0.5 && found.remedies[0].line.contains("taskset"),
             "{found:?}"
         );
-        assert!(of(0.04).is_empty());
+        assert!(advice_for(0.04).is_empty());
     }
 
     #[test]
     fn vcpus_that_wait_for_the_big_lock_are_found_from_a_twentieth_on() {
-        let of = |lock| {
+        let findings_for = |lock| {
             let threads = [vcpu(0, 0.0, lock)];
             findings(
                 "vcpu-big-lock",
@@ -338,9 +341,9 @@ mod tests {
             )
         };
         assert_eq!(
-            of(0.25)[0].replace('\u{a0}', " "),
+            findings_for(0.25)[0].replace('\u{a0}', " "),
             "vCPU 0 was waiting for the big QEMU lock (BQL) 25 % of the time."
         );
-        assert_eq!(of(0.04), [""; 0]);
+        assert_eq!(findings_for(0.04), [""; 0]);
     }
 }

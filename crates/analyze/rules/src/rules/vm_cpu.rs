@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_stopped_guest_is_found_with_its_reason() {
-        let of = |state| {
+        let findings_for = |state| {
             says(
                 "vm-stopped",
                 &VmRates {
@@ -451,10 +451,13 @@ mod tests {
         };
         let stopped = Some(RunState::Stopped("io-error".to_owned()));
         assert_eq!(
-            of(stopped),
+            findings_for(stopped),
             ["The guest does not run: its state is \"io-error\"."]
         );
-        assert_eq!((of(Some(RunState::Running)), of(None)), (vec![], vec![]));
+        assert_eq!(
+            (findings_for(Some(RunState::Running)), findings_for(None)),
+            (vec![], vec![])
+        );
         let manager = Some(Manager::Libvirt);
         let vm = VmRates {
             state: Some(RunState::Stopped("paused".to_owned())),
@@ -474,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_serves_devices_and_waits_longer_than_it_runs_is_found() {
-        let of = |role, run, ready, throttled| {
+        let findings_for = |role, run, ready, throttled| {
             let threads = vec![ThreadRates {
                 tid: 7,
                 role,
@@ -492,27 +495,27 @@ mod tests {
             )
         };
         assert_eq!(
-            of(Role::Vhost, 0.01, 0.43, None),
+            findings_for(Role::Vhost, 0.01, 0.43, None),
             [
                 "The vhost worker (TID 7) waits for a host CPU 43 % of the time, and runs 1.0 %: its devices wait with it."
             ]
         );
         assert_eq!(
-            of(Role::Iothread("io0".to_owned()), 0.2, 0.3, Some(0.0)).len(),
+            findings_for(Role::Iothread("io0".to_owned()), 0.2, 0.3, Some(0.0)).len(),
             1
         );
         let silent = [
-            of(Role::Main, 0.6, 0.3, None),
-            of(Role::Main, 0.01, 0.05, None),
-            of(Role::Main, 0.1, 0.3, Some(0.3)),
-            of(Role::Vcpu(0), 0.1, 0.9, None),
+            findings_for(Role::Main, 0.6, 0.3, None),
+            findings_for(Role::Main, 0.01, 0.05, None),
+            findings_for(Role::Main, 0.1, 0.3, Some(0.3)),
+            findings_for(Role::Vcpu(0), 0.1, 0.9, None),
         ];
         assert_eq!(silent, [const { Vec::<String>::new() }; 4]);
     }
 
     #[test]
     fn a_low_weight_is_found_where_vcpus_wait() {
-        let of = |ready| {
+        let vm_with_ready = |ready| {
             let file = "/sys/fs/cgroup/vm/cpu.weight".into();
             let low_weights = vec![CpuWeight {
                 file,
@@ -531,16 +534,16 @@ mod tests {
             }
         };
         assert_eq!(
-            says("vm-low-weight", &of(0.4)),
+            says("vm-low-weight", &vm_with_ready(0.4)),
             [
                 "The VM's control group has a CPU weight of 10, the default is 100; its vCPUs wait for a host CPU 40 % of the time."
             ]
         );
-        assert!(says("vm-low-weight", &of(0.04)).is_empty());
+        assert!(says("vm-low-weight", &vm_with_ready(0.04)).is_empty());
         let found = advice(
             "vm-low-weight",
             &Evidence {
-                vm: Some(&of(0.4)),
+                vm: Some(&vm_with_ready(0.4)),
                 ..Evidence::default()
             },
         );
@@ -643,7 +646,7 @@ mod tests {
 
     #[test]
     fn run_queue_wait_is_found_where_it_is_no_throttling() {
-        let of = |ready, throttled| {
+        let findings_for = |ready, throttled| {
             says(
                 "vm-run-queue-wait",
                 &VmRates {
@@ -654,14 +657,14 @@ mod tests {
             )
         };
         assert_eq!(
-            of(Some(0.5), Some(0.0)),
+            findings_for(Some(0.5), Some(0.0)),
             ["The vCPUs wait for a host CPU 50 % of the time (%RDY; steal in the guest)."]
         );
         assert_eq!(
             (
-                of(Some(0.09), None),
-                of(None, None),
-                of(Some(0.5), Some(0.45))
+                findings_for(Some(0.09), None),
+                findings_for(None, None),
+                findings_for(Some(0.5), Some(0.45))
             ),
             (vec![], vec![], vec![])
         );
@@ -669,7 +672,7 @@ mod tests {
 
     #[test]
     fn a_busy_main_loop_is_found_and_a_busy_vcpu_is_not() {
-        let of = |role, run| {
+        let findings_for = |role, run| {
             let threads = vec![ThreadRates {
                 tid: 7,
                 role,
@@ -686,14 +689,17 @@ mod tests {
             )
         };
         assert_eq!(
-            of(Role::Main, 0.97),
+            findings_for(Role::Main, 0.97),
             [
                 "The main loop (TID 7) is on a CPU 97 % of the time: the devices that it serves wait for it."
             ]
         );
-        assert_eq!(of(Role::Iothread("io0".to_owned()), 0.9).len(), 1);
+        assert_eq!(findings_for(Role::Iothread("io0".to_owned()), 0.9).len(), 1);
         assert_eq!(
-            (of(Role::Main, 0.7), of(Role::Vcpu(0), 1.0)),
+            (
+                findings_for(Role::Main, 0.7),
+                findings_for(Role::Vcpu(0), 1.0)
+            ),
             (vec![], vec![])
         );
     }

@@ -226,7 +226,7 @@ fn is_virtio(settings: &DiskSettings) -> bool {
     settings.driver.starts_with("virtio-blk")
 }
 
-/// What is found of each disk whose settings and requests are known.
+/// Returns the findings of each disk whose settings and requests are known.
 fn each_disk(
     evidence: &Evidence<'_>,
     find: impl Fn(&VmRates, &DiskRates, &IoRates, &DiskSettings) -> Option<Finding>,
@@ -277,7 +277,8 @@ fn full_cache(image: &Qcow2Settings) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// How many times the guest's bytes QEMU reads: by system calls, or from block devices where it reads past the page cache.
+/// Returns the ratio of the bytes that QEMU reads to the guest's: by system calls, or from block devices where it
+/// reads past the page cache.
 fn read_factor(vm: &VmRates) -> Option<f64> {
     let guest = vm.io?.read_bytes_per_s;
     let device = vm.process_io.map(|[read, _]| read);

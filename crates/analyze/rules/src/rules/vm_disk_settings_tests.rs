@@ -229,7 +229,7 @@ fn bursts_are_removed_and_restored_with_their_limits() {
 
 #[test]
 fn writes_through_are_found_where_they_take_time() {
-    let of = |write_through, writes_per_s, ns| {
+    let findings_for = |write_through, writes_per_s, ns| {
         let io = IoRates {
             writes_per_s,
             write_ns: Some(ns),
@@ -248,16 +248,16 @@ fn writes_through_are_found_where_they_take_time() {
         )
     };
     assert_eq!(
-        of(Some(true), 120.0, 8e6),
+        findings_for(Some(true), 120.0, 8e6),
         [
             "QEMU flushes each write on vd0 before it completes (write-through): 120.0 a second, each 8.00 ms."
         ]
     );
     let none = [
-        of(Some(false), 120.0, 8e6),
-        of(None, 120.0, 8e6),
-        of(Some(true), 9.0, 8e6),
-        of(Some(true), 100.0, 0.4e6),
+        findings_for(Some(false), 120.0, 8e6),
+        findings_for(None, 120.0, 8e6),
+        findings_for(Some(true), 9.0, 8e6),
+        findings_for(Some(true), 100.0, 0.4e6),
     ];
     assert!(none.iter().all(Vec::is_empty), "{none:?}");
 }
@@ -322,7 +322,7 @@ fn where_the_guest_names_the_disk_its_write_cache_can_be_tried() {
 
 #[test]
 fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
-    let of = |driver: &str| {
+    let remedy_for = |driver: &str| {
         let io = IoRates {
             writes_per_s: 120.0,
             write_ns: Some(8e6),
@@ -335,7 +335,7 @@ fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
         };
         first_remedy("vm-write-through", &vm(settings, io))
     };
-    let [line, _, undo] = of("virtio-blk-device");
+    let [line, _, undo] = remedy_for("virtio-blk-device");
     let file = "/sys/block/vda/cache_type";
     assert_eq!(
         line,
@@ -343,7 +343,7 @@ fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
     );
     assert_eq!(undo, format!("echo \"write through\" | sudo tee {file}"));
     for driver in ["scsi-hd", "ide-hd"] {
-        let line = &of(driver)[0];
+        let line = &remedy_for(driver)[0];
         assert!(
             line.contains(
                 "/sys/block/sda/device/scsi_disk/*/cache_type # in the guest; sda: its name"
@@ -353,7 +353,7 @@ fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
     }
     for driver in ["nvme-ns", ""] {
         assert!(
-            of(driver)[0].starts_with("-drive file=…,cache=none"),
+            remedy_for(driver)[0].starts_with("-drive file=…,cache=none"),
             "{driver}"
         );
     }
@@ -361,7 +361,7 @@ fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
 
 #[test]
 fn a_small_cache_is_found_where_qemu_reads_tables() {
-    let of = |l2_cache, rchar_per_s| {
+    let vm_with_cache = |l2_cache, rchar_per_s| {
         let qcow2 = Qcow2Settings {
             virtual_size: 8 << 30,
             cluster_size: 64 << 10,
@@ -377,7 +377,7 @@ fn a_small_cache_is_found_where_qemu_reads_tables() {
             ..vm(settings, reads(1000.0, 0.2e6))
         }
     };
-    let small = of(Some(128 << 10), 16.0 * 4096.0 * 1000.0);
+    let small = vm_with_cache(Some(128 << 10), 16.0 * 4096.0 * 1000.0);
     assert_eq!(
         says("vm-qcow2-l2-cache", &small),
         [
@@ -398,9 +398,9 @@ fn a_small_cache_is_found_where_qemu_reads_tables() {
             .starts_with("virsh qemu-monitor-command web '{")
     );
     let none = [
-        of(Some(1 << 20), 16e6 * 4.096),
-        of(None, 16e6 * 4.096),
-        of(Some(128 << 10), 1.4e3 * 4096.0),
+        vm_with_cache(Some(1 << 20), 16e6 * 4.096),
+        vm_with_cache(None, 16e6 * 4.096),
+        vm_with_cache(Some(128 << 10), 1.4e3 * 4096.0),
     ];
     assert!(
         none.iter()

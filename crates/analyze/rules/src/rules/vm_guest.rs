@@ -166,7 +166,7 @@ pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
     },
 };
 
-/// What is found of each disk whose settings in the guest and whose requests are known.
+/// Returns the findings of each disk whose settings in the guest and whose requests are known.
 fn each_guest_disk(
     evidence: &Evidence<'_>,
     find: impl Fn(&GuestDiskSettings, &IoRates) -> Option<Finding>,
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_scheduler_that_holds_back_is_found_on_a_busy_disk() {
-        let of = |scheduler: &str, reads_per_s| {
+        let advice_for = |scheduler: &str, reads_per_s| {
             let disk = GuestDiskSettings {
                 scheduler: Some(scheduler.to_owned()),
                 ..GuestDiskSettings::default()
@@ -278,7 +278,7 @@ mod tests {
                 ),
             )
         };
-        let advice = &of("bfq", 900.0)[0];
+        let advice = &advice_for("bfq", 900.0)[0];
         assert_eq!(
             advice.finding.replace('\u{a0}', " "),
             "The guest schedules the requests of data (vdb) by bfq, 900 a second."
@@ -303,15 +303,15 @@ mod tests {
             }]
         );
         assert!(
-            of("none", 900.0).is_empty()
-                && of("mq-deadline", 900.0).is_empty()
-                && of("bfq", 200.0).is_empty()
+            advice_for("none", 900.0).is_empty()
+                && advice_for("mq-deadline", 900.0).is_empty()
+                && advice_for("bfq", 200.0).is_empty()
         );
     }
 
     #[test]
     fn no_read_ahead_is_found_where_small_reads_take_time() {
-        let of = |read_ahead_kb, bytes: f64, ns| {
+        let findings_for = |read_ahead_kb, bytes: f64, ns| {
             let disk = GuestDiskSettings {
                 read_ahead_kb: Some(read_ahead_kb),
                 ..GuestDiskSettings::default()
@@ -329,17 +329,20 @@ mod tests {
                 .collect::<Vec<String>>()
         };
         assert_eq!(
-            of(0, 4096.0, 2e5),
+            findings_for(0, 4096.0, 2e5),
             ["The guest reads 0 KiB ahead on data (vdb): 1000 reads a second of 4.00 KiB each."]
         );
-        assert!(of(128, 4096.0, 2e5).is_empty(), "Linux' own");
-        assert!(of(0, 1e6, 2e5).is_empty(), "large reads");
-        assert!(of(0, 4096.0, 1e4).is_empty(), "a hundredth of the time");
+        assert!(findings_for(128, 4096.0, 2e5).is_empty(), "Linux' own");
+        assert!(findings_for(0, 1e6, 2e5).is_empty(), "large reads");
+        assert!(
+            findings_for(0, 4096.0, 1e4).is_empty(),
+            "a hundredth of the time"
+        );
     }
 
     #[test]
     fn a_clock_of_qemus_is_found_where_the_guest_has_a_better_one() {
-        let of = |now: &str, others: &[&str], accelerator| {
+        let vm_with_clock = |now: &str, others: &[&str], accelerator| {
             let guest = GuestSettings {
                 clock_source: now.to_owned(),
                 clock_sources: others.iter().map(|source| (*source).to_owned()).collect(),
@@ -355,7 +358,7 @@ mod tests {
                 ..VmRates::default()
             }
         };
-        let slow = of(
+        let slow = vm_with_clock(
             "acpi_pm",
             &["kvm-clock", "tsc", "acpi_pm"],
             Accelerator::Kvm,
@@ -377,14 +380,18 @@ mod tests {
             advice.remedies[0]
         );
         let none = |vm: VmRates| assert!(found("vm-guest-clock", &vm).is_empty());
-        none(of("tsc", &["tsc", "acpi_pm"], Accelerator::Kvm));
-        none(of(
+        none(vm_with_clock("tsc", &["tsc", "acpi_pm"], Accelerator::Kvm));
+        none(vm_with_clock(
             "hpet",
             &["hpet", "acpi_pm", "jiffies", "$(reboot)"],
             Accelerator::Kvm,
         ));
         assert_eq!(
-            found("vm-guest-clock", &of("hpet", &["tsc"], Accelerator::Tcg))[0].change,
+            found(
+                "vm-guest-clock",
+                &vm_with_clock("hpet", &["tsc"], Accelerator::Tcg)
+            )[0]
+            .change,
             None
         );
     }

@@ -8,8 +8,7 @@ use crate::{Evidence, Finding, Rule};
 use serde_json::json;
 use vmtax_model::number::{counted, duration};
 use vmtax_model::{
-    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, ThreadRates, VmRates,
-    shell_line,
+    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, VmRates, shell_line,
 };
 
 /// A kernel that hangs reports a lockup each 20 s, a stall each 3 minutes or more often.
@@ -136,12 +135,11 @@ pub(super) const VM_NO_PROGRESS: Rule = Rule {
             if is_known {
                 return None;
             }
-            let ran = |thread: &ThreadRates| thread.run > 0.0 || thread.turns_per_s > 0.0;
             let main_loop_stands = vm
                 .threads
                 .iter()
-                .any(|thread| thread.role == Role::Main && !ran(thread));
-            let (what, stands) = match vcpus.iter().any(|vcpu| ran(vcpu)) {
+                .any(|thread| thread.role == Role::Main && !thread.ran());
+            let (what, stands) = match vcpus.iter().any(|vcpu| vcpu.ran()) {
                 false if !vcpus.is_empty() => ("QEMU does not respond", "no vCPU ran"),
                 true if main_loop_stands => (
                     "QEMU's main loop does not respond while vCPUs run",
@@ -560,6 +558,8 @@ mod tests {
                  in the kernel's futex_wait_queue."
             ]
         );
+        let woken = says("vm-no-progress", &silent(0.0002));
+        assert_eq!(woken.len(), 1, "a thread that woke up ran no guest");
         assert_eq!(says("vm-no-progress", &silent(0.01)), [""; 0], "it runs");
         let main = |run: f64| ThreadRates {
             tid: 10,

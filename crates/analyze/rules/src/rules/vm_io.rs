@@ -209,7 +209,7 @@ fn slow_device(disk: &DiskRates) -> Option<f64> {
     (ns >= SLOW_DEVICE_NS).then_some(ns)
 }
 
-/// What is found of each disk under load, with its requests per second.
+/// Returns the findings of each disk under load; `find` gets its requests per second.
 fn each_loaded(
     evidence: &Evidence<'_>,
     find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>,
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn slow_requests_are_found_where_neither_the_device_nor_a_limit_explains_them() {
-        let of = |reads_per_s, ns, limits, mean_ns| {
+        let findings_for = |reads_per_s, ns, limits, mean_ns| {
             let mut vm = disk(reads_per_s, ns, 0.0, None);
             vm.disks[0].device = Some(DeviceRates {
                 name: "sda".to_owned(),
@@ -321,23 +321,27 @@ mod tests {
         let slow = [
             "Requests on vd0 take 41.0 ms in QEMU and below (BLKAVG); the guest makes 24.0 a second.",
         ];
-        assert_eq!(of(24.0, 41e6, None, None), slow);
+        assert_eq!(findings_for(24.0, 41e6, None, None), slow);
         assert_eq!(
-            of(24.0, 41e6, limit(1000), None),
+            findings_for(24.0, 41e6, limit(1000), None),
             slow,
             "the limit is not reached"
         );
-        assert_eq!(of(24.0, 41e6, None, Some(1e6)), slow, "the device is fast");
         assert_eq!(
-            of(40.0, 31e6, None, Some(19e6)).len(),
+            findings_for(24.0, 41e6, None, Some(1e6)),
+            slow,
+            "the device is fast"
+        );
+        assert_eq!(
+            findings_for(40.0, 31e6, None, Some(19e6)).len(),
             1,
             "no other rule names a device of 19 ms"
         );
         let none = [
-            of(24.0, 19e6, None, None),
-            of(10.0, 41e6, None, None),
-            of(24.0, 41e6, limit(25), None),
-            of(24.0, 41e6, None, Some(30e6)),
+            findings_for(24.0, 19e6, None, None),
+            findings_for(10.0, 41e6, None, None),
+            findings_for(24.0, 41e6, limit(25), None),
+            findings_for(24.0, 41e6, None, Some(30e6)),
         ];
         assert!(none.iter().all(Vec::is_empty), "{none:?}");
         assert_eq!(
@@ -364,7 +368,7 @@ mod tests {
             says("vm-slow-requests", &vm).len()
         };
         assert_eq!(
-            [of_iothread(0.5), of_iothread(0.9)],
+            [of_iothread(0.79), of_iothread(0.8)],
             [1, 0],
             "a busy iothread has a rule of its own"
         );
@@ -396,7 +400,7 @@ mod tests {
 
     #[test]
     fn drops_are_found_from_one_a_second_on() {
-        let of = |rx_dropped_per_s| {
+        let findings_for = |rx_dropped_per_s| {
             let nic = NicRates {
                 rx_dropped_per_s,
                 rx_packets_per_s: 800.0,
@@ -411,11 +415,11 @@ mod tests {
             )
         };
         assert_eq!(
-            of(25.0),
+            findings_for(25.0),
             [
                 "The tap device drops 25.0 packets a second to the guest and 0 from it, of 800 in all."
             ]
         );
-        assert_eq!(of(0.5), [""; 0]);
+        assert_eq!(findings_for(0.5), [""; 0]);
     }
 }

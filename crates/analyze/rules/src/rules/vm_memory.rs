@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_balloon_is_used_where_there_is_one_and_by_its_manager() {
-        let of = |balloon, manager| {
+        let balloon_line = |balloon, manager| {
             let memory_use = MemoryRates {
                 major_faults_per_s: 900.0,
                 balloon,
@@ -201,13 +201,13 @@ mod tests {
                 .into_iter()
                 .find(|line| line.contains("setmem") || line.contains("balloon"))
         };
-        assert_eq!(of(None, Some(Manager::Libvirt)), None);
+        assert_eq!(balloon_line(None, Some(Manager::Libvirt)), None);
         assert_eq!(
-            of(Some(1), Some(Manager::Libvirt)).unwrap(),
+            balloon_line(Some(1), Some(Manager::Libvirt)).unwrap(),
             "virsh setmem web01 SIZEb --live"
         );
         assert!(
-            of(Some(1), None)
+            balloon_line(Some(1), None)
                 .unwrap()
                 .starts_with("{\"execute\": \"balloon\""),
             "virsh does not know it"
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_the_vms_own_group_is_raised() {
-        let of = |limit: Option<bool>| {
+        let remedy_lines = |limit: Option<bool>| {
             let (file, bytes) = ("/sys/fs/cgroup/a/memory.high".into(), 4096);
             let memory_limit = limit.map(|is_shared| MemoryLimit {
                 file,
@@ -241,14 +241,14 @@ mod tests {
             )
         };
         assert_eq!(
-            of(Some(false)),
+            remedy_lines(Some(false)),
             [
                 "echo max | sudo tee /sys/fs/cgroup/a/memory.high",
                 "vmstat 1"
             ]
         );
         assert_eq!(
-            (of(Some(true)), of(None)),
+            (remedy_lines(Some(true)), remedy_lines(None)),
             (vec!["vmstat 1".to_owned()], vec!["vmstat 1".to_owned()])
         );
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn few_faults_count_where_memory_is_swapped_out() {
-        let of = |major_faults_per_s, swapped| {
+        let findings_for = |major_faults_per_s, swapped| {
             says(
                 "vm-swapped",
                 MemoryRates {
@@ -284,13 +284,16 @@ mod tests {
             )
         };
         assert_eq!(
-            of(40.0, 64 << 20),
+            findings_for(40.0, 64 << 20),
             [
                 "The host reads the VM's memory from disk 40.0 times a second (major faults); 64.0 MiB of it is swapped out."
             ]
         );
-        assert_eq!((of(40.0, 0), of(2.0, 64 << 20)), (vec![], vec![]));
-        assert!(of(900.0, 0)[0].contains("nothing of it"));
+        assert_eq!(
+            (findings_for(40.0, 0), findings_for(2.0, 64 << 20)),
+            (vec![], vec![])
+        );
+        assert!(findings_for(900.0, 0)[0].contains("nothing of it"));
         let blocked = |run, major_faults_per_s| {
             let memory_use = MemoryRates {
                 major_faults_per_s,
@@ -324,7 +327,7 @@ mod tests {
 
     #[test]
     fn pressure_is_found_from_a_twentieth_on() {
-        let of = |some, high| {
+        let findings_for = |some, high| {
             let (pressure_some, memory_high_per_s) = (Some(some), Some(high));
             says(
                 "vm-memory-pressure",
@@ -337,14 +340,14 @@ mod tests {
         };
         let text =
             "Tasks of the VM's control group wait for memory 20 % of the time, all of them 0.0 %";
-        assert_eq!(of(0.2, 0.0), [format!("{text}.")]);
+        assert_eq!(findings_for(0.2, 0.0), [format!("{text}.")]);
         assert_eq!(
-            of(0.2, 3.0),
+            findings_for(0.2, 3.0),
             [format!("{text}; memory.high slows it 3.00 times a second.")]
         );
         assert_eq!(
             (
-                of(0.04, 3.0),
+                findings_for(0.04, 3.0),
                 says("vm-memory-pressure", MemoryRates::default())
             ),
             (vec![], vec![])

@@ -1,4 +1,4 @@
-//! How the packets of a running VM get to the host: by its counters and its profile.
+//! Rules about the path of a running VM's packets to the host: by its counters and its profile.
 
 use super::vm_cpu::BUSY_THREAD;
 use crate::evidence::MIN_SHARE;
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn slirp_is_found_by_its_samples() {
-        let of = |module: &str, share: f64, low: f64| {
+        let finding_and_gain = |module: &str, share: f64, low: f64| {
             let function = |name: &str, share: f64| FunctionShare {
                 name: name.to_owned(),
                 module: module.to_owned(),
@@ -239,13 +239,16 @@ mod tests {
         };
         let text = "QEMU's user-mode network (slirp) takes 40 % of the VM's CPU time (95 % CI 30 % to 80 %), in QEMU's main loop.";
         let slirp = "/usr/lib/x86_64-linux-gnu/libslirp.so.0.4.0";
-        assert_eq!(of(slirp, 0.4, 0.3), Some((text.to_owned(), 0.2)));
+        assert_eq!(
+            finding_and_gain(slirp, 0.4, 0.3),
+            Some((text.to_owned(), 0.2))
+        );
         // Little, few samples, another library.
         assert_eq!(
             [
-                of(slirp, 0.04, 0.03),
-                of(slirp, 0.1, 0.01),
-                of("/usr/lib/libglib-2.0.so.0", 0.9, 0.8)
+                finding_and_gain(slirp, 0.04, 0.03),
+                finding_and_gain(slirp, 0.1, 0.01),
+                finding_and_gain("/usr/lib/libglib-2.0.so.0", 0.9, 0.8)
             ],
             [None, None, None]
         );
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_main_loop_that_packets_keep_busy_is_found() {
-        let of = |role: Role, run: f64, packets: f64, vhost: bool| {
+        let findings_for = |role: Role, run: f64, packets: f64, vhost: bool| {
             let nic = NicRates {
                 tap: "tap0".to_owned(),
                 tx_packets_per_s: packets,
@@ -285,23 +288,23 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            of(Role::Main, 0.97, 41_000.0, false),
+            findings_for(Role::Main, 0.97, 41_000.0, false),
             [
                 "QEMU's main loop (TID 7) is on a CPU 97 % of the time and moves 41000 packets a second of tap0: it alone serves all queues of a card without vhost-net."
             ]
         );
         let others = [
-            of(Role::Main, 0.7, 41_000.0, false),
-            of(Role::Main, 0.97, 900.0, false),
-            of(Role::Main, 0.97, 41_000.0, true),
-            of(Role::Vcpu(0), 0.97, 41_000.0, false),
+            findings_for(Role::Main, 0.7, 41_000.0, false),
+            findings_for(Role::Main, 0.97, 900.0, false),
+            findings_for(Role::Main, 0.97, 41_000.0, true),
+            findings_for(Role::Vcpu(0), 0.97, 41_000.0, false),
         ];
         assert!(others.iter().all(Vec::is_empty), "{others:?}");
     }
 
     #[test]
     fn full_packets_alone_are_segments() {
-        let of = |tx_packets_per_s: f64, bytes: f64| {
+        let findings_for = |tx_packets_per_s: f64, bytes: f64| {
             let tx_bytes_per_s = tx_packets_per_s * bytes;
             let nic = NicRates {
                 tap: "tap0".to_owned(),
@@ -322,16 +325,20 @@ mod tests {
             )
         };
         assert_eq!(
-            of(12_000.0, 1510.0),
+            findings_for(12_000.0, 1510.0),
             [
                 "Each second 12000 packets from the guest pass tap0, of 1510 bytes on average: full packets of a card of 1,500 bytes, not merged."
             ]
         );
         // Offloaded, small ones, few.
         assert!(
-            [of(12_000.0, 9000.0), of(12_000.0, 90.0), of(900.0, 1510.0)]
-                .iter()
-                .all(Vec::is_empty)
+            [
+                findings_for(12_000.0, 9000.0),
+                findings_for(12_000.0, 90.0),
+                findings_for(900.0, 1510.0)
+            ]
+            .iter()
+            .all(Vec::is_empty)
         );
     }
 }

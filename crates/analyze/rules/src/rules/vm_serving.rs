@@ -1,5 +1,5 @@
-//! What serves a running VM's devices beside its vCPUs, and is too busy: an iothread of several disks, a main loop that
-//! searches 9p's files or answers monitor commands.
+//! Rules about threads that serve a running VM's devices beside its vCPUs, and are too busy: an iothread of several
+//! disks, a main loop that searches 9p's files or answers monitor commands.
 
 use super::busy_iothread::{BUSY_IOTHREAD, is_served};
 use super::monitor_command::qmp;
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_iothread_that_does_not_poll_is_found_where_few_requests_are_in_flight() {
-        let of = |poll_max_ns, blkavg_ns, ready| {
+        let vm_with_iothread = |poll_max_ns, blkavg_ns, ready| {
             let io = IoRates {
                 reads_per_s: 4000.0,
                 blkavg_ns: Some(blkavg_ns),
@@ -384,12 +384,16 @@ mod tests {
             }
         };
         assert_eq!(
-            says("vm-iothread-sleeps", &of(0, 8e4, 0.01)),
+            says("vm-iothread-sleeps", &vm_with_iothread(0, 8e4, 0.01)),
             [
                 "The iothread io0 sleeps after each request on vd0 (poll-max-ns=0), of which there are 4000 a second, fewer than one in flight on average."
             ]
         );
-        let none = [of(32768, 8e4, 0.01), of(0, 9e5, 0.01), of(0, 8e4, 0.3)];
+        let none = [
+            vm_with_iothread(32768, 8e4, 0.01),
+            vm_with_iothread(0, 9e5, 0.01),
+            vm_with_iothread(0, 8e4, 0.3),
+        ];
         assert!(
             none.iter()
                 .all(|vm| says("vm-iothread-sleeps", vm).is_empty())
@@ -397,7 +401,7 @@ mod tests {
         let found = advice(
             "vm-iothread-sleeps",
             &Evidence {
-                vm: Some(&of(0, 8e4, 0.0)),
+                vm: Some(&vm_with_iothread(0, 8e4, 0.0)),
                 ..Evidence::default()
             },
         );
@@ -411,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_busy_iothread_is_shared_where_two_of_its_disks_have_load() {
-        let of = |run, second, second_iothread: &str| {
+        let vm_with_disks = |run, second, second_iothread: &str| {
             let disk = |name: &str, reads_per_s| DiskRates {
                 name: name.to_owned(),
                 io: Some(IoRates {
@@ -437,13 +441,13 @@ mod tests {
             }
         };
         assert_eq!(
-            says("vm-shared-iothread", &of(0.9, 100.0, "io0")),
-            ["The iothread io0 (TID 7) is on a CPU 90 % of the time and serves 2 disks: vd0, vd1."]
+            says("vm-shared-iothread", &vm_with_disks(0.8, 100.0, "io0")),
+            ["The iothread io0 (TID 7) is on a CPU 80 % of the time and serves 2 disks: vd0, vd1."]
         );
         let none = [
-            of(0.79, 100.0, "io0"),
-            of(0.9, 9.0, "io0"),
-            of(0.9, 100.0, "io1"),
+            vm_with_disks(0.79, 100.0, "io0"),
+            vm_with_disks(0.9, 9.0, "io0"),
+            vm_with_disks(0.9, 100.0, "io1"),
         ];
         assert!(
             none.iter()
@@ -453,7 +457,7 @@ mod tests {
 
     #[test]
     fn many_commands_and_a_busy_main_loop_are_a_flood() {
-        let of = |name: &str, wakes, main| {
+        let findings_for = |name: &str, wakes, main| {
             let threads = vec![
                 thread(Role::Main, main, 0.0),
                 thread(Role::Other(name.to_owned()), 0.1, wakes),
@@ -467,15 +471,15 @@ mod tests {
             )
         };
         assert_eq!(
-            of(MONITOR_THREAD, 3000.0, 0.6),
+            findings_for(MONITOR_THREAD, 3000.0, 0.6),
             [
                 "Monitor commands wake QEMU 3000 times a second: its main loop is on a CPU 60 % of the time, with the BQL held."
             ]
         );
         let none = [
-            of(MONITOR_THREAD, 199.0, 0.6),
-            of(MONITOR_THREAD, 3000.0, 0.19),
-            of("worker", 3000.0, 0.6),
+            findings_for(MONITOR_THREAD, 199.0, 0.6),
+            findings_for(MONITOR_THREAD, 3000.0, 0.19),
+            findings_for("worker", 3000.0, 0.6),
         ];
         assert!(none.iter().all(Vec::is_empty));
     }
@@ -507,20 +511,20 @@ mod tests {
 
     #[test]
     fn the_fid_list_is_possible_before_7_2_alone() {
-        let of =
+        let findings_for =
             |qemu, server, main, reads| says("vm-9p-fid-list", &with_9p(qemu, server, main, reads));
         assert_eq!(
-            of(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
+            findings_for(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
             [
                 "QEMU 5.2 may search a list for each 9p request on src: its main loop is on a CPU 93 % of the time, with few requests of disks."
             ]
         );
         let none = [
-            of(Some((7, 2)), ShareServer::Qemu, 0.93, 0.0),
-            of(None, ShareServer::Qemu, 0.93, 0.0),
-            of(Some((5, 2)), ShareServer::Daemon("/s".into()), 0.93, 0.0),
-            of(Some((5, 2)), ShareServer::Qemu, 0.49, 0.0),
-            of(Some((5, 2)), ShareServer::Qemu, 0.93, 600.0),
+            findings_for(Some((7, 2)), ShareServer::Qemu, 0.93, 0.0),
+            findings_for(None, ShareServer::Qemu, 0.93, 0.0),
+            findings_for(Some((5, 2)), ShareServer::Daemon("/s".into()), 0.93, 0.0),
+            findings_for(Some((5, 2)), ShareServer::Qemu, 0.49, 0.0),
+            findings_for(Some((5, 2)), ShareServer::Qemu, 0.93, 600.0),
         ];
         assert!(none.iter().all(Vec::is_empty));
     }
@@ -528,7 +532,7 @@ mod tests {
     /// A busy main loop with a 9p device is not 9p's: a profile says whose functions are busy, also in a stripped QEMU.
     #[test]
     fn the_fid_list_is_proven_by_samples_in_9p() {
-        let of = |name: &str, named, main| {
+        let finding_and_gain = |name: &str, named, main| {
             let function = FunctionShare {
                 name: name.to_owned(),
                 module: "/usr/bin/qemu-system-x86_64".to_owned(),
@@ -562,23 +566,34 @@ mod tests {
         };
         let proven = "QEMU 5.2 searches a list for each 9p request on src: its 9p server is on a CPU 80 % of the time.";
         for name in ["get_fid", "get_fid.isra.0", "v9fs_walk"] {
-            assert_eq!(of(name, true, 0.4), (proven.to_owned(), 0.8), "{name}");
+            assert_eq!(
+                finding_and_gain(name, true, 0.4),
+                (proven.to_owned(), 0.8),
+                "{name}"
+            );
         }
         for name in [
             "qemu-system-x86_64:pdu_free+0x240",
             "qemu-system-x86_64:cred_init-0x6b0",
         ] {
-            assert_eq!(of(name, false, 0.9), (proven.to_owned(), 0.8), "{name}");
+            assert_eq!(
+                finding_and_gain(name, false, 0.9),
+                (proven.to_owned(), 0.8),
+                "{name}"
+            );
         }
-        let (text, gain) = of("qemu-system-x86_64:0x59a6f0", false, 0.9);
+        let (text, gain) = finding_and_gain("qemu-system-x86_64:0x59a6f0", false, 0.9);
         assert!(text.contains("may search") && gain == 0.0, "{text}");
         assert_eq!(
-            of("qemu-system-x86_64:0x59a6f0", false, 0.4),
+            finding_and_gain("qemu-system-x86_64:0x59a6f0", false, 0.4),
             Default::default()
         );
-        assert_eq!(of("vnc_refresh", true, 0.9), Default::default());
         assert_eq!(
-            of("qemu-system-x86_64:vnc_init_func+0x20", false, 0.9),
+            finding_and_gain("vnc_refresh", true, 0.9),
+            Default::default()
+        );
+        assert_eq!(
+            finding_and_gain("qemu-system-x86_64:vnc_init_func+0x20", false, 0.9),
             Default::default()
         );
     }

@@ -70,7 +70,7 @@ pub(super) const VM_VIRTIOFSD_WAIT: Rule = Rule {
     },
 };
 
-/// What is found of each daemon, by the part of the time that it costs.
+/// Returns a finding for each daemon, by the part of the time that it costs.
 fn each(
     evidence: &Evidence<'_>,
     part: impl Fn(&DaemonRates) -> Option<f64>,

@@ -1,4 +1,4 @@
-//! What makes figures weaker or different from what they seem.
+//! Rules about warnings: causes that make figures weaker or different from what they seem.
 
 use super::guest_kernel::HOST_KERNEL;
 use super::host::OWN_CGROUP;

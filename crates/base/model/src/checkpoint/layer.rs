@@ -24,9 +24,9 @@ pub enum Layer {
     GuestKernel,
     /// From the virtqueue kick to QEMU's event loop.
     Notify,
-    /// KVM itself.
+    /// KVM, the hypervisor in the host's kernel.
     Kvm,
-    /// QEMU.
+    /// QEMU, the process that runs the VM.
     Qemu,
     /// The host's kernel.
     HostKernel,
@@ -61,7 +61,7 @@ impl Layer {
     }
 }
 
-/// What a request does while it is in a layer.
+/// State of a request while it is in a layer.
 #[derive(
     Debug,
     Clone,

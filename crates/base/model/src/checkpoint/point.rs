@@ -141,7 +141,7 @@ pub enum Checkpoint {
 /// The side of the VM's border that a checkpoint is on, whose clock stamps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The guest.
+    /// The guest: its applications and its kernel.
     Guest,
     /// The host: KVM, QEMU, its kernel.
     Host,
@@ -156,9 +156,9 @@ pub struct CheckpointInfo {
     pub side: Side,
     /// The layer of the interval that leads to it.
     pub layer: Layer,
-    /// Whether a request may lack it: it shares another's, or no notification or wake-up was needed.
+    /// True if a request may lack it: it shares another's, or no notification or wake-up was needed.
     pub optional: bool,
-    /// What is traced to observe it; not the workload's stamps.
+    /// Sources that are traced to observe it; the workload's stamps are not among them.
     pub sources: &'static [Source],
 }
 

@@ -1,6 +1,6 @@
-//! What is traced to observe a checkpoint.
+//! Sources of checkpoints: the events that are traced to observe them.
 
-/// What is traced to observe a checkpoint.
+/// Source of a checkpoint: the events that are traced to observe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A tracepoint of the side's kernel.
@@ -38,7 +38,7 @@ pub enum Scope {
 pub const PROBE_GROUP: &str = "vmtax_";
 
 impl Source {
-    /// Whether an event of a trace comes from this source.
+    /// Returns true if an event of a trace comes from this source.
     pub fn gives(&self, system: &str, name: &str) -> bool {
         match self {
             Source::Tracepoint {

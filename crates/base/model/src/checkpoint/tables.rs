@@ -37,9 +37,10 @@ impl Checkpoint {
         all
     };
 
-    /// Whether a request may pass both: those of one class of device, whose begin and end are all classes', and of one backend.
+    /// Returns true if a request may pass both checkpoints: they are of one class of device, where begin and end
+    /// belong to all classes, and of one backend.
     pub fn is_on_path_with(self, other: Checkpoint) -> bool {
-        let of = |table: &[CheckpointInfo]| {
+        let has_both = |table: &[CheckpointInfo]| {
             let has = |checkpoint| {
                 matches!(checkpoint, Checkpoint::Begin | Checkpoint::End)
                     || table.iter().any(|info| info.checkpoint == checkpoint)
@@ -49,15 +50,15 @@ impl Checkpoint {
         let passes =
             |not: &[&[Checkpoint]], one: Checkpoint| !not.iter().any(|part| part.contains(&one));
         let passes_both = |not: &[&[Checkpoint]]| passes(not, self) && passes(not, other);
-        TABLES.into_iter().any(of) && NOT_PASSED.into_iter().any(passes_both)
+        TABLES.into_iter().any(has_both) && NOT_PASSED.into_iter().any(passes_both)
     }
 
-    /// Its row in the table of its class of device.
+    /// Returns the checkpoint's row in the table of its class of device.
     pub const fn info(self) -> &'static CheckpointInfo {
         Checkpoint::INFOS[self as usize]
     }
 
-    /// Its name in JSON and, with underscores, in exported columns.
+    /// Returns the checkpoint's name in JSON and, with underscores, in exported columns.
     pub fn id(self) -> &'static str {
         self.into()
     }

@@ -1,4 +1,4 @@
-//! Whether a plan makes sense: what every plan must satisfy, then what its study asks of it.
+//! Checks of a plan: the conditions of every plan, then those of its study.
 
 use super::definition::Plan;
 use super::error::{PlanError, range};
@@ -14,10 +14,10 @@ const MAX_FILES: usize = 64;
 const MAX_VARIANTS: u32 = 128;
 
 impl Plan {
-    /// Whether the plan makes sense.
+    /// Checks that the plan is valid.
     ///
     /// # Errors
-    /// [`PlanError`] with the first thing that does not.
+    /// [`PlanError`] with the first part that is not.
     pub fn check(&self) -> Result<(), PlanError> {
         if self.schema > crate::SCHEMA {
             return Err(PlanError::TooNew(self.schema));

@@ -26,7 +26,7 @@ pub struct CommandSpec {
     /// Folders of the host in which what is written stays: guests share them read-write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
-    /// Whether a native command works on the host's files themselves, so that what it writes stays.
+    /// True if a native command works on the host's files themselves, so that its writes stay.
     #[serde(default, rename = "in-place", skip_serializing_if = "is_false")]
     pub in_place: bool,
     /// Continue after a failure of the command on the baseline, and count its failing runs.
@@ -39,7 +39,7 @@ pub struct CommandSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub scratch_mib: Option<u32>,
-    /// Whether each guest runs it once more after the rounds, to trace its requests to the scratch disk.
+    /// True if each guest runs the command once more after the rounds, to trace its requests to the scratch disk.
     #[serde(default, skip_serializing_if = "is_false")]
     pub layers: bool,
     /// The guest's network besides its loopback interface.
@@ -90,7 +90,7 @@ impl CommandSpec {
         Some(("cleanup", self.cleanup.as_deref()?))
     }
 
-    /// Whether it can run, whatever the plan around it.
+    /// Checks that the command can run, whatever the plan around it.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
         match self.argv.first() {

@@ -1,4 +1,4 @@
-//! What a plan holds.
+//! Content of a plan: its study, machines, guest, variants and workloads.
 
 use super::command::CommandSpec;
 use super::guest::Guest;
@@ -26,9 +26,9 @@ use crate::{GuestTuneSpec, Machine, Missing, Probes, Tree, TuneSpec, WorkloadSpe
 pub struct Plan {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// What it is called: part of the recording's folder name.
+    /// Name of the plan: part of the recording's directory name.
     pub name: String,
-    /// The question.
+    /// Study of the plan: the question that it answers, with the settings of that study alone.
     pub study: Study,
     /// Repetitions: each machine runs each workload once a round.
     pub rounds: u32,
@@ -40,7 +40,7 @@ pub struct Plan {
     pub machines: Vec<Machine>,
     /// The probes under which each workload runs, in this order, in each slot of a guest.
     pub probes: Vec<Probes>,
-    /// The guest.
+    /// Guest that `kvm` and `tcg` machines boot, before a variant's settings.
     pub guest: Guest,
     /// The tree that variants share with their guests.
     pub tree: Option<Tree>,
@@ -50,7 +50,7 @@ pub struct Plan {
     pub not_measured: Vec<Missing>,
     /// The published result that is reproduced, by name.
     pub reproduces: Option<String>,
-    /// What to run, in order within a slot.
+    /// Workloads to run, in order within a slot.
     pub workloads: Vec<WorkloadSpec>,
 }
 
@@ -94,7 +94,7 @@ impl Plan {
         }
     }
 
-    /// What is varied, and its sizes.
+    /// Returns the size that is varied, with its steps; `None` of a study other than `scale`.
     pub fn range(&self) -> Option<&SizeRange> {
         if let Study::Scale(range) = &self.study {
             Some(range)
@@ -121,7 +121,8 @@ impl Plan {
         }
     }
 
-    /// How QEMU, or a process that runs already, is profiled.
+    /// Returns the settings with which QEMU, or a process that runs already, is profiled; `None` of a study other than
+    /// `profile`.
     pub fn profile(&self) -> Option<&ProfileSettings> {
         if let Study::Profile(profile) = &self.study {
             Some(&profile.settings)
@@ -149,7 +150,7 @@ impl Plan {
             .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref())))
     }
 
-    /// What is tried on a running VM.
+    /// Returns the changes that are tried on a running VM; `None` of a study other than `tune`.
     pub fn tune(&self) -> Option<&TuneSpec> {
         if let Study::Tune(spec) = &self.study {
             Some(spec)
@@ -158,7 +159,7 @@ impl Plan {
         }
     }
 
-    /// What is tried on a guest that is booted for it.
+    /// Returns the settings that are tried on a guest booted for it; `None` of a study other than `tune-guest`.
     pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
         if let Study::TuneGuest(tune) = &self.study {
             Some(&tune.spec)
@@ -176,7 +177,7 @@ impl Plan {
         }
     }
 
-    /// Whether it attaches to a process or imports files, and boots nothing.
+    /// Returns true if the plan attaches to a process or imports files, and boots nothing.
     pub fn is_attached(&self) -> bool {
         self.observed_vm().is_some()
             || self.tune().is_some()

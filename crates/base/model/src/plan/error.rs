@@ -12,7 +12,7 @@ pub enum PlanError {
     /// Nothing would be run.
     #[error("the plan has no {0}: add at least one")]
     Empty(&'static str),
-    /// What cannot be, or not together.
+    /// A value that is not allowed, or values that do not go together; this is the whole message.
     #[error("{0}")]
     Invalid(String),
 }

@@ -25,9 +25,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Guest {
-    /// Virtual CPUs.
+    /// Number of vCPUs, 1 to 1024.
     pub cpus: u32,
-    /// Memory, MiB.
+    /// Memory of the guest, MiB: 128 to 16,777,216 (16 TiB).
     pub memory_mib: u32,
     /// Virtio disks without I/O, besides those of the workloads.
     #[serde(skip_serializing_if = "is_zero")]
@@ -103,7 +103,7 @@ impl Guest {
     const MAX_LEN: usize = 1024;
     const MAX_QEMU_ARGS: usize = 256;
 
-    /// What a variant may set, by its name in a plan.
+    /// Names of the settings of the guest that a variant may change, as in a plan.
     pub const KEYS: [&str; 13] = [
         "cpus",
         "memory-mib",
@@ -131,7 +131,7 @@ impl Guest {
     /// Beginning of a single argument of the kernel: `kernel-arg.idle=poll`.
     pub const KERNEL_ARG: &str = "kernel-arg.";
 
-    /// Whether a variant's setting is of the guest as a whole.
+    /// Returns true if a variant's setting is of the guest as a whole.
     pub fn has_setting(key: &str) -> bool {
         Guest::KEYS.contains(&key)
             || key.starts_with(Guest::KERNEL_ARG)
@@ -210,7 +210,7 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Whether values are in range and go together.
+    /// Checks that the values are in range and go together.
     pub(crate) fn check(&self) -> Result<(), PlanError> {
         range("guest.boot-timeout-s", self.boot_timeout_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
@@ -392,9 +392,13 @@ mod tests {
         ];
         let guest = usual.with(&set(&words)).unwrap();
         assert_eq!(guest.kernel_args.as_deref(), Some("a=1 idle=poll"));
-        let of = |prefix| guest.qemu_properties(prefix);
+        let properties_of = |prefix| guest.qemu_properties(prefix);
         assert_eq!(
-            [of("accel."), of("cpu-flag."), of("memory-backend.")],
+            [
+                properties_of("accel."),
+                properties_of("cpu-flag."),
+                properties_of("memory-backend.")
+            ],
             [",tb-size=8,thread=single", ",x2apic=off", ""]
         );
         assert_eq!(guest.check(), Ok(()));

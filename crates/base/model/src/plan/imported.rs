@@ -1,4 +1,4 @@
-//! Which files of other tools a plan imports.
+//! Files of other tools that a plan imports.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -7,6 +7,6 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ImportedFiles {
-    /// The files.
+    /// Paths of the traces, 1 to 64.
     pub files: Vec<PathBuf>,
 }

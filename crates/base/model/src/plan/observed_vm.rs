@@ -1,4 +1,4 @@
-//! Which running VM a plan observes.
+//! A running VM that a plan observes.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ObservedVm {
-    /// Its process.
+    /// PID of the VM's process on the host.
     pub pid: i32,
     /// When its process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct ObservedVm {
 /// The process that is a plan's VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmIdentity<'a> {
-    /// The process.
+    /// PID of the process on the host.
     pub pid: i32,
     /// When it started, clock ticks after the host's boot; `None` where the plan does not say.
     pub started: Option<u64>,

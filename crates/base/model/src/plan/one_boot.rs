@@ -1,4 +1,5 @@
-//! Whether the variants of a comparison can take turns in one boot: only where they differ in what a running guest can change.
+//! Check that the variants of a comparison can take turns in one boot: only where they differ in settings that a
+//! running guest can change.
 
 use super::definition::Plan;
 use super::guest::Guest;

@@ -97,7 +97,7 @@ impl GuestTuneSpec {
             .sum()
     }
 
-    /// What is wrong with it; `None` where nothing is.
+    /// Returns the fault of the specification, as an error message; `None` if there is none.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let names = |candidate: &crate::GuestCandidate| candidate.name.clone();
         let mut known: Vec<String> = self.candidates.iter().map(names).collect();

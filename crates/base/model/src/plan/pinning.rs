@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a guest's threads are placed on the host's CPUs; a native trial then has the CPUs of the vCPUs.
+/// Placement of a guest's threads on the host's CPUs; a native trial then has the CPUs of the vCPUs.
 #[derive(
     Debug,
     Clone,
@@ -51,7 +51,7 @@ impl std::str::FromStr for Pinning {
 pub struct PinnedCpus {
     /// One of each vCPU; natively of the workload.
     pub vcpus: Vec<u32>,
-    /// Those of QEMU's other threads; those of the vCPUs where they share one.
+    /// Host CPUs of QEMU's other threads; the CPUs of the vCPUs where they share one.
     pub others: Vec<u32>,
 }
 

@@ -1,11 +1,11 @@
-//! How a plan profiles.
+//! Settings of a plan's profile.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a process is profiled: the QEMU of a plan's guest while it works, one that runs already, or what another tool
-/// sampled. It is the plan's `[profile]`.
+/// Settings with which a process is profiled: the QEMU of a plan's guest while it works, one that runs already, or
+/// samples of another tool. They are the plan's `[profile]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProfileSettings {
@@ -78,7 +78,7 @@ impl ProfileSettings {
         Duration::from_millis(self.events_ms)
     }
 
-    /// Whether a process that runs already, or a file, is profiled instead of a guest of the plan.
+    /// Returns true if a process that runs already, or a file, is profiled instead of a guest of the plan.
     pub fn is_attached(&self) -> bool {
         self.pid.is_some() || self.file.is_some()
     }

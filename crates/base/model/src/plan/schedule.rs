@@ -10,17 +10,17 @@ use crate::{Machine, Probes, WorkloadSpec};
 pub struct Slot {
     /// The round, from 0.
     pub round: u32,
-    /// What boots.
+    /// Machine that runs the workloads.
     pub machine: Machine,
     /// Index of the plan's variant.
     pub variant: usize,
     /// Index of the step in the plan's range; 0 without one.
     pub step: usize,
-    /// Which turn of its boot, from 0, where variants take turns in one boot; else 0.
+    /// Turn within the boot, from 0, where variants take turns in one boot; else 0.
     pub turn: u32,
 }
 
-/// What of a plan shares a boot.
+/// Part of a plan that shares a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedBoot {
     /// All sizes of a range.
@@ -157,7 +157,8 @@ impl Plan {
             .collect()
     }
 
-    /// What has one boot a machine and round instead of one each.
+    /// Returns the part of the plan that has one boot a machine and round instead of one each; `None` if there is
+    /// none.
     pub fn shared_boot(&self) -> Option<SharedBoot> {
         match &self.study {
             Study::Scale(range) if range.one_boot => Some(SharedBoot::Sizes),
@@ -166,7 +167,7 @@ impl Plan {
         }
     }
 
-    /// Whether two slots, one after the other, are of one boot.
+    /// Returns true if two slots, one after the other, are of one boot.
     pub fn share_boot(&self, a: &Slot, b: &Slot) -> bool {
         let is_same_machine = (a.round, a.machine) == (b.round, b.machine);
         match self.shared_boot() {
@@ -188,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// How often machines boot in a round.
+    /// Returns the number of boots of machines in a round.
     pub fn boots_per_round(&self) -> usize {
         let variants: usize = self
             .machines
@@ -202,7 +203,7 @@ impl Plan {
         }
     }
 
-    /// How many turns a variant has in a round.
+    /// Returns the number of turns of a variant in a round.
     pub fn turns_per_round(&self) -> usize {
         if self.shared_boot() == Some(SharedBoot::Variants) {
             2
@@ -211,7 +212,7 @@ impl Plan {
         }
     }
 
-    /// What a variant runs at a step.
+    /// Returns the workloads that a variant runs at a step, with the options that it sets.
     pub fn workloads_of(&self, variant: usize) -> Vec<WorkloadSpec> {
         self.variants.get(variant).map_or_else(
             || self.workloads.clone(),
@@ -239,7 +240,7 @@ impl Plan {
         self.rounds.saturating_add(after)
     }
 
-    /// Whether a slot is after the rounds: traced, in no figure.
+    /// Returns true if a slot is after the rounds: traced, in no figure.
     pub fn is_after_rounds(&self, slot: Slot) -> bool {
         slot.round >= self.rounds
     }
@@ -265,7 +266,7 @@ impl Plan {
         }
     }
 
-    /// Whether any trial is observed.
+    /// Returns true if any trial is observed.
     pub fn is_observed(&self) -> bool {
         self.probes.iter().any(|p| *p != Probes::None)
             || self.observed_after_rounds().next().is_some()
@@ -283,7 +284,8 @@ impl Plan {
         }
     }
 
-    /// Those of guests that are traced after the rounds, a round each: their disk's requests, and their network card's packets.
+    /// Returns the probes of guests that are traced after the rounds, a round each: their disk's requests, and their
+    /// network card's packets.
     fn probes_after_rounds(&self) -> &'static [Probes] {
         let has_card = self.command().is_some_and(|command| command.net.is_some());
         if has_card {

@@ -1,4 +1,4 @@
-//! What a trial of a plan was made with.
+//! Settings with which a trial of a plan was made.
 
 use super::definition::Plan;
 use super::schedule::SharedBoot;
@@ -14,7 +14,7 @@ impl Plan {
             .find(|v| trial.machine.is_guest() && v.name == trial.variant)
     }
 
-    /// What a trial ran: figures that differ in any of it cannot be compared.
+    /// Returns the settings of a trial, by name: figures of trials that differ in any of them cannot be compared.
     pub fn settings_of(&self, trial: &TrialRecord) -> BTreeMap<String, String> {
         let mut all: BTreeMap<String, String> = trial
             .result()

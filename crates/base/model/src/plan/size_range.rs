@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const MIN_STEPS: usize = 3;
 pub(super) const MAX_STEPS: usize = 64;
 
-/// What is varied, and its sizes. As TOML:
+/// A size that is varied, and its steps. As TOML:
 ///
 /// ```toml
 /// [range]
@@ -27,8 +27,8 @@ pub struct SizeRange {
     /// to exceed this, and no round after the sixth begins later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_s: Option<u32>,
-    /// Whether a machine boots once a round and measures all sizes, in ascending order: what differs from boot to boot is
-    /// then the same at each size. Of options of a workload alone. Otherwise each size has a boot of its own.
+    /// True if a machine boots once a round and measures all sizes, in ascending order: differences from boot to boot
+    /// are then the same at each size. Only for options of a workload. Otherwise each size has a boot of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_boot: bool,
     /// Sizes that the budget left out, ascending.
@@ -36,7 +36,7 @@ pub struct SizeRange {
     pub left_out: Vec<u64>,
 }
 
-/// What a range's option belongs to.
+/// Owner of a range's option: the guest or a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows<'a> {
     /// A size of the guest.
@@ -45,10 +45,10 @@ pub enum Grows<'a> {
     Workload(WorkloadName, &'a str),
 }
 
-/// What a guest has a number of.
+/// Size of a guest that a range can vary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestSize {
-    /// vCPUs.
+    /// Number of vCPUs.
     Cpus,
     /// MiB of memory.
     Memory,
@@ -66,7 +66,7 @@ impl GuestSize {
         ("guest.memory-regions", GuestSize::MemoryRegions),
     ];
 
-    /// Whether it can be set natively too.
+    /// Returns true if the size can be set natively, too.
     pub const fn is_hosts_too(self) -> bool {
         matches!(self, GuestSize::Cpus | GuestSize::Memory)
     }
@@ -101,10 +101,10 @@ impl SizeRange {
         self.left_out.splice(0..0, left_out);
     }
 
-    /// What grows.
+    /// Returns the size that grows.
     ///
     /// # Errors
-    /// [`PlanError::Invalid`] for what is neither an option of a workload's form nor one of the guest's sizes.
+    /// [`PlanError::Invalid`] if the option is neither an option of a workload's form nor one of the guest's sizes.
     pub fn grows(&self) -> Result<Grows<'_>, PlanError> {
         if let Some((_, size)) = GuestSize::NAMES
             .iter()

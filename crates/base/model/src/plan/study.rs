@@ -15,31 +15,31 @@ pub enum Study {
     Overhead,
     /// Where the time of a block request goes, layer by layer.
     Layers,
-    /// What a command costs on each machine. The variants' shares then give guests the host's own root.
+    /// Cost of a command on each machine. The variants' shares then give guests the host's own root.
     Exec(Box<CommandSpec>),
-    /// Which of several VM configurations is faster.
+    /// Comparison of several VM configurations: the faster one.
     Compare(CompareSpec),
-    /// How a cost grows with a size.
+    /// Growth of a cost with a size.
     Scale(SizeRange),
-    /// What each method of sharing the plan's tree with guests costs.
+    /// Cost of each method of sharing the plan's tree with guests.
     Share,
-    /// What one VM exit costs, by cause.
+    /// Cost of one VM exit, by cause.
     Exits,
-    /// What guest kernels do at an avoidable cost.
+    /// Work of guest kernels at an avoidable cost.
     GuestAntipatterns,
     /// Where the time of a guest's VMM goes while it runs the plan's workload, or a command.
     Profile(ProfileSpec),
     /// Where the time of the block requests of a running VM goes, as the host sees them.
     VmLayers(ObservedVm),
-    /// Which VM exits a running VM makes.
+    /// VM exits of a running VM, by cause.
     VmExits(ObservedVm),
     /// Why a running VM is slow.
     Diagnose(ObservedVm),
-    /// Which live settings make a running VM faster.
+    /// Live settings that make a running VM faster.
     Tune(Box<TuneSpec>),
-    /// Which settings make a guest's workload faster.
+    /// Settings that make a guest's workload faster.
     TuneGuest(GuestTune),
-    /// What traces say that other tools recorded.
+    /// Findings from traces that other tools recorded.
     Import(ImportedFiles),
 }
 
@@ -106,8 +106,9 @@ pub struct Compare {
     /// No round after the sixth begins later than this many seconds after the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_s: Option<u32>,
-    /// Whether the variants of a machine take turns in one boot a round, in a random order and then in its reverse (A B B A).
-    /// They then differ only in options of workloads and attributes of the disk's request queue. Otherwise each variant has a boot of its own.
+    /// True if the variants of a machine take turns in one boot a round, in a random order and then in its reverse (A
+    /// B B A). They then differ only in options of workloads and attributes of the disk's request queue. Otherwise
+    /// each variant has a boot of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_boot: bool,
 }
@@ -115,28 +116,28 @@ pub struct Compare {
 // `min_effect` is checked to be a number.
 impl Eq for Compare {}
 
-/// What is compared, and until when.
+/// A comparison: the settings that end it, and the command that is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompareSpec {
-    /// Until when.
+    /// Settings that say when the comparison has measured enough.
     pub settings: Compare,
     /// The command of the workload `exec`; `None` for workloads of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
 
-/// What is tuned, and for what.
+/// A tuning of a guest: the settings to try, and the workload that is tuned for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestTune {
-    /// What is tried.
+    /// Settings to try, with the metric and the time limit.
     pub spec: Box<GuestTuneSpec>,
     /// The command of the workload `exec`; `None` for a workload of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
 
-/// What is profiled, and how.
+/// A profile: its settings, and the command that is profiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileSpec {
-    /// How.
+    /// Settings of the profile: rates, duration, the process or file.
     pub settings: ProfileSettings,
     /// The command of the workload `exec`; `None` for a workload of vmtax's own.
     pub command: Option<Box<CommandSpec>>,

@@ -501,28 +501,29 @@ fn a_command_stands_in_a_plan_with_its_workload_alone() {
 
 #[test]
 fn what_guests_have_besides_is_checked() {
-    let with = |change: fn(&mut CommandSpec)| {
+    let check_with = |change: fn(&mut CommandSpec)| {
         let mut command = CommandSpec::new(vec!["x".into()], "/".into());
         change(&mut command);
         command.check()
     };
-    assert!(with(|c| c.write = vec!["/home/x/out".into()]).is_ok());
+    assert!(check_with(|c| c.write = vec!["/home/x/out".into()]).is_ok());
     for bad in ["/", "out", "/proc/x", "/run", "/home/../etc"] {
         let mut command = CommandSpec::new(vec!["x".into()], "/".into());
         command.write.push(bad.into());
         assert!(command.check().is_err(), "{bad}");
     }
     assert!(
-        with(|c| c.forward = vec![Forward {
+        check_with(|c| c.forward = vec![Forward {
             host: 80,
             guest: 80
         }])
         .is_err()
     );
     assert!(
-        with(|c| c.scratch_mib = Some(64)).is_ok() && with(|c| c.scratch_mib = Some(63)).is_err()
+        check_with(|c| c.scratch_mib = Some(64)).is_ok()
+            && check_with(|c| c.scratch_mib = Some(63)).is_err()
     );
-    assert!(with(|c| c.prepare = Some("a\0".into())).is_err());
+    assert!(check_with(|c| c.prepare = Some("a\0".into())).is_err());
     assert_eq!(
         "8080:80".parse(),
         Ok(Forward {
@@ -571,7 +572,7 @@ fn what_guests_have_besides_is_checked() {
     assert!(refused("scratch-mib = 64\n", "").contains("scratch-mib"));
 }
 
-/// What a plan was of before plans named their study.
+/// Study of a plan from before plans named theirs: it follows from the plan's content.
 #[test]
 fn a_plan_that_names_no_study_is_of_what_it_holds() {
     let plan = |tables: &str, workload: &str| {
@@ -593,10 +594,10 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         (compare, "cpu", "compare"),
         (&format!("{layers}\n{compare}"), "disk", "compare"),
         (range, "cpu", "scale"),
-        (&format!("{range}\n{share}"), "fids", "scale"),
+        (&format!("{range}\n{share}"), "open-fids", "scale"),
         (share, "tree", "share"),
         ("", "exits", "exits"),
-        ("", "habits", "guest-antipatterns"),
+        ("", "guest-antipatterns", "guest-antipatterns"),
         (profile, "disk", "profile"),
         (&format!("{profile}\n{command}"), "exec", "profile"),
     ] {

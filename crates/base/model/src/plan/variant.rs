@@ -29,7 +29,8 @@ impl Variant {
     pub const BUSES: [&str; 5] = ["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"];
     /// The image of the measured disk, as its setting `format`; the first without it.
     pub const FORMATS: [&str; 2] = ["raw", "qcow2"];
-    /// What of an image's making may be set, as `image.OPTION`: no option that names another file (`data_file`, `backing_file`).
+    /// Options of an image's creation that a variant may set, as `image.OPTION`: none that names another file
+    /// (`data_file`, `backing_file`).
     pub const IMAGE_OPTIONS: [&str; 7] = [
         "cluster_size",
         "compat",
@@ -42,7 +43,7 @@ impl Variant {
     /// Prefix of host settings.
     pub const OF_HOST: &str = "host.";
 
-    /// How the guest is given the plan's tree; `None` for not at all.
+    /// Returns the method by which the guest gets the plan's tree; `None` if it does not get it.
     ///
     /// # Errors
     /// [`PlanError::Invalid`] naming a method or an option that there is not.
@@ -108,7 +109,7 @@ impl Variant {
             .collect()
     }
 
-    /// Whether a setting is of the measured disk or network card.
+    /// Returns true if a setting is of the measured disk or network card.
     pub fn is_of_disk(key: &str) -> bool {
         let other = Guest::has_setting(key)
             || ["machine", "share", NetBackend::KEY].contains(&key)
@@ -126,7 +127,7 @@ impl Variant {
         usual.with(&self.set).map_err(|why| self.fault(&why))
     }
 
-    /// Whether it is built on this machine.
+    /// Returns true if the variant is built on this machine.
     pub fn is_on(&self, machine: Machine) -> bool {
         self.get("machine")
             .is_none_or(|name| name == machine.as_str())

@@ -3,7 +3,7 @@
 use crate::Estimate;
 use serde::{Deserialize, Serialize};
 
-/// What may be said of a figure beside its baseline.
+/// Result of a figure's comparison with its baseline.
 #[derive(
     Debug,
     Clone,
@@ -33,7 +33,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What the interval of a ratio of costs says: whether it lies on one side of `limit`.
+    /// Returns the result by the interval of a ratio of costs: slower or faster if it lies on one side of `limit`.
     pub fn of(ratio: &Estimate, limit: f64) -> Verdict {
         match ratio.interval {
             None => Verdict::TooFewRounds,
@@ -43,7 +43,7 @@ impl Verdict {
         }
     }
 
-    /// Whether more rounds could not say more.
+    /// Returns true if the result is conclusive: more rounds could not say more.
     pub fn is_decided(self) -> bool {
         !matches!(self, Verdict::Inconclusive | Verdict::TooFewRounds)
     }
@@ -59,10 +59,10 @@ pub struct Comparison {
     pub difference: Option<Estimate>,
     /// Rounds in which both gave a value; of unpaired values the fewer of the two.
     pub rounds: u32,
-    /// How often chance alone shows as much; `None` where only the interval decides.
+    /// Probability that chance alone gives as much (the p-value), 0 to 1; `None` where only the interval decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
-    /// What may be said.
+    /// Result of the comparison.
     pub verdict: Verdict,
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_interval_decides_and_its_end_is_not_outside() {
-        let of = |low, high| {
+        let verdict_for = |low, high| {
             let interval = Some(Interval {
                 low,
                 high,
@@ -88,11 +88,11 @@ mod tests {
             )
         };
         assert_eq!(
-            (of(1.01, 1.2), of(0.8, 0.99)),
+            (verdict_for(1.01, 1.2), verdict_for(0.8, 0.99)),
             (Verdict::Slower, Verdict::Faster)
         );
         assert_eq!(
-            (of(1.0, 1.2), of(0.8, 1.0)),
+            (verdict_for(1.0, 1.2), verdict_for(0.8, 1.0)),
             (Verdict::Inconclusive, Verdict::Inconclusive)
         );
         assert_eq!(

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// A range that holds the true value in at least 95 % of repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Lower end.
+    /// Lower end of the range.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the range.
     pub high: f64,
     /// The coverage it really has, 0 to 1, at this number of rounds.
     pub coverage: f64,
@@ -26,8 +26,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// What it is at least: the interval's lower end. By this figures are ranked, since a wide interval may have a high
-    /// median by chance. The median where there is no interval.
+    /// Returns the lower bound of the figure: the interval's lower end. By this figures are ranked, since a wide
+    /// interval may have a high median by chance. The median where there is no interval.
     pub fn at_least(&self) -> f64 {
         self.interval.map_or(self.median, |i| i.low)
     }

@@ -1,8 +1,8 @@
-//! How a cost grows with a size.
+//! Growth of a cost with a size.
 
 use serde::{Deserialize, Serialize};
 
-/// How a cost grows with a size n, up to a constant part and a factor.
+/// Law by which a cost grows with a size n, up to a constant part and a factor.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::VariantArray,
 )]
@@ -12,7 +12,7 @@ pub enum Law {
     Constant,
     /// With the logarithm of n.
     Logarithmic,
-    /// With n.
+    /// In proportion to n.
     Linear,
     /// With n times its logarithm.
     Linearithmic,
@@ -62,7 +62,8 @@ impl Law {
         }
     }
 
-    /// What [`crate::Growth::one_more`] adds to the size: one item, or for the logarithm as many as there are.
+    /// Returns the step that [`crate::Growth::one_more`] adds to the size, in words: one item, or for the logarithm as
+    /// many as there are.
     pub const fn step(self) -> &'static str {
         match self {
             Law::Constant | Law::Linear => "one more",
@@ -71,7 +72,7 @@ impl Law {
         }
     }
 
-    /// How much the growing part gains by that step, at size `n`.
+    /// Returns the growth of the growing part by that step, at size `n`.
     pub fn gain(self, n: f64) -> f64 {
         match self {
             Law::Logarithmic => std::f64::consts::LN_2,

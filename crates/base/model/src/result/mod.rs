@@ -1,5 +1,5 @@
-//! What analyses say, in one vocabulary: a figure with its interval is an [`Estimate`], beside another a [`Comparison`] with a
-//! [`Verdict`]; a distribution is a [`Summary`], growth a [`Law`].
+//! Results of analyses, in one vocabulary: a figure with its interval is an [`Estimate`], beside another a
+//! [`Comparison`] with a [`Verdict`]; a distribution is a [`Summary`], growth a [`Law`].
 
 mod comparison;
 mod estimate;

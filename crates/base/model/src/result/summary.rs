@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 /// A distribution of times, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many times it is of.
+    /// Number of times in the distribution.
     #[serde(default)]
     pub n: u64,
-    /// The shortest.
+    /// Shortest time, ns.
     #[serde(default)]
     pub min_ns: f64,
     /// Half are at most this.
@@ -18,7 +18,7 @@ pub struct Summary {
     pub p90_ns: f64,
     /// 99 % are at most this.
     pub p99_ns: f64,
-    /// The longest.
+    /// Longest time, ns.
     pub max_ns: f64,
     /// The mean. The means of all rows of a table of layers add up to its total's.
     pub mean_ns: f64,

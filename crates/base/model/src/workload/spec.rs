@@ -1,4 +1,4 @@
-//! Which workload, with which options. What an option means and its default is the workload's own business.
+//! A workload with its options. Each workload defines the meaning and the default of its options.
 
 use crate::WorkloadName;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -18,7 +18,7 @@ pub struct Places {
     pub share: Option<PathBuf>,
     /// The echo server of `net-rr`, UDP and TCP on the same port.
     pub echo: Option<SocketAddrV4>,
-    /// Whether standard input is a socket to the agent, which is notified of each [`BatchEdge`].
+    /// True if standard input is a socket to the agent, which is notified of each [`BatchEdge`].
     pub notified: bool,
 }
 
@@ -31,7 +31,7 @@ pub enum BatchEdge {
     Begin,
     /// The last one was answered.
     End {
-        /// How many the batch had.
+        /// Number of requests in the batch.
         requests: u64,
     },
 }
@@ -45,7 +45,7 @@ impl BatchEdge {
         }
     }
 
-    /// What [`BatchEdge::to_bytes`] gave.
+    /// Returns the edge of which [`BatchEdge::to_bytes`] returned these bytes.
     pub const fn from_bytes(bytes: [u8; 8]) -> BatchEdge {
         match u64::from_le_bytes(bytes) {
             0 => BatchEdge::Begin,
@@ -58,7 +58,7 @@ impl BatchEdge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSpec {
-    /// Which one.
+    /// Name of the workload.
     pub name: WorkloadName,
     /// Option name to value, as text (`max-prime` → `2000`). A TOML plan may give numbers and booleans unquoted.
     #[serde(
@@ -78,7 +78,7 @@ impl WorkloadSpec {
         }
     }
 
-    /// The same with one option set.
+    /// Returns the workload with one more option set.
     pub fn with(mut self, option: &str, value: impl fmt::Display) -> Self {
         self.options.insert(option.to_owned(), value.to_string());
         self

@@ -12,16 +12,16 @@ pub struct Field {
     pub(crate) kind: Kind,
 }
 
-/// How a field holds its value.
+/// Form in which a field holds its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One number.
+    /// A single number.
     Number,
     /// Elements of so many bytes each, one after another.
     Array { element: u32 },
     /// 16 bits of offset and 16 of length (`__data_loc`), the offset from the record's begin.
     Data,
-    /// The same from the field's end (`__rel_loc`).
+    /// 16 bits of offset and 16 of length (`__rel_loc`), the offset from the field's end.
     Relative,
 }
 
@@ -96,7 +96,7 @@ impl Field {
         })
     }
 
-    /// Its line in a `format` file.
+    /// Returns the field's line in a `format` file.
     pub(super) fn text_line(&self, name: &str) -> String {
         let Field {
             offset,

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 /// One kind of event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
-    /// Its subsystem, such as `sched`.
+    /// Subsystem of the event, such as `sched`.
     pub system: String,
-    /// Its name, such as `sched_switch`.
+    /// Name of the event, such as `sched_switch`.
     pub name: String,
-    /// Its fields by name, the common ones among them.
+    /// Fields of the event by name, the common ones among them.
     pub fields: Vec<(String, Field)>,
     /// The names of numbers that its print format has: a table for each `__print_symbolic`.
     pub names: Vec<Symbols>,
@@ -45,7 +45,8 @@ impl Formats {
     /// Takes the text of an event's `format` file.
     ///
     /// # Errors
-    /// What is wrong with it: no format file, of an unknown kernel, or with the ID of an event that is there.
+    /// A message with the fault of the text: no format file, of an unknown kernel, or with the ID of an event that is
+    /// there.
     pub fn add(&mut self, system: &str, format: &str) -> Result<(), String> {
         let Parsed { name, id, fields } = text::parse(format)?;
         for (common, offset, size) in HEADER {

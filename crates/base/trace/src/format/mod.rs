@@ -1,4 +1,4 @@
-//! What records hold, from the `format` files of events.
+//! Layouts of records, from the `format` files of events.
 
 mod constant;
 mod field;

@@ -61,7 +61,10 @@ pub(crate) fn sized(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     exactly(from, length).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Skips bytes.
+/// Skips `length` bytes.
+///
+/// # Errors
+/// [`io::ErrorKind::UnexpectedEof`] if there are fewer.
 pub(crate) fn skip(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<()> {
     let skipped = io::copy(&mut from.take(length), &mut io::sink())?;
     if skipped < length {

@@ -9,7 +9,7 @@ const SLOT: usize = 8;
 /// Of a system call.
 pub(crate) const ARGUMENTS: usize = 6;
 
-/// What an argument is.
+/// Type of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unsigned,

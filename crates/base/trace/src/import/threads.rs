@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// No more threads than these are remembered of a trace.
 pub const MAX_THREADS: usize = 1 << 16;
 
-/// What a trace tells of a thread.
+/// A thread, as far as a trace describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TracedThread {
-    /// Its process (thread group); `None` where the trace does not say.
+    /// PID of the thread's process (thread group); `None` where the trace does not say.
     pub process: Option<i32>,
-    /// Its name (`comm`).
+    /// Name of the thread (`comm`).
     pub name: String,
 }
 

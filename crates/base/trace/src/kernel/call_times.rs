@@ -10,7 +10,7 @@ use vmtax_model::{CallRow, Moments};
 pub struct CallPhase<C> {
     /// The call, by what distinguishes calls.
     pub call: C,
-    /// Whether this is the user time after it.
+    /// True for the user time after the call, false for the call itself.
     pub after: bool,
 }
 
@@ -111,7 +111,7 @@ mod tests {
         times.enter(7, 35, 1);
         times.exit(7, 36);
         times.enter(7, 99, 271);
-        let of = |call, after| {
+        let time_in_phase = |call, after| {
             times
                 .times
                 .get(&(7, CallPhase { call, after }))
@@ -119,7 +119,12 @@ mod tests {
         };
         // The wait began before the time that counts, and what follows the write ends after it.
         assert_eq!(
-            (of(271, false), of(271, true), of(1, false), of(1, true)),
+            (
+                time_in_phase(271, false),
+                time_in_phase(271, true),
+                time_in_phase(1, false),
+                time_in_phase(1, true)
+            ),
             (None, Some(5.0), Some(1.0), None)
         );
     }

@@ -18,16 +18,16 @@ const MAX_FIELDS: usize = 5;
 /// A decoded tracepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelEvent<'a> {
-    /// `sched_switch`, `sched_waking`.
+    /// `sched_switch` or `sched_waking`: an event of the scheduler.
     Sched(Sched),
     /// `sys_enter` of all system calls, or of a single one.
     SysEnter {
-        /// Its number; -1 where a debugger took the call away.
+        /// Number of the system call; -1 where a debugger took the call away.
         nr: i64,
-        /// Its first arguments; 0 where the record does not have one.
+        /// First arguments of the call; 0 where the record does not have one.
         args: [u64; 4],
     },
-    /// `sys_exit`.
+    /// `sys_exit`: a system call returns.
     SysExit {
         /// The call's number where the tracepoint is of that call alone: its entry may not be traced, then.
         single: Option<i64>,
@@ -36,15 +36,15 @@ pub enum KernelEvent<'a> {
     BlockInsert(BlockRequest<'a>),
     /// `block_rq_issue`: a request goes to the driver.
     BlockIssue(BlockRequest<'a>),
-    /// `block_rq_complete`.
+    /// `block_rq_complete`: a request is complete.
     BlockComplete(BlockRequest<'a>),
     /// `block_bio_queue`: a bio goes to a device. One with a request queue makes it a part of a request.
     BioQueue(BlockRequest<'a>),
-    /// `block_bio_complete`.
+    /// `block_bio_complete`: a bio is complete.
     BioComplete(BlockRequest<'a>),
     /// A tracepoint of the network stack: a packet passes it.
     Packet(Packet),
-    /// `irq_handler_entry`.
+    /// `irq_handler_entry`: an interrupt's handler begins.
     Irq {
         /// The interrupt's number.
         irq: u64,
@@ -53,7 +53,7 @@ pub enum KernelEvent<'a> {
     KvmExit {
         /// Whose reasons: 1 is VMX, 2 is SVM; 0 where the kernel does not say.
         isa: u32,
-        /// Why.
+        /// Number of the exit reason.
         reason: u64,
     },
     /// `kvm_entry`: it is about to go back.
@@ -69,12 +69,12 @@ pub enum KernelEvent<'a> {
     },
     /// `kvm_apic_accept_irq`: the vCPU's APIC accepts an interrupt.
     KvmAcceptIrq {
-        /// Its vector.
+        /// Vector of the interrupt.
         vector: u64,
     },
     /// `kvm_set_irq`: a line of the interrupt controllers is set.
     KvmSetIrq {
-        /// Which.
+        /// Number of the line (global system interrupt, GSI).
         gsi: u64,
         /// 0: deasserted, which causes no interrupt.
         level: u64,
@@ -88,33 +88,33 @@ pub enum KernelEvent<'a> {
     Function,
 }
 
-/// What the scheduler did.
+/// Event of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sched {
     /// A CPU goes from one thread to another.
     Switch {
         /// The thread that leaves.
         prev: i32,
-        /// How that one goes on.
+        /// State in which that thread leaves.
         leaves: Leaves,
         /// The next thread.
         next: i32,
     },
     /// The current thread, or an interrupt, makes a thread runnable.
     Waking {
-        /// That thread.
+        /// TID of that thread.
         tid: i32,
     },
 }
 
-/// How a thread goes on that leaves its CPU.
+/// State in which a thread leaves its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaves {
     /// It was preempted.
     Runnable,
-    /// It sleeps.
+    /// Asleep until something wakes the thread.
     Sleeping,
-    /// It ended.
+    /// Ended: the thread is dead or a zombie.
     Ended,
 }
 
@@ -125,9 +125,9 @@ pub struct BlockRequest<'a> {
     pub device: u64,
     /// Where, in sectors of 512 bytes; -1 where it is about none.
     pub sector: u64,
-    /// How many sectors.
+    /// Length in sectors of 512 bytes.
     pub sectors: u64,
-    /// What it asks for (`blk_fill_rwbs`); empty where the record does not say.
+    /// Operation of the request and its flags, as letters (`blk_fill_rwbs`); empty where the record does not say.
     pub rwbs: &'a [u8],
 }
 
@@ -136,46 +136,47 @@ pub struct BlockRequest<'a> {
 pub struct Packet {
     /// The kernel's address for it, by which it is known until it is freed.
     pub skb: u64,
-    /// Its length at the tracepoint, bytes: with the link's header on its way out, without it on its way in; 0 where it is freed.
+    /// Length of the packet at the tracepoint, bytes: with the link's header on its way out, without it on its way in;
+    /// 0 where it is freed.
     pub len: u64,
-    /// How many packets the card makes of it.
+    /// Number of packets that the card makes of it, at least 1.
     pub segments: u64,
 }
 
 /// A guest's access that KVM traps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvmAccess {
-    /// To what.
+    /// Address space of the access.
     pub to: KvmSpace,
     /// The port, the guest's physical address, or the register's number.
     pub address: u64,
-    /// Whether it writes.
+    /// True if the access is a write.
     pub write: bool,
     /// A read whose value comes from QEMU: it is traced again with it.
     pub unsatisfied: bool,
 }
 
-/// What an address of [`KvmAccess`] is.
+/// Address space of a [`KvmAccess`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvmSpace {
     /// An I/O port.
     Port,
-    /// Memory-mapped I/O.
+    /// Guest physical memory: memory-mapped I/O (MMIO).
     Memory,
     /// A model-specific register.
     Msr,
 }
 
-/// How the records of one trace are read.
+/// Decoder for the records of one trace.
 #[derive(Debug, Default)]
 pub struct KernelDecoder {
-    /// By ID.
+    /// Readers of the known tracepoints, by event ID.
     readers: Vec<Option<Reader>>,
     unreadable: Vec<String>,
     has_block_requests: bool,
 }
 
-/// How the records of one tracepoint are read.
+/// Reader of the records of one tracepoint.
 #[derive(Debug, Clone, Copy)]
 struct Reader {
     fields: [Option<Field>; MAX_FIELDS],
@@ -398,7 +399,7 @@ impl KernelDecoder {
         &self.unreadable
     }
 
-    /// Whether the trace can have an event of the block layer's `block_rq_issue`.
+    /// Returns true if the trace can have an event of the block layer's `block_rq_issue`.
     pub fn has_block_requests(&self) -> bool {
         self.has_block_requests
     }
@@ -417,7 +418,7 @@ impl KernelDecoder {
 /// A known tracepoint lacks a field that is read.
 struct NoField;
 
-/// How a tracepoint is read; `None` for one that is not known.
+/// Returns the reader of a tracepoint; `None` for one that is not known.
 fn reader(format: &Format) -> Option<Result<Reader, NoField>> {
     let named = |name: &str| {
         format

@@ -1,4 +1,4 @@
-//! What the kernel's events mean.
+//! Meaning of the kernel's events.
 
 mod call_times;
 mod decode;

@@ -1,4 +1,4 @@
-//! What the threads of one kernel did when, from its scheduler's events: running, runnable, sleeping.
+//! States of one kernel's threads over time, from its scheduler's events: running, runnable, sleeping.
 
 use super::decode::{Leaves, Sched};
 use super::window::EventWindow;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Where and when an event was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// When, ticks.
+    /// Time of the event, ticks.
     pub at: u64,
     /// On which CPU.
     pub cpu: u32,
@@ -17,7 +17,7 @@ pub struct Moment {
     pub interrupt: bool,
 }
 
-/// What a thread does from some moment on; `S` says why one sleeps.
+/// State of a thread from some moment on; `S` says why one sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadState<S> {
     /// On a CPU.
@@ -171,7 +171,7 @@ impl<S: Copy> SchedTimeline<S> {
         }
     }
 
-    /// What is known otherwise: a thread is in a state from now on.
+    /// Sets the state of a thread from `at` on, where it is known from another source.
     pub fn set(&mut self, tid: i32, at: u64, cpu: u32, state: ThreadState<S>) {
         self.0.entry(tid).or_default().states.push(at, (state, cpu));
     }
@@ -187,7 +187,7 @@ impl<S: Copy> SchedTimeline<S> {
         thread.early = None;
     }
 
-    /// Whether anything is known of a thread.
+    /// Returns true if anything is known of a thread.
     pub fn knows(&self, tid: i32) -> bool {
         self.0.contains_key(&tid)
     }
@@ -198,7 +198,7 @@ impl<S: Copy> SchedTimeline<S> {
         Some((since, state, cpu))
     }
 
-    /// What a thread does now.
+    /// Returns the present state of a thread; `None` if nothing is known of it.
     pub fn now(&self, tid: i32) -> Option<ThreadState<S>> {
         self.0
             .get(&tid)?
@@ -220,7 +220,7 @@ impl<S: Copy> SchedTimeline<S> {
             .for_each(|thread| thread.states.forget_but_one(at));
     }
 
-    /// How many states it remembers.
+    /// Returns the number of states that it remembers, over all threads.
     pub fn remembers(&self) -> usize {
         self.0.values().map(|thread| thread.states.len()).sum()
     }
@@ -280,11 +280,14 @@ mod tests {
             then(&mut timeline);
             states(&mut timeline, 40)
         };
-        let of = |idle| [(Sleeping(()), 10), (woken_by(None, idle), 15), (Running, 5)];
-        assert_eq!(woken(&|t| take(t, 35, IDLE, comes(IDLE))), of(true));
-        assert_eq!(woken(&|t| take(t, 35, 5, comes(5))), of(false));
+        let expected_states = |idle| [(Sleeping(()), 10), (woken_by(None, idle), 15), (Running, 5)];
+        assert_eq!(
+            woken(&|t| take(t, 35, IDLE, comes(IDLE))),
+            expected_states(true)
+        );
+        assert_eq!(woken(&|t| take(t, 35, 5, comes(5))), expected_states(false));
         // No event said that it was switched to, but it is seen at work.
-        assert_eq!(woken(&|t| t.at_work(THREAD, 35, 1)), of(true));
+        assert_eq!(woken(&|t| t.at_work(THREAD, 35, 1)), expected_states(true));
         assert_eq!(woken(&|_| ()).len(), 2);
     }
 

@@ -1,4 +1,4 @@
-//! What happened lately, in the order of time: as far back as somebody may need it, and no further.
+//! Recent events, in the order of time: as far back as somebody may need them, and no further.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ impl<T> EventWindow<T> {
         self.0.push_back((at, what));
     }
 
-    /// The latest.
+    /// Returns the latest event with its time; `None` if there is none.
     pub fn last(&self) -> Option<(u64, &T)> {
         self.0.back().map(|(at, what)| (*at, what))
     }
@@ -71,7 +71,7 @@ impl<T> EventWindow<T> {
         self.before(at.saturating_add(1))
     }
 
-    /// How many it remembers.
+    /// Returns the number of events that it remembers.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks for that")]
     pub fn len(&self) -> usize {
         self.0.len()

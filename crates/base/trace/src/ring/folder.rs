@@ -35,9 +35,9 @@ pub struct Folder {
 pub struct RawFile {
     /// The instance of tracefs that it is from.
     pub instance: String,
-    /// The CPU.
+    /// Number of the CPU that wrote it.
     pub cpu: u32,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
 }
 

@@ -61,13 +61,13 @@ impl PageLayout {
         })
     }
 
-    /// The same with pages of another length, as `buffer_subbuf_size_kb` of an instance makes them; `None` for a length
-    /// that no kernel has.
+    /// Returns the layout with pages of another length, bytes, as `buffer_subbuf_size_kb` of an instance makes them;
+    /// `None` for a length that no kernel has.
     pub(crate) fn with_size(self, size: usize) -> Option<PageLayout> {
         (self.data < size && size <= MAX_PAGE).then_some(PageLayout { size, ..self })
     }
 
-    /// How long a page is, bytes.
+    /// Returns the length of a page, bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -111,7 +111,8 @@ impl PageLayout {
 /// A page with a valid header.
 pub(crate) struct OpenedPage {
     pub cursor: Cursor,
-    /// Whether events are missing before it, and how many, if known.
+    /// Loss before the page, with the number of missing events where it is known; the outer `None` if no event is
+    /// missing.
     pub missed: Option<Option<u64>>,
 }
 
@@ -128,9 +129,9 @@ pub(crate) struct Cursor {
 pub(crate) enum PageStep {
     /// An event: offset and end of its record.
     Record(usize, usize),
-    /// Nothing.
+    /// End of the page.
     End,
-    /// Invalid data.
+    /// Invalid data in the page.
     Damaged,
 }
 

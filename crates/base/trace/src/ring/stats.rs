@@ -1,11 +1,11 @@
-//! What the kernel itself counted: the `stats` file of each CPU's buffer.
+//! The kernel's own counters: the `stats` file of each CPU's buffer.
 
-/// What one CPU's buffer did not keep. Source: `tracing_stats_read` in `kernel/trace/trace.c`.
+/// Numbers of events that one CPU's buffer did not keep. Source: `tracing_stats_read` in `kernel/trace/trace.c`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuStats {
     /// The instance of tracefs.
     pub instance: String,
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Events overwritten before they were read.
     pub overrun: u64,

@@ -7,18 +7,19 @@ use crate::{Counts, Entry, Event, EventId, Formats, Lost, TraceError};
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// What is read at once, bytes: enough that calls do not count, little enough for hundreds of CPUs.
+/// Number of bytes that are read at once: enough that the cost of calls does not count, few enough for hundreds of
+/// CPUs.
 const CHUNK: usize = 64 << 10;
 
 /// The pages that one CPU wrote, back to back.
 pub struct Input<'f> {
     /// The file, for messages.
     pub path: PathBuf,
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// What a page looks like.
+    /// Layout of a page.
     pub layout: PageLayout,
-    /// The pages.
+    /// Reader of the pages.
     pub pages: Box<dyn Read + 'f>,
 }
 
@@ -29,11 +30,11 @@ pub(crate) struct Stream<'f> {
     layout: PageLayout,
     /// Whole pages, and a cut one at the end of the input.
     buffer: Vec<u8>,
-    /// How much of the buffer is read.
+    /// Number of bytes of the buffer that are filled.
     filled: usize,
     /// The page under way.
     page: usize,
-    /// Whether there is one.
+    /// True if a page is under way.
     begun: bool,
     cursor: Cursor,
     /// The time of the last entry; 0 before the first.
@@ -198,7 +199,7 @@ impl<'f> Stream<'f> {
     }
 }
 
-/// What a page begins with.
+/// Item with which a page begins.
 enum Next {
     Page,
     Lost(Option<u64>),

@@ -16,7 +16,7 @@ const MAX_WORDS: usize = 28;
 const MAX_CPUS: usize = 2048;
 /// Times of one page differ by less.
 const MAX_DELTA: u64 = 1 << 27;
-/// What [`crate::PageLayout`] reads.
+/// Text of `header_page`, which [`crate::PageLayout`] reads.
 const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
 \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
@@ -47,7 +47,7 @@ impl FolderWriter {
     /// Writes the formats of these events, and the name of the clock.
     ///
     /// # Errors
-    /// Those of `keep`.
+    /// Errors of `keep`.
     pub fn head<E>(
         &self,
         formats: &Formats,
@@ -66,13 +66,15 @@ impl FolderWriter {
         Ok(())
     }
 
-    /// Writes an event of one CPU; CPUs of other instances are others. A time before that of the CPU's last event becomes that.
+    /// Writes an event of one CPU; CPUs of other instances are others. A time before that of the CPU's last event
+    /// becomes that.
     ///
     /// # Errors
-    /// Those of `keep`.
+    /// Errors of `keep`.
     pub fn event<E>(
         &mut self,
-        (instance, cpu): (u32, u32),
+        instance: u32,
+        cpu: u32,
         ticks: u64,
         record: &[u8],
         keep: &mut Keep<'_, E>,
@@ -118,13 +120,14 @@ impl FolderWriter {
         Ok(())
     }
 
-    /// Events are missing before the CPU's next.
+    /// Notes that events are missing before the CPU's next.
     ///
     /// # Errors
-    /// Those of `keep`.
+    /// Errors of `keep`.
     pub fn lost<E>(
         &mut self,
-        (instance, cpu): (u32, u32),
+        instance: u32,
+        cpu: u32,
         events: u64,
         keep: &mut Keep<'_, E>,
     ) -> Result<(), E> {
@@ -142,7 +145,7 @@ impl FolderWriter {
     /// Writes what is left; gives the number of records that were left out: too long for a page, or of too many CPUs.
     ///
     /// # Errors
-    /// Those of `keep`.
+    /// Errors of `keep`.
     pub fn finish<E>(mut self, keep: &mut Keep<'_, E>) -> Result<u64, E> {
         for ((instance, cpu), page) in &mut self.pages {
             if !page.data.is_empty() || page.missed > 0 {
@@ -202,10 +205,10 @@ mod tests {
                 // Most events follow at once.
                 at += if later % 3 == 0 { later } else { later % 1000 };
                 if lost == 1 {
-                    writer.lost((0, 0), number % 1000 + 1, &mut kept(&mut files)).unwrap();
+                    writer.lost(0, 0, number % 1000 + 1, &mut kept(&mut files)).unwrap();
                     expected.push(Collected::Lost(at, Some(number % 1000 + 1)));
                 }
-                writer.event((0, 0), at, &record(number), &mut kept(&mut files)).unwrap();
+                writer.event(0, 0, at, &record(number), &mut kept(&mut files)).unwrap();
                 expected.push(Collected::Number(at, number));
             }
             writer.finish(&mut kept(&mut files)).unwrap();
@@ -236,8 +239,8 @@ mod tests {
         };
         writer.head(&formats, &ids, "imported", &mut keep).unwrap();
         // It fits no page.
-        writer.event((0, 3), 5, &[0; 5000], &mut keep).unwrap();
-        writer.event((0, 3), 5, &record(9), &mut keep).unwrap();
+        writer.event(0, 3, 5, &[0; 5000], &mut keep).unwrap();
+        writer.event(0, 3, 5, &record(9), &mut keep).unwrap();
         assert_eq!(writer.finish(&mut keep).unwrap(), 1);
         let read = crate::Folder::open(folder.path()).unwrap();
         assert_eq!((read.formats(), read.clock()), (&formats, "imported"));

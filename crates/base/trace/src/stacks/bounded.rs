@@ -39,7 +39,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     .into())
 }
 
-/// How much of a file may be read, bytes.
+/// Returns the number of bytes of a file that may be read at most.
 pub(super) fn budget(file: &File) -> io::Result<u64> {
     let facts = file.metadata()?;
     // Some file systems count no blocks.

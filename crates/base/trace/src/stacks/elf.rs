@@ -1,4 +1,5 @@
-//! What is needed of an ELF file: where its code was linked to, how to unwind it, what its functions are called.
+//! Parts of an ELF file that profiles need: where its code was linked to, how to unwind it, what its functions are
+//! called.
 
 use crate::stacks::ranges::{self, Ranges};
 use crate::stacks::symbols::Symbols;
@@ -22,30 +23,30 @@ pub type Bytes = Arc<[u8]>;
 pub struct Section {
     /// Where it is linked to.
     pub at: Range<u64>,
-    /// What it holds.
+    /// Content of the section.
     pub bytes: Bytes,
 }
 
 /// One program or library.
 #[derive(Debug, Default)]
 pub struct Elf {
-    /// Its build-id; empty where it has none.
+    /// Build-id of the file; empty where it has none.
     pub build_id: Vec<u8>,
     /// Pieces that are loaded as code: offset in the file, bytes in the file, address.
     pub loads: Vec<(u64, u64, u64)>,
-    /// `.text`.
+    /// Linked addresses of the section `.text`.
     pub text: Option<Range<u64>>,
-    /// `.got`.
+    /// Linked addresses of the section `.got`.
     pub got: Option<Range<u64>>,
-    /// `.eh_frame`.
+    /// Section `.eh_frame`: the unwind information.
     pub eh_frame: Option<Section>,
-    /// `.eh_frame_hdr`.
+    /// Section `.eh_frame_hdr`: the sorted table of functions in `.eh_frame`.
     pub eh_frame_hdr: Option<Section>,
     /// Where its functions begin, from `.eh_frame_hdr`.
     pub ranges: Ranges,
     /// Named functions by address.
     pub symbols: Symbols,
-    /// Whether the table with all functions is there, not only that of the exported ones.
+    /// True if the table with all functions is there, not only the exported ones'.
     pub unstripped: bool,
     /// Where the JIT interface of debuggers begins (`__jit_debug_descriptor`).
     pub jit: Option<u64>,
@@ -144,7 +145,7 @@ impl Elf {
         load.map(|(at, _, address)| address.wrapping_add(offset).wrapping_sub(*at))
     }
 
-    /// Whether both have the same functions at the same places: builds of the same, one of them stripped.
+    /// Returns true if both have the same functions at the same places: builds of one program, one of them stripped.
     pub fn same_layout(&self, other: &Elf) -> bool {
         self.text.is_some()
             && self.text == other.text

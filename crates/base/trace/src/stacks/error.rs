@@ -8,9 +8,9 @@ pub enum StackError {
     /// It is not an ELF program.
     #[error("{file}: {why}: give an unstripped ELF file", file = .file.display())]
     NoBuild {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Reason why it cannot be used.
         why: String,
     },
     /// It is of another program.
@@ -20,7 +20,7 @@ pub enum StackError {
         file = .file.display()
     )]
     ForeignSymbols {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// The kernel's own library in each process is smaller.
 const MAX_VDSO: u64 = 1 << 20;
 const VDSO: &str = "[vdso]";
-/// What is here is not what was recorded.
+/// Message for a file here that is another than the recorded one.
 const OTHER_BUILD: &str = "the file here is another build than the recorded one: import it on the host it was recorded on";
 
 /// Where the files of an address space are.
@@ -63,7 +63,8 @@ impl Source {
         }
     }
 
-    /// What a package or debuginfod left of a stripped program's names; nothing where it has them itself.
+    /// Returns the part of a program that was stripped, from a package or debuginfod; `None` where the program has its
+    /// names itself, or no such part is here.
     pub fn stripped(&self, elf: &Elf) -> Option<Rc<Elf>> {
         if elf.unstripped || elf.build_id.is_empty() {
             return None;
@@ -135,7 +136,7 @@ pub struct LocalFiles {
     roots: Vec<PathBuf>,
     /// By path and inode number; or why not.
     read: RefCell<HashMap<(String, u64), Shared>>,
-    /// What was stripped from programs, by build-id.
+    /// Debug files with what was stripped from programs, by build-id; `None` where there is none.
     stripped: RefCell<HashMap<Vec<u8>, Option<Rc<Elf>>>>,
 }
 
@@ -183,7 +184,7 @@ impl LocalFiles {
     }
 }
 
-/// What the kernel maps into each process.
+/// Reads the vDSO that the kernel maps into each process.
 fn own_vdso() -> Result<Elf, String> {
     let pid = std::process::id() as i32;
     let maps = maps::parse(&Source::Process(pid).maps());
@@ -260,7 +261,7 @@ fn stripped_part(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
     places.into_iter().flatten().find(|path| path.is_file())
 }
 
-/// What debuginfod's client keeps of a build.
+/// Returns the directory in which debuginfod's client keeps the files of a build.
 fn debuginfod(hex: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH")
         .map(PathBuf::from)

@@ -19,7 +19,7 @@ const MAX_OBJECTS: usize = 64;
 pub struct Jit {
     /// Where the code lies.
     pub range: Range<u64>,
-    /// How to unwind it.
+    /// Unwind information of the code: its section `.debug_frame`.
     pub debug_frame: Vec<u8>,
 }
 

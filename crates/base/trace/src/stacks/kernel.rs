@@ -15,11 +15,11 @@ pub struct Kernel {
     end: Option<u64>,
 }
 
-/// What the linker puts behind the kernel's own functions.
+/// Symbol that the linker puts behind the kernel's own functions.
 const END: &str = "_etext";
 
 impl Kernel {
-    /// This host's.
+    /// Reads the functions of this host's kernel.
     pub fn read() -> Kernel {
         let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
         Kernel::parse(
@@ -73,7 +73,7 @@ impl Kernel {
         }
     }
 
-    /// Whether its functions have names here.
+    /// Returns true if the kernel's functions have names here.
     pub fn is_named(&self) -> bool {
         !self.symbols.is_empty()
     }

@@ -5,9 +5,9 @@
 pub enum CodeOwner {
     /// A program or library.
     Module(u32),
-    /// The kernel.
+    /// Kernel of the host.
     Kernel,
-    /// Translated code.
+    /// Translated code, which QEMU generates.
     Jit,
     /// The guest's kernel, whose addresses say nothing on its host.
     GuestKernel,
@@ -24,13 +24,13 @@ pub enum CodeOwner {
 /// Where code is: in which module, and at which address as that was linked, or as it is where there is no module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeLocation {
-    /// Whose code.
+    /// Owner of the code.
     pub owner: CodeOwner,
     /// Where in it.
     pub at: u64,
 }
 
-/// How a stack's unwinding ended.
+/// End of a stack's unwinding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnwindEnd {
     /// Where the thread, or the coroutine, begins.
@@ -44,10 +44,10 @@ pub enum UnwindEnd {
 /// The registers that unwinding begins from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
-    /// Instruction pointer.
+    /// Instruction pointer (`rip`).
     pub ip: u64,
-    /// Stack pointer.
+    /// Stack pointer (`rsp`).
     pub sp: u64,
-    /// Frame pointer.
+    /// Frame pointer (`rbp`).
     pub bp: u64,
 }

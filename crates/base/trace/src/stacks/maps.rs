@@ -1,15 +1,15 @@
-//! What a process has mapped where.
+//! Memory mappings of a process.
 
 /// A line of /proc/PID/maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// First address.
+    /// First address of the mapping.
     pub start: u64,
     /// The one after the last.
     pub end: u64,
-    /// Whether code may run there.
+    /// True if code may run there.
     pub executable: bool,
-    /// Whether it can be written to.
+    /// True if it can be written to.
     pub writable: bool,
     /// Where in the file it begins, bytes.
     pub offset: u64,

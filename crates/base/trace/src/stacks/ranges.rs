@@ -6,8 +6,8 @@ const TABLE_FORM: u8 = 0x3b;
 /// The forms that linkers write: the frames' address is relative to where it is, the count is a number.
 const FORMS: [u8; 4] = [1, 0x1b, 0x03, TABLE_FORM];
 
-/// Whether `.eh_frame_hdr`, linked to `base`, is a table that unwinding can trust: each row's frame lies behind the frames'
-/// begin. Gimli subtracts one from the other unchecked.
+/// Returns true if `.eh_frame_hdr`, linked to `base`, is a table that unwinding can trust: each row's frame lies
+/// behind the frames' begin. Gimli subtracts one from the other unchecked.
 pub(super) fn is_table(header: &[u8], base: u64) -> bool {
     let word = |at: usize| Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
     let Some((frames, rows)) = word(4)
@@ -57,13 +57,13 @@ impl Ranges {
         after.checked_sub(1).map(|at| self.0[at])
     }
 
-    /// How many there are.
+    /// Returns the number of functions.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is known.
+    /// Returns true if no function is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -14,9 +14,9 @@ use vmtax_model::samples::Sample;
 const MARKS: u64 = -4095_i64 as u64;
 /// The upper half of the addresses is the kernel's.
 const KERNEL: u64 = 1 << 63;
-/// `PROT_EXEC`.
+/// `PROT_EXEC` of a mapping's protection.
 const EXECUTE: u32 = 4;
-/// `PROT_WRITE`.
+/// `PROT_WRITE` of a mapping's protection.
 const WRITE: u32 = 2;
 
 /// Takes in one record of a process.

@@ -4,7 +4,7 @@ use crate::stacks::location::{CodeLocation, CodeOwner, UnwindEnd};
 use std::collections::HashMap;
 use vmtax_model::samples::{Sample, Unwound};
 
-/// What was sampled so far.
+/// Samples taken so far, with their stacks and threads.
 #[derive(Debug, Default)]
 pub struct SampledStacks {
     /// Stacks, innermost place first.
@@ -15,9 +15,9 @@ pub struct SampledStacks {
     by_tid: HashMap<i32, usize>,
     /// The kernel's functions that threads waited in.
     pub waits: Vec<String>,
-    /// The samples.
+    /// Samples taken so far.
     pub samples: Vec<Sample>,
-    /// How well that unwound.
+    /// Numbers of samples by how far their stacks unwound.
     pub unwound: Unwound,
     /// Samples lost for lack of buffer space.
     pub lost: u64,

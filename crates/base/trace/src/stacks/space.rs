@@ -16,9 +16,9 @@ const MAX_DEPTH: usize = 1024;
 /// A program or library of the process.
 #[derive(Debug)]
 pub struct LoadedModule {
-    /// Its file as the process sees it.
+    /// Path of the file as the process sees it.
     pub path: String,
-    /// Its tables; `why` says what is missing.
+    /// Tables of the file; `why` says what is missing.
     pub elf: Rc<Elf>,
     /// Why its functions have no names, where that is so.
     pub why: Option<String>,
@@ -39,7 +39,7 @@ pub struct Space {
     pub source: Source,
     /// The file that it was started from, as it sees it.
     pub exe: String,
-    /// What is loaded.
+    /// Programs and libraries that are loaded.
     pub modules: Vec<LoadedModule>,
     /// Code, sorted by address.
     regions: Vec<Region>,
@@ -301,7 +301,7 @@ impl Space {
         Some(UnwindEnd::Root)
     }
 
-    /// Whether the code says how its frames are left; what follows one that does not is guessed.
+    /// Returns true if the code says how its frames are left; what follows one that does not is guessed.
     fn leads_on(&self, place: CodeLocation, address: u64) -> bool {
         match place.owner {
             CodeOwner::Module(number) => self.modules[number as usize].elf.eh_frame.is_some(),

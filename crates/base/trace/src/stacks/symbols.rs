@@ -11,7 +11,7 @@ pub struct Symbol<'a> {
     pub at: u64,
     /// Bytes; 0 where the table does not say.
     pub size: u64,
-    /// Its name as the linker knows it.
+    /// Name of the function as the linker knows it.
     pub name: &'a str,
 }
 
@@ -57,7 +57,7 @@ impl Symbols {
         self.all.dedup_by_key(|entry| entry.at);
     }
 
-    /// Whether none is known.
+    /// Returns true if no function is known.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -24,7 +24,7 @@ use vmtax_model::{
 use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply, SHARE_MAC};
 
-/// How long background processes of a shell line may hold the pipes without output.
+/// Time for which background processes of a shell line may hold the pipes without output.
 const PIPE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
@@ -33,7 +33,8 @@ const PIPE_TIMEOUT: Duration = Duration::from_millis(100);
 /// [`AgentError`] when the channel breaks.
 pub(crate) fn run(
     launch: &Launch,
-    (places, probes): (&Places, Probes),
+    places: &Places,
+    probes: Probes,
     channel: BorrowedFd<'_>,
     decoder: &mut Decoder,
 ) -> Result<Reply, AgentError> {
@@ -43,7 +44,7 @@ pub(crate) fn run(
         Probes::None => None,
         _ => {
             let set = ProbeSet::guest_of_command(probes.checkpoints());
-            match GuestTrace::begin((places, SHARE_MAC), probes, Some(set)) {
+            match GuestTrace::begin(places, SHARE_MAC, probes, Some(set)) {
                 Ok(trace) => Some(trace),
                 Err(error) => return Ok(Reply::Failed { error }),
             }

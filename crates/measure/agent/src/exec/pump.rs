@@ -18,7 +18,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a command ended.
+/// End of a command: its status and the resources that it used.
 pub(super) struct End {
     pub status: i32,
     pub usage: libc::rusage,
@@ -37,14 +37,14 @@ pub(super) struct Pump<'a> {
     terminal: Option<OwnedFd>,
     /// Input that the command has not read yet.
     typed: Vec<u8>,
-    /// Whether more input was requested.
+    /// True if more input was requested.
     asked: bool,
     /// Output that is not sent yet.
     outgoing: Vec<u8>,
     deadline: Instant,
-    /// Whether it timed out.
+    /// True if the command timed out.
     pub timed_out: bool,
-    /// How long other processes may hold the pipes of a command that ended open without output.
+    /// Time for which other processes may hold the pipes of a command that ended open without output.
     pub pipe_timeout: Duration,
     buffer: Vec<u8>,
 }
@@ -110,7 +110,7 @@ impl<'a> Pump<'a> {
         self.send()
     }
 
-    /// What is left in the pipes when nobody writes to them any more.
+    /// Sends the rest of the pipes' content when nobody writes to them any more.
     pub fn drain(&mut self) -> Result<(), AgentError> {
         self.stdin = None;
         while self.outputs.iter().any(|(_, pipe)| pipe.is_some()) || !self.outgoing.is_empty() {

@@ -17,7 +17,7 @@ pub(crate) const ROOT: &str = "/root";
 /// Below this much free space the writable layer counts as full, bytes.
 const MIN_FREE: u64 = 1 << 20;
 
-/// Makes it.
+/// Makes the root for commands.
 pub(crate) fn prepare(
     host_name: &Bytes,
     writable: &[Bytes],
@@ -92,7 +92,8 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
     Ok(())
 }
 
-/// What is written there goes to the host's own: `mmap` writes through, and lets files be mapped to be written.
+/// Mounts the host's folders that the guest may write to. Writes go to the host's own folders: `cache=mmap` writes
+/// through, and lets files be mapped to be written.
 fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
     for (number, host) in writable.iter().enumerate() {
         let host = Path::new(&host.0);

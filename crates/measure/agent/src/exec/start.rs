@@ -153,7 +153,7 @@ fn switch_user(launch: &Launch) -> io::Result<()> {
     }
 }
 
-/// Whether the program is one for another CPU: the C library would give it to a shell, as it does with scripts
+/// Returns true if the program is one for another CPU: the C library would give it to a shell, as it does with scripts
 /// without a first line that names who reads them. Who has registered such programs with the kernel may run them.
 fn is_foreign_elf(launch: &Launch) -> bool {
     let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else {

@@ -11,7 +11,7 @@ use vmtax_wire::Size;
 /// The group that terminals belong to, as the file system of terminals is mounted.
 const TTY: u32 = 5;
 
-/// Both ends.
+/// Both ends of a pseudoterminal.
 pub(super) struct Terminal {
     pub ours: OwnedFd,
     pub theirs: OwnedFd,

@@ -26,7 +26,7 @@ struct Io {
     write_calls: u64,
 }
 
-/// What was counted between two readings.
+/// Resources used between two readings of the counters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Usage {
     pub busy_s: Option<f64>,
@@ -64,13 +64,16 @@ impl Io {
     /// Of what this process waited for. What it copied itself is its one thread's, and not the command's.
     fn below() -> Option<Io> {
         let process = Process::myself().ok()?;
-        let of = |io: process::Io| Io {
+        let io_counts = |io: process::Io| Io {
             read: io.rchar,
             written: io.wchar,
             read_calls: io.syscr,
             write_calls: io.syscw,
         };
-        Some(of(process.io().ok()?).minus(&of(process.task_main_thread().ok()?.io().ok()?)))
+        Some(
+            io_counts(process.io().ok()?)
+                .minus(&io_counts(process.task_main_thread().ok()?.io().ok()?)),
+        )
     }
 
     fn minus(&self, other: &Io) -> Io {

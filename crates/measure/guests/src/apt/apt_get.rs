@@ -18,7 +18,7 @@ const DOWNLOADS: &str = "downloads";
 #[derive(Debug)]
 pub struct Apt {
     work: PathBuf,
-    /// What [`Apt::work`] is in, where root's own cache is closed to the user that apt downloads as.
+    /// Folder that contains [`Apt::work`], where root's own cache is closed to the user that apt downloads as.
     _place: Option<SandboxFolder>,
 }
 
@@ -147,10 +147,10 @@ impl Apt {
             .collect())
     }
 
-    /// What a package depends on; nothing when there is no such package.
+    /// Returns the names of the packages that a package depends on; empty when there is no such package.
     ///
     /// # Errors
-    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with the output of apt.
     pub fn depends(&self, package: &str) -> Result<Vec<String>, AptError> {
         match self.run("apt-cache", &["depends", package]) {
             Ok(said) => {
@@ -165,7 +165,7 @@ impl Apt {
         }
     }
 
-    /// What one version of a package depends on, all alternatives.
+    /// Returns the names of the packages that one version of a package depends on, all alternatives.
     ///
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] when there is no such version.

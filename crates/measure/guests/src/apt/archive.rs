@@ -1,4 +1,4 @@
-//! Which archive the system's packages come from, as other suites lie in the same one.
+//! Archive that the system's packages come from, as other suites lie in the same one.
 
 use crate::apt::error::AptError;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// Whose archive it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
-    /// Debian.
+    /// Debian and its archive.
     Debian,
-    /// Ubuntu.
+    /// Ubuntu and its archive.
     Ubuntu,
 }
 
@@ -62,12 +62,12 @@ impl Distribution {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
     pub(crate) uri: String,
-    /// The distribution.
+    /// Distribution of the archive.
     pub distribution: Distribution,
     pub(crate) keyring: Option<PathBuf>,
 }
 
-/// How `apt-get indextargets` is asked: address, suite and component of each source.
+/// Format for `apt-get indextargets`: address, suite and component of each source.
 pub(crate) const FORMAT: &str = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
 
 impl Archive {
@@ -137,7 +137,7 @@ impl Archive {
             .unwrap_or_default()
     }
 
-    /// What `apt-get update` said, told as what it means where that is known.
+    /// Returns the cause of a failed `apt-get update` where its output names one, else `failed` itself.
     pub(crate) fn explain(&self, suites: &[&str], failed: AptError) -> AptError {
         let AptError::Failed { said, .. } = &failed else {
             return failed;

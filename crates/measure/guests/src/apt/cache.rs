@@ -41,7 +41,7 @@ fn cache_from(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, 
         .ok_or(AptError::NoCacheDir)
 }
 
-/// How the work folders of fetches begin; a fetch that was killed leaves one behind.
+/// Prefix of the work folders of fetches; a fetch that was killed leaves one behind.
 const WORK: &str = ".fetch-";
 
 /// The only fetch into a folder of the cache, as long as it lives.

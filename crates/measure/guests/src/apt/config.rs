@@ -6,7 +6,7 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-/// Which sources and package lists apt reads.
+/// Sources and package lists that apt reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lists<'a> {
     /// The system's sources, and the lists of its last `apt-get update`.

@@ -1,4 +1,4 @@
-//! What can go wrong between here and a distribution's archive, each with the way out.
+//! Errors of fetching from a distribution's archive, each with the remedy.
 
 use crate::file_error::FileError;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum AptError {
         cache.display()
     )]
     UntrustedCache {
-        /// The cache.
+        /// Folder of the cache.
         cache: PathBuf,
         /// Who can change it, and where.
         found: Untrusted,
@@ -27,7 +27,7 @@ pub enum AptError {
     /// A file or folder cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What is fetched does not fit.
+    /// The packages do not fit on the disk.
     #[error(
         "{}: {} MB are free, {} are needed: free some, or move the cache with XDG_CACHE_HOME",
         folder.display(), have / 1_000_000, need / 1_000_000
@@ -59,7 +59,7 @@ pub enum AptError {
     NoSuite {
         /// The archive's address.
         archive: String,
-        /// The suite.
+        /// Name of the suite.
         suite: String,
     },
     /// The suite is signed with a key that is not in the distribution's keyring.
@@ -68,7 +68,7 @@ pub enum AptError {
          (`sudo apt-get install {package}`)"
     )]
     NoKey {
-        /// The suite.
+        /// Name of the suite.
         suite: String,
         /// Where its key was looked for.
         keyring: String,

@@ -1,11 +1,11 @@
-//! What apt says about packages.
+//! Packages as apt describes them.
 
 /// A package's file in an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Its name.
+    /// Name of the package.
     pub name: String,
-    /// Its version, as apt takes it.
+    /// Version of the package, as apt takes it.
     pub version: String,
     /// A library, by the archive's section or, as some are filed elsewhere, by its name.
     pub is_library: bool,

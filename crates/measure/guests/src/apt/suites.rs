@@ -53,7 +53,7 @@ pub(crate) fn known(distribution: Distribution) -> &'static [Suite] {
     }
 }
 
-/// Whether some distribution has a suite of this name that is known here.
+/// Returns true if some distribution has a suite of this name that is known here.
 pub(crate) fn is_known(name: &str) -> bool {
     DEBIAN.iter().chain(&UBUNTU).any(|suite| suite.name == name)
 }
@@ -76,8 +76,8 @@ pub(crate) fn with_version(
     }
 }
 
-/// Whether this can be a suite's name. It keeps option dashes, patterns and paths out of what is handed to apt and used
-/// as a folder's name.
+/// Returns true if this can be a suite's name. The check keeps option dashes, patterns and paths out of what is handed
+/// to apt and used as a folder's name.
 pub(crate) fn is_suite(wanted: &str) -> bool {
     wanted.len() <= 64
         && wanted.starts_with(|c: char| c.is_ascii_lowercase())

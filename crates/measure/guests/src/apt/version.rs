@@ -18,7 +18,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Whether `release` is `asked` or a release that begins with it: 6.1 means 6.1.0-35-amd64, not 6.12.
+/// Returns true if `release` is `asked` or a release that begins with it: 6.1 means 6.1.0-35-amd64, not 6.12.
 pub fn matches(release: &str, asked: &str) -> bool {
     let Some(rest) = release.strip_prefix(asked) else {
         return false;
@@ -28,8 +28,8 @@ pub fn matches(release: &str, asked: &str) -> bool {
     !inside_number
 }
 
-/// Whether this can be a release or the beginning of one. It keeps option dashes, patterns and paths out of what is
-/// handed to apt and used as a folder name.
+/// Returns true if this can be a release or the beginning of one. The check keeps option dashes, patterns and paths
+/// out of what is handed to apt and used as a folder name.
 pub fn is_plausible(version: &str) -> bool {
     version.len() <= 64
         && version.starts_with(|c: char| c.is_ascii_digit())

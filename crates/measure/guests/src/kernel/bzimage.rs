@@ -6,7 +6,8 @@
 
 use crate::apt::version as release;
 
-/// How much of a file's beginning [`parse`] needs: the version string lies in the first 64 KiB after the boot sector.
+/// Bytes of a file's beginning that [`parse`] needs: the version string lies in the first 64 KiB after the boot
+/// sector.
 pub(crate) const HEAD: u64 = 0x200 + 0x1_0000 + 0x100;
 
 /// First protocol whose header says whether the kernel is a 64-bit one (Linux 3.8).
@@ -14,12 +15,12 @@ const FIRST_WITH_XLOADFLAGS: u16 = 0x020c;
 /// `xloadflags`: there is a 64-bit entry point.
 const XLF_KERNEL_64: u16 = 1;
 
-/// What the header of a bootable kernel says.
+/// Content of a bootable kernel's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// As `uname -r` will say.
     pub release: String,
-    /// How long the file has to be at least, bytes.
+    /// Minimum length of the file, in bytes.
     pub size: u64,
 }
 
@@ -55,12 +56,12 @@ pub enum NotBzImage {
         "a kernel without a release in its header: build it as bzImage, or fetch one with `vmtax get kernel`"
     )]
     NoRelease,
-    /// Something else.
+    /// The file is of another format.
     #[error("{what}, not an x86-64 kernel: {fix}")]
     Other {
-        /// What it is.
+        /// Description of what the file is.
         what: String,
-        /// What to do.
+        /// Next step for the user.
         fix: &'static str,
     },
 }
@@ -141,12 +142,12 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
     const AMD64: &str = "use an amd64 kernel, for example from `vmtax get kernel`";
     const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
     const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
-    let at = |offset: usize, mark: &[u8]| {
+    let has_mark = |offset: usize, mark: &[u8]| {
         bytes
             .get(offset..)
             .is_some_and(|rest| rest.starts_with(mark))
     };
-    let (what, fix) = if at(0, b"\x7fELF") {
+    let (what, fix) = if has_mark(0, b"\x7fELF") {
         match elf_machine(bytes) {
             Some("x86-64") => (
                 "an uncompressed x86-64 ELF file (vmlinux or a program)".into(),
@@ -155,36 +156,36 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
             Some(machine) => (format!("an ELF file for {machine}"), AMD64),
             None => ("an ELF file for an unknown architecture".into(), AMD64),
         }
-    } else if at(56, b"ARM\x64") {
+    } else if has_mark(56, b"ARM\x64") {
         ("an arm64 kernel (Image)".into(), AMD64)
-    } else if at(56, b"RSC\x05") || at(48, b"RISCV") {
+    } else if has_mark(56, b"RSC\x05") || has_mark(48, b"RISCV") {
         ("a RISC-V kernel (Image)".into(), AMD64)
-    } else if at(36, &0x016f_2818_u32.to_le_bytes()) {
+    } else if has_mark(36, &0x016f_2818_u32.to_le_bytes()) {
         ("a 32-bit ARM kernel (zImage)".into(), AMD64)
-    } else if at(0, b"\x27\x05\x19\x56") {
+    } else if has_mark(0, b"\x27\x05\x19\x56") {
         ("a U-Boot image (uImage)".into(), AMD64)
-    } else if at(0, b"MZ") && at(4, b"zimg") {
+    } else if has_mark(0, b"MZ") && has_mark(4, b"zimg") {
         (
             "an EFI zboot kernel, as arm64, RISC-V and LoongArch have them".into(),
             AMD64,
         )
-    } else if at(0, b"MZ") {
+    } else if has_mark(0, b"MZ") {
         ("an EFI program (a unified kernel image?)".into(), BZIMAGE)
-    } else if at(0, b"\x1f\x8b") {
+    } else if has_mark(0, b"\x1f\x8b") {
         (
             "gzip-compressed data (as arm64 kernels come, Image.gz)".into(),
             PACKED,
         )
-    } else if at(0, b"\xfd7zXZ\0") {
+    } else if has_mark(0, b"\xfd7zXZ\0") {
         ("xz-compressed data".into(), PACKED)
-    } else if at(0, b"\x28\xb5\x2f\xfd") {
+    } else if has_mark(0, b"\x28\xb5\x2f\xfd") {
         ("zstd-compressed data".into(), PACKED)
-    } else if at(0, b"!<arch>\ndebian-binary") {
+    } else if has_mark(0, b"!<arch>\ndebian-binary") {
         (
             "a Debian package".into(),
             "unpack it with `dpkg-deb -x` and give its boot/vmlinuz-…",
         )
-    } else if at(0, b"07070") {
+    } else if has_mark(0, b"07070") {
         ("a cpio archive (an initramfs?)".into(), BZIMAGE)
     } else {
         ("no kernel that vmtax knows".into(), BZIMAGE)

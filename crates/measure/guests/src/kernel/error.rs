@@ -1,4 +1,4 @@
-//! What can go wrong with a guest kernel, each with the way out.
+//! Errors of a guest kernel, each with the remedy.
 
 use crate::apt::AptError;
 use crate::file_error::FileError;
@@ -14,9 +14,9 @@ pub enum KernelError {
     /// The file is not a kernel that a guest here can boot.
     #[error("{}: {why}", path.display())]
     NotAKernel {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is instead.
+        /// Reason why the file is not a kernel.
         why: NotBzImage,
     },
     /// Neither a version nor a suite.
@@ -24,7 +24,7 @@ pub enum KernelError {
         "{name:?} is neither a kernel version, such as 6.12 or 6.1.0-35, nor a suite of the distribution, such as trixie"
     )]
     BadName {
-        /// What was given.
+        /// Name that was given.
         name: String,
     },
     /// The suite has no generic kernel for x86-64.
@@ -32,7 +32,7 @@ pub enum KernelError {
         "{suite} has no package with a generic kernel for amd64: use another suite (`vmtax get` lists them)"
     )]
     NoKernel {
-        /// The suite.
+        /// Name of the suite.
         suite: String,
     },
     /// `--modules` names a folder without modules.
@@ -42,7 +42,7 @@ pub enum KernelError {
         dir.display()
     )]
     NoModules {
-        /// The folder.
+        /// Folder without modules.
         dir: PathBuf,
         /// The image's release.
         release: String,
@@ -54,21 +54,21 @@ pub enum KernelError {
         image.display(), dir.display()
     )]
     OtherVersion {
-        /// The image.
+        /// Path of the kernel's image.
         image: PathBuf,
-        /// Its release.
+        /// Release of the image.
         release: String,
         /// The folder with the modules.
         dir: PathBuf,
-        /// Their release.
+        /// Release of the modules.
         found: String,
     },
     /// A module file is damaged.
     #[error("{}: {why}: unpack the kernel's package again, or fetch another with `vmtax get kernel`", path.display())]
     BadModule {
-        /// The file.
+        /// Path of the module's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of what is wrong with the module.
         why: String,
     },
     /// The kernel cannot drive virtio devices.
@@ -80,9 +80,9 @@ pub enum KernelError {
     NoVirtio {
         /// The kernel's image.
         image: PathBuf,
-        /// Its release.
+        /// Release of the kernel.
         release: String,
-        /// What is missing.
+        /// Name of the missing module.
         module: String,
     },
     /// Something else that the guest needs is neither a module nor built in.
@@ -94,9 +94,9 @@ pub enum KernelError {
     NoModule {
         /// The kernel's image.
         image: PathBuf,
-        /// Its release.
+        /// Release of the kernel.
         release: String,
-        /// What is missing.
+        /// Name of the missing module.
         module: String,
     },
     /// The distribution's kernel cannot be fetched.
@@ -111,9 +111,9 @@ pub enum KernelError {
         fix_offer(offered)
     )]
     NotOffered {
-        /// What was asked for.
+        /// Version that was asked for.
         version: String,
-        /// What there is, newest first.
+        /// Releases that are available, newest first.
         offered: Vec<String>,
     },
 }

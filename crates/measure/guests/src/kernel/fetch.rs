@@ -10,7 +10,7 @@ use crate::kernel::packages::{choose, current, current_of, of_release, offered};
 use std::path::{Path, PathBuf};
 use vmtax_model::{KernelFacts, SourceOfKernel};
 
-/// How much more room packages take unpacked, while image and modules are picked out.
+/// Room that packages need while image and modules are picked out, as a multiple of their download size.
 const UNPACKED: u64 = 7;
 
 /// Gives the kernel that `wanted` means, from `cache` or else fetched with apt into it: a release or its beginning (6.12,
@@ -42,7 +42,7 @@ pub fn fetch(
     Ok(kernel)
 }
 
-/// Whether a word that names no file stands for a kernel that is in `cache` or could be fetched.
+/// Returns true if a word that names no file stands for a kernel that is in `cache` or could be fetched.
 pub fn is_name(word: &str, cache: &Path) -> bool {
     version::is_plausible(word) || is_known(word) || in_cache(cache, word).is_some()
 }
@@ -119,7 +119,7 @@ fn in_cache(cache: &Path, wanted: &str) -> Option<KernelFacts> {
 /// A release, and the files of its packages; none when the cache has it already.
 type Downloaded = (String, Option<Vec<PathBuf>>);
 
-/// What packages come from and go to.
+/// Source and destination of packages.
 struct Source<'a> {
     apt: &'a Apt,
     fetch: &'a Fetch,

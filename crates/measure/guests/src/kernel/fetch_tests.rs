@@ -117,7 +117,7 @@ impl Site {
         said(self.command(version).output().unwrap())
     }
 
-    /// What is in the cache, hidden things too.
+    /// Returns the names of what is in the cache, hidden files included.
     fn cached(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("cache/kernels"))
             .into_iter()
@@ -278,7 +278,7 @@ fn list(suite: &str) -> String {
     .unwrap()
 }
 
-/// What is downloaded of archives with the real packages' lists; the files themselves are not there.
+/// Packages that are downloaded from archives with the real packages' lists; the files themselves are not there.
 #[test]
 fn the_packages_of_a_kernel_are_those_of_the_archives_own_lists() {
     let debian = [

@@ -50,7 +50,7 @@ fn in_order(running: Result<KernelFacts, (PathBuf, String)>, cache: Option<&Path
 /// The link in the cache to the kernel that guests boot where none is named.
 const DEFAULT: &str = "default-kernel";
 
-/// How links begin to the kernels that were fetched from a suite, whose name follows.
+/// Prefix of links to the kernels that were fetched from a suite, whose name follows.
 const OF_SUITE: &str = "kernel-of-";
 
 /// The release that a link in the cache names.
@@ -326,7 +326,7 @@ fn trees_in(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether this is the folder of one kernel's modules, not one above it.
+/// Returns true if this is the folder of one kernel's modules, not one above it.
 fn is_tree(dir: &Path) -> bool {
     if dir.join("kernel").is_dir() || dir.join("modules.builtin").is_file() {
         return true;

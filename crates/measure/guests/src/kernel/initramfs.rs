@@ -18,12 +18,12 @@ use std::mem::offset_of;
 use std::path::Path;
 use vmtax_model::{KernelFacts, ShareMethod};
 
-/// What a guest cannot do without, unless it is built in: the bus, the disk, the file system of `fileio`.
+/// Modules that every guest needs, unless they are built in: the bus, the disk, the file system of `fileio`.
 pub(crate) const WANTED: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
 /// The agent's port. A guest without it talks over its serial console.
 const PORT: &str = "virtio_console";
 
-/// What a guest is for.
+/// Purpose of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Workloads, with disks.
@@ -32,9 +32,9 @@ pub enum Purpose {
     Network,
     /// A command on the host's files.
     Command {
-        /// Whether there is a network card.
+        /// True if there is a network card.
         network: bool,
-        /// Whether there is a disk for what is written.
+        /// True if there is a disk for what is written.
         disk: bool,
     },
 }
@@ -42,13 +42,13 @@ pub enum Purpose {
 /// The program that a guest starts.
 #[derive(Debug, Clone, Copy)]
 pub struct Init<'a> {
-    /// Its file.
+    /// Path of the program's file.
     pub program: &'a Path,
     /// True if it keeps the names of its functions, for a profile inside the guest: a quarter of what is unpacked at each boot.
     pub symbols: bool,
 }
 
-/// What went into an initramfs.
+/// Contents of an initramfs.
 #[derive(Debug)]
 pub struct Packed {
     /// Names of the modules, in load order.
@@ -124,7 +124,7 @@ pub fn initramfs(
     })
 }
 
-/// Whether everything in [`WANTED`] is available, without reading the modules.
+/// Checks that everything in [`WANTED`] is available, without reading the modules.
 pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
     let Some(root) = &kernel.modules else {
         return Ok(());

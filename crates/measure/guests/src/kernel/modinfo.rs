@@ -1,4 +1,4 @@
-//! What a kernel module says about itself in its `.modinfo` section: `key=value` strings, each ended by a NUL.
+//! Parser of a kernel module's `.modinfo` section: `key=value` strings, each ended by a NUL.
 //!
 //! Source: `include/linux/module.h` (`MODULE_INFO`, `MODULE_SOFTDEP`, `MODULE_ALIAS`) and `scripts/mod/modpost.c`.
 

@@ -27,7 +27,7 @@ pub(crate) struct Tree {
 
 /// A module to be loaded.
 pub(crate) struct Module {
-    /// Canonical name.
+    /// Canonical name of the module.
     pub(crate) name: String,
     /// The ELF file, decompressed.
     pub(crate) elf: Vec<u8>,
@@ -59,7 +59,7 @@ impl Tree {
         })
     }
 
-    /// Whether the kernel can have this: as a module, built in, or nobody knows what is built in.
+    /// Returns true if the kernel can have this: as a module, built in, or nobody knows what is built in.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
             || self.builtin.as_ref().is_none_or(|list| list.contains(name))

@@ -1,4 +1,4 @@
-//! Which packages a kernel of Debian or Ubuntu is made of, and which release a version or a suite means.
+//! Packages that make up a kernel of Debian or Ubuntu, and the release that a version or a suite means.
 
 use crate::apt::{Apt, version};
 use crate::kernel::error::KernelError;
@@ -10,9 +10,9 @@ const CURRENT: [&str; 3] = [
     "linux-image-generic",
 ];
 
-/// What the packages of one release are called, as far as a distribution has them. Debian's `linux-image` holds everything;
-/// from Linux 6.19 on it only depends on the image's and the modules' packages. Ubuntu keeps the modules apart, and 9p for
-/// one in the third of them.
+/// Names of the packages of one release, as far as a distribution has them. Debian's `linux-image` holds everything;
+/// from Linux 6.19 on it only depends on the image's and the modules' packages. Ubuntu keeps the modules apart, and 9p
+/// for one in the third of them.
 const PARTS: [&str; 4] = [
     "linux-image",
     "linux-binary",
@@ -123,7 +123,7 @@ fn release_of(package: &str) -> Option<&str> {
         .filter(|release| version::is_plausible(release) && is_full(release))
 }
 
-/// Whether a release has all its three numbers and a flavour, as a package's has.
+/// Returns true if a release has all its three numbers and a flavour, as a package's has.
 fn is_full(release: &str) -> bool {
     let numbers = release
         .split('.')

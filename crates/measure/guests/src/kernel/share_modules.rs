@@ -6,7 +6,8 @@ use crate::kernel::modules::{Module, Tree};
 use std::collections::HashSet;
 use vmtax_model::{KernelFacts, ShareMethod};
 
-/// What a method's guest side is made of; a disk with ext4 takes nothing that a guest has not anyway.
+/// Returns the modules that a guest needs for a share method; a disk with ext4 takes nothing that a guest has not
+/// anyway.
 const fn wanted(method: ShareMethod) -> &'static [&'static str] {
     match method {
         ShareMethod::NineP => &["9pnet_virtio", "9p"],
@@ -32,7 +33,7 @@ pub(crate) fn find(
     base: &[Module],
 ) -> Vec<(ShareMethod, Result<Vec<Module>, KernelError>)> {
     let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
-    let of = |&method: &ShareMethod| {
+    let modules_to_load = |&method: &ShareMethod| {
         let order = tree.load_order(kernel, wanted(method));
         (
             method,
@@ -43,5 +44,5 @@ pub(crate) fn find(
             }),
         )
     };
-    methods.iter().map(of).collect()
+    methods.iter().map(modules_to_load).collect()
 }

@@ -22,10 +22,10 @@ pub(crate) const MAX_BYTES: u64 = 1 << 30;
 /// `XEN_ELFNOTE_PHYS32_ENTRY`: where PVH enters.
 const PHYS32_ENTRY: u32 = 18;
 
-/// What precedes the release in a kernel (`linux_banner` of init/version.c).
+/// Text before the release in a kernel (`linux_banner` of init/version.c).
 const BANNER: &[u8] = b"Linux version ";
 
-/// Whether a file that begins so is an ELF file for x86-64.
+/// Returns true if a file that begins so is an ELF file for x86-64.
 pub(crate) fn is_elf(head: &[u8]) -> bool {
     head.starts_with(b"\x7fELF") && bzimage::elf_machine(head) == Some("x86-64")
 }

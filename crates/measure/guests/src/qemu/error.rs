@@ -1,4 +1,4 @@
-//! What can go wrong with a QEMU that is fetched, each with the way out.
+//! Errors of fetching or building a QEMU, each with the remedy.
 
 use crate::apt::AptError;
 use crate::file_error::FileError;
@@ -13,7 +13,7 @@ pub enum QemuError {
         "{name:?} is neither a QEMU version, such as 5.2, nor a suite of the distribution, such as trixie"
     )]
     BadName {
-        /// What was given.
+        /// Name that was given.
         name: String,
     },
     /// No suite has that version.
@@ -23,9 +23,9 @@ pub enum QemuError {
         offered.join(", ")
     )]
     NotOffered {
-        /// What was asked for.
+        /// Version that was asked for.
         version: String,
-        /// What there is, each with its suite.
+        /// Versions that are available, each with its suite.
         offered: Vec<String>,
     },
     /// The suite has no QEMU for x86.
@@ -33,7 +33,7 @@ pub enum QemuError {
         "{suite} has no package qemu-system-x86 for amd64: use another suite (`vmtax get` lists them)"
     )]
     NoQemu {
-        /// The suite.
+        /// Name of the suite.
         suite: String,
     },
     /// It came, but does not run.
@@ -41,7 +41,7 @@ pub enum QemuError {
         "QEMU of {suite} does not start on this host ({said}): use another suite (`vmtax get` lists them)"
     )]
     DoesNotStart {
-        /// The suite.
+        /// Name of the suite.
         suite: String,
         /// The last that it said.
         said: String,
@@ -51,9 +51,9 @@ pub enum QemuError {
         "QEMU's packages of {suite} have no {missing}: use another suite (`vmtax get` lists them)"
     )]
     Lacks {
-        /// The suite.
+        /// Name of the suite.
         suite: String,
-        /// What is not there.
+        /// Program or package that is missing.
         missing: String,
     },
     /// Neither a source tree nor a version nor a suite.
@@ -62,15 +62,15 @@ pub enum QemuError {
          suite of the distribution, such as bookworm"
     )]
     NoSource {
-        /// What was given.
+        /// Source that was given.
         given: String,
     },
     /// A patch cannot be read.
     #[error("the patch {given:?} cannot be read ({source}): give a file, or one that comes with vmtax: {}", crate::qemu::Recipe::own_patches().join(", "))]
     NoPatch {
-        /// What was given.
+        /// Patch that was given.
         given: String,
-        /// The reason.
+        /// Error from reading the patch.
         source: io::Error,
     },
     /// A patch does not fit the source.
@@ -78,15 +78,15 @@ pub enum QemuError {
         "the patch {given} does not apply to this source:\n{said}\nIt is applied with `patch -p1`: use the version that it was made for"
     )]
     PatchFails {
-        /// As given.
+        /// Patch that was given.
         given: String,
-        /// What patch said.
+        /// Output of `patch`.
         said: String,
     },
     /// A program that building takes is not there.
     #[error("building needs {program}: `sudo apt-get install {package}`")]
     NoTool {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
         /// The package that brings it.
         package: &'static str,
@@ -94,7 +94,7 @@ pub enum QemuError {
     /// configure or the compiler failed.
     #[error("{step} failed:\n{said}\nThe whole log is {}{}", log.display(), install(missing))]
     BuildFails {
-        /// Which step.
+        /// Step that failed.
         step: &'static str,
         /// The decisive lines.
         said: String,
@@ -108,7 +108,7 @@ pub enum QemuError {
     NotBuilt {
         /// The whole log.
         log: PathBuf,
-        /// What is not as expected.
+        /// Description of what is not as expected.
         what: String,
     },
     /// A file or folder cannot be read or written.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The package with QEMU for x86, in Debian and Ubuntu.
 const PACKAGE: &str = "qemu-system-x86";
-/// How much more room packages take unpacked, while those that are kept are picked out.
+/// Room that packages need while those that are kept are picked out, as a multiple of their download size.
 const UNPACKED: u64 = 6;
 
 /// Gives the QEMU that `wanted` means, a version or its beginning (5.2) or a suite (bullseye), from `cache` or else fetched
@@ -131,8 +131,8 @@ pub(crate) fn choose(
     }
 }
 
-/// What a QEMU needs to run: itself, what its package names as needed, and the libraries of all these. What is needed to
-/// install them is left out.
+/// Returns the packages that a QEMU needs to run: its own, those that it names as needed, and the libraries of all
+/// these. Packages that are needed only to install them are left out.
 fn needed(apt: &Apt, suite: &str) -> Result<Vec<Package>, QemuError> {
     let all = apt.with_dependencies(PACKAGE, suite)?;
     let Some(qemu) = all.iter().find(|package| package.name == PACKAGE).cloned() else {

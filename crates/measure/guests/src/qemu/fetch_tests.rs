@@ -70,7 +70,7 @@ impl Site {
         command
     }
 
-    /// What it says.
+    /// Returns the output of the fetch, stdout and stderr.
     fn fetch(&self, wanted: &str, path: Option<&Path>) -> String {
         let output = self.command(wanted, path).output().unwrap();
         format!(
@@ -80,7 +80,7 @@ impl Site {
         )
     }
 
-    /// What is in the cache, hidden things too.
+    /// Returns the names of what is in the cache, hidden files included.
     fn cached(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("cache/qemus"))
             .into_iter()

@@ -14,7 +14,7 @@ pub struct Fetched {
     pub version: String,
     /// Where it is from: bullseye; of one that was built what of: built-9p-list.
     pub suite: String,
-    /// What starts it.
+    /// Path of the script that starts it.
     pub path: PathBuf,
 }
 
@@ -24,13 +24,13 @@ impl Fetched {
         format!("{}-{}", self.version, self.suite)
     }
 
-    /// What it takes on the disk, bytes.
+    /// Returns the disk space that it uses, in bytes.
     pub fn size(&self) -> u64 {
         self.path.parent().map_or(0, size)
     }
 
-    /// Whether `wanted` names it: a version or its beginning, a suite, or both. A built one is never found by its version
-    /// alone: it may be patched.
+    /// Returns true if `wanted` names it: a version or its beginning, a suite, or both. A built one is never found by
+    /// its version alone: it may be patched.
     fn is(&self, wanted: &str) -> bool {
         let by_version = || {
             !is_built(&self.suite) && is_version(wanted) && version::matches(&self.version, wanted)
@@ -59,12 +59,12 @@ pub fn named(cache: &Path, wanted: &str) -> Option<Fetched> {
     find(cache).into_iter().find(|qemu| qemu.is(wanted))
 }
 
-/// Whether a word, that names no file, stands for a QEMU that could be fetched or built.
+/// Returns true if a word that names no file stands for a QEMU that could be fetched or built.
 pub fn is_name(word: &str) -> bool {
     is_version(word) || is_known(word) || parts(word).is_some() || is_built(word)
 }
 
-/// Whether it stands for one that could only be built: by its label, or its whole name.
+/// Returns true if a word stands for a QEMU that could only be built: by its label, or its whole name.
 pub fn is_name_of_built(word: &str) -> bool {
     is_built(parts(word).map_or(word, |(_, suite)| suite))
 }
@@ -77,7 +77,7 @@ pub fn binary(path: &Path) -> Option<PathBuf> {
 /// The real program, from the folder of its script.
 pub(crate) const BINARY: &str = "root/bin/qemu-system-x86_64";
 
-/// What lies in a folder of the shelf; nothing when it is not whole.
+/// Returns the QEMU in a folder of the shelf; `None` when it is not whole.
 pub(crate) fn fetched(home: &Path) -> Option<Fetched> {
     let (version, suite) = parts(home.file_name()?.to_str()?)?;
     let path = home.join(PROGRAM);
@@ -98,12 +98,12 @@ fn parts(name: &str) -> Option<(&str, &str)> {
 /// A folder's blocks, bytes.
 fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let of = |path: &Path| match path.symlink_metadata() {
+    let entry_size = |path: &Path| match path.symlink_metadata() {
         Ok(entry) if entry.is_dir() => size(path),
         Ok(entry) => entry.blocks() * 512,
         Err(_) => 0,
     };
-    entries.map(|entry| of(&entry.path())).sum()
+    entries.map(|entry| entry_size(&entry.path())).sum()
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What a word stands for: a version of QEMU, a suite, a build's label.
+//! Meaning of a word: a version of QEMU, a suite, a build's label.
 
 use crate::apt::version;
 
-/// How labels of builds begin; no suite is called so.
+/// Prefix of builds' labels; no suite has such a name.
 pub(crate) const BUILT: &str = "built";
 
-/// Whether a suite's name is a build's label.
+/// Returns true if a suite's name is a build's label.
 pub(crate) fn is_built(suite: &str) -> bool {
     suite
         .strip_prefix(BUILT)

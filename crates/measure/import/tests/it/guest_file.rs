@@ -151,24 +151,29 @@ fn a_guests_trace_is_added_once_and_only_if_it_is_kept() {
 
 #[test]
 fn what_is_no_guests_trace_is_refused_with_the_next_step() {
-    let of = |bytes: &[u8]| Run::vm().add(bytes).unwrap_err();
-    assert!(of(b"").contains("no trace of a guest") && of(b"other text").contains("agent observe"));
-    assert!(of(&sound()[..sound().len() - 1]).contains("cut off"));
-    let with = |change: &dyn Fn(&mut ObservedGuest)| {
+    let refusal_of = |bytes: &[u8]| Run::vm().add(bytes).unwrap_err();
+    assert!(
+        refusal_of(b"").contains("no trace of a guest")
+            && refusal_of(b"other text").contains("agent observe")
+    );
+    assert!(refusal_of(&sound()[..sound().len() - 1]).contains("cut off"));
+    let refusal_with = |change: &dyn Fn(&mut ObservedGuest)| {
         let mut facts = facts();
         change(&mut facts);
-        of(&file(&[], &facts))
+        refusal_of(&file(&[], &facts))
     };
-    assert!(with(&|facts| facts.begin = 10).contains("before it begins"));
-    assert!(with(&|facts| facts.schema = SCHEMA + 1).contains("newer vmtax"));
-    assert!(with(&|facts| facts.disks = vec![facts.disks[0].clone(); 65]).contains("65 disks"));
-    assert!(with(&|facts| facts.kernel = "x".repeat(2000)).contains("2000 bytes"));
+    assert!(refusal_with(&|facts| facts.begin = 10).contains("before it begins"));
+    assert!(refusal_with(&|facts| facts.schema = SCHEMA + 1).contains("newer vmtax"));
+    assert!(
+        refusal_with(&|facts| facts.disks = vec![facts.disks[0].clone(); 65]).contains("65 disks")
+    );
+    assert!(refusal_with(&|facts| facts.kernel = "x".repeat(2000)).contains("2000 bytes"));
     let mut other = sound();
     other[4] = 9;
-    assert!(of(&other).contains("copy this vmtax"));
+    assert!(refusal_of(&other).contains("copy this vmtax"));
     for name in ["../vm-trace.json", "a/b/c", "a b"] {
         assert!(
-            of(&file(&[(name, b"x")], &facts())).contains("plain"),
+            refusal_of(&file(&[(name, b"x")], &facts())).contains("plain"),
             "{name}"
         );
     }

@@ -187,6 +187,54 @@ fn every_exit_of_intels_vmx_has_its_name_count_and_time() {
     );
 }
 
+/// `vmx.dat` with guests that trace-cmd traced with it: their names and vCPU threads.
+fn vmx_with_guests(guests: &[(&str, i32)]) -> Vec<u8> {
+    const GUEST: u16 = 13;
+    let mut options = Vec::new();
+    for (name, tid) in guests {
+        let mut guest = [name.as_bytes(), b"\0"].concat();
+        guest.extend(1_u64.to_le_bytes());
+        guest.extend([1, 0, *tid as u32].into_iter().flat_map(u32::to_le_bytes));
+        options.extend(GUEST.to_le_bytes());
+        options.extend((guest.len() as u32).to_le_bytes());
+        options.extend(guest);
+    }
+    let mut dat = fs::read(data("vmx.dat")).unwrap();
+    let after = |dat: &[u8], mark: &[u8]| {
+        dat.windows(mark.len()).position(|at| at == mark).unwrap() + mark.len()
+    };
+    let places = after(&dat, b"flyrecord\0");
+    let first = u64::from_le_bytes(dat[places..places + 8].try_into().unwrap()) as usize;
+    // The pages stay where they are.
+    let padding = dat.drain(first - options.len()..first).collect::<Vec<u8>>();
+    assert!(padding.iter().all(|byte| *byte == 0));
+    let at = after(&dat, b"options  \0");
+    dat.splice(at..at, options);
+    dat
+}
+
+#[test]
+fn a_vm_has_the_name_that_trace_cmd_has_of_its_vcpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("named.dat");
+    let name_of = |file: PathBuf| {
+        let import = import(ImportSettings {
+            tsc_mhz: Some(1000.0),
+            ..settings(&[file])
+        })
+        .unwrap();
+        import.exits().vm.name.unwrap()
+    };
+    let unnamed = name_of(data("vmx.dat"));
+    let tid = unnamed
+        .strip_prefix("VM with vCPU thread ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    fs::write(&path, vmx_with_guests(&[("db01", tid + 1), ("web01", tid)])).unwrap();
+    assert_eq!(name_of(path), "web01");
+}
+
 #[test]
 fn each_vms_exits_are_its_own_and_have_their_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,13 +245,13 @@ fn each_vms_exits_are_its_own_and_have_their_time() {
     ]
     .concat();
     let trace = text(&folder, "trace", &all);
-    let of = |pid| {
+    let import_of_process = |pid| {
         import(ImportSettings {
             pid,
             ..settings(std::slice::from_ref(&trace))
         })
     };
-    let found = of(None).unwrap().exits();
+    let found = import_of_process(None).unwrap().exits();
     let counts: Vec<(u32, u64)> = found
         .exits
         .vcpus
@@ -222,7 +270,7 @@ fn each_vms_exits_are_its_own_and_have_their_time() {
             .iter()
             .any(|m| m.what.starts_with("other VMs") && m.why.ends_with(": 30"))
     );
-    let other = of(Some(30)).unwrap().exits();
+    let other = import_of_process(Some(30)).unwrap().exits();
     assert_eq!(
         (
             other.exits.reasons[0].exits.count,
@@ -230,7 +278,7 @@ fn each_vms_exits_are_its_own_and_have_their_time() {
         ),
         (70, Some(40_000.0))
     );
-    let error = of(Some(99)).err().unwrap();
+    let error = import_of_process(Some(99)).err().unwrap();
     assert!(
         error.contains("no vCPU of process 99") && error.contains("20, 21, 30"),
         "{error}"
@@ -511,7 +559,7 @@ fn a_shared_counter_joins_guest_and_host() {
         .unwrap()
         .replace("     1.0", "      10");
     let guest = text(&folder, "guest", &ticks);
-    let of = |offset: Option<i64>, begin: u64| {
+    let import_with_offset = |offset: Option<i64>, begin: u64| {
         let line = |at: u64, event: &str| format!("  CPU 0/KVM-20 [000] d..1. {at}: {event}\n");
         let offset = offset.map(|offset| {
             line(
@@ -541,7 +589,7 @@ fn a_shared_counter_joins_guest_and_host() {
         (None, 1_050_000, "reads as it is"),
         (Some(7), 1_050_000, "KVM's"),
     ] {
-        let imported = of(offset, begin);
+        let imported = import_with_offset(offset, begin);
         let [joined] = imported.facts.clocks.as_slice() else {
             panic!("{offset:?}: {:?}", imported.facts)
         };
@@ -558,7 +606,7 @@ fn a_shared_counter_joins_guest_and_host() {
         );
     }
     // Nowhere does the guest's time lie within the host's.
-    assert!(of(None, 9_000_000).facts.clocks.is_empty());
+    assert!(import_with_offset(None, 9_000_000).facts.clocks.is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_GET_NEXT_KEY: libc::c_int = 4;
 const PROG_LOAD: libc::c_int = 5;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
-/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+/// Program type for raw tracepoints, `BPF_PROG_TYPE_RAW_TRACEPOINT`.
 const RAW_TRACEPOINT: u32 = 17;
 
 /// One instruction, as the kernel takes it.
@@ -24,7 +24,7 @@ pub(super) struct Instruction {
     pub immediate: i32,
 }
 
-/// What kind of map, by the kernel's number.
+/// Type of a map, by the kernel's number.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MapKind {
     Hash = 1,
@@ -102,7 +102,8 @@ impl Map {
     /// `cpus`: how many the kernel keeps a value for, in a map where each has one.
     pub(super) fn create(
         kind: MapKind,
-        (key_size, value_size): (u32, u32),
+        key_size: u32,
+        value_size: u32,
         max_entries: u32,
         cpus: usize,
     ) -> io::Result<Map> {

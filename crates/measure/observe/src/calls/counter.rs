@@ -32,7 +32,7 @@ impl CallCounter {
         method.map(CallCounter)
     }
 
-    /// How it counts.
+    /// Returns the method of counting: in the kernel or call by call.
     pub fn method(&self) -> CountMethod {
         match self.0 {
             CallMethod::InKernel(_) => CountMethod::InKernel,
@@ -40,10 +40,11 @@ impl CallCounter {
         }
     }
 
-    /// What was counted so far, by call and process, those with most time first; calls that have not returned are not in it.
+    /// Returns the counts so far, by call and process, those with most time first; calls that have not returned are
+    /// not in it.
     ///
     /// # Errors
-    /// What the kernel says of reading.
+    /// Errors of the kernel when the counts are read.
     pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
         let failed = |source| ProbeError::System {
             what: "reading the counts of system calls".to_owned(),

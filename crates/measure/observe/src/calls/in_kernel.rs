@@ -10,7 +10,7 @@ use vmtax_model::CallCount;
 
 /// Threads that may be in a call at one time.
 const THREADS: u32 = 16_384;
-/// What is kept of each on each CPU: count, sum, shortest, longest.
+/// Number of totals of each call on each CPU: count, sum, shortest, longest.
 const TOTALS: usize = 4;
 
 /// The programs and what they share with us.
@@ -33,14 +33,9 @@ impl InKernel {
             },
         );
         let cpus = cpus()?;
-        let entered = Map::create(MapKind::Hash, (8, 16), THREADS, cpus)?;
-        let totals = Map::create(
-            MapKind::PerCpuHash,
-            (8, 8 * TOTALS as u32),
-            ROWS as u32,
-            cpus,
-        )?;
-        let lost = Map::create(MapKind::Array, (4, 8), 1, cpus)?;
+        let entered = Map::create(MapKind::Hash, 8, 16, THREADS, cpus)?;
+        let totals = Map::create(MapKind::PerCpuHash, 8, 8 * TOTALS as u32, ROWS as u32, cpus)?;
+        let lost = Map::create(MapKind::Array, 4, 8, 1, cpus)?;
         let own = std::process::id();
         // The one that reads what the other left is there first.
         let attached = [
@@ -99,7 +94,7 @@ fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
     })
 }
 
-/// How many CPUs there could be: the kernel keeps a part for each.
+/// Returns the number of possible CPUs: the kernel keeps a part for each.
 fn cpus() -> io::Result<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = vmtax_model::cpu_list::parse(&text).and_then(|all| all.last().copied());

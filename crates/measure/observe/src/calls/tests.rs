@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use vmtax_model::testing::skipped;
 
-/// x86-64's numbers.
+/// Number of `write` on x86-64.
 const WRITE: u32 = 1;
 const NANOSLEEP: [u32; 2] = [35, 230];
 
@@ -73,13 +73,13 @@ fn each_call_is_counted_once(start: impl Fn(bool) -> Option<CallCounter>) {
     if counter.lost() > 0 {
         return skipped("other processes on this machine make more calls than there is room for");
     }
-    let of = |pid, calls: &[u32]| {
+    let row_of_calls = |pid, calls: &[u32]| {
         rows.iter()
             .find(|r| r.pid == Some(pid) && calls.contains(&r.call))
             .unwrap()
     };
 
-    let writes = of(copying, &[WRITE]);
+    let writes = row_of_calls(copying, &[WRITE]);
     assert_eq!(writes.count, 5000, "{writes:?}");
     assert!(
         writes.min_ns > 0 && writes.min_ns <= writes.total_ns / 5000,
@@ -89,7 +89,7 @@ fn each_call_is_counted_once(start: impl Fn(bool) -> Option<CallCounter>) {
         writes.max_ns >= writes.total_ns / 5000 && writes.total_ns < passed,
         "{writes:?}"
     );
-    let slept = of(sleeping, &NANOSLEEP);
+    let slept = row_of_calls(sleeping, &NANOSLEEP);
     assert_eq!(slept.count, 1);
     assert!((200_000_000..passed).contains(&slept.total_ns), "{slept:?}");
     assert_eq!(

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vmtax_model::CallCount;
 
-/// How often records are taken in: a ring has room for some 28,000 calls.
+/// Interval at which records are read: a ring has room for some 28,000 calls.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
 /// Records this old are in their rings, whichever CPU wrote them.
 const SETTLED: Duration = Duration::from_millis(5);
@@ -128,7 +128,7 @@ impl Point {
     }
 }
 
-/// What the records say.
+/// Counts from the records so far, and the state of each thread.
 #[derive(Debug)]
 struct Calls {
     events: Vec<OwnedFd>,
@@ -140,13 +140,13 @@ struct Calls {
     enter: (u16, usize),
     /// Records by time that may have earlier ones still to come.
     fresh: Vec<Step>,
-    /// Which call a thread is in, and since when.
+    /// Call that a thread is in, and since when.
     inside: HashMap<i32, (i64, u64)>,
     rows: HashMap<(u32, Option<i32>), CallCount>,
     lost: u64,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     time: u64,
@@ -335,14 +335,14 @@ mod tests {
             .fresh
             .extend([step(95, 9, 3, false), step(97, 8, 0, false)]);
         calls.settle(100);
-        let of = |call| {
+        let count_and_times = |call| {
             calls
                 .rows
                 .get(&(call, Some(7)))
                 .map(|row| (row.count, row.min_ns, row.max_ns))
         };
         assert_eq!(
-            [of(0), of(1), of(3)],
+            [count_and_times(0), count_and_times(1), count_and_times(3)],
             [Some((1, 7, 7)), Some((1, 40, 40)), None]
         );
         // Between both, the thread may have returned and begun again. A return from a signal comes without its number.
@@ -357,12 +357,15 @@ mod tests {
             .fresh
             .extend([step(130, 8, 15, true), step(133, 8, -1, false)]);
         calls.settle(200);
-        let of = |call| {
+        let count_and_max = |call| {
             calls
                 .rows
                 .get(&(call, Some(7)))
                 .map(|row| (row.count, row.max_ns))
         };
-        assert_eq!([of(0), of(15)], [Some((1, 7)), Some((1, 3))]);
+        assert_eq!(
+            [count_and_max(0), count_and_max(15)],
+            [Some((1, 7)), Some((1, 3))]
+        );
     }
 }

@@ -38,13 +38,16 @@ fn stat(text: &str) -> Option<(u64, u64)> {
         .map(str::parse)
         .collect::<Result<_, _>>()
         .ok()?;
-    let of = |at: usize| fields.get(at).copied().unwrap_or(0);
+    let field_at = |at: usize| fields.get(at).copied().unwrap_or(0);
     (fields.len() >= 11).then(|| {
         let kinds = [(0, 3), (4, 7), (11, 14), (15, 16)];
         kinds
             .into_iter()
             .fold((0u64, 0u64), |(count, ms), (at, time)| {
-                (count.saturating_add(of(at)), ms.saturating_add(of(time)))
+                (
+                    count.saturating_add(field_at(at)),
+                    ms.saturating_add(field_at(time)),
+                )
             })
     })
 }

@@ -21,7 +21,8 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Those of a process, for the CPU those of these threads, since libvirt has a group for each vCPU.
+    /// Returns the control groups of a process: for the CPU those of these threads, since libvirt has a group for each
+    /// vCPU.
     pub fn of(pid: i32, tids: &[i32]) -> Cgroups {
         let Ok(process) = Process::new(pid) else {
             return Cgroups::default();
@@ -44,7 +45,7 @@ impl Cgroups {
     }
 }
 
-/// What the groups count.
+/// Reads the counters of the groups.
 pub fn cgroup_counters(groups: &Cgroups) -> CgroupCounters {
     let read = |folder: &Path, file: &str| fs::read_to_string(folder.join(file)).ok();
     let throttled = groups
@@ -150,7 +151,7 @@ const MAX_DEPTH: u32 = 8;
 /// The parent of all threads of the kernel.
 const KTHREADD: i32 = 2;
 
-/// Whether a group, or one below it, has a process other than this one. One that cannot be read may have.
+/// Returns true if a group, or one below it, has a process other than this one. One that cannot be read may have.
 fn has_others(folder: &Path, pid: i32, depth: u32) -> bool {
     let list = |file: &str| fs::read_to_string(folder.join(file));
     // A threaded group has no list of processes.

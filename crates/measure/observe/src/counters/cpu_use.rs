@@ -42,7 +42,7 @@ pub fn cpu_use(pid: i32) -> Option<CpuUse> {
 /// Time that each CPU ran tasks or interrupts, of `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal guest …`, where
 /// `user` includes `guest`.
 fn busy_ms(stat: &str, ticks_per_s: u64) -> BTreeMap<usize, u64> {
-    let of = |line: &str| {
+    let cpu_busy_ms = |line: &str| {
         let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;
         let times: Vec<u64> = times
             .split_ascii_whitespace()
@@ -59,7 +59,7 @@ fn busy_ms(stat: &str, ticks_per_s: u64) -> BTreeMap<usize, u64> {
             busy.saturating_mul(1000) / ticks_per_s.max(1),
         ))
     };
-    stat.lines().filter_map(of).collect()
+    stat.lines().filter_map(cpu_busy_ms).collect()
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use vmtax_model::{MemoryCounters, ProcessIo, ProcessStop};
 /// Times of a thread since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// Its number.
+    /// ID of the thread.
     pub tid: i32,
     /// On a CPU, ns.
     pub cpu_ns: u64,
     /// Runnable without a CPU, ns.
     pub wait_ns: u64,
-    /// How often it got a CPU.
+    /// Number of times that the thread got a CPU.
     pub turns: u64,
 }
 
@@ -75,7 +75,7 @@ pub fn memory(pid: i32) -> Option<MemoryCounters> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     let (_, major_faults) = stat(&read("stat")?)?;
     let status = read("status")?;
-    let of = |key: &str| {
+    let bytes_of = |key: &str| {
         status
             .lines()
             .find_map(|line| kib(line.strip_prefix(key)?))
@@ -83,9 +83,9 @@ pub fn memory(pid: i32) -> Option<MemoryCounters> {
     };
     Some(MemoryCounters {
         major_faults,
-        resident: of("VmRSS:"),
-        swapped: of("VmSwap:"),
-        hugetlb: of("HugetlbPages:"),
+        resident: bytes_of("VmRSS:"),
+        swapped: bytes_of("VmSwap:"),
+        hugetlb: bytes_of("HugetlbPages:"),
         transparent_huge: None,
     })
 }
@@ -94,8 +94,8 @@ pub fn memory(pid: i32) -> Option<MemoryCounters> {
 /// in small pages. `None` without the permission.
 pub fn transparent_huge(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let of = |key: &str| kib(text.lines().find_map(|line| line.strip_prefix(key))?);
-    of("AnonHugePages:")?.checked_add(of("ShmemPmdMapped:").unwrap_or(0))
+    let bytes_of = |key: &str| kib(text.lines().find_map(|line| line.strip_prefix(key))?);
+    bytes_of("AnonHugePages:")?.checked_add(bytes_of("ShmemPmdMapped:").unwrap_or(0))
 }
 
 /// `  12 kB`, in bytes.
@@ -108,21 +108,21 @@ fn kib(text: &str) -> Option<u64> {
         .checked_mul(1024)
 }
 
-/// What a process reads and writes; `None` without the permission.
+/// Returns the bytes that a process has read and written; `None` without the permission.
 pub fn process_io(pid: i32) -> Option<ProcessIo> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let of = |key: &str| {
+    let counter = |key: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
     };
     Some(ProcessIo {
-        read_bytes: of("read_bytes:")?,
-        written_bytes: of("write_bytes:")?,
-        rchar: of("rchar:")?,
+        read_bytes: counter("read_bytes:")?,
+        written_bytes: counter("write_bytes:")?,
+        rchar: counter("rchar:")?,
     })
 }
 
-/// Whether a signal stopped a process, as SIGSTOP does.
+/// Returns true if a signal stopped the process, as SIGSTOP does.
 pub fn is_stopped(pid: i32) -> bool {
     thread_state(pid, pid) == Some('T')
 }

@@ -73,8 +73,8 @@ pub fn clients(server: i32, path: &Path) -> Option<BTreeSet<u64>> {
     )
 }
 
-/// Whether a process is of these users alone. The owner of its folder in `/proc` does not say: it is root for one that is not
-/// dumpable, which each may be.
+/// Returns true if a process runs as these users alone. The owner of its folder in `/proc` does not say: it is root
+/// for a process that is not dumpable, which each may be.
 fn is_of(process: &Process, users: [u32; 2]) -> bool {
     let Ok(status) = process.status() else {
         return false;

@@ -17,7 +17,7 @@ const MAX_KEYS: usize = 1 << 16;
 const APIC_ACCESS: u64 = 44;
 const APIC_EOI: u64 = 0xfee0_00b0;
 
-/// What QEMU is told of accesses.
+/// Exit reasons that KVM gives QEMU for accesses.
 const KVM_EXIT_IO: u64 = 2;
 const KVM_EXIT_MMIO: u64 = 6;
 
@@ -28,11 +28,11 @@ pub(super) enum Reason {
     Hardware { isa: u32, number: u64 },
     /// An access, of a KVM that tells no more.
     Access(AddressSpace),
-    /// What QEMU is told, of a KVM that tells no more; nothing for a signal.
+    /// Exit reason that KVM gives QEMU, for a KVM that reports no other; `None` for a signal.
     User(Option<u64>),
 }
 
-/// What is counted apart.
+/// Exits that are counted together: those of a thread with one reason and one access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub tid: i32,
@@ -60,14 +60,14 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Vcpu {
-    /// Whether its exits and entries are told.
+    /// True if KVM reports the vCPU's exits and entries.
     told: bool,
     open: Option<Open>,
     /// A read that was counted before its value came.
     awaited: Option<Access>,
 }
 
-/// Whether QEMU is told of such an access: of one that the kernel served, something else was the reason.
+/// Returns true if KVM hands such an access to QEMU: if the kernel served it, the exit has another reason.
 fn asks(access: Access, told: Option<u64>) -> bool {
     match access.space {
         AddressSpace::Port => told == Some(KVM_EXIT_IO),
@@ -273,7 +273,7 @@ impl Counts {
         }
     }
 
-    /// Whether exits and entries were told.
+    /// Returns true if KVM reported exits and entries.
     pub fn told(&self) -> bool {
         self.vcpus.values().any(|vcpu| vcpu.told)
     }

@@ -31,7 +31,7 @@ impl ExitCounter {
         }
     }
 
-    /// What was counted. `mhz`: ticks of the trace per microsecond; `lost`: events that are missing.
+    /// Returns the counts. `mhz`: ticks of the trace per microsecond; `lost`: events that are missing.
     pub fn finish(mut self, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
         self.counts.end();
         self.names.rows(&self.counts, threads, mhz, lost)
@@ -58,7 +58,7 @@ impl Names {
         }
     }
 
-    /// What was counted, with KVM's names of the reasons.
+    /// Returns the counts, with KVM's names of the reasons.
     pub fn rows(
         &self,
         counts: &Counts,

@@ -7,7 +7,7 @@ use vmtax_trace::{KernelDecoder, KernelEvent, KvmAccess, KvmSpace, SystemCall, s
 /// The command of `ioctl` by which a thread goes into its guest.
 pub(super) const KVM_RUN: u64 = 0xae80;
 
-/// What happened.
+/// Event of KVM, or of QEMU's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExitEvent {
     /// The CPU left the guest. Not every KVM tells.

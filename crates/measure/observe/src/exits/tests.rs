@@ -50,11 +50,11 @@ fn counted(events: &[ExitEvent], times: u64) -> Counts {
 
 /// Count, handed to QEMU, timed, ticks.
 fn of(counts: &Counts, reason: Reason, access: Option<(u64, bool)>) -> [u64; 4] {
-    let of = |key: &Key| {
+    let is_wanted = |key: &Key| {
         let same = key.access.map(|a| (a.address, a.write)) == access;
         same && key.reason == reason && key.tid == VCPU
     };
-    let found = counts.counts.iter().find(|(key, _)| of(key));
+    let found = counts.counts.iter().find(|(key, _)| is_wanted(key));
     found.map_or([0; 4], |(_, c)| [c.count, c.user, c.timed, c.ticks])
 }
 

@@ -1,8 +1,9 @@
-//! Whether an interrupt comes as regularly as a timer's.
+//! Detection of interrupts that come as regularly as a timer's.
 
 use std::collections::BTreeMap;
 
-/// How much an interval may differ from the one before and still be regular: a busy host delivers late.
+/// Largest difference between an interval and the one before, as a share, at which it is still regular: a busy host
+/// delivers late.
 const SLACK: f64 = 0.25;
 
 /// The arrivals of one interrupt.
@@ -31,7 +32,7 @@ impl Ticks {
         self.last = Some(at);
     }
 
-    /// How often it came regularly, and how often a second meanwhile: at the rate that it mostly had.
+    /// Returns the number of regular arrivals, and their rate per second: at the rate that the interrupt mostly had.
     pub fn rate(&self, mhz: f64) -> Option<(u64, f64)> {
         let (count, sum) = self
             .regular

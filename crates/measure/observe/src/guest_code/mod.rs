@@ -1,8 +1,8 @@
-//! What a guest's vCPUs execute, seen from outside: QEMU's monitor says where each one is, and what code is there. So costs
-//! are found that make no exit, in guests without an agent, of any kernel.
+//! Code that a guest's vCPUs execute, seen from outside: QEMU's monitor says where each one is, and what code is
+//! there. This finds costs that make no exit, in guests without an agent, of any kernel.
 //!
-//! KVM takes a vCPU out of its guest between two instructions, so a sample finds it right behind what took long. (TCG lets go
-//! at the end of a block of translated code only: there places would be those of the blocks.)
+//! KVM takes a vCPU out of its guest between two instructions, so a sample finds it right behind what took long. (TCG
+//! lets go at the end of a block of translated code only: there places would be those of the blocks.)
 
 mod registers;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What QEMU's human monitor prints of a CPU.
+//! Parser of a CPU's registers as QEMU's human monitor prints them.
 
 use vmtax_model::samples::Spot;
 
@@ -15,7 +15,7 @@ pub(super) struct Registers {
     /// The privilege level.
     pub level: u8,
     pub halted: bool,
-    /// Which address space: CR3, without what Linux keeps in its low bits (PCID).
+    /// Address space: CR3, without what Linux keeps in its low bits (PCID).
     pub space: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What QEMU 7.2 prints.
+//! Tests with the output of QEMU 7.2.
 
 use super::registers::{Registers, bytes};
 use proptest::prelude::*;

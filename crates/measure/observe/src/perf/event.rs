@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 /// Frame pointer, stack pointer and instruction pointer, as `asm/perf_regs.h` numbers them: what unwinding needs.
 pub(super) const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 
-/// What drives the samples.
+/// Event that triggers the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     /// Cycles of the CPU, counted by itself.
@@ -31,7 +31,7 @@ pub(super) enum Scope {
     Machine,
 }
 
-/// What is sampled how often.
+/// Rate and size of the samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampling {
     /// Samples a second of each running thread.

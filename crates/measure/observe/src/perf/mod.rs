@@ -130,12 +130,12 @@ impl Sampler {
         }
     }
 
-    /// What drives the samples here.
+    /// Returns the event that triggers the samples here.
     pub fn trigger(&self) -> Trigger {
         self.trigger
     }
 
-    /// Whether the kernel's part of the stacks is seen.
+    /// Returns true if the stacks include the kernel's part.
     pub fn sees_kernel(&self) -> bool {
         self.kernel
     }
@@ -143,7 +143,7 @@ impl Sampler {
     /// Waits until there is something to read, at most so long.
     ///
     /// # Errors
-    /// What the kernel says of waiting.
+    /// Errors of `poll`.
     pub fn wait(&self, time: Duration) -> io::Result<()> {
         let mut fds: Vec<PollFd<'_>> = self
             .rings
@@ -215,7 +215,7 @@ fn record(bytes: &[u8]) -> Option<(u32, u16, &[u8], &[u8])> {
     ))
 }
 
-/// How the records that [`attr`] asks for are laid out.
+/// Returns the layout of the records that [`attr`] asks for.
 fn format(kernel: bool, scope: Scope) -> RecordParseInfo {
     let mut sample_format = SampleFormat::IP
         | SampleFormat::TID
@@ -239,7 +239,7 @@ fn format(kernel: bool, scope: Scope) -> RecordParseInfo {
     }
 }
 
-/// How records are laid out whose samples hold so much, and nothing of registers.
+/// Returns the layout of records whose samples have this format, without registers.
 pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
     RecordParseInfo {
         endian: Endianness::LittleEndian,
@@ -260,7 +260,8 @@ pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
     }
 }
 
-/// What is available: counters before the clock, with the kernel's stacks before without.
+/// Returns the trigger that is available, and true if kernel stacks are: counters before the clock, with the kernel's
+/// stacks before without.
 fn permitted(
     pid: i32,
     tid: i32,

@@ -18,7 +18,7 @@ use vmtax_model::samples::{CodeOrigin, GuestProfile, Profile, Unwound};
 use vmtax_model::{ClockReading, Inside};
 use vmtax_trace::stacks::{self, Kernel, LocalFiles, Names, SampledStacks, Source, Space};
 
-/// How long the rings may fill before they are read.
+/// Interval at which the rings are read.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(250);
 /// Samples are kept in at most this part of the memory.
 const PART_OF_MEMORY: usize = 8;
@@ -132,7 +132,7 @@ impl RecordBuffer {
         ));
     }
 
-    /// What the records say, of all processes together.
+    /// Returns the profile of all processes together, the counts of unwound stacks, and the number of lost samples.
     fn named(mut self, names: HashMap<i32, String>, roots: &[PathBuf]) -> (Profile, Unwound, u64) {
         self.records.sort_by_key(|(time, ..)| *time); // each CPU has its own
         let files = Rc::new(LocalFiles::new(roots));
@@ -200,7 +200,7 @@ struct Processes {
     programs: Vec<(Space, SampledStacks)>,
     /// Of `programs`, by process.
     running: HashMap<i32, usize>,
-    /// What threads are called: as those that they began as a copy of, until they say otherwise.
+    /// Names of threads: as those that they began as a copy of, until they say otherwise.
     names: HashMap<i32, String>,
 }
 
@@ -251,7 +251,7 @@ impl Processes {
         }
     }
 
-    /// What records tell the content of.
+    /// Returns the empty address space of a process that has ended: only records describe its content.
     fn ended(&self) -> Space {
         Space::empty(Source::LocalFiles(Rc::clone(&self.files)))
     }

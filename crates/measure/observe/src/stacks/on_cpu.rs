@@ -1,4 +1,4 @@
-//! What a process's threads do while they are on a CPU.
+//! Samples of a process's threads while they are on a CPU.
 
 use crate::process::{has_ended, thread_names};
 use crate::{ProbeError, Sampler, Sampling, Trigger};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use vmtax_model::samples::OnCpu;
 use vmtax_trace::stacks::{self, Kernel, Names, SampledStacks, Space};
 
-/// How long the rings may fill before they are read.
+/// Interval at which the rings are read.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Of which process stacks are sampled, and how.
 #[derive(Debug, Clone)]
 pub struct StackSampling {
-    /// The process.
+    /// ID of the process.
     pub pid: i32,
-    /// How long.
+    /// Duration of the sampling.
     pub time: Duration,
     /// Samples per second: on CPU of each thread that runs, by the wall clock of every thread.
     pub hz: u32,
@@ -124,7 +124,7 @@ impl OnCpuSampler {
     }
 }
 
-/// What drives the samples, as findings name it.
+/// Returns the name that findings give the trigger of the samples.
 pub(crate) fn trigger(sampler: &Sampler) -> &'static str {
     match sampler.trigger() {
         Trigger::Cycles => "cycles",

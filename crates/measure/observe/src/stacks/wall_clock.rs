@@ -200,7 +200,7 @@ impl Watch {
         let turns = self.reader.turns(tid);
         let size = self.reader.copy(sp, &mut self.copied);
         if self.reader.state(tid) != Some(state) || self.reader.turns(tid) != turns {
-            return self.unseen(tid, call, (sp, ip), reason);
+            return self.unseen(tid, call, sp, ip, reason);
         }
         let known = self.last.get(&tid).and_then(|last| last.call);
         let call = if call == Some(RESTART_SYSCALL) {
@@ -241,7 +241,7 @@ impl Watch {
             let ThreadState::Waits { call, sp, ip, .. } = state else {
                 return None;
             };
-            return self.unseen(tid, call, (sp, ip), reason);
+            return self.unseen(tid, call, sp, ip, reason);
         };
         let mut places = Vec::new();
         let (mut call, mut futex) = (None, None);
@@ -266,7 +266,7 @@ impl Watch {
                     owner: CodeOwner::Call,
                     at: number.unsigned_abs(),
                 }));
-            } else if let Some(number) = self.unseen(tid, said, (sp, ip), None) {
+            } else if let Some(number) = self.unseen(tid, said, sp, ip, None) {
                 return Some(number);
             }
         }
@@ -297,7 +297,8 @@ impl Watch {
         &mut self,
         tid: i32,
         call: Option<i64>,
-        (sp, ip): (u64, u64),
+        sp: u64,
+        ip: u64,
         reason: Option<CodeLocation>,
     ) -> Option<usize> {
         let before = self
@@ -340,5 +341,40 @@ impl Watch {
         }
         self.sampled.ended(&places[inside..], end);
         self.sampled.stack(&places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_trace::stacks::Source;
+
+    #[test]
+    fn a_stack_that_is_unwound_again_after_a_reload_has_its_places_once() {
+        let pid = std::process::id() as i32;
+        let mut watch = Watch {
+            reader: ThreadReader::new(pid).unwrap(),
+            stop_limit: None,
+            begin: Instant::now(),
+            stops_ended: None,
+            space: Space::empty(Source::Process(pid)),
+            sampled: SampledStacks::default(),
+            last: HashMap::new(),
+            copied: Vec::new(),
+            reloaded: Instant::now() - 2 * RELOAD_INTERVAL,
+            unstopped: 0,
+            futexes: BTreeMap::new(),
+        };
+        let ip = has_ended as *const () as u64;
+        let call = CodeLocation {
+            owner: CodeOwner::Call,
+            at: 0,
+        };
+        let number = watch.unwound(Registers { ip, sp: 0, bp: 0 }, 0, vec![call]);
+        let owners: Vec<CodeOwner> = watch.sampled.stacks[number]
+            .iter()
+            .map(|place| place.owner)
+            .collect();
+        assert_eq!(owners, [CodeOwner::Call, CodeOwner::Module(0)]);
     }
 }

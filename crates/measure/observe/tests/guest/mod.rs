@@ -93,7 +93,7 @@ fn traced(set: &ProbeSet, reads: u64) -> String {
     tracer.save(&mut sink).unwrap();
     let missing = tracer.missing().len();
     drop(tracer);
-    let of = |wanted: &[&str]| -> u64 {
+    let sum_of_stats = |wanted: &[&str]| -> u64 {
         let found = stats
             .lines()
             .filter_map(|line| line.split_once(": "))
@@ -110,7 +110,10 @@ fn traced(set: &ProbeSet, reads: u64) -> String {
         + usize::from(
             fs::read_to_string("/sys/kernel/tracing/options/record-cmd").unwrap() != names,
         );
-    let (events, lost) = (of(&["read events"]), of(&["overrun", "dropped events"]));
+    let (events, lost) = (
+        sum_of_stats(&["read events"]),
+        sum_of_stats(&["overrun", "dropped events"]),
+    );
     let formats: Vec<String> = formats.iter().map(|name| format!("{name}=1")).collect();
     format!(
         "{time} events={events} lost={lost} missing={missing} left={left} {}",

@@ -296,14 +296,14 @@ fn an_instance_in_use_cannot_be_removed_by_others() {
 fn the_hosts_own_set_is_there() {
     let Some(_turn) = turn() else { return };
     let disk = vmtax_observe::host_disk(&std::env::current_exe().unwrap()).unwrap();
-    let none = (Vec::new(), Vec::new());
     let tracer = Tracer::start(
         &ProbeSet::host(
             vmtax_model::DISK,
             &[thread()],
             HostDevice::Blocks(&[&disk]),
             false,
-            none.clone(),
+            Vec::new(),
+            Vec::new(),
         ),
         64,
     )
@@ -323,7 +323,8 @@ fn the_hosts_own_set_is_there() {
         &[thread()],
         HostDevice::Blocks(&[]),
         false,
-        none,
+        Vec::new(),
+        Vec::new(),
     );
     assert!(set.free.is_empty() && set.missing.iter().any(|m| m.what.contains("host's disk")));
 }
@@ -419,7 +420,7 @@ impl Drop for Living {
     }
 }
 
-/// What a test made by hand; removed whatever happens.
+/// Trace instances and probes that a test made; removed whatever happens.
 #[derive(Default)]
 struct Made {
     instances: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! What observes a host and its threads, on this host.
+//! Tests of observing a host and its threads, on this host.
 
 #![allow(
     clippy::unwrap_used,

@@ -244,7 +244,7 @@ fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
         .map_or(Ok(()), |monitor| monitor.log_events(on))
 }
 
-/// Whether this process can trace the host's kernel: by trying.
+/// Returns true if this process can trace the host's kernel: it tries.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
     Tracer::start(
@@ -253,7 +253,8 @@ pub(crate) fn may_trace() -> bool {
             &own,
             HostDevice::Blocks(&[]),
             false,
-            (Vec::new(), Vec::new()),
+            Vec::new(),
+            Vec::new(),
         ),
         4,
     )
@@ -295,8 +296,15 @@ fn host_tracer(
                     HostDevice::Blocks(&disks),
                 ),
             };
-            let uprobes = vmtax_observe::uprobes(points, &binary);
-            let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);
+            let (uprobes, missing_uprobes) = vmtax_observe::uprobes(points, &binary);
+            let mut set = ProbeSet::host(
+                what.probes.checkpoints(),
+                &threads,
+                behind,
+                kvm,
+                uprobes,
+                missing_uprobes,
+            );
             let passt = network
                 .iter()
                 .filter(|thread| thread.role.is_other(Role::PASST));
@@ -341,5 +349,46 @@ fn no_host_disk(error: &ProbeError) -> Missing {
         what: "the host's disk".to_owned(),
         why: error.to_string(),
         fix: "choose a folder on a file system of a disk with --dir".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use vmtax_model::testing::host;
+    use vmtax_model::{KvmClass, Machine, Plan, WorkloadName, WorkloadSpec};
+    use vmtax_recording::Writer;
+
+    #[test]
+    fn a_trials_part_of_a_long_log_is_stored_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = Plan::new(
+            "quick",
+            1,
+            vec![Machine::NATIVE],
+            vec![WorkloadSpec::new(WorkloadName::Cpu)],
+        );
+        let writer = Writer::create_at(
+            &folder.path().join("run"),
+            &plan,
+            &host(KvmClass::Absent),
+            &[],
+            "1",
+        )
+        .unwrap();
+        let mut store = writer.trial_files(0).unwrap();
+        let path = folder.path().join("log");
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"before\n").unwrap();
+        let vm = Vm::attach(std::process::id() as i32);
+        let log = EventLog::begin(&vm, path).unwrap();
+        let lines: String = (0..300_000).map(|line| format!("{line}\n")).collect();
+        file.write_all(lines.as_bytes()).unwrap();
+        assert_eq!(log.end(&vm, &mut store).unwrap().len(), 2);
+        let stored =
+            std::fs::read_to_string(store.folder().join(files::HOST).join(files::QEMU_LOG))
+                .unwrap();
+        assert!(stored == lines, "{} bytes of {}", stored.len(), lines.len());
     }
 }

@@ -17,7 +17,7 @@ use vmtax_vm::{Fleet, Level, MachineError};
 const COUNTERS: f64 = 0.4;
 /// Fewer requests a second are no load, and are not traced.
 const MIN_REQUESTS_PER_S: f64 = 10.0;
-/// What tracing requests gives.
+/// Name of what tracing requests gives.
 const REQUESTS: &str = "requests by layer";
 
 /// Reads the counters of a running VM, then profiles its threads and counts its VM exits, then traces its requests, until the time
@@ -148,11 +148,15 @@ fn requests_per_s(samples: &VmSamples) -> Option<f64> {
         return None;
     }
     let all = |counters: &VmCounters| -> u64 {
-        let of = |disk: &DiskCounters| {
+        let requests_of_disk = |disk: &DiskCounters| {
             disk.qemu
                 .map_or(0, |kinds| kinds.iter().map(|kind| kind.count).sum())
         };
-        counters.disks.iter().map(of).fold(0, u64::saturating_add)
+        counters
+            .disks
+            .iter()
+            .map(requests_of_disk)
+            .fold(0, u64::saturating_add)
     };
     let time = Duration::from_nanos(samples.after.at_ns.saturating_sub(samples.before.at_ns));
     Some(
@@ -194,7 +198,7 @@ mod tests {
     use vmtax_model::{Ability, RequestCounters, VmFacts};
 
     fn samples(counts: Option<[u64; 2]>, monitor: Option<Missing>) -> VmSamples {
-        let at = |at_ns, count: Option<u64>| {
+        let counters_at = |at_ns, count: Option<u64>| {
             let counted = |count| {
                 [RequestCounters {
                     count,
@@ -221,7 +225,7 @@ mod tests {
             abilities,
             ..VmFacts::unknown(7)
         };
-        let (before, after) = (at(1, before), at(1_000_000_001, after));
+        let (before, after) = (counters_at(1, before), counters_at(1_000_000_001, after));
         VmSamples {
             schema: SCHEMA,
             vm,

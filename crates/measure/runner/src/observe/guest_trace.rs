@@ -7,7 +7,7 @@ use vmtax_vm::{GuestProgram, MachineError, Vm};
 
 use super::failed;
 
-/// How long it may take to begin.
+/// Timeout for the trace to begin.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// So much longer than the host the guest traces, s: the host begins later.
@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// A trace under way in a guest.
 pub(super) struct GuestTrace {
     program: GuestProgram,
-    /// Its file in the guest.
+    /// Path of the trace in the guest.
     file: String,
 }
 

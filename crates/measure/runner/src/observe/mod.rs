@@ -1,4 +1,4 @@
-//! What observes a trial: each observer starts on a vm, and leaves its artifacts in the trial's folder.
+//! Observers of a trial: each starts on a VM, and leaves its artifacts in the trial's folder.
 
 mod blocks;
 mod diagnose;

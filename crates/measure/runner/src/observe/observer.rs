@@ -7,7 +7,7 @@ use vmtax_model::{Machine, Missing, Ping, Probes, ProfileSettings};
 use vmtax_recording::{RecordingError, TrialFiles, Writer};
 use vmtax_vm::{MachineError, Observed, RunningMachine, VmmProgram};
 
-/// How long time stamps are exchanged before and after the workload.
+/// Duration of the exchange of time stamps before and after the workload.
 pub(super) const PING: Duration = Duration::from_millis(60);
 
 /// Observes one trial of a machine. Dropped, it ends and leaves no facts.
@@ -25,19 +25,19 @@ pub(super) trait Observer {
     ) -> Result<(), MachineError>;
 }
 
-/// What is observed in a trial, and what it takes.
+/// Parts of a trial that are observed, and what observing them takes.
 pub(crate) struct Observation<'a> {
     /// On which machine.
     pub machine: Machine,
-    /// Its VMM.
+    /// VMM of the machine.
     pub program: Option<&'a VmmProgram>,
     /// The file behind its measured disk.
     pub disk: Option<PathBuf>,
-    /// With what.
+    /// Probes that are used.
     pub probes: Probes,
-    /// How its QEMU is profiled.
+    /// Settings of the profile of the machine's QEMU.
     pub profile: Option<&'a ProfileSettings>,
-    /// How long the guest may take to send what it observed.
+    /// Timeout for the guest to send what it observed.
     pub timeout: Duration,
     /// The log of QEMU's own events, where the host's kernel may not be traced.
     pub events: Option<PathBuf>,
@@ -45,14 +45,14 @@ pub(crate) struct Observation<'a> {
 
 /// Where the artifacts of a trial go.
 pub(crate) struct TrialStore<'a> {
-    /// The recording.
+    /// Writer of the recording.
     pub writer: &'a Writer,
     /// The trial's number.
     pub number: u32,
 }
 
 impl TrialStore<'_> {
-    /// Its files, for one observer.
+    /// Returns the trial's files, for one observer.
     pub(super) fn files(&self) -> Result<TrialFiles, MachineError> {
         self.writer
             .trial_files(self.number)

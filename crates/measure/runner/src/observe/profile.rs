@@ -101,7 +101,7 @@ struct Profiler {
     on_cpu: Result<OnCpuSampler, ProbeError>,
     exits: Option<Exits>,
     cpu_use: Option<CpuUse>,
-    /// Whether reading a vCPU's registers is safe.
+    /// True if reading a vCPU's registers is safe.
     may_ask: bool,
 }
 
@@ -279,8 +279,8 @@ impl Profiler {
     }
 }
 
-/// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until an answer takes longer than
-/// `limit`.
+/// Samples the code that the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until
+/// an answer takes longer than `limit`.
 fn guest_code(
     vm: &Vm,
     may_ask: bool,

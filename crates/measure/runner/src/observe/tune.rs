@@ -15,7 +15,7 @@ use vmtax_vm::{ChangeError, Changes, Fleet, Level};
 
 /// Between a change and the measurement: requests under way end, caches begin to fill.
 const SETTLE: Duration = Duration::from_millis(250);
-/// What the user's command may take.
+/// Timeout of the user's command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Measures what `next` asks for, from what was recorded so far, until it ends, the VM ends, somebody else changes a setting, or
@@ -95,7 +95,7 @@ pub fn tune(
     }
 }
 
-/// What is recorded, in memory and in the file.
+/// Records of the tuning, in memory and in the file.
 struct Log {
     files: TrialFiles,
     records: Vec<TuneRecord>,

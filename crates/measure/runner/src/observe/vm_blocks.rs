@@ -100,7 +100,7 @@ struct Devices {
     class: DeviceClass,
     disks: Vec<TracedDisk>,
     nics: Vec<TracedNic>,
-    /// Those of which the host shows less.
+    /// Devices of which the host shows less.
     missing: Vec<Missing>,
 }
 
@@ -141,7 +141,7 @@ impl Devices {
     }
 }
 
-/// What is traced of a VM among others on its host.
+/// Returns the probes that trace a VM among others on its host.
 fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
     let binary = vm.binary_file().unwrap_or_default();
     // Threads of the kernel's own that move its packets are none of its process.
@@ -179,7 +179,7 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
         ),
     };
     let is_kvm = facts.accelerator == Some(Accelerator::Kvm);
-    let mut points = uprobes(&points, &binary);
+    let (probes, mut missing) = uprobes(&points, &binary);
     // People know it by its own path.
     if let Some(own) = vm.binary() {
         let named = |missing: &mut Missing| {
@@ -187,10 +187,17 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
                 .why
                 .replace(&*binary.to_string_lossy(), &own.to_string_lossy())
         };
-        points.1.iter_mut().for_each(named);
+        missing.iter_mut().for_each(named);
     }
-    let mut set = ProbeSet::host(of_class.checkpoints(), &threads, behind, is_kvm, points)
-        .among_others(&devices.doorbells());
+    let mut set = ProbeSet::host(
+        of_class.checkpoints(),
+        &threads,
+        behind,
+        is_kvm,
+        probes,
+        missing,
+    )
+    .among_others(&devices.doorbells());
     // Each disk reports what is missing of it.
     set.missing
         .retain(|missing| missing.what != vmtax_observe::HOST_DISK);

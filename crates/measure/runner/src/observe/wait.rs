@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How often a stop request is checked.
+/// Interval at which a stop request is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits, unless it is to stop.

@@ -1,4 +1,4 @@
-//! Which sizes of a range a budget allows.
+//! Sizes of a range that a budget allows.
 
 use std::time::Duration;
 use vmtax_model::{FEWEST_ROUNDS, Plan, SizeRange};
@@ -6,12 +6,12 @@ use vmtax_model::{FEWEST_ROUNDS, Plan, SizeRange};
 /// A growth law needs so many sizes: they are measured whatever they take.
 const FEWEST_SIZES: usize = 3;
 
-/// What each size of a range with a budget took in the first round, which has them in ascending order.
+/// Time of each size of a range with a budget in the first round, which has them in ascending order.
 pub(super) struct SizeTimes<'a> {
     range: &'a SizeRange,
     budget_s: u32,
-    /// How many boots of a round are taken to be as long as the ones that were timed: where all sizes share a boot, the first
-    /// decides for the others.
+    /// Number of boots of a round that are taken to be as long as the ones that were timed: where all sizes share a
+    /// boot, the first decides for the others.
     boots: usize,
     /// Seconds, of the sizes that were begun.
     spent: Vec<f64>,
@@ -40,8 +40,8 @@ impl<'a> SizeTimes<'a> {
         self.spent[step] += took.as_secs_f64();
     }
 
-    /// Whether six rounds of the sizes up to this step, which is the next, would exceed the budget. It is taken to cost what
-    /// the line through the two before it says: what grows faster costs more.
+    /// Returns true if six rounds of the sizes up to this step, which is the next, would exceed the budget. The step's
+    /// time is taken from the line through the two before it: a size whose time grows faster costs more.
     pub fn exceeds_budget(&self, step: usize) -> bool {
         let sizes = &self.range.steps;
         let [.., before, last] = self.spent[..] else {
@@ -79,7 +79,7 @@ mod tests {
                 ..Plan::from_toml(text).unwrap()
             }
         };
-        let of = |budget_s, spent: &[u64]| {
+        let exceeds_budget = |budget_s, spent: &[u64]| {
             let plan = plan(budget_s, false);
             let mut times = SizeTimes::of(&plan)?;
             for (step, seconds) in spent.iter().enumerate() {
@@ -89,19 +89,19 @@ mod tests {
             }
             Some(times.exceeds_budget(spent.len()))
         };
-        assert_eq!(of(None, &[1, 2, 4]), None);
+        assert_eq!(exceeds_budget(None, &[1, 2, 4]), None);
         // 2 + 4 + 8 s, and 24 s expected: 228 s in six rounds.
-        assert_eq!(of(Some(229), &[1, 2, 4]), Some(false));
-        assert_eq!(of(Some(227), &[1, 2, 4]), Some(true));
+        assert_eq!(exceeds_budget(Some(229), &[1, 2, 4]), Some(false));
+        assert_eq!(exceeds_budget(Some(227), &[1, 2, 4]), Some(true));
         assert_eq!(
-            of(Some(1), &[1, 2]),
+            exceeds_budget(Some(1), &[1, 2]),
             Some(false),
             "three sizes are measured in any case"
         );
-        assert_eq!(of(Some(1), &[]), Some(false));
+        assert_eq!(exceeds_budget(Some(1), &[]), Some(false));
         // A size that took less than the one before does not promise less of the next.
-        assert_eq!(of(Some(119), &[2, 4, 2]), Some(true));
-        assert_eq!(of(Some(120), &[2, 4, 2]), Some(false));
+        assert_eq!(exceeds_budget(Some(119), &[2, 4, 2]), Some(true));
+        assert_eq!(exceeds_budget(Some(120), &[2, 4, 2]), Some(false));
         // In one boot for all sizes the first variant's times count for both.
         for (budget_s, exceeds) in [(229, false), (227, true)] {
             let plan = plan(Some(budget_s), true);

@@ -13,34 +13,34 @@ use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
 
-/// What a recording has of the parts of a tuning before the one that is carried out.
+/// Rounds and trials that a recording has of the parts of a tuning before the one that is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeforePart {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Trials.
+    /// Number of trials.
     pub trials: u32,
 }
 
-/// What a run is doing: for people who wait.
+/// Progress of a run, for people who wait.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
     /// Making disks and the initramfs.
     Preparing,
     /// A machine boots.
     Booting {
-        /// Which slot.
+        /// Slot whose machine boots.
         slot: Slot,
     },
     /// A trial is under way.
     Trial {
-        /// Which, from 0.
+        /// Number of the trial, from 0.
         number: u32,
-        /// Which slot.
+        /// Slot of the trial.
         slot: Slot,
-        /// What runs.
+        /// Workload that runs.
         workload: &'a WorkloadSpec,
-        /// Under what.
+        /// Probes that observe it.
         probes: Probes,
     },
     /// A budget leaves sizes out.
@@ -50,9 +50,9 @@ pub enum Progress<'a> {
     },
     /// A trial has no result.
     Failed {
-        /// Which, from 0.
+        /// Number of the trial, from 0.
         number: u32,
-        /// The reason.
+        /// Reason of the failure.
         error: &'a MachineError,
     },
 }
@@ -78,11 +78,11 @@ pub(super) struct Run<'a> {
     pub events: bool,
     pub interrupt: &'a Interrupt,
     pub streams: Option<&'a Streams>,
-    /// What is looked for in a command's output.
+    /// Patterns of the metrics that are read from a command's output.
     pub patterns: &'a Patterns,
     /// The next trial's.
     pub number: u32,
-    /// What the recording has of earlier parts of a tuning.
+    /// Rounds and trials that the recording has of earlier parts of a tuning.
     pub before: Option<BeforePart>,
     /// Machines that booted once: a later failure there is an accident, not a verdict.
     pub booted: BTreeSet<(Machine, usize)>,
@@ -93,7 +93,7 @@ pub(super) struct Run<'a> {
     pub has_command_failed: bool,
     /// A failure of the plan's command that ends the run.
     pub command_failure: Option<CommandFailure>,
-    /// How many of the range's steps are measured: a budget may leave the last ones out.
+    /// Number of the range's steps that are measured: a budget may leave the last ones out.
     pub kept_steps: usize,
     pub size_times: Option<SizeTimes<'a>>,
     /// When the slot began, with the boot that it has alone or is the first of.
@@ -120,8 +120,8 @@ impl<'a> Run<'a> {
         self.requirements?.kernels().get(slot.variant)
     }
 
-    /// Whether a budget leaves the slot's size out, which is decided before its first trial. After a budget's first round,
-    /// the sizes that are kept stay.
+    /// Returns true if a budget leaves the slot's size out, which is decided before its first trial. After a budget's
+    /// first round, the sizes that are kept stay.
     pub fn is_left_out(&mut self, slot: Slot) -> Result<bool, RunError> {
         let exceeds = |times: &SizeTimes<'_>| slot.round == 0 && times.exceeds_budget(slot.step);
         if slot.step < self.kept_steps && self.size_times.as_ref().is_some_and(exceeds) {
@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
         Ok(slot.step >= self.kept_steps)
     }
 
-    /// Whether the slot is of a candidate of a tuning: its baseline is the first variant of all.
+    /// Returns true if the slot is of a candidate of a tuning: its baseline is the first variant of all.
     pub fn is_candidate(&self, slot: Slot) -> bool {
         self.before
             .is_some_and(|before| before.rounds > 0 || slot.variant > 0)

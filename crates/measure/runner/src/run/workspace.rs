@@ -1,4 +1,4 @@
-//! What the machines of a run work on.
+//! Workspace of a run: the files that its machines work on.
 
 use crate::images::Images;
 use crate::shares;

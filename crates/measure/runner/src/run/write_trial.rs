@@ -1,4 +1,4 @@
-//! What a run writes down: each trial with all that is noted of it, each slot's logs.
+//! Files that a run writes: each trial with all that is noted of it, each slot's logs.
 
 use super::state::{Run, Trial};
 use crate::RunError;
@@ -114,7 +114,7 @@ impl Run<'_> {
     }
 }
 
-/// What is noted of a trial besides how it ended.
+/// Notes on a trial besides how it ended.
 pub(super) struct TrialNotes {
     pub(super) started: Timestamp,
     pub(super) wall_s: f64,

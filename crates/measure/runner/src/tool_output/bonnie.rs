@@ -33,17 +33,17 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
             _ => continue,
         };
         // What was not done is empty, and what was done too fast is '+++++'.
-        let of = |place: usize| fields.get(first + place).and_then(|field| number(field));
+        let number_at = |place: usize| fields.get(first + place).and_then(|field| number(field));
         for (place, name) in BLOCKS {
-            of(place)
+            number_at(place)
                 .into_iter()
                 .for_each(|kib| figures.bandwidth(OF, name, kib / 1024.0));
         }
-        of(SEEKS)
+        number_at(SEEKS)
             .into_iter()
             .for_each(|rate| figures.rate(OF, "random seeks", rate));
         for (place, name) in NAMES {
-            of(place)
+            number_at(place)
                 .into_iter()
                 .for_each(|rate| figures.rate(OF, name, rate));
         }

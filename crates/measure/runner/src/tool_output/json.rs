@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const MAX_ATTEMPTS: usize = 256;
 const MIB: f64 = 1_048_576.0;
 
-/// What of either is read; a field that neither has is passed over.
+/// Fields of either tool's output that are read; other fields are skipped.
 #[derive(Deserialize)]
 struct Document {
     #[serde(rename = "fio version")]

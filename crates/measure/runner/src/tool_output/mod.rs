@@ -1,6 +1,6 @@
-//! What well-known measuring tools print, as named figures: sysbench, fio, Bonnie++, pgbench, hyperfine, perf bench,
-//! stress-ng; and matches of the user's patterns. A tool is recognized by its output, not by the command, which may be a
-//! script. The output is untrusted: unknown text is skipped, and the number and length of names are bounded.
+//! Output of well-known measuring tools, read as named figures: sysbench, fio, Bonnie++, pgbench, hyperfine, perf
+//! bench, stress-ng; and matches of the user's patterns. A tool is recognized by its output, not by the command, which
+//! may be a script. The output is untrusted: unknown text is skipped, and the number and length of names are bounded.
 
 mod bonnie;
 mod figures;

@@ -9,15 +9,15 @@ use vmtax_model::{MetricPattern, Printed, Unit};
     "metric '{name}': '{pattern}' is not a regular expression: {why}. Example: --metric 'latency:lower=took (\\S+) ms'"
 )]
 pub struct PatternError {
-    /// The metric.
+    /// Name of the metric.
     pub name: String,
-    /// The pattern.
+    /// Text of the pattern.
     pub pattern: String,
-    /// What is wrong with it.
+    /// Error of the pattern, as the regex library describes it.
     pub why: String,
 }
 
-/// Compiled patterns.
+/// Compiled patterns of metrics.
 #[derive(Debug, Default)]
 pub struct Patterns(Vec<(MetricPattern, Regex)>);
 
@@ -90,17 +90,21 @@ mod tests {
             Patterns::new(&all.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>())
         };
         let texts = ["took 12.5 ms\nthen 7 ms\n", "real 3\n"];
-        let of = |pattern: &str| {
+        let value_and_missing = |pattern: &str| {
             let (found, missing) = patterns(&[pattern]).unwrap().find(&texts);
             (found.first().map(|p| p.value), missing.concat())
         };
-        assert_eq!(of("x=took (\\S+) ms").0, Some(12.5));
-        assert_eq!(of("x=[0-9]+$").0, Some(3.0));
-        assert_eq!(of("x=^then (.) ms$").0, Some(7.0));
-        assert_eq!(of("x=^real (.*)").0, Some(3.0));
-        assert!(of("x=user (.*)").1.contains("no match"));
-        assert!(of("x=(took)").1.contains("'took', which is not a number"));
-        assert!(of("x=(inf)|took").1.contains("not a number"));
+        assert_eq!(value_and_missing("x=took (\\S+) ms").0, Some(12.5));
+        assert_eq!(value_and_missing("x=[0-9]+$").0, Some(3.0));
+        assert_eq!(value_and_missing("x=^then (.) ms$").0, Some(7.0));
+        assert_eq!(value_and_missing("x=^real (.*)").0, Some(3.0));
+        assert!(value_and_missing("x=user (.*)").1.contains("no match"));
+        assert!(
+            value_and_missing("x=(took)")
+                .1
+                .contains("'took', which is not a number")
+        );
+        assert!(value_and_missing("x=(inf)|took").1.contains("not a number"));
         let error = patterns(&["x=1", "y=("]).unwrap_err();
         assert_eq!(error.name, "y");
     }

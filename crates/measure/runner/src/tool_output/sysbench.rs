@@ -16,7 +16,7 @@ pub(crate) fn read(output: &str, figures: &mut Figures) {
     run.into_iter().for_each(|run| run.add_to(figures));
 }
 
-/// What one run has printed so far.
+/// Output of one run so far.
 #[derive(Default)]
 struct Run {
     test: Option<&'static str>,
@@ -27,11 +27,11 @@ struct Run {
     seconds: Option<f64>,
     rates: Vec<(&'static str, f64)>,
     bandwidths: Vec<(&'static str, f64)>,
-    /// Milliseconds.
+    /// Names of latencies with their values, milliseconds.
     latencies: Vec<(String, f64)>,
 }
 
-/// What only one test prints, and its name.
+/// Beginnings of lines that only one test prints, with the test's name.
 const TESTS: [(&str, &str); 4] = [
     ("CPU speed:", "cpu"),
     ("Running memory speed test", "memory"),

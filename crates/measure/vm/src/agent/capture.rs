@@ -25,7 +25,7 @@ impl Capture {
         }
     }
 
-    /// Whether something in the middle is missing.
+    /// Returns true if bytes in the middle are missing.
     pub fn is_cut(&self) -> bool {
         self.left_out
     }

@@ -25,7 +25,7 @@ const HANG_UP: i32 = rustix::process::Signal::HUP.as_raw();
 /// The outcome of a command.
 #[derive(Debug)]
 pub enum Ran {
-    /// It ran.
+    /// The command ran to its end.
     Done(Box<Finished>),
     /// It could not be started, or timed out: the exit status as in a shell, and the reason.
     NotRun(i32, String),
@@ -36,22 +36,22 @@ pub enum Ran {
 /// A command that ran.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Execution of the command, with its exit status.
     pub execution: Execution,
-    /// Its figures.
+    /// Figures of the command.
     pub result: TrialResult,
-    /// What it cost the host's CPUs, in a guest.
+    /// CPU seconds of the host that the command used, in a guest.
     pub cpu_seconds: Option<CpuSeconds>,
-    /// What it printed: to standard output, and to standard error.
+    /// Output of the command: standard output, then standard error.
     pub printed: [Capture; 2],
-    /// How it was observed; `None` when it was not.
+    /// Observation of the command; `None` if it was not observed.
     pub observed: Option<Observed>,
 }
 
 /// A command as it is to be run.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandRun<'a> {
-    /// The command.
+    /// Command to be run.
     pub command: &'a CommandSpec,
     /// The user's streams.
     pub streams: &'a Streams,

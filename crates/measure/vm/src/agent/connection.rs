@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use vmtax_model::Machine;
 use vmtax_wire::{Reply, Request, encode};
 
-/// How long a process may run after its stream closed.
+/// Time for which a process may run after its stream closed.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent of a machine, with the processes that it depends on.
@@ -46,7 +46,7 @@ impl Agent<'_> {
             .message(Instant::now() + timeout, self.interrupt, files)
     }
 
-    /// See [`Lines::receive`].
+    /// Waits for the next frame, or for one of the `others`; see [`Lines::receive`].
     pub fn receive(
         &mut self,
         until: Instant,

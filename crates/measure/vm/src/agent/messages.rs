@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_wire::{Decoder, Frame, Reply, WireError};
 
-/// How long sending a request may take.
+/// Time limit for sending a request.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the console of a guest that ended may stay open.
+/// Time for which the console of a guest that ended may stay open.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The streams from a machine: the channel, and a guest's console, which serves as channel where the guest has no

@@ -29,11 +29,11 @@ use vmtax_model::{
 };
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
-/// How long a guest may take over measuring what sampling costs.
+/// Time limit for a guest to measure the cost of sampling.
 const SAMPLING_TIMEOUT: Duration = Duration::from_secs(120);
 /// Another scheduler waits for the requests in flight.
 const SETTING_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a guest times its shortest system call for that, each time.
+/// Duration of each timing of the guest's shortest system call, which that measurement needs, s.
 const SHORTEST_CALL_S: f64 = 0.03;
 
 /// A running machine with an agent.
@@ -50,7 +50,7 @@ pub(crate) struct Session<'a> {
     share: Option<ShareFacts>,
 }
 
-/// What a guest has and the host itself has not.
+/// Parts of a session that only a guest has, and the host itself has not.
 #[derive(Debug)]
 struct GuestSide {
     vm: Vm,

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use vmtax_wire::Size;
 
-/// What a pipe takes at once, whenever it takes anything.
+/// Size that a pipe accepts at once whenever it accepts anything, bytes.
 const MAX_WRITE: usize = 4096;
 
 /// Of an input that comes once, and that several runs need.
@@ -113,7 +113,7 @@ impl Streams {
         })
     }
 
-    /// Whether a command has an input.
+    /// Returns true if a command has an input.
     pub fn has_input(&self) -> bool {
         !matches!(self.input, Input::None)
     }

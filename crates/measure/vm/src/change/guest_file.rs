@@ -8,14 +8,14 @@ use crate::vmm::qemu::guest_agent::{Ask, GuestAgent};
 use std::time::Duration;
 use vmtax_model::{CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, is_disk_name};
 
-/// How long the agent may take over a file.
+/// Time limit for the agent's work on one file.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What tells one boot of a guest from the next.
+/// File with the boot ID, which differs between two boots of a guest.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// More read-ahead, KiB, is no setting of ours.
 const MAX_READ_AHEAD_KB: u32 = 16384;
 
-/// What a file holds.
+/// Reads the value in effect from a file of the guest.
 pub(super) fn read(vm: &Vm, path: &str) -> Result<String, String> {
     ask(vm, |ask| agent_file::read(ask, path)).map(|text| in_effect(&text).to_owned())
 }
@@ -30,7 +30,7 @@ pub(super) fn boot(vm: &Vm) -> Result<String, String> {
     ask(vm, |ask| agent_file::read(ask, BOOT_ID))
 }
 
-/// Whether a rule sets this: the clock source, or a known file of a disk, to a known value.
+/// Returns true if a rule sets this: the clock source, or a known file of a disk, to a known value.
 pub(super) fn may_set(path: &str, value: &str) -> bool {
     let of_a_disk = || {
         let (name, file) = path.strip_prefix("/sys/block/")?.split_once('/')?;

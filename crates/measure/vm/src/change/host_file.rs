@@ -12,7 +12,7 @@ const KNOWN: [&str; 1] = ["/sys/module/kvm/parameters/halt_poll_ns"];
 /// Files of the VM's control groups that may be set.
 const OF_A_GROUP: [&str; 4] = ["cpu.max", "cpu.cfs_quota_us", "cpu.weight", "cpu.shares"];
 
-/// What a file holds.
+/// Reads the value in effect from a file of the host.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     value_in_effect(path).map_err(|e| e.to_string())
 }
@@ -22,7 +22,7 @@ pub(super) fn write(path: &Path, value: &str) -> Result<(), String> {
     fs::write(path, value).map_err(|e| format!("writing {value} failed: {e}"))
 }
 
-/// Whether it is a known file, one of a control group of the VM, or sets the scheduler of a device beneath its disks.
+/// Returns true for a known file, one of a control group of the VM, or the scheduler of a device beneath its disks.
 pub(super) fn may_set(vm: &Vm, path: &Path) -> bool {
     let name = path
         .file_name()

@@ -1,4 +1,5 @@
-//! What was changed in a VM and its host, written down before, and restored: at the end, at the next start, by `vmtax undo`.
+//! Journal of the changes to a VM and its host: written before each change, and used to restore the settings at the
+//! end, at the next start, or by `vmtax undo`.
 
 use super::{ChangeError, exists, guest_file, is_same, may_set, read, write};
 use crate::state_file;
@@ -20,7 +21,7 @@ pub struct Changes {
     journal: Journal,
 }
 
-/// The file.
+/// Contents of the journal's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Journal {
     /// The recording that tells why.
@@ -29,7 +30,7 @@ struct Journal {
     pid: i32,
     /// When that started, clock ticks since boot.
     started: u64,
-    /// What is changed, in the order in which it was.
+    /// Changed settings, in the order of their changes.
     entries: Vec<Entry>,
 }
 
@@ -42,7 +43,7 @@ struct Entry {
     /// The boot of the guest in which it is, of one of its kernel.
     #[serde(default)]
     guest_boot: Option<String>,
-    /// Whether it is to stay until `vmtax undo`.
+    /// True if the change stays until `vmtax undo`.
     is_kept: bool,
 }
 
@@ -220,9 +221,9 @@ fn absolute(path: &Path) -> PathBuf {
 pub struct Undone {
     /// The setting, as people write it.
     pub setting: String,
-    /// What it is again.
+    /// Value before the change, to which the setting is restored; empty where the journal cannot be read.
     pub value: String,
-    /// Whether it ended with its VM, its guest's boot, a thread or a group: nothing had to be restored.
+    /// True if the setting ended with its VM, its guest's boot, a thread or a group: nothing had to be restored.
     pub has_ended: bool,
     /// Why it is not.
     pub error: Option<ChangeError>,
@@ -289,7 +290,7 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     all
 }
 
-/// What became of a setting that was to be restored.
+/// Outcome of restoring a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Restored {
     /// It is what it was.

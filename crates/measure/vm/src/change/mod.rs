@@ -20,9 +20,9 @@ pub enum ChangeError {
     /// It cannot be read or set.
     #[error("{setting}: {why}")]
     Refused {
-        /// The setting.
+        /// Setting that was refused.
         setting: String,
-        /// Why.
+        /// Reason of the refusal.
         why: String,
     },
     /// Somebody else has set it since.
@@ -30,17 +30,17 @@ pub enum ChangeError {
         "{setting} is \"{now}\" and was left so: somebody else changed it since vmtax set \"{expected}\". Change it back by hand if that was not meant"
     )]
     Theirs {
-        /// The setting.
+        /// Setting that somebody else changed.
         setting: String,
-        /// What vmtax set.
+        /// Value that vmtax set.
         expected: String,
-        /// What it is now.
+        /// Value that it has now.
         now: String,
     },
-    /// What is changed cannot be written down, so nothing is.
+    /// The journal of changes cannot be written, so nothing is changed.
     #[error("{path}, which is to keep what settings were before, cannot be written: {source}. Nothing was changed; run vmtax as root", path = .path.display())]
     Journal {
-        /// The file.
+        /// Path of the journal's file.
         path: std::path::PathBuf,
         /// The error of the kernel.
         source: std::io::Error,
@@ -56,7 +56,8 @@ impl ChangeError {
     }
 }
 
-/// Whether vmtax sets it: a plan may come from anybody, and names no other files, objects and groups than a rule would.
+/// Checks that vmtax sets a setting: a plan may come from anybody, and names no other files, objects and groups than a
+/// rule would.
 fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
     let allowed = match setting {
         LiveSetting::HostFile { path } => host_file::may_set(vm, path),
@@ -73,7 +74,7 @@ fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<()
     }
 }
 
-/// Whether it still exists: a control group, a thread may have ended.
+/// Returns true if a setting still exists: a control group or a thread may have ended.
 fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
     match setting {
         LiveSetting::HostFile { path } => path.exists(),
@@ -85,7 +86,7 @@ fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
     }
 }
 
-/// What a setting holds; `None` for one that cannot be read.
+/// Reads the value of a setting; `None` for one that cannot be read.
 fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);
     match setting {
@@ -135,7 +136,8 @@ fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError>
     }
 }
 
-/// Whether two texts are the same value: as JSON objects, where a part that is missing is none of it, else as they are.
+/// Returns true if two texts are the same value: as JSON objects, where a missing part equals null or 0, else as they
+/// are.
 fn is_same(a: &str, b: &str) -> bool {
     let of =
         |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();

@@ -54,7 +54,7 @@ pub(super) fn limits(vm: &Vm, device: &str) -> Result<String, String> {
     Ok(Value::Object(found).to_string())
 }
 
-/// Sets them.
+/// Sets the limits of a disk, given as JSON.
 pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), String> {
     let mut arguments: Map<String, Value> =
         serde_json::from_str(limits).map_err(|e| e.to_string())?;
@@ -88,7 +88,7 @@ pub(super) fn property(vm: &Vm, path: &str, property: &str) -> Result<String, St
         .map_err(|e| e.to_string())
 }
 
-/// Sets it.
+/// Sets a property of an object to a value, given as JSON.
 pub(super) fn set_property(vm: &Vm, path: &str, property: &str, value: &str) -> Result<(), String> {
     let value: Value =
         serde_json::from_str(value).map_err(|e| format!("{value} is no JSON: {e}"))?;

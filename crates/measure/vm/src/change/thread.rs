@@ -26,7 +26,7 @@ pub(super) fn set_affinity(vm: &Vm, tid: i32, cpus: &str) -> Result<(), String> 
 /// The host's CPUs on which a VM may run, as a list, and those of these threads that may not run on all of them: those that are online
 /// and in its cpuset, without those that are isolated (`isolcpus`).
 pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, Vec<PinnedThread>) {
-    let of = |file: &str| {
+    let cpus_in_file = |file: &str| {
         let text =
             std::fs::read_to_string(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default();
         cpu_list::parse(&text)
@@ -37,7 +37,7 @@ pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, V
     let cpuset = cpuset(pid)
         .and_then(|list| cpu_list::parse(&list))
         .map(|cpus| cpus.into_iter().collect::<BTreeSet<usize>>());
-    let (online, isolated) = (of("online"), of("isolated"));
+    let (online, isolated) = (cpus_in_file("online"), cpus_in_file("isolated"));
     let is_usable = |cpu: &usize| {
         !isolated.contains(cpu) && cpuset.as_ref().is_none_or(|set| set.contains(cpu))
     };
@@ -54,7 +54,7 @@ pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, V
     (cpu_list::format(all.iter().copied()), pinned)
 }
 
-/// Whether the VM's process has the thread.
+/// Returns true if the VM's process has the thread.
 pub(super) fn exists(vm: &Vm, tid: i32) -> bool {
     Path::new(&format!("/proc/{}/task/{tid}", vm.pid())).exists()
 }

@@ -50,7 +50,7 @@ impl Daemon {
         served.filter_map(daemon).collect()
     }
 
-    /// Its counters; `None` where it has ended.
+    /// Returns the daemon's counters; `None` if it has ended.
     pub fn counters(&self) -> Option<DaemonCounters> {
         if started(self.pid) != Some(self.started) {
             return None;

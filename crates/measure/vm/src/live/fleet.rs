@@ -42,9 +42,9 @@ enum Wanted {
 /// One VM's sample.
 #[derive(Debug)]
 pub struct Sample<'a> {
-    /// What is known of it.
+    /// Facts known of the VM.
     pub facts: &'a VmFacts,
-    /// Its counters.
+    /// Counters of the VM at this sample.
     pub counters: VmCounters,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Histograms {
 /// Histograms of one VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SetHistograms {
-    /// Its process.
+    /// PID of the VM's process.
     pid: i32,
     /// When that started, clock ticks since boot.
     started: u64,

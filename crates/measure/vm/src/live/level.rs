@@ -1,6 +1,6 @@
-//! How much is asked of a VM.
+//! Levels of the cost that a sample may have for a VM.
 
-/// What a sample may cost the VM.
+/// Permitted cost of a sample to the VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Counters alone: the kernel's, and those of a monitor that is not libvirt's. Changes nothing.

@@ -6,7 +6,7 @@ use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::libvirt::DaemonId;
 use std::collections::BTreeMap;
 
-/// What each daemon says of its domains, by their names.
+/// Statistics of the domains of each daemon, by the domains' names.
 pub(super) type Stats = BTreeMap<DaemonId, BTreeMap<String, DomainStats>>;
 
 /// The daemons that did not answer.
@@ -34,7 +34,7 @@ impl LibvirtDaemons {
     }
 }
 
-/// What its daemon says of one VM.
+/// Returns the statistics of one VM from its daemon.
 pub(super) fn stats_of<'a>(stats: &'a Stats, sampler: &Sampler) -> Option<&'a DomainStats> {
     stats
         .get(&sampler.daemon()?)?

@@ -10,7 +10,7 @@ const LENGTH: Duration = Duration::from_secs(30);
 pub(super) struct Pause(Option<Instant>);
 
 impl Pause {
-    /// Whether it is not over.
+    /// Returns true until the pause is over.
     pub fn is_on(self) -> bool {
         self.0.is_some_and(|until| Instant::now() < until)
     }

@@ -84,13 +84,13 @@ impl Sampler {
         Some(sampler)
     }
 
-    /// Whether a sample asks the VM's monitor.
+    /// Returns true if a sample asks the VM's monitor.
     fn asks_monitor(&self) -> bool {
         let monitor = self.vm.monitor();
         monitor.is_some_and(|monitor| self.level >= Level::Histograms || !monitor.taints())
     }
 
-    /// Whether a sample asks somebody who may take some time: the VM's monitor, the agent in its guest.
+    /// Returns true if a sample asks a program that may take some time: the VM's monitor, the agent in its guest.
     pub fn asks(&self) -> bool {
         let connects = self.vm.monitor().is_none() && (self.was_stopped || self.is_due());
         self.asks_monitor() || connects || (self.agent.is_some() && !self.agent_pause.is_on())
@@ -220,7 +220,7 @@ impl Sampler {
             .collect()
     }
 
-    /// What the monitor answers, and how long it took, ns.
+    /// Asks the monitor. Returns its answers and the time that they took, ns; `None` where there are no answers.
     fn ask(&mut self) -> (Answers, Option<u64>) {
         let may_ask = self.asks_monitor() && !self.monitor_pause.is_on();
         let Some(monitor) = self.vm.monitor().filter(|_| may_ask) else {
@@ -254,7 +254,7 @@ impl Sampler {
             .flatten()
     }
 
-    /// What the guest's agent says, where there is one that answers.
+    /// Asks the guest's agent for its counters; `None` without an agent that answers.
     fn ask_agent(&mut self) -> Option<GuestCounters> {
         let agent = self.agent.as_ref().filter(|_| !self.agent_pause.is_on())?;
         agent
@@ -304,7 +304,7 @@ impl Sampler {
         disks
     }
 
-    /// What changes seldom, beside the facts.
+    /// Reads the data, besides the facts, that change seldom.
     fn read_seldom(&mut self) {
         let pid = self.facts.pid;
         let vcpus = self

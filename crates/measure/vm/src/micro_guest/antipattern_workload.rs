@@ -10,7 +10,7 @@ use vmtax_workload::AntipatternWork;
 
 /// Of what takes milliseconds each.
 const MAX_LONG: u32 = 50;
-/// What is repeated is ordered in portions about as long as this, and no larger.
+/// Approximate duration of an order while an antipattern is repeated; an order has at most `MAX_REPEATED` repetitions.
 const LONG_ORDER: Duration = Duration::from_millis(20);
 const MAX_REPEATED: u32 = 100_000;
 
@@ -38,7 +38,7 @@ pub(super) fn antipatterns(
             },
             ..work
         };
-        let made = match made(guest, (antipattern, fixed), work, timeout) {
+        let made = match made(guest, antipattern, fixed, work, timeout) {
             Ok(made) => made,
             Err(MachineError::Micro(MicroError::Failed(
                 why @ (Failure::NoX2apic | Failure::NoHpet),
@@ -75,7 +75,8 @@ struct Made {
 /// is for others to observe.
 fn made(
     guest: &mut MicroGuest<'_>,
-    (antipattern, fixed): (Antipattern, bool),
+    antipattern: Antipattern,
+    fixed: bool,
     AntipatternWork { count, time, .. }: AntipatternWork,
     timeout: Duration,
 ) -> Result<Made, MachineError> {

@@ -4,7 +4,8 @@ use crate::micro_guest::{ExitKind, Mailbox, MicroError};
 use vmtax_model::Antipattern;
 
 impl Mailbox<'_> {
-    /// How long each exit of the last order, for exits of this kind, took: ticks, in the order in which they were made.
+    /// Returns the duration of each exit of the last order, for exits of this kind: ticks, in the order in which they
+    /// were made.
     ///
     /// # Errors
     /// [`MicroError::NotDone`] or [`MicroError::Failed`] when that was not the last order or it did not end well;
@@ -18,7 +19,8 @@ impl Mailbox<'_> {
         )
     }
 
-    /// The same of the last order for this antipattern: how long each took, or each [`Antipattern::batch`].
+    /// Returns the durations of the last order, for this antipattern: ticks of each, or of each
+    /// [`Antipattern::batch`].
     ///
     /// # Errors
     /// As [`Mailbox::exits`].

@@ -9,25 +9,25 @@ pub enum MicroError {
         "the micro-guest's memory has {bytes} bytes instead of {RAM_BYTES}: map the whole file of QEMU's memory backend"
     )]
     WrongMemory {
-        /// Its length.
+        /// Length of the memory, bytes.
         bytes: usize,
     },
     /// The order asks for too many, or for nothing.
     #[error("invalid count {count} for the micro-guest: use 1 to {MAX_COUNT}")]
     BadCount {
-        /// The value.
+        /// Count that was ordered.
         count: u32,
     },
     /// A block size that virtio-blk or the guest's buffer does not support.
     #[error("invalid block size of {bytes} bytes: use a multiple of {SECTOR}, up to {MAX_BLOCK}")]
     BadBlock {
-        /// The value.
+        /// Block size that was ordered, bytes.
         bytes: u32,
     },
     /// A request of a round trip without room for its key, or larger than the guest's buffers.
     #[error("invalid frame of {bytes} bytes with its header: use {} to {MAX_FRAME}", KEY + 9)]
     BadFrame {
-        /// The value.
+        /// Size of the frame with its header, bytes.
         bytes: u32,
     },
     /// The range is smaller than one block, or has more than 2^32 blocks.
@@ -35,7 +35,7 @@ pub enum MicroError {
         "invalid range of {sectors} sectors for blocks of {block} bytes: it must hold 1 to 2^32 blocks"
     )]
     BadRange {
-        /// The value.
+        /// Sectors in the range.
         sectors: u64,
         /// Bytes of a block.
         block: u32,
@@ -45,7 +45,7 @@ pub enum MicroError {
         "invalid stride of {stride} in a range of {blocks} blocks: use at least 1 and less than the range"
     )]
     BadStride {
-        /// The value.
+        /// Stride that was ordered, in blocks.
         stride: u64,
         /// Blocks in the range.
         blocks: u64,
@@ -53,7 +53,7 @@ pub enum MicroError {
     /// An order was given before the guest was ready for one.
     #[error("the micro-guest is {state:?}: wait until it is ready or done before the next order")]
     Busy {
-        /// Its state.
+        /// State of the guest.
         state: State,
     },
     /// There are no results of this kind.
@@ -63,7 +63,7 @@ pub enum MicroError {
     NotDone {
         /// The kind of result.
         wanted: &'static str,
-        /// Its state.
+        /// State of the guest.
         state: State,
     },
     /// The order failed.
@@ -72,7 +72,7 @@ pub enum MicroError {
     /// The guest's memory holds values that the ROM never writes: it crashed, or another process wrote to it.
     #[error("the micro-guest's memory is invalid ({what}): start it again with a new memory file")]
     InvalidMemory {
-        /// What is wrong.
+        /// Name and value of the invalid data.
         what: String,
     },
 }

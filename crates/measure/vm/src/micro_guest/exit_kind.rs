@@ -1,6 +1,6 @@
-/// What makes the CPU leave the guest. Kinds "to user space" touch a port or an address at which nothing answers,
-/// so QEMU only finds that out; those "in the kernel" touch the interrupt controllers, which KVM has in the kernel unless
-/// QEMU is told otherwise (`kernel-irqchip=`). Under TCG all are QEMU's own code.
+/// Kind of an operation that makes the CPU leave the guest. Kinds "to user space" touch a port or an address at which
+/// nothing answers, so QEMU only finds that out; those "in the kernel" touch the interrupt controllers, which KVM has
+/// in the kernel unless QEMU is told otherwise (`kernel-irqchip=`). Under TCG all are QEMU's own code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ExitKind {
@@ -56,8 +56,8 @@ impl ExitKind {
         ExitKind::Eoi,
     ];
 
-    /// Whether what is timed runs in kernel mode (CPL 0): a KVM that emulates that measures its emulator here. All other
-    /// kinds run in user mode.
+    /// Returns true if the timed code runs in kernel mode (CPL 0): a KVM that emulates kernel mode measures its
+    /// emulator here. All other kinds run in user mode.
     pub const fn in_kernel_mode(self) -> bool {
         matches!(
             self,
@@ -65,7 +65,7 @@ impl ExitKind {
         )
     }
 
-    /// For people.
+    /// Returns the name of the kind in reports.
     pub const fn label(self) -> &'static str {
         match self {
             ExitKind::Empty => "no exit",

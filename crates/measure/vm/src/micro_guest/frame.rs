@@ -10,7 +10,7 @@ use vmtax_wire::{NET_ADDRESS, NET_MAC};
 pub(super) const THREAD: i32 = 1;
 /// The guest's port: any.
 const PORT: u16 = 40_000;
-/// `ETH_P_IP`.
+/// Ethernet protocol number of IPv4 (`ETH_P_IP`).
 const IPV4: [u8; 2] = [8, 0];
 const UDP: u8 = 17;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
 use vmtax_model::{Antipattern, Machine};
 
-/// How often the guest's memory is read: rarely, so that reading does not disturb.
+/// Interval between reads of the guest's memory: long, so that reading does not disturb.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A micro-guest that runs and waits for orders. Ends with the value.
@@ -229,7 +229,7 @@ fn by_tap(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineErr
     }
 }
 
-/// What QEMU said when it ended before it had a monitor.
+/// Returns the error of a QEMU that ended before it had a monitor, with the end of its log.
 fn refused(child: &mut Child, log: &std::path::Path) -> Option<MachineError> {
     let status = child.wait(QMP_TIMEOUT)?;
     let said = log_tail(log);

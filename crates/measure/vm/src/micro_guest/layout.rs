@@ -7,10 +7,10 @@ pub const RAM_BYTES: usize = 64 << 20;
 /// The mailbox: one page. Its words are at the offsets in [`words`].
 pub const MAILBOX: usize = 0x10_0000;
 
-/// What a write puts on the disk: the ROM's marker words, the first of each block its sector.
+/// Address of the data that a write puts on the disk: the ROM's marker words, the first of each block its sector.
 pub const BUFFER: usize = 0x20_0000;
 
-/// What a round trip sends: the card's header, then the frame.
+/// Address of the request that a round trip sends: the card's header, then the frame.
 pub const FRAME: usize = BUFFER;
 
 /// Bytes of a legacy virtio-net's header, without merged buffers.
@@ -40,7 +40,7 @@ pub const MAX_BLOCK: u32 = 64 << 10;
 /// A sector, bytes: virtio-blk's unit.
 pub const SECTOR: u32 = 512;
 
-/// What the ROM writes into [`words::MAGIC`]: "VMTXMIC" and the version of this layout.
+/// Value that the ROM writes into [`words::MAGIC`]: "VMTXMIC" and the version of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"VMTXMIC1");
 
 /// Every word of a block that the ROM writes to the disk, save the first, which is the block's first sector.
@@ -61,32 +61,32 @@ pub mod words {
     pub const FAILURE: usize = 144;
     /// More about that.
     pub const DETAIL: usize = 152;
-    /// How many entries of the table are whole.
+    /// Number of complete entries in the table.
     pub const COUNT: usize = 160;
     /// Sectors of the disk, once a run has found it.
     pub const CAPACITY: usize = 168;
 
     /// The number of the order; the host writes it last, the guest waits for it to change.
     pub const ORDER: usize = 256;
-    /// What to do.
+    /// Command of the order: a value of `command`.
     pub const COMMAND: usize = 264;
-    /// How often.
+    /// Number of repetitions that the order asks for.
     pub const HOW_MANY: usize = 272;
-    /// How long to wait for one completion or interrupt, ticks.
+    /// Time limit for one completion or interrupt, ticks.
     pub const TIMEOUT: usize = 280;
-    /// Which kind of exit, or which antipattern: twice its number, and one more for its fix.
+    /// Number of the exit kind; or twice the number of the antipattern, and one more for its fix.
     pub const KIND: usize = 288;
     /// Bytes of a request; of a round trip those at [`super::FRAME`].
     pub const BLOCK: usize = 296;
     /// virtio-blk's request type: 0 reads, 1 writes.
     pub const DIRECTION: usize = 304;
-    /// How completion is learnt.
+    /// Method of detecting completion: a value of `completion`.
     pub const COMPLETION: usize = 312;
     /// Blocks in the range.
     pub const BLOCKS: usize = 320;
     /// Blocks to go on by; 0 draws them at random.
     pub const STRIDE: usize = 328;
-    /// What the draw begins with; the number of the first round trip.
+    /// Start value of the random draw; the number of the first round trip.
     pub const SEED: usize = 336;
 }
 

@@ -49,10 +49,10 @@ impl<'a> Mailbox<'a> {
         Ok(())
     }
 
-    /// How the guest is.
+    /// Returns the state of the guest.
     ///
     /// # Errors
-    /// [`MicroError::InvalidMemory`] for a state that there is not.
+    /// [`MicroError::InvalidMemory`] for an unknown state.
     pub fn state(&self) -> Result<State, MicroError> {
         match self.word(words::MAGIC) {
             0 => return Ok(State::Starting),
@@ -111,7 +111,7 @@ impl<'a> Mailbox<'a> {
         })
     }
 
-    /// How many entries the table has, when the last order was `command` and is done.
+    /// Returns the number of entries in the table, when the last order was `command` and is done.
     pub(crate) fn finished(&self, command: u64, wanted: &'static str) -> Result<usize, MicroError> {
         match self.state()? {
             State::Done if self.word(words::COMMAND) == command => {}

@@ -1,4 +1,4 @@
-//! What the guest might write, without a guest.
+//! Tests with values that a guest might write, without a guest.
 
 use super::*;
 use crate::micro_guest::layout::{

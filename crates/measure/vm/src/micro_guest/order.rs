@@ -4,7 +4,7 @@ use crate::micro_guest::layout::{
 use crate::micro_guest::{ExitKind, MicroError};
 use vmtax_model::Antipattern;
 
-/// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any CPU of today.
+/// Time limit of the guest for one interrupt of its own: some 20 s, in ticks of any CPU of today.
 const EXIT_TIMEOUT: u64 = 1 << 36;
 
 /// An order to the guest.
@@ -19,16 +19,16 @@ pub enum Order {
     Exits {
         /// The kind of exit.
         kind: ExitKind,
-        /// How many, 1 to [`MAX_COUNT`].
+        /// Number of exits, 1 to [`MAX_COUNT`].
         count: u32,
     },
     /// An antipattern of guest kernels, or its fix.
     Antipattern {
-        /// The antipattern.
+        /// Antipattern to be measured.
         antipattern: Antipattern,
-        /// Whether it is the fix.
+        /// True for the antipattern's fix.
         fixed: bool,
-        /// How many, 1 to [`MAX_COUNT`].
+        /// Number of repetitions, 1 to [`MAX_COUNT`].
         count: u32,
     },
     /// Round trips over the network.
@@ -40,34 +40,34 @@ pub enum Order {
 /// Round trips over the network card, one at a time, of the request at [`crate::micro_guest::layout::FRAME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// How many, 1 to [`MAX_COUNT`].
+    /// Number of round trips, 1 to [`MAX_COUNT`].
     pub count: u32,
     /// Bytes of a request with the card's header, up to [`crate::micro_guest::layout::MAX_FRAME`].
     pub bytes: u32,
-    /// How long the guest waits for a response before it gives up, ticks.
+    /// Time limit for a response, ticks: after it the guest gives up.
     pub timeout: u64,
 }
 
 /// Requests to the disk, one at a time. Writes destroy what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// How many, 1 to [`MAX_COUNT`].
+    /// Number of requests, 1 to [`MAX_COUNT`].
     pub count: u32,
     /// Bytes of each: a multiple of [`SECTOR`], up to [`MAX_BLOCK`].
     pub block: u32,
     /// Reads or writes.
     pub direction: Direction,
-    /// Which blocks.
+    /// Order in which blocks are accessed.
     pub pattern: Pattern,
     /// Only the first so many sectors of the disk are used; what does not fill a block at their end is not.
     pub sectors: u64,
-    /// How the guest learns of completion.
+    /// Method by which the guest detects completion.
     pub completion: Completion,
-    /// How long it waits for one before it gives up, ticks.
+    /// Time limit for one completion, ticks: after it the guest gives up.
     pub timeout: u64,
 }
 
-/// Which way the data goes.
+/// Direction of the data transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the disk.
@@ -76,21 +76,21 @@ pub enum Direction {
     Write,
 }
 
-/// Which blocks, beginning again at the end of the range.
+/// Order in which blocks are accessed, beginning again at the end of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// One after the other.
     Sequential,
     /// Every so many blocks; less than the range has.
     Stride(u64),
-    /// Drawn uniformly.
+    /// Random blocks, drawn uniformly.
     Random {
-        /// The same seed draws the same blocks.
+        /// Seed of the draw: equal seeds draw equal blocks.
         seed: u64,
     },
 }
 
-/// How the guest learns that a request is done. It does not sleep meanwhile.
+/// Method by which the guest detects that a request is done. It does not sleep meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// It polls the used ring, and asks for no interrupt.
@@ -198,7 +198,7 @@ impl Run {
     }
 }
 
-/// How the ROM numbers an antipattern, or its fix.
+/// Returns the ROM's number of an antipattern, or of its fix.
 pub(crate) const fn number(antipattern: Antipattern, fixed: bool) -> u64 {
     antipattern as u64 * 2 + fixed as u64
 }

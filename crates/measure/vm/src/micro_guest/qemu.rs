@@ -24,7 +24,8 @@ pub const DISK_DEVICE: &str = "virtio-blk-pci,disable-modern=on";
 /// The network card's options beside `netdev=` and `mac=`, likewise.
 pub const NET_DEVICE: &str = "virtio-net-pci,disable-modern=on,romfile=";
 
-/// What [`crate::micro_guest::Order::Antipattern`] needs besides: a UART and a screen. The HPET is the machine's own.
+/// QEMU arguments for the devices that [`crate::micro_guest::Order::Antipattern`] needs in addition: a UART and a
+/// screen. The HPET is the machine's own.
 pub const ANTIPATTERN_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
 
 /// QEMU's exit status after [`crate::micro_guest::Order::Leave`].

@@ -1,4 +1,4 @@
-//! What every workload of the micro-guest makes of its ticks.
+//! Results of the micro-guest's workloads, made from ticks.
 
 use vmtax_model::{KernelIdentity, Operation, Timer, TimerSource, TrialResult, WorkloadSpec};
 

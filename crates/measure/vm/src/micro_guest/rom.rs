@@ -6,7 +6,7 @@ use vmtax_model::Antipattern;
 
 /// Where the machine shows the last 64 KiB of its firmware below 1 MiB.
 const ROM_ADDRESS: u32 = 0xf_0000;
-/// What QEMU wants firmware to be a multiple of.
+/// Size of the ROM's image, bytes: QEMU wants firmware to be a multiple of it.
 const IMAGE_BYTES: usize = 64 << 10;
 /// Room for the code; assembling fails when it is more.
 const CODE_BYTES: usize = 8192;
@@ -16,9 +16,9 @@ const RESET_AT: usize = 0xfff0;
 
 /// The I/O ports of the disk, as the ROM places them.
 pub(crate) const DISK_PORTS: u16 = 0xc000;
-/// Those of the network card.
+/// I/O ports of the network card, as the ROM places them.
 pub(crate) const NET_PORTS: u16 = 0xc100;
-/// Those of the power management.
+/// I/O ports of the power management, as the ROM places them.
 const POWER_PORTS: u16 = 0xb000;
 /// The vector of MSI-X and of interrupts that the guest sends itself.
 pub(crate) const EVENT_VECTOR: u8 = 0x30;

@@ -1,7 +1,7 @@
 /// The guest's state with regard to the last order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Booting.
+    /// The guest is booting.
     Starting,
     /// Booted, before the first order.
     Ready,
@@ -29,7 +29,7 @@ pub enum Failure {
         "the device's queue has {size} entries: give the device `queue-size=256`, at most 1024"
     )]
     BadQueue {
-        /// Entries.
+        /// Number of entries of the queue.
         size: u64,
     },
     /// The disk is smaller than the run's range.
@@ -45,7 +45,7 @@ pub enum Failure {
         "request {request} ended with virtio-blk status {status}: see QEMU's log, and check that the disk is writable"
     )]
     Io {
-        /// Which, counted from 0.
+        /// Number of the request, counted from 0.
         request: u64,
         /// 1: error; 2: not supported.
         status: u64,
@@ -55,7 +55,7 @@ pub enum Failure {
         "no completion or interrupt {number} within the timeout: check the host's disk or network, or allow more ticks"
     )]
     Timeout {
-        /// Which, counted from 0.
+        /// Number of the completion or interrupt, counted from 0.
         number: u64,
     },
     /// The ROM crashed, or the machine does not support it.
@@ -65,7 +65,7 @@ pub enum Failure {
     Trap {
         /// The exception's number.
         vector: u8,
-        /// Where.
+        /// Address of the exception.
         address: u64,
     },
     /// The local APIC's timer does not run.

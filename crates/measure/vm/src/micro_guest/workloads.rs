@@ -17,7 +17,7 @@ use vmtax_workload::{BlockWork, WorkloadError};
 const REQUESTS: u64 = 1000;
 /// Halts in a trial: each takes a millisecond.
 const MAX_HALTS: u32 = 500;
-/// How long the guest waits for one completion, seconds.
+/// Time limit of the guest for one completion, seconds.
 const COMPLETION_S: f64 = 30.0;
 
 /// Runs the workload; gives its result, and each request's own stamps where it makes requests.
@@ -80,7 +80,7 @@ pub(super) fn run(
     ))
 }
 
-/// The same figures as `disk` has of an agent.
+/// Returns the figures that `disk` has with an agent: median and 99th percentile of the latency, and rate.
 fn measures(latency: &Latency, total_ns: u64) -> Vec<Measure> {
     if latency.count() == 0 || total_ns == 0 {
         return Vec::new();
@@ -126,7 +126,8 @@ fn exits(
     Ok(result(workload, operations, total, mhz))
 }
 
-/// What ran in kernel mode says so: where a KVM emulates that, the figure is the emulator's.
+/// Returns the name of an exit kind, which says so if the code ran in kernel mode: where a KVM emulates that, the
+/// figure is the emulator's.
 fn exit_name(kind: ExitKind) -> String {
     let label = kind.label();
     if kind.in_kernel_mode() && !label.ends_with(KERNEL_MODE) {

@@ -1,4 +1,4 @@
-//! What connects a machine with its network.
+//! Connection of a machine with its network.
 
 use rustix::fd::OwnedFd;
 use std::net::SocketAddrV4;
@@ -41,7 +41,7 @@ pub(crate) enum NetworkEnd {
 }
 
 impl NetworkEnd {
-    /// What the machine's process is given of it.
+    /// Returns the descriptors that the machine's process is given.
     pub fn descriptors(self) -> Vec<OwnedFd> {
         match self {
             NetworkEnd::Tap(queues) => queues,

@@ -33,10 +33,10 @@ fn own_name(end: char) -> String {
 const TUN: &str = "/dev/net/tun";
 /// The loopback device of a new namespace.
 const LOOPBACK: &str = "lo";
-/// How many ports are tried until one is free for UDP and for TCP.
+/// Number of ports that are tried, at most, until one is free for UDP and for TCP.
 const PORTS: u32 = 100;
 
-/// What an echo server is connected by.
+/// Network of an echo server, by its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
     /// A tap, for a guest.
@@ -50,7 +50,7 @@ pub(super) enum Network {
 /// The sockets of an echo server, and the end of what it is connected by.
 pub(super) struct Made {
     pub udp: OwnedFd,
-    /// Its TCP socket, then UDP and TCP for bulk data: those of streams listen.
+    /// TCP socket of the echo server, then UDP and TCP for bulk data: those of streams listen.
     pub others: Vec<OwnedFd>,
     /// Where the echo server listens.
     pub echo: SocketAddrV4,

@@ -29,7 +29,7 @@ pub fn network_device() -> String {
     make::outside()
 }
 
-/// How long the echo server may take to start.
+/// Time limit for the start of the echo server.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -37,7 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct MachineNetwork {
     server: Child,
-    /// What connects it to a guest, where that is a process.
+    /// Process of passt, where passt connects the server to a guest.
     passt: Option<Child>,
     /// Waits for the VMM to connect, then becomes `passt`.
     vhost_user: Option<VhostUser>,
@@ -177,13 +177,13 @@ impl MachineNetwork {
         self.passt.as_ref().map(Child::session)
     }
 
-    /// What makes figures differ from those of a network of its own.
+    /// Returns the warning that figures differ from those of a network of its own, if they do.
     pub fn warning(&self) -> Option<&Warning> {
         self.warning.as_ref()
     }
 }
 
-/// Whether the kernel is to move a tap's packets, and cannot.
+/// Returns true if the kernel is to move a tap's packets (`netdev.vhost=on`), and cannot.
 fn lacks_vhost(setup: &Setup<'_>) -> bool {
     setup
         .disk

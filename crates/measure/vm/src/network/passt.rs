@@ -20,11 +20,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vmtax_model::NetBackend;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 
-/// How long it may take to start.
+/// Time limit for the start of passt.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the VMM is waited for before it is asked again whether it has connected.
+/// Interval at which vmtax checks whether the VMM has connected.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long it may take to end once its VMM has.
+/// Time limit for passt to end after its VMM has.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const LOG: &str = "passt.log";
 /// Bytes of an ARP packet, with the header of Ethernet.
@@ -38,7 +38,7 @@ pub(super) fn start(
     loopback: &str,
 ) -> Result<(Child, OwnedFd), MachineError> {
     let (ours, theirs) = pair()?;
-    let mut child = spawn(setup, namespace, loopback, (theirs, NetBackend::Passt))?;
+    let mut child = spawn(setup, namespace, loopback, theirs, NetBackend::Passt)?;
     if let Err(error) = answers(&ours) {
         child.kill();
         return Err(failure(setup, &format!("does not answer ({error})")));
@@ -102,7 +102,8 @@ impl VhostUser {
                         setup,
                         self.namespace,
                         loopback,
-                        (stream, NetBackend::VhostUser),
+                        stream,
+                        NetBackend::VhostUser,
                     )
                     .map(Some);
                 }
@@ -134,7 +135,8 @@ fn spawn(
     setup: &Setup<'_>,
     namespace: OwnedFd,
     loopback: &str,
-    (socket, backend): (UnixStream, NetBackend),
+    socket: UnixStream,
+    backend: NetBackend,
 ) -> Result<Child, MachineError> {
     let descriptor = FIRST_DESCRIPTOR.to_string();
     let (address, mask, gateway) = (
@@ -195,7 +197,7 @@ fn spawn(
     })
 }
 
-/// passt's executable.
+/// Returns the path of passt's executable.
 fn program(backend: NetBackend) -> Result<PathBuf, MachineError> {
     vmtax_host::find_program("passt").ok_or_else(|| {
         let (name, fix): (&str, _) = (

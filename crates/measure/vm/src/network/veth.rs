@@ -20,7 +20,7 @@ const PEER: u16 = 1;
 const NAMESPACE: u16 = 28;
 /// `struct ifinfomsg`: all zero: the attributes say what is asked for.
 const INTERFACE: [u8; 16] = [0; 16];
-/// `struct nlmsghdr`.
+/// Size of `struct nlmsghdr`, bytes.
 const HEADER: usize = 16;
 
 /// Makes a pair: `own` here, `other` in that network namespace.

@@ -37,7 +37,7 @@ impl BatchCpu {
     }
 }
 
-/// How long the main thread of a process ran, ns; `None` where the kernel keeps no such sum.
+/// Returns the time that the main thread of a process ran, ns; `None` where the kernel keeps no such sum.
 pub(crate) fn main_thread_ns(pid: i32) -> Option<u64> {
     let main = Process::new(pid).ok()?.task_from_tid(pid).ok()?;
     main.schedstat()

@@ -13,17 +13,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vmtax_observe::processes;
 
-/// What to start.
+/// Command to start, with its streams and supervision.
 pub(crate) struct Start<'a> {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Its standard input, if any.
+    /// Standard input of the command, if any.
     pub stdin: Option<OwnedFd>,
     /// More descriptors for it; the first becomes number 4, the next 5, and so on.
     pub descriptors: Vec<OwnedFd>,
     /// Where its output goes.
     pub log: &'a Path,
-    /// What it does not share with the host, and what is done when it or this program has ended.
+    /// Isolation of the command from the host, and the actions when it or this program has ended.
     pub supervision: Supervision,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Child {
     watchdog: std::process::Child,
     /// A byte or its end ends the child; the end alone also has the watchdog remove what this program would have.
     lifeline: Option<OwnedFd>,
-    /// What the watchdog removes at its end.
+    /// Control groups that the watchdog removes at its end.
     emptied: Vec<PathBuf>,
 }
 

@@ -9,16 +9,17 @@ use vmtax_observe::processes;
 pub(crate) struct CpuAccounting {
     /// The VMM's process.
     pub vmm: i32,
-    /// Its threads that run the guest's vCPUs.
+    /// Threads of the VMM that run the guest's vCPUs.
     pub vcpus: Vec<i32>,
     /// The session of the server and of all that it started; its first process, the watchdog, does not count.
     pub server: Option<i32>,
-    /// The same of passt, which serves its network.
+    /// Session of passt, which serves the guest's network; its first process, the watchdog, does not count.
     pub passt: Option<i32>,
 }
 
 impl CpuAccounting {
-    /// What they spent so far. Threads that ended count: the kernel keeps their time with their process.
+    /// Returns the CPU seconds that they spent so far. Threads that ended count: the kernel keeps their time with
+    /// their process.
     pub fn spent(&self) -> CpuSeconds {
         let process = Process::new(self.vmm);
         let all = process
@@ -63,7 +64,8 @@ fn seconds(stat: &Stat) -> f64 {
     (stat.utime + stat.stime) as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// How long a thread ran, and was runnable while it did not: to the nanosecond, where the kernel says so.
+/// Returns the seconds that a thread ran, and the seconds that it was runnable and did not run: to the nanosecond,
+/// where the kernel says so; else the latter is 0.
 fn ran_and_waited(thread: &Task) -> Option<(f64, f64)> {
     match thread.schedstat() {
         Ok(times) if times.sum_exec_runtime > 0 => Some((

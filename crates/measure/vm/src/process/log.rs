@@ -8,10 +8,10 @@ use std::path::Path;
 /// The size of a log, bytes.
 const MAX_LOG: usize = 16 << 20;
 const CUT: &[u8] = b"\n[vmtax: this log exceeds 16 MiB; the rest was dropped]\n";
-/// What is read of a log, from its end, bytes.
+/// Number of bytes that are read of a log, from its end.
 const MAX_TAIL: u64 = 64 << 10;
 const MAX_LINES: usize = 12;
-/// What is shown of a longer line, characters.
+/// Length of the part that is shown of a longer line's beginning, characters.
 const LINE_START: usize = 100;
 const LINE_END: usize = 200;
 const PANIC: &str = "Kernel panic";
@@ -67,7 +67,7 @@ pub(crate) fn log_end(path: &Path) -> Vec<u8> {
     read().unwrap_or_default()
 }
 
-/// Whether these bytes hold the line of a kernel panic.
+/// Returns true if these bytes contain the line of a kernel panic.
 pub(crate) fn has_panic(bytes: &[u8]) -> bool {
     String::from_utf8_lossy(bytes).contains(PANIC)
 }

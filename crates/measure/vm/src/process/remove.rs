@@ -80,7 +80,7 @@ fn is_removed(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
     }
 }
 
-/// What is in a folder.
+/// Returns the names of a directory's entries, without `.` and `..`.
 fn names(folder: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     let entries = Dir::read_from(folder)?.map(|entry| Ok(entry?.file_name().to_owned()));
     let is_own = |name: &CString| !matches!(name.as_bytes(), b"." | b"..");

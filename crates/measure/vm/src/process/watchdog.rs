@@ -28,18 +28,18 @@ use vmtax_observe::{descendants, is_ending};
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
 
-/// What the watchdog does around its command.
+/// Settings of the watchdog for its command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Supervision {
     /// The process at the lifeline's other end, which `Child::spawn` fills in: by the time the watchdog asks, its parent may be
     /// another one. 0 for none.
     pub controller: i32,
-    /// What the command does not share with the host.
+    /// Isolation of the command from the host.
     pub namespaces: Namespaces,
-    /// What the command keeps of this program's rights; `None` for all.
+    /// Rights of this program that the command keeps; `None` for all.
     pub rights: Option<Rights>,
-    /// What the command writes to the host's files, if that is discarded.
+    /// Settings by which the command's writes to the host's files are discarded; `None` if they are not.
     pub discard: Option<Discard>,
     /// Control groups to remove in any case.
     pub emptied: Vec<PathBuf>,
@@ -74,7 +74,7 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
     let mounted = namespaces.enter()?;
     let outcome = match command {
         [] => wait_for(lifeline),
-        command => run(command, (rights.as_ref(), discard.as_ref()), lifeline),
+        command => run(command, rights.as_ref(), discard.as_ref(), lifeline),
     };
     leave(mounted);
     if let Some(Discard { layers, .. }) = &discard {
@@ -104,7 +104,7 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
     Ok(outcome?.unwrap_or(128 + Signal::KILL.as_raw()))
 }
 
-/// Whether the lifeline's other end is gone, instead of having asked for the end.
+/// Returns true if the process at the lifeline's other end is gone, and did not ask for the command's end.
 fn nobody_there(lifeline: BorrowedFd<'_>) -> bool {
     matches!(
         rustix::io::retry_on_intr(|| rustix::io::read(lifeline, &mut [0])),
@@ -137,7 +137,8 @@ fn wait_for_the_end_of(process: i32) {
 /// Runs the command; `None` when it had to be killed because of the lifeline.
 fn run(
     command: &[String],
-    (rights, discard): (Option<&Rights>, Option<&Discard>),
+    rights: Option<&Rights>,
+    discard: Option<&Discard>,
     lifeline: BorrowedFd<'_>,
 ) -> Result<Option<i32>, MachineError> {
     let (program, arguments) = command.split_first().ok_or_else(|| {

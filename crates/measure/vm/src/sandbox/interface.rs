@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 const SET_FLAGS: Opcode = 0x8914;
 const SET_NAME: Opcode = 0x8923;
 const SET_HARDWARE_ADDRESS: Opcode = 0x8924;
-/// `SIOCSARP`.
+/// Request number of `SIOCSARP`, which sets an ARP entry.
 const SET_NEIGHBOUR: Opcode = 0x8955;
 const SET_ADDRESS: Opcode = 0x8916;
 const SET_MASK: Opcode = 0x891c;
@@ -16,13 +16,13 @@ const SET_MASK: Opcode = 0x891c;
 const SET_TUN: Opcode = 0x4004_54ca;
 const UP: u8 = 1;
 const FAMILY: u8 = 2;
-/// `ARPHRD_ETHER`.
+/// Hardware type of Ethernet (`ARPHRD_ETHER`).
 const ETHERNET: u8 = 1;
 /// `ATF_COM | ATF_PERM`: complete, and for ever.
 const PERMANENT: i32 = 0x02 | 0x04;
 /// `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`: Ethernet frames, each behind the header of virtio-net, as QEMU likes them best.
 const TAP: u16 = 0x0002 | 0x1000 | 0x4000;
-/// `IFF_MULTI_QUEUE`.
+/// Flag for several queues (`IFF_MULTI_QUEUE`).
 const MULTI_QUEUE: u16 = 0x0100;
 
 /// Enables an interface.
@@ -116,7 +116,7 @@ fn hardware(mac: [u8; 6]) -> [u8; 8] {
     [ETHERNET, 0, a, b, c, d, e, f]
 }
 
-/// `struct arpreq`.
+/// An ARP entry, the kernel's `struct arpreq`.
 #[repr(C)]
 struct Neighbour {
     address: [u8; 16],

@@ -1,4 +1,4 @@
-//! What is mounted where, as `/proc/PID/mountinfo` has it.
+//! Mounted file systems, as listed in `/proc/PID/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// Path of the mount point.
     pub at: PathBuf,
     /// Of which kind: `ext4`, `fuse.sshfs`.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! What a process under the watchdog does not share with the host: a tree that it can only read, a network of its own.
+//! Isolation of a process under the watchdog from the host: a tree that it can only read, a network of its own.
 
 use crate::MachineError;
 use crate::sandbox::interface;
@@ -22,9 +22,9 @@ pub(crate) struct Namespaces {
     pub no_devices: Vec<PathBuf>,
     /// A folder at which it sees the host's root, which it cannot write to there, nor open devices.
     pub root: Option<PathBuf>,
-    /// Whether an ordinary user is root in there: of a user namespace with nothing but this user's rights.
+    /// True if an ordinary user is root in there: of a user namespace with nothing but this user's rights.
     pub as_root: bool,
-    /// Whether it has a network of its own, with nothing but a loopback device, where other users cannot reach it.
+    /// True if it has a network of its own, with nothing but a loopback device, where other users cannot reach it.
     pub own_network: bool,
     /// The process whose network it shares.
     pub network_of: Option<i32>,

@@ -16,7 +16,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use vmtax_model::OWN;
 
-/// What an ordinary user writes to, besides the home folder and the working directory.
+/// Directories that an ordinary user writes to, besides the home directory and the working directory.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 /// Each user's own in a guest, too.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -28,7 +28,7 @@ pub(crate) struct Discard {
     pub layers: PathBuf,
     /// The working directory of the command.
     pub directory: PathBuf,
-    /// What is written in these folders stays.
+    /// Directories in which written files stay.
     pub kept: Vec<PathBuf>,
 }
 
@@ -63,14 +63,14 @@ impl Discard {
             made = self.put_at(&root, &mut layers, is_own);
         }
         made.map_err(failed)?;
-        let at = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let under_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
         for folder in &self.kept {
-            mount_bind_recursive(folder, at(folder)).map_err(|e| failed(e.into()))?;
+            mount_bind_recursive(folder, under_root(folder)).map_err(|e| failed(e.into()))?;
         }
         // A memory of its own, if there is one: who shares memory does so with what the command starts.
         let _ = mount(
             "tmpfs",
-            at(Path::new(SHARED_MEMORY)),
+            under_root(Path::new(SHARED_MEMORY)),
             "tmpfs",
             MountFlags::NOSUID,
             Some(c"mode=1777"),
@@ -91,9 +91,9 @@ impl Discard {
     fn folders(&self, root: &Path, layers: &mut Layers, is_own: bool) -> io::Result<()> {
         mount_bind_recursive("/", root)?;
         mounts::set(root, libc::MOUNT_ATTR_RDONLY)?;
-        let at = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let under_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
         for path in OWN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
-            mount_bind_recursive(path, at(path))?;
+            mount_bind_recursive(path, under_root(path))?;
         }
         let home = std::env::var_os("HOME").map(PathBuf::from).into_iter();
         let folders = home
@@ -108,7 +108,7 @@ impl Discard {
             if known || folder == Path::new("/") || OWN.iter().any(|own| folder.starts_with(own)) {
                 continue;
             }
-            match layers.overlay(&folder, &at(&folder)) {
+            match layers.overlay(&folder, &under_root(&folder)) {
                 Ok(()) => covered.push(folder),
                 Err(error) => last = Some(error),
             }
@@ -128,14 +128,14 @@ impl Discard {
 fn whole(root: &Path, layers: &mut Layers) -> io::Result<()> {
     let found = root_mounts().map_err(|e| io::Error::other(e.to_string()))?;
     layers.overlay(Path::new("/"), root)?;
-    let at = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let under_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     let kernels = || {
         OWN.iter()
             .map(Path::new)
             .chain(found.kernels.iter().map(PathBuf::as_path))
     };
     for path in OWN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
-        mount_bind_recursive(path, at(path))?;
+        mount_bind_recursive(path, under_root(path))?;
     }
     let mut followed: Vec<&Path> = found.followed.iter().map(PathBuf::as_path).collect();
     // A mount before what is mounted in it.
@@ -143,18 +143,18 @@ fn whole(root: &Path, layers: &mut Layers) -> io::Result<()> {
     for path in followed {
         let writable =
             statvfs(path).is_ok_and(|facts| !facts.f_flag.contains(StatVfsMountFlags::RDONLY));
-        if !path.is_dir() || !writable || layers.overlay(path, &at(path)).is_err() {
-            read_only(path, &at(path))?;
+        if !path.is_dir() || !writable || layers.overlay(path, &under_root(path)).is_err() {
+            read_only(path, &under_root(path))?;
         }
     }
     for path in kernels().filter(|path| !OWN.iter().any(|own| path.starts_with(own))) {
-        mount_bind_recursive(path, at(path))?;
+        mount_bind_recursive(path, under_root(path))?;
     }
     // One of these may be closed to root, or its server gone.
     found
         .refused
         .iter()
-        .for_each(|(path, _)| read_only(path, &at(path)).unwrap_or_default());
+        .for_each(|(path, _)| read_only(path, &under_root(path)).unwrap_or_default());
     Ok(())
 }
 

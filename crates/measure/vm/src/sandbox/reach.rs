@@ -25,11 +25,11 @@ const EXECUTE: u32 = 1;
 pub(crate) struct Reach<'a> {
     /// The number of the user, and of the user's group.
     pub user: u32,
-    /// Groups besides.
+    /// Supplementary groups of the user.
     pub groups: &'a [u32],
 }
 
-/// What stands at a path.
+/// File or directory to be mounted at a path.
 enum Content {
     /// A file or folder that the user may use, only not reach.
     Mounted(OwnedFd),
@@ -37,7 +37,7 @@ enum Content {
     Made(Source),
 }
 
-/// What a file is made from.
+/// Source from which a file is made.
 enum Source {
     File(File),
     /// The number of a character device.
@@ -212,7 +212,7 @@ impl Reach<'_> {
     }
 }
 
-/// What a user needs of a file to use it.
+/// Returns the permissions that a user needs to use a file.
 fn needed(about: &Metadata) -> u32 {
     let is_program = about.mode() & 0o100 != 0;
     match about.file_type() {

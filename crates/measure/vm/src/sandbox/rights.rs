@@ -1,4 +1,4 @@
-//! What a process under the watchdog keeps of root's rights.
+//! Rights of root that a process under the watchdog keeps.
 
 use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
@@ -72,16 +72,16 @@ pub(crate) fn unprivileged_user() -> Option<u32> {
 pub(crate) struct Rights {
     /// The user that it is from its start, with the capabilities that remain of root's. Otherwise it stays who it is.
     pub user: Option<RightsOfUser>,
-    /// Whether it is refused to make files set-user-ID or set-group-ID.
+    /// True if the process may not make files set-user-ID or set-group-ID.
     pub no_set_id: bool,
 }
 
 /// A user, with the capabilities that remain of root's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RightsOfUser {
-    /// Its number, and that of its group.
+    /// Number of the user, and of the user's group.
     pub id: u32,
-    /// Groups besides.
+    /// Supplementary groups of the user.
     pub groups: Vec<u32>,
     /// The kernel's bits of the capabilities.
     pub capabilities: u64,
@@ -228,15 +228,15 @@ mod tests {
     #[test]
     fn set_id_files_are_refused_and_others_are_not() {
         let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name).display().to_string();
-        File::create(at("file")).unwrap();
+        let path_of = |name: &str| place.path().join(name).display().to_string();
+        File::create(path_of("file")).unwrap();
         let rights = Rights {
             user: None,
             no_set_id: true,
         };
         for made in ["4755", "2755", "2644"] {
             assert!(
-                !runs(&rights, &format!("chmod {made} {}", at("file"))),
+                !runs(&rights, &format!("chmod {made} {}", path_of("file"))),
                 "{made}"
             );
         }
@@ -244,16 +244,22 @@ mod tests {
             &rights,
             &format!(
                 "chmod 755 {0} && mkdir {1} && mkfifo {2}",
-                at("file"),
-                at("folder"),
-                at("fifo")
+                path_of("file"),
+                path_of("folder"),
+                path_of("fifo")
             )
         ));
         // A filter does not see what has the name.
-        assert!(!runs(&rights, &format!("chmod 2755 {}", at("folder"))));
-        assert_eq!(fs::metadata(at("file")).unwrap().mode() & 0o7777, 0o755);
+        assert!(!runs(&rights, &format!("chmod 2755 {}", path_of("folder"))));
+        assert_eq!(
+            fs::metadata(path_of("file")).unwrap().mode() & 0o7777,
+            0o755
+        );
         assert!(
-            runs(&Rights::default(), &format!("chmod 4755 {}", at("file"))),
+            runs(
+                &Rights::default(),
+                &format!("chmod 4755 {}", path_of("file"))
+            ),
             "the filter refuses it, nothing else"
         );
     }
@@ -315,10 +321,10 @@ mod tests {
     fn a_user_reaches_the_files_that_are_named_and_no_other() {
         let user = unprivileged_user().unwrap();
         let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let path_of = |name: &str| place.path().join(name);
         // The folder itself is closed, too.
-        fs::create_dir_all(at("closed/folder")).unwrap();
-        fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::create_dir_all(path_of("closed/folder")).unwrap();
+        fs::set_permissions(path_of("closed"), fs::Permissions::from_mode(0o700)).unwrap();
         for (name, mode) in [
             ("own", 0o600),
             ("other", 0o644),
@@ -326,13 +332,13 @@ mod tests {
             ("unreadable", 0o600),
             ("folder/file", 0o644),
         ] {
-            let path = at("closed").join(name);
+            let path = path_of("closed").join(name);
             fs::write(&path, name).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         }
-        std::os::unix::fs::chown(at("closed/own"), Some(user), Some(user)).unwrap();
-        std::os::unix::fs::symlink(at("closed/read"), at("link")).unwrap();
-        let device = at("device");
+        std::os::unix::fs::chown(path_of("closed/own"), Some(user), Some(user)).unwrap();
+        std::os::unix::fs::symlink(path_of("closed/read"), path_of("link")).unwrap();
+        let device = path_of("device");
         let null = fs::metadata("/dev/null").unwrap().rdev();
         rustix::fs::mknodat(
             CWD,
@@ -350,7 +356,7 @@ mod tests {
             "link",
             "device",
         ]
-        .map(at);
+        .map(path_of);
         let rights = |reached: &[PathBuf]| Rights {
             user: Some(RightsOfUser {
                 id: user,
@@ -376,13 +382,16 @@ mod tests {
         assert!(
             !runs(
                 &rights(&[]),
-                &format!("cat {}", at("closed/read").display())
+                &format!("cat {}", path_of("closed/read").display())
             ),
             "it is closed"
         );
-        assert_eq!(fs::read_to_string(at("closed/own")).unwrap(), "ownmore\n");
         assert_eq!(
-            fs::read_dir(at("closed")).unwrap().count(),
+            fs::read_to_string(path_of("closed/own")).unwrap(),
+            "ownmore\n"
+        );
+        assert_eq!(
+            fs::read_dir(path_of("closed")).unwrap().count(),
             5,
             "the host sees nothing of it"
         );

@@ -36,7 +36,7 @@ const KERNELS: &[&str] = &[
     "tracefs",
 ];
 
-/// Which of the file systems mounted on the host's root guests see.
+/// File systems mounted on the host's root: those that guests see, and those that they do not see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RootMounts {
     /// Guests see these.

@@ -23,17 +23,17 @@ const MODES: [(i64, u32); 9] = [
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
-/// `AUDIT_ARCH_X86_64`.
+/// Architecture of system calls of x86-64 (`AUDIT_ARCH_X86_64`).
 const X86_64: u32 = 0xc000_003e;
 /// Numbers from here on are those of x32.
 const X32: u32 = 0x4000_0000;
 
-/// From now on this process, and what it starts, gets EPERM where it would make a file set-user-ID or set-group-ID (the kernel
-/// clears the latter only where the file's group is not the process's). That holds for folders, too: a filter does not see what
-/// has the name. Needs `no_new_privs`.
+/// Makes system calls of this process, and of those that it starts, fail with EPERM where they would make a file
+/// set-user-ID or set-group-ID (the kernel clears the latter only where the file's group is not the process's).
+/// Directories are included: a filter does not see the type of the file. Needs `no_new_privs`.
 ///
 /// # Errors
-/// That of the kernel.
+/// The error of the kernel.
 pub(super) fn refuse_set_id() -> io::Result<()> {
     let mut filter = program();
     let program = sock_fprog {

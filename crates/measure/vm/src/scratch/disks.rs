@@ -20,24 +20,24 @@ pub(super) const DISK_MIB: u64 = 256;
 /// A guest's uncompressed kernel and its initramfs.
 const BOOT_MIB: u64 = 128;
 
-/// What the measured disk is.
+/// Kind of the measured disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskKind {
     /// Written data, for raw reads.
     Data,
     /// So many MiB of ext4, on which a guest keeps what a command writes; again for each guest.
     Layer {
-        /// MiB.
+        /// Size of the disk, MiB.
         mib: u32,
     },
 }
 
-/// What the machines of a run need room for.
+/// Disks, files and trees that the machines of a run need room for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
     /// The measured disk.
     pub disk: Option<DiskKind>,
-    /// What a guest boots from.
+    /// True if a guest boots, from a kernel and an initramfs.
     pub guest: bool,
     /// A disk on which a guest keeps its files.
     pub files: bool,
@@ -67,7 +67,7 @@ impl Needs {
         self.tree.as_ref().filter(|tree| tree.path.is_none())
     }
 
-    /// What that takes with what is written in it.
+    /// Returns the bytes and inodes that the run's own tree takes, with the files that are written in it.
     fn tree_room(&self) -> (u64, u64) {
         let (bytes, files) = self.written;
         self.own_tree().map(tree::room).map_or((0, 0), |(b, f)| {
@@ -172,12 +172,12 @@ impl Scratch {
         self.needs.disk.map(|_| self.folder.join("disk.raw"))
     }
 
-    /// What the measured disk is, where one is needed.
+    /// Returns the kind of the measured disk; `None` where none is needed.
     pub(super) fn kind(&self) -> Option<DiskKind> {
         self.needs.disk
     }
 
-    /// Whether that disk goes with its guest.
+    /// Returns true if the measured disk is discarded with its guest.
     pub(crate) fn is_thrown_away(&self) -> bool {
         matches!(self.needs.disk, Some(DiskKind::Layer { .. }))
     }
@@ -192,7 +192,7 @@ impl Scratch {
         self.tree.as_deref()
     }
 
-    /// The same where it is the user's, and only to be read.
+    /// Returns the shared tree where it is the user's, and only to be read.
     pub fn users_tree(&self) -> Option<&Path> {
         self.needs
             .tree
@@ -223,7 +223,7 @@ impl Scratch {
         self.folder.join("files")
     }
 
-    /// Whether the file system here lets files be read past the page cache.
+    /// Returns true if the file system here lets files be read past the page cache.
     pub fn direct(&self) -> bool {
         self.direct
     }
@@ -323,7 +323,7 @@ fn full_or(error: std::io::Error, run: &Path, needs: &Needs, path: &Path) -> Mac
     }
 }
 
-/// Whether files of a folder can be read past the page cache.
+/// Returns true if files of a directory can be read past the page cache (`O_DIRECT`).
 fn reads_directly(folder: &Path) -> bool {
     let file = folder.join("direct");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;

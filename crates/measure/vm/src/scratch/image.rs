@@ -14,12 +14,13 @@ use vmtax_model::{Qcow2Settings, parse_size};
 pub const IMAGE: &str = "image.";
 /// The guest's disk, bytes, where it is larger than the written data: the rest is allocated, and read as zeros.
 const SIZE: &str = "image.size";
-/// What an image takes besides its data, the L2 tables and the refcounts, MiB.
+/// Size of an image without its data, the L2 tables and the refcounts, MiB.
 const HEADER_MIB: u64 = 4;
 /// A large image's tables take time; its data are not written.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What makes an image another one: its format and how it is made; `None` for raw data as they are.
+/// Returns the settings that distinguish images: the format and the options of creation; `None` for raw data as they
+/// are.
 fn making(settings: &BTreeMap<String, String>) -> Option<BTreeMap<&str, &str>> {
     let format = settings.get("format").filter(|format| *format != "raw")?;
     let options = settings.iter().filter(|(key, _)| key.starts_with(IMAGE));

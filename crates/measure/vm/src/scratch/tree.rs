@@ -38,7 +38,7 @@ pub fn tree_room(tree: &Tree) -> Result<(u64, u64), MachineError> {
     }
 }
 
-/// The same of what is there, links not followed.
+/// Returns the bytes and files of an existing tree, links not followed.
 fn measure(root: &Path) -> Result<(u64, u64), (PathBuf, std::io::Error)> {
     let (mut bytes, mut files, mut folders) = (0_u64, 0_u64, vec![root.to_path_buf()]);
     while let Some(folder) = folders.pop() {
@@ -125,7 +125,7 @@ pub(crate) fn clear(root: &Path, beside: &Path) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// Whether a folder of the user's can be shared at all.
+/// Checks that a directory of the user's can be shared at all.
 pub(crate) fn check(folder: &Path) -> Result<(), MachineError> {
     match fs::read_dir(folder) {
         Ok(_) => Ok(()),

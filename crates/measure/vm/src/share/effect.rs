@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{ShareFacts, ShareMethod, Warning};
 
-/// How long QEMU's output may take to its log.
+/// Time limit for QEMU's output to reach its log.
 const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// From the guest's line of `/proc/mounts`, QEMU's and the server's arguments, the process that serves, and QEMU's log in

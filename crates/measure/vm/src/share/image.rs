@@ -34,7 +34,8 @@ pub fn make_image(
     share: &Share,
     program: &Path,
     tree: &Path,
-    (bytes, files): (u64, u64),
+    bytes: u64,
+    files: u64,
     out: &Path,
 ) -> Result<ImageFacts, MachineError> {
     let began = Instant::now();

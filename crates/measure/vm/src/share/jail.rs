@@ -34,7 +34,7 @@ const SERVING: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SYS_RESOURCE);
-/// What libraries look up, where it is there.
+/// Files that libraries read, where they exist.
 const LOOKED_UP: [&str; 8] = [
     "/etc/ld.so.cache",
     "/etc/netconfig",
@@ -46,12 +46,12 @@ const LOOKED_UP: [&str; 8] = [
     "/etc/localtime",
 ];
 
-/// What the server's root holds.
+/// Contents of the server's root.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Jail {
     /// The file with ext4 that is its tree.
     pub image: PathBuf,
-    /// Whether nothing may be written there.
+    /// True if nothing may be written to the tree.
     pub read_only: bool,
     /// An empty folder, which becomes its root.
     pub root: PathBuf,

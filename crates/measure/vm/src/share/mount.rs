@@ -1,4 +1,4 @@
-//! What the guest mounts.
+//! Mount of the share by the guest.
 
 use super::ganesha::{EXPORT, MOUNT_PORT, NFS_PORT};
 use super::qemu_arguments::{SERVER, TAG};

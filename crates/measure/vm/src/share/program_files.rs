@@ -1,12 +1,12 @@
-//! Which files programs of this host need to run: themselves, their libraries, and the plugins that they open by name.
+//! Files of this host that programs need to run: themselves, their libraries, and the plugins that they open by name.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What programs open when they run, below a folder of their libraries: nfs-ganesha's file system, what names its users, and
-/// what the C library opens for users and for threads that end.
+/// Files that programs open when they run, below a directory of their libraries: nfs-ganesha's file system, the
+/// libraries that name its users, and those that the C library opens for users and for threads that end.
 const OPENED: [&str; 5] = [
     "ganesha/libfsalvfs.so",
     "libnfsidmap/nsswitch.so",

@@ -141,15 +141,22 @@ mod tests {
 
     #[test]
     fn a_method_names_the_package_of_the_program_that_it_lacks() {
-        let of = |method, missing| lacking(method, missing).unwrap();
+        let message_for = |method, missing| lacking(method, missing).unwrap();
         assert_eq!(
-            of(ShareMethod::Nfs4, "ganesha.nfsd"),
+            message_for(ShareMethod::Nfs4, "ganesha.nfsd"),
             "share=nfs4 needs ganesha.nfsd, which is not installed: `apt-get install nfs-ganesha nfs-ganesha-vfs`"
         );
-        assert!(of(ShareMethod::Nfs4, "mkfs.ext4").ends_with("`apt-get install e2fsprogs`"));
-        assert!(of(ShareMethod::Nfs3, "rpcbind").contains("rpcbind, which is not installed"));
-        assert!(of(ShareMethod::Erofs, "mkfs.erofs").ends_with("`apt-get install erofs-utils`"));
-        assert!(of(ShareMethod::Virtiofs, "virtiofsd").contains("virtiofsd"));
+        assert!(
+            message_for(ShareMethod::Nfs4, "mkfs.ext4").ends_with("`apt-get install e2fsprogs`")
+        );
+        assert!(
+            message_for(ShareMethod::Nfs3, "rpcbind").contains("rpcbind, which is not installed")
+        );
+        assert!(
+            message_for(ShareMethod::Erofs, "mkfs.erofs")
+                .ends_with("`apt-get install erofs-utils`")
+        );
+        assert!(message_for(ShareMethod::Virtiofs, "virtiofsd").contains("virtiofsd"));
         assert_eq!(
             (
                 lacking(ShareMethod::Nfs4, "rpcbind"),

@@ -15,10 +15,10 @@ pub(super) const TAG: &str = "share";
 const NODE: &str = "share";
 /// The server's address in the guest's network, which has nothing else.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 100);
-/// What tells 9p's message size as both sides agreed on it.
+/// Trace event with 9p's message size as both sides agreed on it.
 pub(super) const VERSION_EVENT: &str = "v9fs_version_return";
 
-/// What the machine itself needs for it, behind its type.
+/// Returns the options that a share needs behind QEMU's machine type.
 pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
     if shares_memory(sharing) {
         ",memory-backend=ram"
@@ -27,22 +27,25 @@ pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
     }
 }
 
-/// Whether the guest's memory is shared with another process already.
+/// Returns true if the guest's memory is shared with another process already.
 pub(crate) fn shares_memory(sharing: Option<&Sharing>) -> bool {
     sharing.is_some_and(|s| s.share.method == ShareMethod::Virtiofs)
 }
 
-/// The arguments that share it. `default` is how this run's disks are read: past the page cache or not, by which engine.
+/// The arguments that share it. `direct` is true if this run's disks are read past the page cache, and `aio` the engine that reads them.
 pub(crate) fn arguments(
     sharing: &Sharing,
     qemu: &QemuFacts,
-    default: (bool, &str),
+    direct: bool,
+    aio: &str,
     guest: &ServerLink,
 ) -> Vec<String> {
     let mut arguments = sharing.host_root.as_ref().map(besides).unwrap_or_default();
     arguments.extend(match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
-        ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, default),
+        ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => {
+            disk(sharing, direct, aio)
+        }
         ShareMethod::Virtiofs => virtiofs(guest),
         ShareMethod::Nfs3 => network(&[NFS_PORT, MOUNT_PORT], guest),
         ShareMethod::Nfs4 => network(&[NFS_PORT], guest),
@@ -85,7 +88,7 @@ fn network(ports: &[u16], link: &ServerLink) -> Vec<String> {
         .to_vec()
 }
 
-/// What a guest for a command has besides the host's root.
+/// Returns the arguments for the parts that a guest for a command has in addition to the host's root.
 fn besides(besides: &RootExtras) -> Vec<String> {
     let mut arguments = Vec::new();
     for (i, folder) in besides.writable.iter().enumerate() {
@@ -138,7 +141,7 @@ fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
     arguments
 }
 
-fn disk(sharing: &Sharing, (direct, aio): (bool, &str)) -> Vec<String> {
+fn disk(sharing: &Sharing, direct: bool, aio: &str) -> Vec<String> {
     let ours = |key: &str| !matches!(key, "readonly" | "compress");
     let set: BTreeMap<String, String> = sharing
         .share

@@ -25,9 +25,9 @@ pub(crate) enum ServerAddress {
     Stream(OwnedFd),
     /// At ports of the loopback address, in the network of a process.
     Ports {
-        /// Which ports: NFS, and what tells of exports.
+        /// Ports of NFS, and of the MOUNT protocol, which lists exports.
         ports: [u16; 2],
-        /// Which process.
+        /// PID of that process.
         of: i32,
     },
 }
@@ -42,7 +42,7 @@ pub(crate) struct Server {
     child: Child,
 }
 
-/// Whether this user may share a tree so.
+/// Checks that this user may share a tree by this method.
 ///
 /// # Errors
 /// [`MachineError::NoShare`] where only root may.
@@ -134,22 +134,22 @@ impl Server {
         Ok(Some((server, reach)))
     }
 
-    /// See [`Child::ended`].
+    /// Returns a descriptor that becomes readable when the server has ended; see [`Child::ended`].
     pub fn watch(&self) -> Result<OwnedFd, MachineError> {
         self.child.ended()
     }
 
-    /// Whether it has a root of its own, with the tree in it.
+    /// Returns true if the server has a root of its own, with the tree in it.
     pub fn is_jailed(&self) -> bool {
         self.jailed
     }
 
-    /// See [`Child::session`].
+    /// Returns the session of the server; see [`Child::session`].
     pub fn session(&self) -> i32 {
         self.child.session()
     }
 
-    /// Its exit status, once it has ended.
+    /// Returns the server's exit status, once it has ended.
     pub fn status(&mut self) -> Option<i32> {
         self.child.wait(Duration::ZERO)
     }

@@ -13,10 +13,10 @@ pub(super) enum ServerEndpoint {
 /// The command of a server.
 pub(super) struct ServerCommand {
     pub command: Vec<String>,
-    /// What runs it in a root of its own, if it has one.
+    /// Command that runs the server in a root of its own; empty if it has none.
     pub jail: Vec<String>,
     pub descriptors: Vec<OwnedFd>,
     pub endpoint: ServerEndpoint,
-    /// Whether it needs to be root, at least in a user namespace.
+    /// True if the server needs to be root, at least in a user namespace.
     pub as_root: bool,
 }

@@ -10,9 +10,9 @@ pub struct Sharing {
     pub share: Share,
     /// The folder, or the image made from it.
     pub source: PathBuf,
-    /// Whether the guest may only read.
+    /// True if the guest may only read.
     pub read_only: bool,
-    /// Whether the folder is the user's, and not the run's own.
+    /// True if the directory is the user's, and not the run's own.
     pub users: bool,
     /// The server's program, for those that are served by one.
     pub server: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Sharing {
     pub host_root: Option<RootExtras>,
 }
 
-/// What a guest that runs the user's command can access in addition to the host's read-only root.
+/// Access of a guest that runs the user's command, in addition to the host's read-only root.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RootExtras {
     /// Folders of the host's that it may write to.

@@ -144,7 +144,7 @@ fn architecture(program: &str) -> Result<(), TwinError> {
     }
 }
 
-/// Whether a word is QEMU's program.
+/// Returns true if a word is QEMU's program.
 pub(super) fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     PROGRAMS.contains(&name) || name.starts_with("qemu-system-")

@@ -1,29 +1,29 @@
-//! What a twin has of its original.
+//! Configuration that a test guest has of its original.
 
 use super::error::TwinError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What a guest of the lab takes over from somebody's VM.
+/// Configuration that a test guest, booted by vmtax, takes over from a user's VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Twin {
     /// Where it is from: `libvirt domain web01 (PID 4711)`.
     pub source: String,
     /// The QEMU, where it is on this host.
     pub qemu: Option<PathBuf>,
-    /// Whether KVM runs it; `None` where nothing says so.
+    /// True if KVM runs the VM; `None` where nothing says so.
     pub is_kvm: Option<bool>,
     /// As for QEMU's `-machine`; `None` for QEMU's default.
     pub machine_type: Option<String>,
     /// As for QEMU's `-cpu`; `None` for QEMU's default.
     pub cpu_model: Option<String>,
-    /// MiB.
+    /// Memory of the guest, MiB.
     pub memory_mib: u64,
-    /// vCPUs.
+    /// Number of vCPUs.
     pub cpus: u32,
     /// The disk that is tuned.
     pub disk: TwinDisk,
-    /// What a twin has not, a line each.
+    /// Settings of the VM that the test guest does not have, a line each.
     pub not_twinned: Vec<String>,
     /// The domain's name, where it is one.
     pub domain_name: Option<String>,
@@ -34,13 +34,13 @@ pub struct Twin {
 /// A disk of the original.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TwinDisk {
-    /// What the original calls it: libvirt's target (`vda`), the ID of the device or drive.
+    /// Name of the disk in the original: libvirt's target (`vda`), the ID of the device or drive.
     pub name: String,
     /// The image, as it is found from here.
     pub file: Option<PathBuf>,
     /// The guest's disk, bytes; `None` where the image cannot be read.
     pub size: Option<u64>,
-    /// Its settings, as in a plan's variant.
+    /// Settings of the disk, as in a plan's variant.
     pub set: BTreeMap<String, String>,
 }
 

@@ -5,7 +5,7 @@ const CONTEXT: usize = 3;
 /// Longer texts are shown as replaced as a whole.
 const MAX_LINES: usize = 2000;
 
-/// What `diff -u` prints, in one hunk; empty where nothing differs.
+/// Returns the output of `diff -u`, in one hunk; empty where nothing differs.
 pub(super) fn unified_diff(before: &str, after: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = |a: &[&str], b: &[&str], from_end: bool| {

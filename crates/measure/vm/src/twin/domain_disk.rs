@@ -54,7 +54,7 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>>
 }
 
 impl<'a> Disk<'a> {
-    /// Its target: `vda`.
+    /// Returns the target of the disk, as `vda`; `unnamed` without one.
     pub fn name(&self) -> String {
         child(self.0, "target")
             .and_then(|target| target.attribute("dev"))
@@ -62,7 +62,7 @@ impl<'a> Disk<'a> {
             .to_owned()
     }
 
-    /// Its bus, by libvirt's name.
+    /// Returns the bus of the disk, by libvirt's name.
     pub fn bus(&self) -> &'a str {
         let target = child(self.0, "target");
         let named = target.and_then(|target| target.attribute("bus"));
@@ -74,7 +74,7 @@ impl<'a> Disk<'a> {
         named.unwrap_or_else(by_name)
     }
 
-    /// Its element `<driver>`.
+    /// Returns the element `<driver>` of the disk.
     pub fn driver(&self) -> Option<Node<'a, 'a>> {
         child(self.0, "driver")
     }
@@ -229,7 +229,7 @@ pub(super) fn limit_of(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::limit_of;
+    use super::{Disk, limit_of};
 
     #[test]
     fn limits_have_qemus_names() {
@@ -243,5 +243,14 @@ mod tests {
             (limit_of("group_name"), limit_of("write_bytes_sec_x")),
             (None, None)
         );
+    }
+
+    #[test]
+    fn a_disk_without_a_bus_has_the_one_of_its_name() {
+        for (name, bus) in [("vda", "virtio"), ("sda", "scsi"), ("hda", "ide")] {
+            let xml = format!("<disk><target dev='{name}'/></disk>");
+            let document = roxmltree::Document::parse(&xml).unwrap();
+            assert_eq!(Disk(document.root_element()).bus(), bus, "{name}");
+        }
     }
 }

@@ -26,7 +26,7 @@ pub fn driver_attribute(setting: &str) -> Option<&'static str> {
 pub struct DomainEdit {
     /// The whole domain: `virsh define` takes it.
     pub xml: String,
-    /// What changed, as `diff -u` prints it.
+    /// Changes to the domain, as `diff -u` prints them.
     pub diff: String,
     /// Settings that the XML of a disk cannot have.
     pub left_out: Vec<String>,

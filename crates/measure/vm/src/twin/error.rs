@@ -11,11 +11,11 @@ pub enum TwinError {
         "'{name}': {found}; libvirt has no such domain either ({libvirt}), and there is no such file: give a VM, a domain's XML or a QEMU command line in quotes"
     )]
     NoVm {
-        /// What was given.
+        /// Name that was given.
         name: String,
         /// Why no running VM was found.
         found: FindError,
-        /// What virsh printed.
+        /// Text that virsh printed.
         libvirt: String,
     },
     /// The name stands for several VMs, or a socket is of none.
@@ -24,9 +24,9 @@ pub enum TwinError {
     /// The file cannot be read.
     #[error("reading {file}: {source}")]
     File {
-        /// Its path.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// It is no domain.
@@ -35,7 +35,7 @@ pub enum TwinError {
     /// A quote has no end.
     #[error("the QEMU command line has a quote without its end: quote it as for a shell")]
     Quote,
-    /// Not x86.
+    /// The VM's architecture is not x86.
     #[error("the VM is of {0}: vmtax boots guests of x86-64 alone")]
     Architecture(String),
     /// No disk can be tuned.

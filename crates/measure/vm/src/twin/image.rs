@@ -1,4 +1,4 @@
-//! What the header of a disk image says. Format: `docs/interop/qcow2.txt` of QEMU.
+//! Settings in the header of a disk image. Format: `docs/interop/qcow2.txt` of QEMU.
 
 use super::definition::{Twin, TwinDisk};
 use std::fs::File;
@@ -10,7 +10,7 @@ const MAGIC: [u8; 4] = *b"QFI\xfb";
 const HEADER_BYTES: usize = 104;
 /// Incompatible feature: L2 entries with subclusters.
 const EXTENDED_L2: u64 = 1 << 4;
-/// Compatible feature.
+/// Compatible feature: lazy refcounts.
 const LAZY_REFCOUNTS: u64 = 1;
 
 /// A qcow2 image, by its header.
@@ -18,7 +18,7 @@ const LAZY_REFCOUNTS: u64 = 1;
 pub(super) struct Qcow2 {
     /// 2 or 3.
     pub version: u32,
-    /// Bytes.
+    /// Size of a cluster, bytes.
     pub cluster_size: u64,
     /// The guest's disk, bytes.
     pub size: u64,
@@ -86,7 +86,7 @@ pub(super) fn add(twin: &mut Twin) {
     }
 }
 
-/// How a qcow2 image was made, where that is not `qemu-img create`'s default.
+/// Adds the creation options of a qcow2 image that are not `qemu-img create`'s defaults.
 fn made(disk: &mut TwinDisk, image: &Qcow2) {
     if image.cluster_size != 65536 {
         disk.set("image.cluster_size", image.cluster_size.to_string());

@@ -18,9 +18,9 @@ pub use domain_edit::{DomainEdit, driver_attribute, edit_domain};
 pub use error::TwinError;
 pub use source::twin;
 
-/// What a command line and an XML of somebody say of a VM, for fuzzing: how many settings of a disk.
+/// Reads a text as the command line and as the XML of a VM, for fuzzing: returns the number of a disk's settings.
 pub fn read_twin(text: &str) -> usize {
-    let of = |twin: Result<Twin, TwinError>| twin.map_or(0, |twin| twin.disk.set.len());
+    let settings_count = |twin: Result<Twin, TwinError>| twin.map_or(0, |twin| twin.disk.set.len());
     let edited = edit_domain(
         text,
         "vda",
@@ -32,8 +32,8 @@ pub fn read_twin(text: &str) -> usize {
             "an edit broke {text}"
         );
     }
-    of(domain_xml::read(text, None))
-        + of(command_line::read(
+    settings_count(domain_xml::read(text, None))
+        + settings_count(command_line::read(
             &source::words(text).unwrap_or_default(),
             None,
         ))

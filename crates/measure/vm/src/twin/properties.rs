@@ -24,7 +24,7 @@ const TAKEN: [&str; 18] = [
     "seg-max-adjust",
     "write-zeroes",
 ];
-/// Those of a device that name it, join it to others, or were read before.
+/// Properties of a device that name it, connect it to others, or were read before.
 const IDENTITY: [&str; 30] = [
     "driver",
     "id",

@@ -1,4 +1,4 @@
-//! What a twin is made of, by what people give: a VM's name, a file, a command line.
+//! Sources of a test guest that people give: a VM's name, a file, a command line.
 
 use super::definition::Twin;
 use super::error::TwinError;
@@ -170,7 +170,7 @@ fn seen_from_here(pid: i32, file: &Path) -> PathBuf {
     }
 }
 
-/// What was set while it runs, as the monitor tells.
+/// Takes over the disk's limits that were set while the VM runs, as the monitor reports them.
 fn add_live(twin: &mut Twin, settings: &VmSettings) {
     let is_disk = |disk: &&vmtax_model::DiskSettings| Some(&disk.file) == twin.disk.file.as_ref();
     let Some(disk) = settings.disks.iter().find(is_disk) else {

@@ -1,4 +1,5 @@
-//! What is known of a virtual machine, gathered for a recording, with what can be done from here and why not.
+//! Facts about a virtual machine, gathered for a recording, with the measurements that are possible from here, and the
+//! reasons why others are not.
 
 use super::handle::Vm;
 use super::open_files::nics;
@@ -20,7 +21,7 @@ impl Vm {
         })
     }
 
-    /// What is known of it now but the guest's state; `None` for a process that is no virtual machine.
+    /// Returns the facts known now, without the guest's state; `None` for a process that is no virtual machine.
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
         let files = self.files().unwrap_or_default();
@@ -146,7 +147,7 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    /// That of version 1's CPU controller where the host has one, else that of version 2.
+    /// Returns the group of version 1's CPU controller where the host has one, else that of version 2.
     fn of(pid: i32) -> Option<Cgroup> {
         let groups = Process::new(pid)
             .and_then(|process| process.cgroups())

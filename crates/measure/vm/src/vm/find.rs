@@ -32,7 +32,7 @@ pub enum FindError {
     Ambiguous {
         /// As it was given.
         name: String,
-        /// Those VMs.
+        /// List of those VMs.
         found: String,
     },
     /// The process of a plan is another VM now, or none.
@@ -40,7 +40,7 @@ pub enum FindError {
         "process {pid} is not the VM of the plan, {planned}, but {now}: name the VM again, `vmtax vms` lists those that run"
     )]
     OtherProcess {
-        /// The process.
+        /// PID of the process.
         pid: i32,
         /// The VM of the plan, with its start.
         planned: String,
@@ -50,9 +50,9 @@ pub enum FindError {
     /// The process listens on no QMP socket, or is no VM.
     #[error("{socket} is no socket of a running VM: {why}. `vmtax vms` lists the VMs")]
     NoSocket {
-        /// Its path.
+        /// Path of the socket.
         socket: String,
-        /// What is wrong with it.
+        /// Reason why it is no socket of a running VM.
         why: String,
     },
 }
@@ -74,7 +74,7 @@ pub(crate) fn pids() -> BTreeSet<i32> {
         .collect()
 }
 
-/// Whether a process runs a guest.
+/// Returns true if a process runs a guest.
 pub(crate) fn is_vm(pid: i32) -> bool {
     vmm::recognize(pid).is_some()
 }
@@ -131,7 +131,7 @@ pub fn check_identity(planned: VmIdentity<'_>) -> Result<(), FindError> {
     })
 }
 
-/// What people may call a VM.
+/// Names that people may give a VM.
 #[derive(Debug, Clone)]
 struct Known {
     pid: i32,
@@ -259,32 +259,32 @@ mod tests {
             known(300, "db", Some((Manager::Proxmox, "200"))),
             known(400, "", None),
         ];
-        let of = |name: &str| choose(name, &all);
+        let chosen_vm = |name: &str| choose(name, &all);
         assert_eq!(
-            (of("100"), of("18-6"), of("db")),
+            (chosen_vm("100"), chosen_vm("18-6"), chosen_vm("db")),
             (Ok(100), Ok(100), Ok(300))
         );
-        assert_eq!(of("200"), Ok(200), "a PID before Proxmox's number");
+        assert_eq!(chosen_vm("200"), Ok(200), "a PID before Proxmox's number");
         assert_eq!(
-            (of("web01"), of("b010")),
+            (chosen_vm("web01"), chosen_vm("b010")),
             (Ok(100), Ok(200)),
             "the whole name before a part"
         );
         assert!(
-            matches!(of("010"), Err(FindError::Unknown { .. })),
+            matches!(chosen_vm("010"), Err(FindError::Unknown { .. })),
             "a number is no part of a name"
         );
-        let several = of("web").unwrap_err().to_string();
+        let several = chosen_vm("web").unwrap_err().to_string();
         assert!(
             several.contains("web01 (PID 100, libvirt)") && several.contains("web010 (PID 200)"),
             "{several}"
         );
-        let unknown = of("nine").unwrap_err().to_string();
+        let unknown = chosen_vm("nine").unwrap_err().to_string();
         assert!(
             unknown.contains("\"nine\"") && unknown.contains("unnamed (PID 400)"),
             "{unknown}"
         );
-        assert!(matches!(of(""), Err(FindError::Unknown { .. })));
+        assert!(matches!(chosen_vm(""), Err(FindError::Unknown { .. })));
         assert_eq!(choose("100", &[]), Err(FindError::NoVms));
     }
 

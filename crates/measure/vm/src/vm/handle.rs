@@ -49,7 +49,7 @@ impl Vm {
         }
     }
 
-    /// Its process.
+    /// Returns the PID of the VM's process.
     pub fn pid(&self) -> i32 {
         self.process.pid
     }
@@ -59,7 +59,7 @@ impl Vm {
         self.process.vmm
     }
 
-    /// Its monitor, where there is one that answers.
+    /// Returns the monitor, where there is one that answers.
     pub fn monitor(&self) -> Option<&Monitor> {
         self.process.monitor.as_ref().ok()
     }
@@ -77,7 +77,7 @@ impl Vm {
         }
     }
 
-    /// How to get a monitor where there is none.
+    /// Returns advice on how to get a monitor where there is none.
     pub fn monitor_advice(&self) -> String {
         self.process.monitor_advice()
     }
@@ -119,25 +119,28 @@ impl Vm {
         self.process.managed()
     }
 
-    /// Its name, where it has one.
+    /// Returns the VM's name, where it has one.
     pub fn name(&self) -> Option<String> {
         self.process.name()
     }
 
-    /// What executes the guest's instructions; `None` if unknown.
+    /// Returns the accelerator of the guest; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
-        let of = |is_kvm| {
+        let accelerator_of = |is_kvm| {
             if is_kvm {
                 Accelerator::Kvm
             } else {
                 Accelerator::Tcg
             }
         };
-        self.vmm()
-            .and_then(|_| self.process.is_kvm(self.files().as_deref()).map(of))
+        self.vmm().and_then(|_| {
+            self.process
+                .is_kvm(self.files().as_deref())
+                .map(accelerator_of)
+        })
     }
 
-    /// Its threads with their roles, by number.
+    /// Returns the VM's threads with their roles, by number.
     pub fn threads(&self) -> Vec<QemuThread> {
         self.process.roles(&self.files().unwrap_or_default()).1
     }
@@ -161,7 +164,8 @@ impl Vm {
         self.process.network_probe_points()
     }
 
-    /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
+    /// Reads the VM's settings. Those that need the monitor are read only where that does not taint the domain, or
+    /// with `may_taint`.
     pub(crate) fn settings(&self, may_taint: bool) -> VmSettings {
         self.process.settings(may_taint)
     }
@@ -189,7 +193,7 @@ impl Vm {
             .consoles(&self.files().unwrap_or_default(), asks_libvirt)
     }
 
-    /// Whether the guest has a balloon.
+    /// Returns true if the guest has a balloon.
     pub(crate) fn has_balloon(&self) -> bool {
         self.process.has_balloon()
     }
@@ -199,7 +203,7 @@ impl Vm {
         let _ = self.monitor().map(|monitor| monitor.execute("quit"));
     }
 
-    /// Its open files; `None` without the permission to list them.
+    /// Returns the open files of the process; `None` without the permission to list them.
     pub(super) fn files(&self) -> Option<Vec<OpenFile>> {
         open_files(self.pid()).ok()
     }

@@ -16,11 +16,11 @@ const DIRECT: u32 = 0o40_000;
 /// A file that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenFile {
-    /// Its descriptor there.
+    /// Number of the descriptor in that process.
     pub fd: i32,
-    /// What it is: a path as the process sees it, or `anon_inode:[…]` and the like.
+    /// Name of the file: a path as the process sees it, or `anon_inode:[…]` and the like.
     pub name: PathBuf,
-    /// The same file for others, also where they see no such path.
+    /// Path of the file for other processes, also where they see no such path.
     pub path: PathBuf,
     /// The kernel's lines about it.
     info: String,
@@ -59,17 +59,18 @@ impl OpenFile {
             .ok()
     }
 
-    /// Whether it is read past the page cache.
+    /// Returns true if the file is read past the page cache.
     pub fn is_direct(&self) -> bool {
         self.flags() & DIRECT != 0
     }
 
-    /// Whether it cannot be written to.
+    /// Returns true if the descriptor is open for reading only.
     pub fn is_read_only(&self) -> bool {
         self.flags() & ACCESS == READ_ONLY
     }
 
-    /// Whether it is a disk's image, as far as that shows: a block device, or a file that is locked as QEMU locks images.
+    /// Returns true for a disk's image, as far as that shows: a block device, or a file that is locked as QEMU locks
+    /// images.
     pub fn is_disk(&self) -> bool {
         use std::os::unix::fs::FileTypeExt;
         let Ok(kind) = fs::metadata(&self.path).map(|data| data.file_type()) else {
@@ -87,7 +88,7 @@ impl OpenFile {
             && (kind.is_block_device() || (kind.is_file() && is_locked))
     }
 
-    /// Whether it is the file at `path`.
+    /// Returns true if this is the file at `path`.
     pub fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let id = |path: &Path| {
@@ -98,7 +99,7 @@ impl OpenFile {
         id(&self.path).is_some_and(|own| id(path) == Some(own))
     }
 
-    /// Whether it is a queue of this tap.
+    /// Returns true if this is a queue of the tap `name`.
     pub fn is_tap(&self, name: &str) -> bool {
         self.lines("iff").any(|tap| tap == name)
     }

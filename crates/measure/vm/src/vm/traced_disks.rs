@@ -12,7 +12,8 @@ use vmtax_observe::host_disk_in_use;
 const QCOW2: [u8; 4] = *b"QFI\xfb";
 
 impl Vm {
-    /// Its disks. The monitor is asked, also libvirt's, which marks the domain as tainted.
+    /// Returns the VM's disks, as needed to trace their requests. The monitor is asked, also libvirt's, which marks
+    /// the domain as tainted.
     pub fn traced_disks(&self) -> Vec<TracedDisk> {
         let files = self.files().unwrap_or_default();
         let mut disks = self.process.traced_disks(&files);
@@ -40,7 +41,7 @@ impl Vm {
     }
 }
 
-/// Whether the guest's bytes lie in the file where the guest has them.
+/// Returns true if the guest's bytes lie in the file at the offsets at which the guest has them.
 fn is_raw(format: Option<&str>, file: &Path) -> bool {
     let mut begin = [0; QCOW2.len()];
     match format {

@@ -1,5 +1,5 @@
-//! What vmtax asks of a VMM, each of which has a folder here: the one place that distinguishes them. A VMM refuses a setting
-//! that it does not support with a [`MachineError`] when it starts.
+//! Interface to the VMMs, each of which has a directory here: the one place that distinguishes them. A VMM refuses a
+//! setting that it does not support with a [`MachineError`] when it starts.
 
 pub(crate) mod qemu;
 pub(crate) mod started;
@@ -196,7 +196,7 @@ impl VmmProcess {
             .and_then(|monitor| monitor.version().ok())
     }
 
-    /// Whether KVM runs the guest, as the monitor tells, the open `files`, or the command line.
+    /// Returns true if KVM runs the guest, according to the monitor, the open `files`, or the command line.
     pub fn is_kvm(&self, files: Option<&[OpenFile]>) -> Option<bool> {
         let from_monitor = self
             .free_monitor()
@@ -227,7 +227,8 @@ impl VmmProcess {
         }
     }
 
-    /// The same with what joins their requests to the host's events. The monitor is asked even where that leaves a mark.
+    /// Returns the guest's disks with the data that join their requests to the host's events. The monitor is asked
+    /// even where that taints the domain.
     pub fn traced_disks(&self, files: &[OpenFile]) -> Vec<TracedDisk> {
         match self.vmm {
             Some(Vmm::Qemu) => disks::traced(
@@ -259,7 +260,8 @@ impl VmmProcess {
         regions.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
+    /// Reads the settings. Those that need the monitor are read only where that does not taint the domain, or with
+    /// `may_taint`.
     pub fn settings(&self, may_taint: bool) -> VmSettings {
         let monitor = if may_taint {
             self.monitor.as_ref().ok()
@@ -356,12 +358,12 @@ impl VmmProcess {
         (arguments.vcpus(), arguments.memory_bytes())
     }
 
-    /// Whether the guest has a channel for QEMU's guest agent.
+    /// Returns true if the guest has a channel for QEMU's guest agent.
     pub fn has_agent_channel(&self) -> bool {
         self.arguments().has_device_with("name", guest_agent::PORT)
     }
 
-    /// Whether the guest has a balloon device.
+    /// Returns true if the guest has a balloon device.
     pub fn has_balloon(&self) -> bool {
         let arguments = self.arguments();
         arguments.properties("device").any(|device| {
@@ -371,7 +373,7 @@ impl VmmProcess {
         })
     }
 
-    /// How to get a monitor where there is none.
+    /// Returns advice on how to get a monitor where there is none.
     pub fn monitor_advice(&self) -> String {
         match &self.monitor {
             Err(NoMonitor::Stopped(ProcessStop::Signal)) => {
@@ -407,7 +409,7 @@ fn of_guest(error: MachineError) -> MachineError {
     }
 }
 
-/// Whether a process is in a session.
+/// Returns true if a process is in a session.
 fn is_in_session(pid: i32, session: i32) -> bool {
     Process::new(pid)
         .and_then(|process| process.stat())

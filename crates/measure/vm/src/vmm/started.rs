@@ -16,7 +16,7 @@ pub(crate) struct Streams {
     pub console: OwnedFd,
     /// The share's server.
     pub server: Option<ServerAddress>,
-    /// What is behind the network card that is measured.
+    /// Link to the network of the measured network card.
     pub network: Option<NetworkLink>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Started {
     pub link: Link,
 }
 
-/// What connects a VMM and its guest with this program.
+/// Connections of a VMM and its guest with this program.
 pub(crate) struct Link {
     /// The VMM's arguments for the share.
     pub share: Vec<String>,

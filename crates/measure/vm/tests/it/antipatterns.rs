@@ -37,9 +37,9 @@ fn measure(guest: &mut Guest, accelerator: &str) {
     }
 }
 
-/// How many times a fix's median its antipattern's is. A form of TCG lasts a fifth of a microsecond, 20 of them less than
-/// other load on the host does, which doubles either: so each is measured right behind the other, many times, and of the
-/// ratios the median counts.
+/// Returns the ratio of an antipattern's median to its fix's. A form of TCG lasts a fifth of a microsecond, 20 of them
+/// less than other load on the host does, which doubles either: so each is measured right behind the other, many
+/// times, and of the ratios the median counts.
 fn ratio(guest: &mut Guest, antipattern: Antipattern) -> f64 {
     let mut median = |fixed| {
         guest

@@ -48,12 +48,12 @@ fn every_kind_costs_what_it_must() {
         let mut guest = Guest::start(accelerator, &[]);
         // Each kind is measured within a millisecond, in which other load may have the CPU.
         let times = [(); 3].map(|()| measure(&mut guest, accelerator));
-        let at = |kind| times.iter().map(|median| median[&kind]).min().unwrap();
+        let lowest_median = |kind| times.iter().map(|median| median[&kind]).min().unwrap();
         // Nothing takes no time in either mode: which of the two is shorter is chance.
-        let nothing = at(ExitKind::Empty).min(at(ExitKind::EmptyKernel));
+        let nothing = lowest_median(ExitKind::Empty).min(lowest_median(ExitKind::EmptyKernel));
         for kind in ExitKind::ALL {
             assert!(
-                at(kind) >= nothing,
+                lowest_median(kind) >= nothing,
                 "{accelerator}: {kind:?} is cheaper than nothing"
             );
         }
@@ -64,16 +64,17 @@ fn every_kind_costs_what_it_must() {
             ExitKind::MmioUserRead,
         ] {
             assert!(
-                at(kind) > at(ExitKind::Empty),
+                lowest_median(kind) > lowest_median(ExitKind::Empty),
                 "{accelerator}: {kind:?} costs nothing"
             );
         }
         assert!(
-            at(ExitKind::Inject) > at(ExitKind::Empty) && at(ExitKind::Halt) > at(ExitKind::Empty)
+            lowest_median(ExitKind::Inject) > lowest_median(ExitKind::Empty)
+                && lowest_median(ExitKind::Halt) > lowest_median(ExitKind::Empty)
         );
         if accelerator == "kvm" {
             assert!(
-                at(ExitKind::Cpuid) > 4 * at(ExitKind::Empty),
+                lowest_median(ExitKind::Cpuid) > 4 * lowest_median(ExitKind::Empty),
                 "cpuid leaves every guest of KVM"
             );
             for (user, kernel) in [
@@ -82,7 +83,7 @@ fn every_kind_costs_what_it_must() {
                 (ExitKind::MmioUserRead, ExitKind::MmioKernelRead),
             ] {
                 assert!(
-                    4 * at(user) > 5 * at(kernel),
+                    4 * lowest_median(user) > 5 * lowest_median(kernel),
                     "{user:?} goes no further than {kernel:?}"
                 );
             }

@@ -69,7 +69,7 @@ impl DiskFile {
     }
 }
 
-/// The same for any drive.
+/// Returns QEMU's arguments for any drive as a disk that the ROM can use; `device` begins with a comma.
 pub fn disk_arguments(drive: &str, device: &str) -> Vec<String> {
     let device = format!("{},drive=d0{device}", qemu::DISK_DEVICE);
     [

@@ -38,7 +38,7 @@ fn carry_out(guest: &mut Guest, run: Run) -> Vec<MicroRequest> {
     requests
 }
 
-/// What the run should touch, worked out without the crate.
+/// Returns the sectors that the run should access, calculated without the crate.
 fn sectors(run: &Run) -> Vec<u64> {
     let sectors = u64::from(run.block / 512);
     let blocks = run.sectors / sectors;

@@ -1,4 +1,4 @@
-//! What is known of a running QEMU that another program started: by its monitor, by its threads' names, and without both.
+//! Facts of a running QEMU that another program started: by its monitor, by its threads' names, and without both.
 
 use crate::guest::{DiskFile, accelerators};
 use std::fs;

@@ -21,7 +21,8 @@ pub(crate) enum Direction {
     FromServer = b'<' as isize,
 }
 
-/// What a client sends first: where the stream goes, and the bytes of each of the server's sends.
+/// Returns the bytes that a client sends first: the direction of the stream, and the bytes of each of the server's
+/// sends.
 pub(crate) fn header(direction: Direction, size: u32) -> [u8; HEADER] {
     let mut header = [direction as u8; HEADER];
     header[1..].copy_from_slice(&size.to_le_bytes());

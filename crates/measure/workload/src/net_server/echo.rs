@@ -6,7 +6,7 @@ use std::net::{TcpStream, UdpSocket};
 /// Longer requests are answered in pieces.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Answers datagrams.
+/// Sends each datagram back to its sender, until the socket fails.
 pub(super) fn datagrams(socket: &UdpSocket) -> io::Result<()> {
     let mut buffer = vec![0; MAX_BYTES];
     loop {

@@ -17,10 +17,10 @@ const BULK_UDP: RawFd = 5;
 const BULK_TCP: RawFd = 6;
 /// Connections to the echo server that are served at once, by a thread each.
 pub(crate) const MAX_CONNECTIONS: u64 = 64;
-/// The same of bulk data: one, while another ends.
+/// Connections for bulk data that are served at once: one, while another ends.
 const BULK_CONNECTIONS: u64 = 2;
 
-/// Its threads.
+/// Number of the server's threads.
 pub const SERVER_THREADS: u64 = 2 + MAX_CONNECTIONS + BULK_CONNECTIONS;
 
 /// Where the server of this echo server takes and gives bulk data.

@@ -25,9 +25,9 @@ pub(crate) struct Limits {
     pub events: u64,
 }
 
-/// What one thread does.
+/// Work of one thread.
 pub(crate) trait Worker: Send {
-    /// What an event is to do.
+    /// Parameters of an event.
     type Request;
     /// Chooses the next event, outside the timed part; `None` ends the thread.
     fn next(&mut self) -> Option<Self::Request>;
@@ -98,7 +98,7 @@ impl Gate {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared<'a> {
     clock: &'a Clock,
     limits: &'a Limits,

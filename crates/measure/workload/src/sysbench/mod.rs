@@ -1,5 +1,7 @@
-//! What the five tests of sysbench 1.0 (`cpu`, `threads`, `mutex`, `memory`, `fileio`) share. They have sysbench's definitions, options and defaults, so that figures compare with sysbench's
-//! own. An option's name is sysbench's without the test's prefix. Written from its documented and observed behaviour (1.0.20); each module says what its test is.
+//! Code common to the five tests of sysbench 1.0 (`cpu`, `threads`, `mutex`, `memory`, `fileio`). They have sysbench's
+//! definitions, options and defaults, so that figures compare with sysbench's own. An option has sysbench's name
+//! without the test's prefix. Written from its documented and observed behaviour (1.0.20); each module says what its
+//! test is.
 
 pub(crate) mod events;
 pub(crate) mod locks;
@@ -10,17 +12,17 @@ use crate::outcome::Yield;
 use crate::{Clock, WorkloadError};
 use events::{Finished, Limits, Worker};
 
-pub(crate) const THREADS: OptionInfo = options::count("threads", "1", (1, 1024), "worker threads");
+pub(crate) const THREADS: OptionInfo = options::count("threads", "1", 1..=1024, "worker threads");
 pub(crate) const TIME: OptionInfo = options::seconds(
     options::TIME,
     "10",
-    (0.0, 86_400.0),
+    0.0..=86_400.0,
     "seconds after which no new event starts; 0: no limit",
 );
 pub(crate) const EVENTS: OptionInfo = options::count(
     "events",
     "0",
-    (0, u64::MAX),
+    0..=u64::MAX,
     "events of all threads together after which none starts; 0: no limit",
 );
 

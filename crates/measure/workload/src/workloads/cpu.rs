@@ -17,7 +17,7 @@ use vmtax_model::{Metric, Places, WorkloadName};
 workload! {
     Cpu: "prime numbers by trial division, like sysbench's cpu",
         quick [("time", "1")], default [("time", "2")], full [];
-    max_prime: u64 = count("max-prime", "10000", (3, 1 << 31), "numbers below this are tested in an event");
+    max_prime: u64 = count("max-prime", "10000", 3..=1 << 31, "numbers below this are tested in an event");
     threads: u32 = THREADS;
     time: f64 = TIME;
     events: u64 = EVENTS;
@@ -55,11 +55,11 @@ fn square_root(of: f64) -> f64 {
     root
 }
 
-/// Whether no number from 3 up to `root` divides the candidate.
+/// Returns true if no number from 3 up to `root` divides the candidate.
 ///
-/// In assembly, because compilers test 64-bit operands for being small and then divide in 32 bits, several times faster
-/// than sysbench does; and because where the loop lies in a cache line moves the figure by some percent, so that place is
-/// fixed here, whatever the rest of the program looks like.
+/// In assembly, because compilers test 64-bit operands for being small and then divide in 32 bits, several times
+/// faster than sysbench does; and because where the loop lies in a cache line moves the figure by some percent, so
+/// that place is fixed here, whatever the rest of the program looks like.
 #[inline(always)]
 fn no_divisor_to(root: f64, candidate: u64) -> bool {
     let prime: u64;
@@ -111,7 +111,7 @@ impl Worker for Primes {
         Some(())
     }
 
-    fn execute(&mut self, (): ()) -> Result<(), WorkloadError> {
+    fn execute(&mut self, _: Self::Request) -> Result<(), WorkloadError> {
         black_box(primes(self.0));
         Ok(())
     }

@@ -10,7 +10,7 @@ use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 workload! {
     Exits: "VM exits of each kind, in the micro-guest (no operating system)";
     count: u32 = count(
-        "count", "5000", (1, 1_000_000),
+        "count", "5000", 1..=1_000_000,
         "exits of each kind; halts, which take a millisecond each, at most 500",
     );
 }
@@ -21,7 +21,7 @@ impl Workload for Exits {
     }
 }
 
-/// How many exits of each kind a spec of `exits` asks for.
+/// Returns the number of exits of each kind that a spec of `exits` asks for.
 ///
 /// # Errors
 /// As [`crate::check`].

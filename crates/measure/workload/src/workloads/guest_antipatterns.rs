@@ -11,12 +11,12 @@ use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 workload! {
     GuestAntipatterns: "avoidable exits and waits of guest kernels, with fixes, in the micro-guest";
     count: u32 = count(
-        "count", "500", (2, 1_000_000),
+        "count", "500", 2..=1_000_000,
         "how often each antipattern and each fix; what takes milliseconds, at most 50 times",
     );
     form: Word = one_of("form", "both", &["both", "antipattern", "fix"], "both, the antipatterns alone, or the fixes alone");
     time: f64 = seconds(
-        options::TIME, "0", (0.0, 60.0),
+        options::TIME, "0", 0.0..=60.0,
         "seconds for which each is repeated at least, so that it can be sampled",
     );
 }
@@ -29,18 +29,18 @@ impl Workload for GuestAntipatterns {
     }
 }
 
-/// What `guest-antipatterns` is asked to do.
+/// Work that `guest-antipatterns` does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AntipatternWork {
-    /// How often each is followed.
+    /// Number of repetitions of each antipattern and each fix.
     pub count: u32,
-    /// Whether the antipatterns are wanted, and whether the fixes are.
+    /// True for the antipatterns if they are wanted, then true for the fixes if they are wanted.
     pub forms: [bool; 2],
     /// For how long each is repeated at least.
     pub time: Duration,
 }
 
-/// What a spec of `guest-antipatterns` asks for.
+/// Returns the work that a spec of `guest-antipatterns` asks for.
 ///
 /// # Errors
 /// As [`crate::check`].
@@ -59,12 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn older_words_of_plans_and_recordings_are_read() {
+    fn forms_are_words() {
         for (word, forms) in [
             ("both", [true, true]),
-            ("habit", [true, false]),
+            ("antipattern", [true, false]),
             ("fix", [false, true]),
-            ("cure", [false, true]),
         ] {
             let spec = WorkloadSpec::new(WorkloadName::GuestAntipatterns).with("form", word);
             assert_eq!(antipattern_work(&spec).unwrap().forms, forms, "{word}");

@@ -22,8 +22,8 @@ const WORD: u64 = 8;
 workload! {
     Memory: "block reads or writes of memory, like sysbench's memory";
     block_size: u64 =
-        size(WorkloadSpec::BLOCK_SIZE, "1K", (WORD, 1 << 36), WORD, "bytes that an event passes over");
-    total_size: u64 = size("total-size", "100G", (WORD, 1 << 60), 1, "bytes to pass over in all");
+        size(WorkloadSpec::BLOCK_SIZE, "1K", WORD..=1 << 36, WORD, "bytes that an event passes over");
+    total_size: u64 = size("total-size", "100G", WORD..=1 << 60, 1, "bytes to pass over in all");
     scope: Word = one_of("scope", "global", &["global", "local"], "one block for all threads, or one for each");
     oper: Word = one_of("oper", "write", &["read", "write", "none"], "what to do with the words");
     access_mode: Word = one_of("access-mode", "seq", &["seq", "rnd"], "word after word, or random words");
@@ -40,8 +40,8 @@ fn opaque(value: u64) -> u64 {
     hidden
 }
 
-/// How many words from `here` to `end`: subtracted and shifted again for each word, as the reference's binary does; a
-/// compiler would count down instead and leave less to do than the stores.
+/// Returns the number of words from `here` to `end`: subtracted and shifted again for each word, as the reference's
+/// binary does; a compiler would count down instead and leave less to do than the stores.
 #[inline(always)]
 fn distance(here: u64, end: u64) -> u64 {
     let words: u64;
@@ -106,7 +106,7 @@ fn walk(block: &[AtomicU64]) {
     pass(block, |_, _| (), |_, _| ());
 }
 
-/// What an event does.
+/// Memory accesses of an event.
 #[derive(Clone, Copy)]
 enum Pass {
     Read,
@@ -156,7 +156,7 @@ impl Worker for Mover {
         Some(())
     }
 
-    fn execute(&mut self, (): ()) -> Result<(), WorkloadError> {
+    fn execute(&mut self, _: Self::Request) -> Result<(), WorkloadError> {
         match self.pass {
             Pass::Read => read_words(&self.block),
             Pass::Write => write_words(&self.block),

@@ -18,9 +18,9 @@ use vmtax_model::{Metric, Places};
 
 workload! {
     Mutex: "locking and unlocking random mutexes, like sysbench's mutex";
-    num: u64 = count("num", "4096", (1, 1 << 20), "mutexes to choose from");
-    locks: u32 = count("locks", "50000", (1, 1 << 31), "locks that each thread takes");
-    loops: u32 = count("loops", "10000", (0, 1 << 31), "empty loops before each lock");
+    num: u64 = count("num", "4096", 1..=1 << 20, "mutexes to choose from");
+    locks: u32 = count("locks", "50000", 1..=1 << 31, "locks that each thread takes");
+    loops: u32 = count("loops", "10000", 0..=1 << 31, "empty loops before each lock");
     threads: u32 = THREADS;
     time: f64 = TIME;
 }
@@ -63,7 +63,7 @@ impl Worker for Locker<'_> {
         (!std::mem::replace(&mut self.done, true)).then_some(())
     }
 
-    fn execute(&mut self, (): ()) -> Result<(), WorkloadError> {
+    fn execute(&mut self, _: Self::Request) -> Result<(), WorkloadError> {
         for _ in 0..self.repeats {
             let lock = self.random.below(self.count) as usize;
             count_to(&self.loops);

@@ -21,10 +21,10 @@ const SEED: u64 = 4714;
 
 workload! {
     Names: "path operations: many names, deep directories, xattrs";
-    files: u64 = count("files", "100", (1, 1 << 24), "files in the folder");
-    depth: u64 = count("depth", "1", (1, 1000), "folders on the way to them, below scratch");
-    xattrs: u64 = count("xattrs", "0", (0, 10_000), "user attributes of each file that is called");
-    samples: u64 = count("samples", "500", (1, 1 << 24), "calls of each kind that are timed");
+    files: u64 = count("files", "100", 1..=1 << 24, "files in the folder");
+    depth: u64 = count("depth", "1", 1..=1000, "folders on the way to them, below scratch");
+    xattrs: u64 = count("xattrs", "0", 0..=10_000, "user attributes of each file that is called");
+    samples: u64 = count("samples", "500", 1..=1 << 24, "calls of each kind that are timed");
 }
 
 impl Workload for Names {

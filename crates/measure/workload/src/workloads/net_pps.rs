@@ -15,14 +15,14 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use vmtax_model::{Metric, Places, WorkloadName};
 
-/// How often the server is asked: it may have had no room for the question.
+/// Number of times that the server is asked: it may have had no room for the question.
 const QUESTIONS: u32 = 5;
 
 workload! {
     NetPps: "small packets over the network, like netperf's UDP_STREAM",
         quick [("time", "1")], default [("time", "2")], full [("time", "10")];
-    size: u64 = size("size", "64", (MIN_BYTES, MAX_BYTES), 1, "bytes of a datagram");
-    time: f64 = seconds(options::TIME, "10", (0.001, 86_400.0), "seconds after which nothing more is sent");
+    size: u64 = size("size", "64", MIN_BYTES..=MAX_BYTES, 1, "bytes of a datagram");
+    time: f64 = seconds(options::TIME, "10", 0.001..=86_400.0, "seconds after which nothing more is sent");
 }
 
 impl NetPps {
@@ -46,7 +46,7 @@ impl NetPps {
     }
 }
 
-/// How many the server received; `None` without an answer.
+/// Returns the number of packets that the server received; `None` without an answer.
 fn received(socket: &UdpSocket) -> io::Result<Option<u64>> {
     for _ in 0..QUESTIONS {
         socket.send(COUNT_QUESTION)?;

@@ -24,8 +24,8 @@ workload! {
     direction: Word = one_of(
         "direction", "send", &["send", "receive"], "send: to the server (TCP_STREAM); receive: from it (TCP_MAERTS)",
     );
-    size: u64 = size("size", "128K", (1, 1 << 20), 1, "bytes of each send");
-    time: f64 = seconds(options::TIME, "10", (0.001, 86_400.0), "seconds after which nothing more is sent");
+    size: u64 = size("size", "128K", 1..=1 << 20, 1, "bytes of each send");
+    time: f64 = seconds(options::TIME, "10", 0.001..=86_400.0, "seconds after which nothing more is sent");
 }
 
 impl NetStream {

@@ -17,8 +17,8 @@ use vmtax_model::{Metric, Places, WorkloadName};
 workload! {
     Threads: "yields under contended mutexes, like sysbench's threads",
         quick [("threads", "100"), ("time", "1")], default [("time", "2")], full [];
-    yields: u32 = count("yields", "1000", (0, 1 << 31), "lock, yield, unlock: times in an event");
-    locks: u32 = count("locks", "8", (1, 1 << 20), "mutexes that the events lock one after another");
+    yields: u32 = count("yields", "1000", 0..=1 << 31, "lock, yield, unlock: times in an event");
+    locks: u32 = count("locks", "8", 1..=1 << 20, "mutexes that the events lock one after another");
     threads: u32 = THREADS;
     time: f64 = TIME;
     events: u64 = EVENTS;

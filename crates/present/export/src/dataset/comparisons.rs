@@ -7,7 +7,7 @@ use crate::table::{Cell, Column, text};
 use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit};
 use vmtax_recording::Recording;
 
-/// What is compared.
+/// Figures that are compared.
 struct Compared<'a> {
     metric: String,
     unit: Unit,
@@ -81,7 +81,7 @@ fn overheads(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Compari
     }
 }
 
-/// The same of a command, with what it printed.
+/// Each guest beside native for a command, with the figures that it printed.
 fn commands(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparison)) {
     let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
     for row in &findings.overheads.rows {

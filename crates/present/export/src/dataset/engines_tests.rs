@@ -120,7 +120,7 @@ fn answers(engine: &str, python: &Path, folder: &TempDir, folders: &str) -> Answ
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{engine}: {e}"))
 }
 
-/// Whether answers are the same: whole numbers and texts to the letter, others as far as they are rounded.
+/// Returns true if answers are the same: whole numbers and texts to the letter, others as far as they are rounded.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
@@ -147,7 +147,7 @@ fn rows<'a>(answers: &'a BTreeMap<String, Value>, heading: &str) -> Vec<Vec<&'a 
         .collect()
 }
 
-/// What was planted is in the answers.
+/// Checks that the answers contain the planted differences.
 fn check(answers: &BTreeMap<String, Value>) {
     assert_eq!(
         answers["figures"].as_u64(),

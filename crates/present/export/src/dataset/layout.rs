@@ -48,7 +48,7 @@ fn encode(value: &str) -> String {
     encoded
 }
 
-/// What became of a file.
+/// Change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It is new, or has other content than before.
@@ -89,7 +89,7 @@ pub fn put(
     Ok(Change::Written)
 }
 
-/// Whether two files have the same content; a file that is not there, or no regular file, has none.
+/// Returns true if two files have the same content; false if the old one is missing or no regular file.
 fn is_same(new: &Path, old: &Path) -> io::Result<bool> {
     let Ok(metadata) = fs::symlink_metadata(old) else {
         return Ok(false);

@@ -33,7 +33,7 @@ pub struct Dataset {
     hash_host: bool,
 }
 
-/// What a recording changed.
+/// Changes by a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Added {
     /// Files that are new, or have other content than before.

@@ -506,6 +506,21 @@ fn a_recording_has_the_same_files_whatever_its_folder_is_called_and_adding_it_ag
 }
 
 #[test]
+fn the_rounds_after_the_plans_have_no_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(&folder.path().join("new"), false).unwrap();
+    let mut recording = recording("db-1");
+    let after = TrialRecord {
+        number: 2 * ROUNDS,
+        round: ROUNDS,
+        ..recording.trials[0].clone()
+    };
+    recording.trials.push(after);
+    dataset.add(&recording).unwrap();
+    assert_eq!(rows(&dataset.folder, "figures").len(), 2 * ROUNDS as usize);
+}
+
+#[test]
 fn a_hashed_host_has_its_name_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = Dataset::create(folder.path(), true).unwrap();

@@ -7,7 +7,7 @@ use vmtax_model::{Estimate, SeriesFindings};
 pub struct Axis {
     low: f64,
     high: f64,
-    /// Whether equal distances are equal factors.
+    /// True if equal distances are equal factors (logarithmic axis).
     pub log: bool,
 }
 
@@ -108,7 +108,7 @@ impl Axis {
         }
     }
 
-    /// Both ends.
+    /// Returns both ends: the lowest and the highest value.
     pub fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
     }
@@ -219,7 +219,7 @@ impl Axis {
     }
 }
 
-/// A coordinate.
+/// Formats a coordinate in percent: "12.50%".
 pub fn percent(p: f64) -> String {
     format!("{p:.2}%")
 }

@@ -16,7 +16,7 @@ const AIR: f64 = 4.0;
 pub struct Bars {
     /// A class beside the usual: "ways" for long names and figures.
     pub class: &'static str,
-    /// What the colours stand for: class and name.
+    /// Legend of the colours: class and name.
     pub legend: Vec<(&'static str, String)>,
     /// Headings with their rows.
     pub groups: Vec<(String, Vec<Row>)>,
@@ -24,11 +24,11 @@ pub struct Bars {
 
 /// A name with its lanes.
 pub struct Row {
-    /// The name.
+    /// Name beside the lanes.
     pub name: String,
     /// More to it, set small.
     pub more: &'static str,
-    /// The lanes.
+    /// Lanes of the row, one below the other.
     pub lanes: Vec<Lane>,
 }
 
@@ -38,7 +38,7 @@ pub struct Lane {
     pub class: &'static str,
     /// The cost over what ×1 stands for; `None`: no bar.
     pub cost: Option<Estimate>,
-    /// Whether a difference is shown; otherwise it is drawn pale.
+    /// True if a difference is shown; otherwise the bar is drawn pale.
     pub shown: bool,
     /// The figure beside it.
     pub figure: String,
@@ -67,12 +67,12 @@ impl Bars {
             .collect()
     }
 
-    /// Whether there is a bar at all.
+    /// Returns true if there is no bar.
     pub fn is_empty(&self) -> bool {
         self.costs().is_empty()
     }
 
-    /// How the scale is to be read.
+    /// Returns a sentence on how to read the scale.
     pub fn scale(&self) -> &'static str {
         match Axis::for_ratios(&self.costs()).log {
             true => "The scale is logarithmic, bars start at ×1.",

@@ -8,10 +8,11 @@ use std::fmt::Write as _;
 use vmtax_model::{Latency, Machine};
 
 const MOST_BINS: f64 = 84.0;
-/// What a picture leaves out at each end, so that one outlier does not squeeze all the rest; the table has the maximum.
+/// Fraction of the operations that a picture leaves out at each end, so that one outlier does not squeeze all the
+/// rest; the table has the maximum.
 const CUT: f64 = 0.001;
 
-/// How to read it.
+/// Text on how to read the picture.
 pub const INTRO: &str = "How long single operations took, all rounds together, on a logarithmic axis. Each machine's area is \
      scaled to its own peak; the solid line is its median (p50), the dotted one p99. The slowest and fastest thousandth are \
      outside the picture, the maximum is in the table. The timer's own cost is included.";

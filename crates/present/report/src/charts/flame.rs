@@ -6,9 +6,9 @@ use maud::{Markup, html};
 
 /// A flame graph.
 pub struct Flame<'a> {
-    /// What it shows.
+    /// Title of the frame on the page.
     pub title: String,
-    /// The document.
+    /// SVG document with the flame graph.
     pub svg: &'a str,
 }
 
@@ -20,7 +20,7 @@ impl Chart for Flame<'_> {
     }
 }
 
-/// How high the picture is, px, as it says itself.
+/// Returns the height of the picture by its own attribute, in px: 600 without it, at least 200, at most 1200.
 fn height(svg: &str) -> u32 {
     let said = svg
         .split_once(" height=\"")

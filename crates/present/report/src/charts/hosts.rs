@@ -14,7 +14,7 @@ const MAX_DOTS: usize = 1000;
 /// Characters of a lane's name on a terminal.
 const NAME: usize = 26;
 
-/// How to read it.
+/// Text on how to read the picture.
 pub const CAPTION: &str = "Each dot is a host, at its cost over that of its class's median host: right of ×1 slower. Outliers are coloured and \
      named where the pointer rests.";
 
@@ -23,9 +23,9 @@ pub struct Hosts<'a>(pub Vec<Lane<'a>>);
 
 /// Hosts with something in common.
 pub struct Lane<'a> {
-    /// What.
+    /// Property that the hosts have in common.
     pub name: &'a str,
-    /// The hosts.
+    /// Hosts of the lane.
     pub hosts: Vec<&'a HostRow>,
 }
 
@@ -49,7 +49,7 @@ impl Hosts<'_> {
     }
 }
 
-/// Whether a host stands out in the picture.
+/// Returns true if a host stands out in the picture.
 fn stands_out(host: &HostRow) -> bool {
     host.verdict != HostVerdict::Typical
 }

@@ -10,7 +10,7 @@ use vmtax_model::{Against, Better, Compared, Estimate, Verdict};
 
 /// The ratios of a variant to the baseline.
 pub struct Intervals<'a> {
-    /// The variant.
+    /// Variant with its rows.
     pub against: &'a Against,
     /// The smallest difference that matters, as a fraction.
     pub min_effect: f64,
@@ -63,7 +63,7 @@ fn near_one(axis: &Axis) -> Vec<f64> {
 
 fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
     let verdict = verdict(row, min_effect);
-    let at = |v: f64| percent(axis.at(v));
+    let axis_percent = |v: f64| percent(axis.at(v));
     let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
     let spoken = format!(
         "{} {}: {verdict}",
@@ -77,11 +77,11 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
                 title { (spoken) }
                 rect.matters x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
                 (axis.grid(ticks))
-                line.one x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="100%" {}
+                line.one x1=(axis_percent(1.0)) x2=(axis_percent(1.0)) y1="0" y2="100%" {}
                 @if let Some(i) = deciding(row).interval {
-                    line.ends x1=(at(i.low)) x2=(at(i.high)) y1="10" y2="10" {}
+                    line.ends x1=(axis_percent(i.low)) x2=(axis_percent(i.high)) y1="10" y2="10" {}
                 }
-                circle cx=(at(row.comparison.ratio.median)) cy="10" r="5" {}
+                circle cx=(axis_percent(row.comparison.ratio.median)) cy="10" r="5" {}
             }
             span.time { b { (ratio(row.comparison.ratio.median)) } " " (verdict) }
         }

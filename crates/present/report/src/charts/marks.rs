@@ -6,13 +6,13 @@ use crate::number::{nanoseconds, nanoseconds_tick};
 use maud::{Markup, html};
 use vmtax_model::Summary;
 
-/// How to read it.
+/// Text on how to read the picture.
 pub const CAPTION: &str = "On a logarithmic axis: the dot is the median, the thick line ends at p90, the thin one at p99, the ring is the longest.";
 
 /// Distributions, a line each.
 pub struct Marks<'a>(pub Vec<Mark<'a>>);
 
-/// A distribution.
+/// Marks of one distribution, in one line.
 pub struct Mark<'a> {
     /// For those who hear the page.
     pub name: String,
@@ -20,7 +20,7 @@ pub struct Mark<'a> {
     pub shown: Markup,
     /// The class that gives its colour.
     pub class: &'static str,
-    /// Its quantiles.
+    /// Quantiles of the distribution, in ns.
     pub figure: &'a Summary,
 }
 

@@ -22,7 +22,7 @@ pub fn seconds(s: f64) -> String {
 
 /// Parts of a time, in seconds.
 pub struct Parts {
-    /// The guest.
+    /// Machine of the guest.
     pub machine: Machine,
     /// Name, seconds natively, seconds on the guest.
     pub rows: Vec<(&'static str, Option<f64>, f64)>,

@@ -10,17 +10,17 @@ use vmtax_model::{Machine, Unit};
 const LEAST_SPAN: f64 = 0.05;
 const HEIGHT: f64 = 76.0;
 
-/// How to read it.
+/// Text on how to read the picture.
 pub const INTRO: &str = "Each dot is one round's value against its own machine's median, rounds from left to right. A slope is \
      drift, a lone dot an outlier.";
 
 /// The values of one metric.
 pub struct Rounds<'a> {
-    /// The metric.
+    /// Label of the metric.
     pub label: &'a str,
-    /// Its unit.
+    /// Unit of the metric.
     pub unit: Unit,
-    /// Rounds planned.
+    /// Number of rounds planned.
     pub rounds: u32,
     /// Each machine's median and rounds' values.
     pub values: Vec<Values>,
@@ -28,9 +28,9 @@ pub struct Rounds<'a> {
 
 /// A machine's values.
 pub struct Values {
-    /// The machine.
+    /// Machine of the values.
     pub machine: Machine,
-    /// Their median.
+    /// Median of the values; `None` if there is none.
     pub median: Option<f64>,
     /// Each round with its value.
     pub rounds: Vec<(u32, f64)>,

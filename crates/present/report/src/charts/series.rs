@@ -9,9 +9,9 @@ use vmtax_model::{Change, Metric, PastRun, SeriesFindings};
 
 /// A metric under the same conditions over the runs.
 pub struct Series<'a> {
-    /// The runs.
+    /// Runs of the series, with their figures and changes.
     pub series: &'a SeriesFindings,
-    /// The metric.
+    /// Metric of the series.
     pub metric: Metric,
 }
 
@@ -138,7 +138,7 @@ const LINES: usize = 12;
 /// Wider, few runs would stand too far apart to be one picture.
 const MOST_APART: usize = 9;
 
-/// What stands at a place of the picture, and its colour.
+/// Character at a position of the picture, and its colour.
 #[derive(Clone, Copy)]
 struct Mark(char, &'static str);
 

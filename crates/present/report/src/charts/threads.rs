@@ -62,7 +62,7 @@ impl BarState {
         }
     }
 
-    /// How much of its time a thread was in it.
+    /// Returns the fraction of its time that a thread was in the state.
     fn fraction(self, thread: &ThreadStates) -> f64 {
         match self {
             BarState::Running => thread.running,
@@ -77,7 +77,7 @@ impl BarState {
     }
 }
 
-/// What the characters of [`bar`] mean.
+/// Returns the meaning of the characters of [`bar`].
 pub fn legend() -> String {
     BarState::ALL
         .map(|state| format!("{} {}", state.character(), state.label()))

@@ -43,7 +43,8 @@ impl Report<'_> {
         printable(&page.into_string())
     }
 
-    /// What a study's page has beside the style that all share, and what it may load and run.
+    /// Returns the CSS of a study's page beside the style that all pages share, and the policy for content that the
+    /// page may load and run.
     fn own(&self) -> (&'static str, &'static str) {
         match self.study {
             "compare" => (

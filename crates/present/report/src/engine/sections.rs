@@ -1,4 +1,4 @@
-//! What a report consists of. Text may hold commands between backticks and comes as it is: each renderer makes it harmless.
+//! Parts of a report. Text may contain commands between backticks and is not escaped: each renderer makes it harmless.
 
 use super::table::Table;
 use crate::text::Paint;
@@ -15,11 +15,11 @@ pub struct Report<'a> {
     pub study: &'static str,
     /// The title, a noun phrase or a question.
     pub title: String,
-    /// How it came about.
+    /// Origin of the report: version, time, command.
     pub origin: Origin,
     /// One sentence with the figure that answers the question. Empty: the title stands in its place.
     pub answer: String,
-    /// What the answer rests on: n, machines, date, host, as noun phrases.
+    /// Basis of the answer: n, machines, date, host, as noun phrases.
     pub basis: Vec<String>,
     /// The commands to run next, without backticks.
     pub next: Vec<String>,
@@ -31,12 +31,12 @@ pub struct Report<'a> {
     pub sections: Vec<Section<'a>>,
     /// Warnings, what was not measured, notes.
     pub notices: Vec<Notice>,
-    /// How the figures are made.
+    /// Method by which the figures are made, as sentences.
     pub method: Vec<String>,
 }
 
 impl Report<'_> {
-    /// What the report begins with: the answer, or where there is none the title.
+    /// Returns the beginning of the report: the answer, or the title if there is no answer.
     pub fn headline(&self) -> &str {
         if self.answer.is_empty() {
             &self.title
@@ -56,7 +56,7 @@ impl Report<'_> {
     }
 }
 
-/// What made a report.
+/// Origin of a report.
 #[derive(Default)]
 pub struct Origin {
     /// The version of vmtax that measured.
@@ -70,39 +70,39 @@ pub struct Origin {
 /// A part of the answer.
 #[derive(Default)]
 pub struct Tile {
-    /// Its colour: a machine's name or a word of the page's style.
+    /// Class that gives the tile its colour: a machine's name or a word of the page's style.
     pub class: &'static str,
     /// The figure that stands out; may be empty.
     pub figure: String,
-    /// The sentence.
+    /// Sentence of the tile.
     pub text: String,
-    /// What limits it; may be empty.
+    /// Limits of the sentence; may be empty.
     pub limits: String,
 }
 
 /// A kind of notice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NoticeKind {
-    /// What weakens the figures.
+    /// Warning: a reason why the figures are weaker.
     Warning,
-    /// What could not be measured.
+    /// Missing data: something that could not be measured.
     Missing,
-    /// What else holds.
+    /// Note about anything else.
     Note,
 }
 
 /// A titled list. An item may end in lines of commands, to be copied.
 pub struct Notice {
-    /// What it is called.
+    /// Title of the list.
     pub title: &'static str,
-    /// Which kind it is.
+    /// Kind of the notice.
     pub kind: NoticeKind,
-    /// The sentences.
+    /// Items of the list, as sentences.
     pub items: Vec<String>,
 }
 
 impl Notice {
-    /// What weakens the figures.
+    /// Makes a list of warnings: reasons why the figures are weaker.
     pub fn warnings(items: Vec<String>) -> Notice {
         Notice {
             title: "Warnings",
@@ -111,7 +111,7 @@ impl Notice {
         }
     }
 
-    /// What could not be measured.
+    /// Makes a list of data that could not be measured.
     pub fn missing(title: &'static str, items: Vec<String>) -> Notice {
         Notice {
             title,
@@ -120,7 +120,7 @@ impl Notice {
         }
     }
 
-    /// What else holds.
+    /// Makes a list of notes about anything else.
     pub fn notes(title: &'static str, items: Vec<String>) -> Notice {
         Notice {
             title,
@@ -156,7 +156,8 @@ pub fn advice_text(advice: &Advice) -> String {
     lines.fold(text, |text, line| text + "\n" + line)
 }
 
-/// What to do, where, and what it costs. Of several lines to copy none is in it.
+/// Returns the action of a remedy, its place and its cost. If the remedy has several lines to copy, the text contains
+/// none of them.
 pub fn remedy_text(remedy: &Remedy) -> String {
     with_line(
         remedy,
@@ -188,9 +189,9 @@ fn with_line(remedy: &Remedy, line: &str) -> String {
 pub struct Section<'a> {
     /// The heading; may be empty.
     pub title: String,
-    /// Whether a terminal shows it only if asked for details.
+    /// True if a terminal shows the section only if asked for details.
     pub detail: bool,
-    /// What it holds.
+    /// Blocks below the heading.
     pub blocks: Vec<Block<'a>>,
 }
 
@@ -216,7 +217,7 @@ impl<'a> Section<'a> {
 
 /// A piece of a section.
 pub enum Block<'a> {
-    /// A paragraph.
+    /// Paragraph of text.
     Text(String),
     /// Lines as they are.
     Lines(String),
@@ -226,27 +227,27 @@ pub enum Block<'a> {
     Facts(Vec<(String, String)>),
     /// Rows and columns.
     Table(Table),
-    /// A picture.
+    /// Picture with its caption.
     Figure(Figure<'a>),
     /// Small pictures side by side, of this class.
     Figures(&'static str, Vec<Figure<'a>>),
-    /// What is read last: folded on a page, on a terminal only if asked for details.
+    /// Details to read last, with their heading: folded on a page, on a terminal only if asked for details.
     Folded(String, Vec<Block<'a>>),
-    /// What takes time to make, and is made where it is shown.
+    /// Blocks that take time to make: made only where they are shown.
     Deferred(Box<dyn Fn() -> Vec<Block<'static>> + 'a>),
 }
 
 /// A picture with its caption.
 pub struct Figure<'a> {
-    /// What it shows; may be empty.
+    /// Title of the picture; may be empty.
     pub title: String,
-    /// The picture.
+    /// Chart that draws the picture.
     pub chart: Box<dyn Chart + 'a>,
-    /// How to read it; may be empty.
+    /// Text on how to read the picture; may be empty.
     pub caption: String,
-    /// What stands in its place where nothing is drawn.
+    /// Table in place of the picture, where nothing is drawn.
     pub table: Option<Table>,
-    /// Whether a page shows the table below the picture.
+    /// True if a page shows the table below the picture.
     pub below: bool,
 }
 

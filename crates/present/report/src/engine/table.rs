@@ -5,28 +5,28 @@ use vmtax_model::number::NONE;
 /// Rows under named columns.
 #[derive(Default, Clone)]
 pub struct Table {
-    /// What it shows, for those who do not see it.
+    /// Description of the table, for people who do not see it.
     pub label: String,
-    /// The columns.
+    /// Columns from left to right.
     pub columns: Vec<Column>,
-    /// The rows.
+    /// Rows from top to bottom.
     pub rows: Vec<Row>,
     /// Rows that a terminal shows without details; 0: all.
     pub most: usize,
-    /// Whether columns that do not fit follow in a further table under the same first column.
+    /// True if columns that do not fit follow in a further table under the same first column.
     pub parts: bool,
     /// Tells whether it names the columns that gave way, where nothing else on the page has what they say.
     pub names_left_out: bool,
-    /// What its signs mean and what it leaves out.
+    /// Meaning of the signs in the table, and what the table leaves out.
     pub notes: Vec<String>,
 }
 
 /// A column. On a terminal columns give way step by step until the table fits: see [`Column::spare`], [`Column::shorten`].
 #[derive(Default, Clone)]
 pub struct Column {
-    /// Its head.
+    /// Head of the column.
     pub name: String,
-    /// Whether it holds figures: aligned to the right.
+    /// True if the column has figures, which are aligned to the right.
     pub figures: bool,
     /// The step from which on it is left out; 0: never.
     pub spare: u8,
@@ -34,9 +34,9 @@ pub struct Column {
     pub shorten: u8,
     /// The fewest characters of its cells: wanted, and where nothing else gives way any more. `None`: all of them.
     pub least: Option<(usize, usize)>,
-    /// Whether what is too long is cut, not broken into lines.
+    /// True if text that is too long is cut, not broken into lines.
     pub cut: bool,
-    /// What the signs in its cells mean: told below the table where the column is shown.
+    /// Meaning of the signs in the cells: printed below the table where the column is shown.
     pub note: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Column {
         }
     }
 
-    /// The same, left out from a step on.
+    /// Returns the column, left out from a step on.
     pub fn spare(self, step: u8) -> Column {
         Column {
             spare: step,
@@ -66,7 +66,7 @@ impl Column {
         }
     }
 
-    /// The same, with short forms from a step on.
+    /// Returns the column, with short forms from a step on.
     pub fn shorten(self, step: u8) -> Column {
         Column {
             shorten: step,
@@ -74,12 +74,12 @@ impl Column {
         }
     }
 
-    /// The same, with what its signs mean.
+    /// Returns the column, with the meaning of its signs.
     pub fn noted(self, note: Option<String>) -> Column {
         Column { note, ..self }
     }
 
-    /// The same, its cells broken into lines of at least so many characters: wanted, and at the worst.
+    /// Returns the column, with cells broken into lines of at least so many characters: wanted, and at the worst.
     pub fn broken(self, wanted: usize, worst: usize) -> Column {
         Column {
             least: Some((wanted, worst)),
@@ -87,7 +87,7 @@ impl Column {
         }
     }
 
-    /// The same, its cells cut to at least so many characters: wanted, and at the worst.
+    /// Returns the column, with cells cut to at least so many characters: wanted, and at the worst.
     pub fn cut(self, wanted: usize, worst: usize) -> Column {
         Column {
             cut: true,
@@ -96,43 +96,43 @@ impl Column {
     }
 }
 
-/// A row.
+/// Row of a table.
 #[derive(Clone)]
 pub enum Row {
     /// A heading of the rows below it.
     Group(String),
     /// One cell for each column; missing ones are empty.
     Cells(Vec<Cell>),
-    /// The same, set off from the rows above.
+    /// One cell for each column, as in [`Row::Cells`], set off from the rows above.
     First(Vec<Cell>),
 }
 
-/// What a cell's colour says.
+/// Meaning of a cell's colour.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing.
+    /// No colour: no meaning.
     #[default]
     Plain,
-    /// Good.
+    /// A good result.
     Good,
-    /// Bad.
+    /// A bad result.
     Bad,
-    /// Notable.
+    /// A notable result.
     Warn,
     /// Of little weight.
     Soft,
 }
 
-/// A cell.
+/// Cell of a table.
 #[derive(Default, Clone)]
 pub struct Cell {
-    /// The text.
+    /// Text of the cell.
     pub text: String,
     /// The form for little room; `None`: the text.
     pub short: Option<String>,
-    /// The colour.
+    /// Meaning of the cell's colour.
     pub tone: Tone,
-    /// Whether it stands out.
+    /// True if the cell stands out.
     pub strong: bool,
     /// The class of the mark before it: a machine, a layer. Empty: none.
     pub key: &'static str,
@@ -166,12 +166,12 @@ impl Cell {
         }
     }
 
-    /// The same in a colour.
+    /// Returns the cell in a colour.
     pub fn tone(self, tone: Tone) -> Cell {
         Cell { tone, ..self }
     }
 
-    /// The same with a short form.
+    /// Returns the cell with a short form.
     pub fn short(self, short: impl Into<String>) -> Cell {
         Cell {
             short: Some(short.into()),
@@ -179,7 +179,7 @@ impl Cell {
         }
     }
 
-    /// The same with more about it.
+    /// Returns the cell with more about it, where the pointer rests.
     pub fn hint(self, hint: impl Into<String>) -> Cell {
         Cell {
             hint: hint.into(),
@@ -224,7 +224,7 @@ impl<R> Filled<R> {
         self
     }
 
-    /// The table.
+    /// Returns the finished table.
     pub fn done(self) -> Table {
         self.table
     }
@@ -253,7 +253,7 @@ impl Table {
         }
     }
 
-    /// The same, whose columns follow in a further table where they do not fit.
+    /// Returns the table as one whose columns follow in a further table where they do not fit.
     pub fn in_parts(self) -> Table {
         Table {
             parts: true,
@@ -269,18 +269,18 @@ impl Table {
         }
     }
 
-    /// The same with these rows.
+    /// Returns the table with these rows added.
     pub fn rows<C: Into<Cell>>(mut self, rows: impl IntoIterator<Item = Vec<C>>) -> Table {
         rows.into_iter().for_each(|cells| self.row(cells));
         self
     }
 
-    /// The same, of which a terminal shows so many rows.
+    /// Returns the table as one of which a terminal shows so many rows; 0: all.
     pub fn most(self, most: usize) -> Table {
         Table { most, ..self }
     }
 
-    /// What is told below it: of its columns together, then of the whole.
+    /// Returns the notes below the table: those of its columns together, then those of the whole.
     pub fn all_notes(&self) -> impl Iterator<Item = String> + '_ {
         self.notes_with(
             self.columns
@@ -290,18 +290,18 @@ impl Table {
         )
     }
 
-    /// The same, with the notes of these columns alone.
+    /// Returns the notes below the table: these notes of columns together, then those of the whole.
     pub fn notes_with<'a>(&'a self, of_columns: Vec<&'a str>) -> impl Iterator<Item = String> + 'a {
         let of_columns = (!of_columns.is_empty()).then(|| of_columns.join(" "));
         of_columns.into_iter().chain(self.notes.iter().cloned())
     }
 
-    /// The same with notes below it.
+    /// Returns the table with notes below it.
     pub fn notes(self, notes: Vec<String>) -> Table {
         Table { notes, ..self }
     }
 
-    /// Whether a column but the first has no text in any row: nobody needs to see it.
+    /// Returns true if a column other than the first has no text in any row: nobody needs to see it.
     pub fn is_empty(&self, column: usize) -> bool {
         column > 0 && !self.has_cell(column, |text| !text.is_empty())
     }

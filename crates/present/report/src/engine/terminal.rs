@@ -194,7 +194,7 @@ struct Fitted<'a> {
 
 /// Makes a table narrower step by step, then puts its last columns in a table below or, at the worst, cuts its lines.
 fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fitted<'a> {
-    let with = |lines: String, layout: &Layout<'_>| {
+    let fitted_with = |lines: String, layout: &Layout<'_>| {
         let is_shown = |position: &usize| {
             layout
                 .columns
@@ -233,7 +233,7 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fi
         {
             let layout = Layout::of(&measured, step, worst, gap, width);
             if layout.width() <= width {
-                return with(layout.lines(rows, paint), &layout);
+                return fitted_with(layout.lines(rows, paint), &layout);
             }
         }
     }
@@ -244,7 +244,7 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fi
             .lines()
             .map(|line| fit(line, width) + "\n")
             .collect();
-        return with(cut, &layout);
+        return fitted_with(cut, &layout);
     }
     let mut out = String::new();
     let mut from = 1;
@@ -268,14 +268,14 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fi
         out.extend(lines.lines().map(|line| cut(line) + "\n"));
         from = to;
     }
-    with(out, &layout)
+    fitted_with(out, &layout)
 }
 
 /// A column in which a cell has text, with the width of its widest line.
 struct Measured<'a> {
     position: usize,
     column: &'a Column,
-    /// Whether its cells are indented: the first column's below groups.
+    /// True if the cells are indented: those of the first column below groups.
     indented: bool,
     width: usize,
     /// With the cells' short forms.

@@ -11,7 +11,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of guest kernel antipatterns and their fixes.
 pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -> Report<'a> {
     let manifest = &recording.manifest;
     Report {
@@ -103,7 +103,7 @@ fn exits(form: Option<&AntipatternForm>) -> String {
     }
 }
 
-/// What a mark stands for, and why a figure is missing.
+/// Returns the meaning of a mark, and the reasons for missing figures.
 fn notes(machine: &MachineAntipatterns) -> Vec<String> {
     let mut notes = Vec::new();
     if machine.rows.iter().any(|row| row.emulated) {

@@ -7,7 +7,7 @@ use crate::view;
 use crate::view::verdict::{self, interval};
 use vmtax_model::{CheckFindings, CheckedRow, Verdict};
 
-/// The report.
+/// Makes the report of a check: metrics with their limits, passed or worse.
 pub fn report(findings: &CheckFindings) -> Report<'static> {
     let outcome_of = |row: &&CheckedRow| match row.comparison.verdict {
         Verdict::Slower => Cell::strong("worse").tone(Tone::Bad),
@@ -48,7 +48,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
     }
 }
 
-/// How sure the two-sided interval is whose lower side is as sure as asked for.
+/// Returns the coverage, 0 to 1, of the two-sided interval whose lower side has the requested confidence.
 fn coverage(findings: &CheckFindings) -> f64 {
     2.0 * findings.confidence - 1.0
 }
@@ -62,7 +62,7 @@ fn paired(row: &CheckedRow) -> String {
     )
 }
 
-/// What the columns and marks mean.
+/// Returns the meaning of the columns and marks.
 fn notes(findings: &CheckFindings) -> Vec<String> {
     let opposed = |row: &CheckedRow| {
         verdict::is_opposed(

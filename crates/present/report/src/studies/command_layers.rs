@@ -1,4 +1,4 @@
-//! What a command's guests asked of their disks, beside what the command cost.
+//! Requests of a command's guests to their disks, beside the cost of the command.
 
 use super::layers;
 use crate::engine::{Block, Column, Section, Table};
@@ -25,9 +25,9 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
         .collect()
 }
 
-/// How much of the command's time there were requests at all.
+/// Returns a sentence on the part of the command's time in which requests were in flight.
 fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
-    let took = took(disk.machine, (disk.wall_s, disk.observed_s), exec);
+    let took = took(disk.machine, disk.wall_s, disk.observed_s, exec);
     if disk.kinds.is_empty() {
         return format!("No request reached the disk: the guest kept all in its memory. {took}");
     }
@@ -39,12 +39,9 @@ fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
     )
 }
 
-/// How long a traced run took, beside the untraced ones, and how much of it was observed.
-pub(super) fn took(
-    machine: Machine,
-    (wall_s, observed_s): (f64, f64),
-    exec: &ExecFindings,
-) -> String {
+/// Returns a sentence on the duration of a traced run, beside the untraced ones, and on the part of it that was
+/// observed.
+pub(super) fn took(machine: Machine, wall_s: f64, observed_s: f64, exec: &ExecFindings) -> String {
     let row = exec
         .overheads
         .rows

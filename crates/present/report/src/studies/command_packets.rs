@@ -51,14 +51,14 @@ pub fn sections<'a>(found: &'a CommandPackets, exec: &ExecFindings) -> Vec<Secti
 }
 
 fn sentence(nic: &NicUse, exec: &ExecFindings) -> String {
-    let took = took(nic.machine, (nic.wall_s, nic.observed_s), exec);
+    let took = took(nic.machine, nic.wall_s, nic.observed_s, exec);
     if nic.directions.is_empty() {
         return format!("No packet passed the network card: the command did not use it. {took}");
     }
     took
 }
 
-/// How many were followed, how they were batched, how exact it is.
+/// Returns the number of packets followed, how they were batched, and the accuracy.
 fn quality(column: &LayerColumn, used: &PacketUse) -> String {
     let batched = used
         .batching

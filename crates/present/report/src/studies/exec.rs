@@ -93,7 +93,8 @@ pub fn report<'a>(
     }
 }
 
-/// What may give back most of the whole run first; a remedy stands once, with the first finding that it is for.
+/// Sorts findings by the part of the run that they may save, the largest first; a remedy appears once, with the first
+/// finding that it is for.
 fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
     advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     let mut lines: Vec<String> = Vec::new();
@@ -145,7 +146,7 @@ fn has_option(recording: &Recording, option: &str) -> bool {
         .any(|word| word == option)
 }
 
-/// The same command with another option; of a plan's file what its options would be.
+/// Returns the same command with another option; for a plan's file the command with the corresponding options.
 fn again_with(recording: &Recording, option: &str) -> String {
     let own = match &recording.manifest.command[..] {
         [_, study, ..] if study == "exec" => view::as_line(&view::with_option(
@@ -185,13 +186,13 @@ fn command(plan: &Plan) -> String {
         .map_or(String::new(), |command| shell_line(&command.argv))
 }
 
-/// What the answer shows of the command: the report has all of it.
+/// Length of the command in the answer, in columns: the report has all of it.
 const COMMAND_COLUMNS: usize = 48;
 /// Parts that the answer names, and the least of the whole that each is.
 const NAMED: usize = 2;
 const LARGE: f64 = 0.05;
 
-/// How much slower the command is on each guest, and what takes it.
+/// Returns the command's slowdown on each guest, and the parts that cause it.
 fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let row = findings
         .overheads
@@ -200,7 +201,7 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
         .find(|row| row.metric == Metric::ExecWall);
     let native = row.and_then(|row| view::column(row, Machine::NATIVE)?.spread.as_ref());
     let failed = failed(findings);
-    let of = |column: &MachineColumn| {
+    let answer_for_machine = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
         let native = native.map_or(String::new(), |s| {
@@ -244,7 +245,7 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
         .into_iter()
         .flat_map(|row| &row.machines)
         .filter(|column| column.machine.is_guest());
-    let each: Vec<String> = guests.filter_map(of).collect();
+    let each: Vec<String> = guests.filter_map(answer_for_machine).collect();
     match each.is_empty() {
         true => ended(findings),
         false => {
@@ -336,7 +337,7 @@ fn sorted(breakdown: &Breakdown) -> Vec<&PartRow> {
     rows
 }
 
-/// How it ended.
+/// Returns the exit status of the command.
 fn ended(findings: &ExecFindings) -> String {
     let words = |statuses: &[i32]| {
         statuses
@@ -375,7 +376,7 @@ fn status(status: i32) -> String {
     }
 }
 
-/// What weakens the figures, the command's own end first.
+/// Returns the reasons why the figures are weaker, the command's own end first.
 fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
     let mut all = Vec::new();
     if findings.differs() {
@@ -388,7 +389,7 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
     all
 }
 
-/// What the parts are, and why they are not the metrics of the same name.
+/// Returns the meaning of the parts, and why they are not the metrics of the same name.
 fn legend(machine: Machine) -> String {
     let (adds, overhead) = match machine.accelerator() {
         Some(Accelerator::Tcg) => (
@@ -484,7 +485,7 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
     Section::new(title, vec![Block::Figure(figure)])
 }
 
-/// What the seconds are of.
+/// Returns the meaning of the seconds: wall time, times the number of CPUs.
 fn unit(plan: &Plan) -> String {
     match plan.guest.cpus {
         1 => "wall time".to_owned(),
@@ -492,7 +493,7 @@ fn unit(plan: &Plan) -> String {
     }
 }
 
-/// What the guests' root file system was.
+/// Returns a description of the guests' root file system.
 fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
     let mut all = Vec::new();
     let layer = match plan.command().and_then(|command| command.scratch_mib) {
@@ -518,7 +519,7 @@ mod tests {
 
     #[test]
     fn the_largest_parts_are_fractions_of_the_additional_time_and_no_more_than_it() {
-        let of = |parts: &[(Part, f64, f64)]| {
+        let largest_parts = |parts: &[(Part, f64, f64)]| {
             let rows = parts.iter().map(|(part, native_s, machine_s)| PartRow {
                 part: *part,
                 native_s: Some(*native_s),
@@ -539,16 +540,20 @@ mod tests {
         };
         let steal = (Part::Steal, 0.0, 1.4);
         assert_eq!(
-            of(&[(Part::User, 1.0, 1.03), (Part::Kernel, 0.1, 0.6), steal]),
+            largest_parts(&[(Part::User, 1.0, 1.03), (Part::Kernel, 0.1, 0.6), steal]),
             "; largest parts of the additional time: 73 % vCPU steal (run-queue wait), 26 % kernel (without steal)"
         );
         let less = (Part::Waiting, 0.6, 0.1);
-        let all = of(&[(Part::Kernel, 0.1, 0.6), steal, less]);
+        let all = largest_parts(&[(Part::Kernel, 0.1, 0.6), steal, less]);
         assert_eq!(
             all, "; largest part of the additional time: 100 % vCPU steal (run-queue wait)",
             "the parts are 1.9 s of 1.4 s"
         );
-        assert_eq!(of(&[(Part::User, 1.0, 0.9)]), "", "no additional time");
+        assert_eq!(
+            largest_parts(&[(Part::User, 1.0, 0.9)]),
+            "",
+            "no additional time"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use vmtax_model::{
     MachineExits, Missing, NO_DEVICE, Summary, shell_line,
 };
 
-/// The report.
+/// Makes the report of the costs of VM exits.
 pub fn report(findings: &ExitFindings) -> Report<'_> {
     let about = [
         when(&findings.started),
@@ -47,7 +47,8 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
     }
 }
 
-/// What exits cost by who handles them; TCG has none.
+/// Returns a sentence on the cost of exits by the layer that handles them; for TCG, which has no exits, on the cost of
+/// accesses.
 fn answer(machine: &MachineExits) -> Option<String> {
     let medians = |end: &str| {
         let kinds = machine
@@ -146,7 +147,7 @@ fn table(machine: &MachineExits, title: &str) -> Table {
         .notes(notes(machine))
 }
 
-/// What the mark stands for, and what the kinds' makers say of them.
+/// Returns the meaning of the marks, and the notes of the exit kinds.
 fn notes(machine: &MachineExits) -> Vec<String> {
     let emulated = all(machine).any(|k| k.emulated);
     let mark = emulated.then(|| {

@@ -15,7 +15,7 @@ const MOST: usize = 20;
 const NAMED: usize = 3;
 /// Typical hosts in the table where there is no outlier: those furthest from the median.
 const FURTHEST: usize = 5;
-/// What makes a class unless the user says otherwise: the model.
+/// Column that defines a class unless the user names another: the CPU model.
 const MODEL: &str = "host_cpu_model_name";
 
 /// The report. `dataset`: its folder as a shell takes it; `vmtax`: the version that draws it; `command`: what makes it again.
@@ -103,7 +103,7 @@ fn answer(found: &FleetFindings) -> String {
         return "No hosts can be compared: that takes 5 hosts of a class with the same workload and settings."
             .to_owned();
     }
-    let of = |verdict, word: &str| {
+    let verdict_sentence = |verdict, word: &str| {
         let hosts: Vec<&HostRow> = found.with(verdict).collect();
         let mut ratios: Vec<f64> = hosts.iter().map(|host| host.ratio.median).collect();
         ratios.sort_by(f64::total_cmp);
@@ -118,8 +118,8 @@ fn answer(found: &FleetFindings) -> String {
         ))
     };
     let parts: Vec<String> = [
-        of(HostVerdict::Slower, "slower"),
-        of(HostVerdict::Faster, "faster"),
+        verdict_sentence(HostVerdict::Slower, "slower"),
+        verdict_sentence(HostVerdict::Faster, "faster"),
     ]
     .into_iter()
     .flatten()

@@ -16,7 +16,7 @@ const SAID: usize = 4;
 /// A growth law that leaves a step's interval by more than this is a rough fit.
 const NOTABLE_MISFIT: f64 = 0.1;
 
-/// What one more costs, with its sign where it costs nothing: "9.12 ns".
+/// Returns the cost of one more, with its sign if it is below 0: "9.12 ns".
 fn one_more(growth: &Growth) -> String {
     growth
         .one_more
@@ -192,7 +192,7 @@ fn ranked(findings: &GrowthFindings) -> Vec<&Growth> {
     all
 }
 
-/// How many rounds the figures rest on.
+/// Returns the number of rounds behind the figures.
 fn rounds(findings: &GrowthFindings) -> String {
     view::rounds(findings.rounds_complete, findings.rounds_planned)
 }
@@ -209,7 +209,7 @@ fn missing(findings: &GrowthFindings) -> Vec<String> {
     findings.missing.iter().map(one).collect()
 }
 
-/// Which sizes the range's budget left out; `None` where it left none out.
+/// Returns the sizes that the range's budget left out; `None` if it left none out.
 pub fn left_out(range: &SizeRange) -> Option<String> {
     let sizes = range
         .left_out
@@ -227,7 +227,7 @@ pub fn left_out(range: &SizeRange) -> Option<String> {
     ))
 }
 
-/// The report.
+/// Makes the report of the growth of costs with a size.
 pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Report<'a> {
     let tile = |growth: &Growth| Tile {
         class: class(recording, growth),

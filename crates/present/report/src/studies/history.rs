@@ -51,7 +51,7 @@ pub fn report<'a>(
     ];
     let more = findings.series.len().saturating_sub(DRAWN);
     let more = (more > 0)
-        .then(|| format!("{more} more series: --html FILE draws all, --machine one machine's."));
+        .then(|| format!("{more} more series: -o FILE plots all, --machine one machine's."));
     let more = more.map(|text| Section::new("", vec![Block::Text(text)]));
     let intro = "Each dot is the median over one run's rounds, its stroke the 95 % interval; runs from left to right in order \
                  of time. A dashed line is a change, a level line the median between changes; a ring is a run whose \
@@ -83,10 +83,10 @@ pub fn report<'a>(
     }
 }
 
-/// How many changes there are, and the last of them.
+/// Returns the number of changes, and the last of them.
 fn answer(findings: &HistoryFindings, changes: usize) -> String {
     let label = findings.metric.label();
-    let of = |series: &'_ SeriesFindings| {
+    let last_change = |series: &'_ SeriesFindings| {
         series
             .changes
             .last()
@@ -95,7 +95,7 @@ fn answer(findings: &HistoryFindings, changes: usize) -> String {
     let last = findings
         .series
         .iter()
-        .filter_map(|series| Some((series, of(series)?)));
+        .filter_map(|series| Some((series, last_change(series)?)));
     let last = last.max_by_key(|(series, (at, _))| {
         series
             .figures
@@ -212,7 +212,7 @@ fn others(before: &PastFigure, after: &PastFigure) -> String {
         .join("; ")
 }
 
-/// What a ledger holds.
+/// Makes the report of the contents of a history database.
 pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     let table = Table::of("Metrics of the runs", entries)
         .column(Column::words("metric").cut(20, 14), |e| {
@@ -239,7 +239,7 @@ pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     }
 }
 
-/// What a series was measured under that not all of them were; everything, where there is one alone.
+/// Returns the conditions of a series that not all of them have; all conditions if there is one series alone.
 fn conditions(series: &SeriesFindings, all: &[SeriesFindings]) -> String {
     let differs = |same: &dyn Fn(&SeriesFindings) -> bool| all.len() == 1 || !all.iter().all(same);
     let mut words = Vec::new();
@@ -254,7 +254,7 @@ fn conditions(series: &SeriesFindings, all: &[SeriesFindings]) -> String {
     words.join(", ")
 }
 
-/// What all series were measured under; empty for one alone, which says it itself.
+/// Returns the conditions that all series have; empty for one alone, which names them itself.
 fn shared(findings: &HistoryFindings) -> String {
     let [first, rest @ ..] = &findings.series[..] else {
         return String::new();
@@ -302,7 +302,7 @@ fn split(findings: &HistoryFindings) -> Option<String> {
     })
 }
 
-/// What may be said where there is no change.
+/// Returns a sentence for a series without a change.
 fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
@@ -364,7 +364,7 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
     )
 }
 
-/// How many runs' recordings are gone.
+/// Returns the number of runs whose recordings are gone; `None` if all are there.
 fn deleted(series: &SeriesFindings) -> Option<String> {
     let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
     (gone > 0).then(|| {

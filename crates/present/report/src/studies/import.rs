@@ -7,7 +7,7 @@ use crate::view::{origin, vm};
 use vmtax_model::{ImportFindings, ImportedFile, JoinedClock, TraceSide};
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of imported traces.
 pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report<'a> {
     let origin = origin(recording);
     let exits = found

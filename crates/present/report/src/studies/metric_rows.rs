@@ -5,19 +5,19 @@ use vmtax_model::{
     Better, Findings, Machine, MachineColumn, Metric, PrintedRow, TrialRecord, Unit,
 };
 
-/// What stands above figures that a person named.
+/// Heading of figures that a person named.
 const NAMED: &str = "--metric";
 
 /// A line, and how it was found.
 #[derive(Clone, Copy)]
 pub struct MetricRow<'a> {
-    /// What it stands under, with others of the same.
+    /// Heading of the row, common to the rows of its group.
     pub group: &'a str,
-    /// Its name there.
+    /// Name of the row below its heading.
     pub label: &'a str,
     /// The unit of its figures.
     pub unit: Unit,
-    /// Its figures.
+    /// Figures of the row, by machine.
     pub machines: &'a [MachineColumn],
     what: What<'a>,
 }
@@ -44,7 +44,7 @@ pub fn of(findings: &Findings) -> Vec<MetricRow<'_>> {
     .collect()
 }
 
-/// The same and, below, what a command printed of itself.
+/// Returns the metrics of findings and, below them, the figures that a command printed.
 pub fn with_printed<'a>(findings: &'a Findings, printed: &'a [PrintedRow]) -> Vec<MetricRow<'a>> {
     let row = |row: &'a PrintedRow| MetricRow {
         group: if row.of.is_empty() { NAMED } else { &row.of },
@@ -59,7 +59,7 @@ pub fn with_printed<'a>(findings: &'a Findings, printed: &'a [PrintedRow]) -> Ve
         .collect()
 }
 
-/// Those of the same group that stand together.
+/// Returns the rows in groups: neighbours with the same heading.
 pub fn groups<'r, 'a>(
     rows: &'r [MetricRow<'a>],
 ) -> impl Iterator<Item = (&'a str, &'r [MetricRow<'a>])> {
@@ -106,7 +106,7 @@ impl<'a> MetricRow<'a> {
         Some(verdict::paired(cost, native, machine, self.better()))
     }
 
-    /// Whether [`MetricRow::paired`] marks any machine's cost.
+    /// Returns true if [`MetricRow::paired`] marks any machine's cost.
     pub fn is_opposed(&self) -> bool {
         let mut pairs = self.machines.iter().filter_map(|column| self.pair(column));
         pairs.any(|(cost, native, machine)| {

@@ -22,7 +22,7 @@ use vmtax_recording::Recording;
 /// Rounds below which a picture of them shows no more than their table.
 const FEWEST_DOTS: u32 = 3;
 
-/// The report.
+/// Makes the report of the virtualization overhead.
 pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a> {
     let rows = metric_rows::of(findings);
     let own = sections(recording, findings, &rows);
@@ -131,9 +131,9 @@ pub fn ci(ratio: &Estimate) -> String {
         .map_or(String::new(), |i| format!(" (95\u{a0}% CI {})", range(i)))
 }
 
-/// How many metrics of each guest have which verdict.
+/// Returns the number of metrics of each guest with each result.
 fn verdicts(findings: &Findings) -> Vec<String> {
-    let of = |machine: Machine| {
+    let machine_verdicts = |machine: Machine| {
         let view::Summary {
             costs,
             gains,
@@ -155,7 +155,10 @@ fn verdicts(findings: &Findings) -> Vec<String> {
     if !view::has_intervals(findings) {
         return Vec::new();
     }
-    guests(findings).into_iter().filter_map(of).collect()
+    guests(findings)
+        .into_iter()
+        .filter_map(machine_verdicts)
+        .collect()
 }
 
 /// More rounds where there are too few, else where the time of the largest overhead goes.
@@ -383,7 +386,7 @@ fn overhead_cells(
     cells.extend([ratio].into_iter().chain(sure).map(|cell| cell.tone(tone)));
 }
 
-/// What the table's signs mean and what it leaves out.
+/// Returns the meaning of the table's signs, and what the table leaves out.
 fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     let mut notes = vec!["Medians over rounds.".to_owned()];
     if view::is_compared(findings) {
@@ -665,7 +668,7 @@ fn round_by_round<'a>(
     let mut table = Table::new("Value of each round", columns.collect()).in_parts();
     let mut figures = Vec::new();
     for row in rows {
-        let of = |machine: Machine| {
+        let values_on_machine = |machine: Machine| {
             let median = row
                 .column(machine)
                 .and_then(|c| c.spread.as_ref())
@@ -676,20 +679,24 @@ fn round_by_round<'a>(
                 rounds: row.rounds(&recording.trials, machine),
             }
         };
-        let values: Vec<_> = machines.iter().map(|machine| of(*machine)).collect();
+        let values: Vec<_> = machines
+            .iter()
+            .map(|machine| values_on_machine(*machine))
+            .collect();
         for Values {
             machine,
             rounds: values,
             ..
         } in &values
         {
-            let at = |round| {
+            let values_in_round = |round| {
                 values
                     .iter()
                     .filter(move |(r, _)| *r == round)
                     .map(|(_, v)| value(row.unit, *v))
             };
-            let figures = (0..rounds).map(|round| at(round).collect::<Vec<_>>().join(" ").into());
+            let figures = (0..rounds)
+                .map(|round| values_in_round(round).collect::<Vec<_>>().join(" ").into());
             let cells = [
                 row.label.into(),
                 Cell::key(machine.as_str(), machine.as_str()),
@@ -743,7 +750,7 @@ pub fn trials(recording: &Recording) -> Section<'_> {
 }
 
 fn every_trial(trials: &[TrialRecord]) -> Vec<Block<'static>> {
-    let of = |(workload, machine): (WorkloadName, Machine)| {
+    let trials_on_machine = |(workload, machine): (WorkloadName, Machine)| {
         let some = |t: &&TrialRecord| t.workload.name == workload && t.machine == machine;
         let some: Vec<&TrialRecord> = trials.iter().filter(some).collect();
         let lines = some
@@ -760,7 +767,7 @@ fn every_trial(trials: &[TrialRecord]) -> Vec<Block<'static>> {
     let places = WorkloadName::ALL
         .iter()
         .flat_map(|w| Machine::ALL.iter().map(move |m| (*w, *m)));
-    places.filter_map(of).collect()
+    places.filter_map(trials_on_machine).collect()
 }
 
 fn outcomes(trials: &[&TrialRecord]) -> String {

@@ -95,7 +95,7 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
         .insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
 }
 
-/// How many of how many claims have which verdict.
+/// Returns the number of claims with each result, and of all claims.
 fn answer(case: &ReproductionFindings) -> String {
     use ClaimVerdict::{Inconclusive, NotReproduced, NotTestable, Reproduced};
     let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable]
@@ -116,7 +116,8 @@ fn answer(case: &ReproductionFindings) -> String {
     )
 }
 
-/// What would decide an inconclusive claim.
+/// Returns the number of further rounds that would decide an inconclusive claim, or that more rounds are not likely
+/// to; `None` for any other claim.
 fn needed(row: &ClaimRow) -> Option<String> {
     match (row.verdict, row.rounds_needed) {
         (ClaimVerdict::Inconclusive, Some(n)) => Some(format!(
@@ -130,14 +131,14 @@ fn needed(row: &ClaimRow) -> Option<String> {
     }
 }
 
-/// The same, where it is one for several claims and for all that are inconclusive.
+/// Returns the common need of all claims that are inconclusive; `None` if it differs, or if there are fewer than two.
 fn needed_by_all(rows: &[ClaimRow]) -> Option<String> {
     let all: Vec<String> = rows.iter().filter_map(needed).collect();
     let (first, others) = all.split_first()?;
     (!others.is_empty() && others.iter().all(|other| other == first)).then(|| first.clone())
 }
 
-/// What the trials of a claim's workload noted.
+/// Returns the notes of the trials of a claim's workload.
 fn notes<'a>(row: &ClaimRow, recording: &'a Recording) -> BTreeSet<&'a str> {
     let workload = row.metric.map(|metric| metric.workload());
     let trials = recording

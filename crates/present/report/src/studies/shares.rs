@@ -12,7 +12,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of a comparison of share methods.
 pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Report<'a> {
     let plan = &recording.plan;
     let rounds = view::rounds(findings.rounds_planned, findings.rounds_planned);
@@ -126,7 +126,7 @@ fn answer(findings: &ShareFindings) -> String {
     }
 }
 
-/// What is known where no method is significantly faster than the baseline.
+/// Returns a sentence for the case that no method is significantly faster than the baseline.
 fn undecided(findings: &ShareFindings, cells: &[Option<Estimate>]) -> String {
     let base = base(findings);
     let guests = findings.columns.iter().zip(cells).enumerate();
@@ -469,7 +469,8 @@ fn base_median(row: &ShareRow, base: usize) -> Option<f64> {
     Some(row.cells.get(base)?.spread.as_ref()?.median)
 }
 
-/// Whether a figure of the row is marked: its two medians differ the other way than the rounds' ratio.
+/// Returns true if a figure of the row is marked: the ratio of its two medians is on the other side of ×1 than the
+/// rounds' ratio.
 fn is_opposed(row: &ShareRow, base: usize) -> bool {
     let Some(base) = base_median(row, base) else {
         return false;
@@ -504,7 +505,7 @@ fn cpus<'a>(findings: &ShareFindings) -> Section<'a> {
     Section::detail("CPU time of one round, seconds", vec![Block::Table(table)])
 }
 
-/// What each method keeps of a file's properties; the detail is the cell's hint.
+/// Makes the section on the properties of a file that each method keeps; the detail is the cell's hint.
 fn keeping<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
     let methods: Vec<&ShareColumn> = findings
         .columns
@@ -552,10 +553,11 @@ fn kept(kept: Option<&Kept>) -> Cell {
     cell.hint(&kept.detail)
 }
 
-/// What each method loses or refuses, in a line for each, and what it keeps for the guest alone.
+/// Returns the properties that each method loses or refuses, in a line for each, and those that it keeps for the guest
+/// alone.
 fn not_kept(findings: &ShareFindings) -> Vec<String> {
-    let of = |column: &ShareColumn| {
-        let with = |keeping: Keeping| {
+    let properties_not_kept = |column: &ShareColumn| {
+        let properties_with = |keeping: Keeping| {
             let guests = column
                 .kept
                 .iter()
@@ -564,7 +566,7 @@ fn not_kept(findings: &ShareFindings) -> Vec<String> {
                 .filter(move |k| k.keeping == keeping)
                 .map(|k| k.what.clone())
         };
-        let guest: Vec<String> = with(Keeping::Kept).collect();
+        let guest: Vec<String> = properties_with(Keeping::Kept).collect();
         let host = column
             .kept
             .iter()
@@ -577,17 +579,21 @@ fn not_kept(findings: &ShareFindings) -> Vec<String> {
             (!what.is_empty()).then(|| format!("{word} {}", what.join(", ")))
         };
         let parts = [
-            said("loses", with(Keeping::Lost).collect()),
-            said("refuses", with(Keeping::Refused).collect()),
+            said("loses", properties_with(Keeping::Lost).collect()),
+            said("refuses", properties_with(Keeping::Refused).collect()),
             said("kept in the guest but not on the host:", host.collect()),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("{}: {}", title(column), parts.join("; ")))
     };
-    findings.columns.iter().filter_map(of).collect()
+    findings
+        .columns
+        .iter()
+        .filter_map(properties_not_kept)
+        .collect()
 }
 
-/// 9p's: "security_model=none".
+/// Returns the security model of 9p: "security_model=none".
 fn security_model(facts: &ShareFacts) -> Option<&str> {
     facts.qemu.iter().find_map(|argument| {
         argument
@@ -609,9 +615,9 @@ fn security_models(findings: &ShareFindings) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// What took effect of each method, and why one has no figures.
+/// Returns the options that took effect for each method, and the reason for a method without figures.
 fn effects(findings: &ShareFindings) -> Vec<String> {
-    let of = |column: &ShareColumn| {
+    let effects_of_options = |column: &ShareColumn| {
         let name = title(column);
         if let Some(reason) = &column.failed {
             return Some(format!(
@@ -633,5 +639,9 @@ fn effects(findings: &ShareFindings) -> Vec<String> {
         let model = security_model(facts).map_or(String::new(), |model| format!("{model}; "));
         Some(format!("{name}: {model}{msize}{image}{}", facts.mount))
     };
-    findings.columns.iter().filter_map(of).collect()
+    findings
+        .columns
+        .iter()
+        .filter_map(effects_of_options)
+        .collect()
 }

@@ -11,7 +11,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of a tuning run of a running VM.
 pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
     let origin = origin(recording);
     let measured = found
@@ -52,7 +52,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
     }
 }
 
-/// What helped, by how much; what could be tried; or that nothing is.
+/// Returns the changes that helped, with their gain; else the changes to try; or that there are none.
 fn answer(found: &TuneFindings) -> String {
     let name = vm::name(&found.vm);
     let kept: Vec<&TuneRow> = found
@@ -330,7 +330,8 @@ fn method(found: &TuneFindings) -> Vec<String> {
     [how.to_owned()].into_iter().chain(causes).collect()
 }
 
-/// What begins with a step, where that is not the next pair of the same question: for the progress on a terminal.
+/// Returns a text about the part of the run that begins with a step, for the progress on a terminal; `None` if the
+/// step is the next pair of the same question.
 pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Option<String> {
     let TuneStep::Pair(plan) = step else {
         return None;

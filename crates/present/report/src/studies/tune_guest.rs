@@ -12,7 +12,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of a tuning run with test guests.
 pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Report<'a> {
     let plan = &recording.plan;
     let rounds = format!(
@@ -95,7 +95,7 @@ fn from(found: &GuestTuneFindings) -> String {
     format!("{like}baseline {}", settings.collect::<Vec<_>>().join(", "))
 }
 
-/// What is kept, with the gain and which change brought what; or that nothing is.
+/// Returns the changes that are kept, with the total gain and the gain of each; or that there are none.
 pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let what = workload(recording);
     let kept: Vec<&GuestTuneRow> = found
@@ -311,7 +311,7 @@ fn changes(found: &GuestTuneFindings) -> Table {
     table.notes(notes)
 }
 
-/// What was screened beside others, a line for each set of these.
+/// Returns the changes that were screened on top of others, a line for each set of these others.
 fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
     let mut beside: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in &found.candidates {
@@ -325,7 +325,7 @@ fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
         .collect()
 }
 
-/// What was screened once more, and with which result.
+/// Returns the number of changes in the second screening, and those that were kept.
 fn second_screening(second: &SecondScreening) -> String {
     let kept = if second.kept.is_empty() {
         "nothing".to_owned()
@@ -388,7 +388,7 @@ fn method(recording: &Recording) -> Vec<String> {
         .collect()
 }
 
-/// What begins with a step: for the progress on a terminal.
+/// Returns a text about the part of the run that begins with a step, for the progress on a terminal.
 pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Option<String> {
     let spec = plan.guest_tune()?;
     let found = vmtax_analysis::tune_guest(plan, trials)?;
@@ -439,7 +439,8 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
     })
 }
 
-/// What is known since the last part and makes others be screened beside `base`; empty where nothing is.
+/// Returns the result since the last part because of which changes are screened on top of `base`; empty if there is
+/// none.
 fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> String {
     let Some(last) = spec.parts.last().filter(|_| !base.is_empty()) else {
         return String::new();

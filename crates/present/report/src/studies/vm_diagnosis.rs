@@ -15,7 +15,7 @@ const SHOWN: usize = 3;
 /// The level of `vmtax top` at which a diagnosis reads the counters. What prevents it is listed as not observed.
 const COUNTERS_LEVEL: u8 = 1;
 
-/// The report.
+/// Makes the report of a diagnosis of a running VM.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a> {
     let origin = origin(recording);
     let counted = format!("counters for {:.1} s", found.rates.seconds);

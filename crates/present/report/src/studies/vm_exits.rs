@@ -13,7 +13,7 @@ use vmtax_recording::Recording;
 /// Smaller parts of the time are not named.
 const NAMED: f64 = 0.0005;
 
-/// The report.
+/// Makes the report of the VM exits of a running VM.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmExits) -> Report<'a> {
     let origin = origin(recording);
     Report {
@@ -283,7 +283,7 @@ mod tests {
                 exits,
             }
         };
-        let of = |addresses: Vec<ExitAddress>| {
+        let dearest_of = |addresses: Vec<ExitAddress>| {
             let vcpu = VcpuExits {
                 vcpu: 0,
                 tid: 1,
@@ -305,7 +305,7 @@ mod tests {
         let [apm, control] = [0xb2, 0xb3].map(|address| access(port, address, "apm-io", 100, 15.0));
         let notify = access(memory, 0xfebf_b000, "virtio-pci-notify", 240, 23.0);
         assert_eq!(
-            of(vec![notify.clone(), apm, control]),
+            dearest_of(vec![notify.clone(), apm, control]),
             " Of devices, apm-io takes most: 200 accesses a second, 3.0 % of the time."
         );
         let [unknown, rtc] = [
@@ -313,11 +313,11 @@ mod tests {
             access(port, 0x70, "rtc", 400, 2.0),
         ];
         assert_eq!(
-            of(vec![rtc, unknown]),
+            dearest_of(vec![rtc, unknown]),
             " Of devices, an unknown device at 0xfebfb000 takes most: 240 accesses a second, 2.3 % of the time."
         );
         assert_eq!(
-            of(vec![access(AddressSpace::Msr, 0x6e0, "", 9000, 90.0)]),
+            dearest_of(vec![access(AddressSpace::Msr, 0x6e0, "", 9000, 90.0)]),
             "",
             "the CPU's own register is no device"
         );

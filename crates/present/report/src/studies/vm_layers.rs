@@ -8,7 +8,7 @@ use crate::view::{host, origin, vm};
 use vmtax_model::{LayerColumn, Missing, RequestKind, Summary, VmLayers, VmRequests};
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of the block requests of a running VM, layer by layer.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
     let main = found.requests.first().zip(found.layers.columns.first());
     Report {
@@ -17,15 +17,17 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
             |(requests, column)| answer(requests, column),
         ),
         sections: sections(found),
-        ..traced(recording, found, ("Block requests", "requests"))
+        ..traced(recording, found, "Block requests", "requests")
     }
 }
 
-/// What a report of a traced VM has whatever was traced: `title` and `traced` are what that is called.
+/// Makes the parts of the report that every traced VM has: `title` and `traced` name the kind of operation that was
+/// traced.
 pub(super) fn traced<'a>(
     recording: &'a Recording,
     found: &'a VmLayers,
-    (title, traced): (&str, &str),
+    title: &str,
+    traced: &str,
 ) -> Report<'a> {
     let (origin, name) = (origin(recording), vm::name(&found.vm));
     let time = format!("traced for {:.1} s", found.seconds);
@@ -63,7 +65,7 @@ pub(super) fn traced<'a>(
     }
 }
 
-/// What could not be observed of its requests.
+/// Returns the data that could not be observed of the VM's requests.
 pub(super) fn missing(found: &VmLayers) -> impl Iterator<Item = &Missing> {
     found
         .layers
@@ -211,7 +213,7 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
     )
     .naming_left_out();
     for requests in &found.requests {
-        let of = |average: Option<&Summary>| {
+        let latency_cells = |average: Option<&Summary>| {
             average.map_or([NONE.to_owned(), NONE.to_owned(), NONE.to_owned()], |a| {
                 [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
             })
@@ -222,9 +224,9 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
             rate(requests.per_s),
         ];
         let figures = [
-            of(Some(&requests.gavg)),
-            of(requests.kavg.as_ref()),
-            of(requests.davg.as_ref()),
+            latency_cells(Some(&requests.gavg)),
+            latency_cells(requests.kavg.as_ref()),
+            latency_cells(requests.davg.as_ref()),
         ]
         .concat();
         let cells = words
@@ -244,7 +246,7 @@ pub(super) fn rate(per_s: f64) -> String {
     }
 }
 
-/// What the columns mean, what the disks are, and which were not used.
+/// Returns the meaning of the columns, a description of the disks, and the disks that were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
     let is_from_host = found
         .layers

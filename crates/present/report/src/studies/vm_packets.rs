@@ -8,12 +8,12 @@ use crate::view::vm;
 use vmtax_model::{LayerColumn, RequestKind, VmLayers, VmPackets};
 use vmtax_recording::Recording;
 
-/// The report.
+/// Makes the report of the packets of a running VM, layer by layer.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
     Report {
         answer: answer(found),
         sections: sections(found),
-        ..traced(recording, found, ("Packets", "packets"))
+        ..traced(recording, found, "Packets", "packets")
     }
 }
 

@@ -361,10 +361,10 @@ pub const VM_COUNTERS: &[VmCounter] = &[
             kind: "gauge",
             help: "Requests of a disk that QEMU has taken and not yet returned.",
             samples: |_, vm| {
-                let of = |disk: &DiskCounters| {
+                let requests_in_flight = |disk: &DiskCounters| {
                     Some((vec![("disk", disk.name.clone())], disk.in_flight? as f64))
                 };
-                vm.disks.iter().filter_map(of).collect()
+                vm.disks.iter().filter_map(requests_in_flight).collect()
             },
         }),
     },
@@ -497,12 +497,12 @@ pub const VM_COUNTERS: &[VmCounter] = &[
             kind: "counter",
             help: "Time that some or all (full) tasks of the VM's control group waited for memory.",
             samples: |_, vm| {
-                let of = |kind: &str, us: Option<u64>| {
+                let pressure_seconds = |kind: &str, us: Option<u64>| {
                     Some((vec![("kind", kind.to_owned())], us? as f64 / 1e6))
                 };
                 [
-                    of("some", vm.cgroup.memory_some_us),
-                    of("full", vm.cgroup.memory_full_us),
+                    pressure_seconds("some", vm.cgroup.memory_some_us),
+                    pressure_seconds("full", vm.cgroup.memory_full_us),
                 ]
                 .into_iter()
                 .flatten()
@@ -558,7 +558,7 @@ fn by_role(vm: &VmCounters, ns: fn(&vmtax_model::ThreadCounters) -> u64) -> Vec<
 }
 
 fn by_kind(vm: &VmCounters, value: fn(&vmtax_model::RequestCounters) -> f64) -> Vec<(Labels, f64)> {
-    let of = |disk: &DiskCounters| {
+    let values_by_kind = |disk: &DiskCounters| {
         let labels = |kind: &str| vec![("disk", disk.name.clone()), ("kind", kind.to_owned())];
         disk.qemu
             .iter()
@@ -570,12 +570,12 @@ fn by_kind(vm: &VmCounters, value: fn(&vmtax_model::RequestCounters) -> f64) -> 
             })
             .collect()
     };
-    let all: Vec<Vec<(Labels, f64)>> = vm.disks.iter().map(of).collect();
+    let all: Vec<Vec<(Labels, f64)>> = vm.disks.iter().map(values_by_kind).collect();
     all.concat()
 }
 
 fn by_direction(vm: &VmCounters, values: fn(&NicCounters) -> [u64; 2]) -> Vec<(Labels, f64)> {
-    let of = |nic: &NicCounters| {
+    let values_by_direction = |nic: &NicCounters| {
         let labels = |direction: &str| {
             vec![
                 ("tap", nic.tap.clone()),
@@ -585,7 +585,7 @@ fn by_direction(vm: &VmCounters, values: fn(&NicCounters) -> [u64; 2]) -> Vec<(L
         let [rx, tx] = values(nic);
         [(labels("rx"), rx as f64), (labels("tx"), tx as f64)]
     };
-    vm.nics.iter().flat_map(of).collect()
+    vm.nics.iter().flat_map(values_by_direction).collect()
 }
 
 /// The largest figure of any disk.

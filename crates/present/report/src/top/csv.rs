@@ -71,7 +71,7 @@ mod tests {
             ..TopSample::default()
         };
         let (head, rows) = (csv_head(), csv_rows(&sample));
-        let at = |name: &str| {
+        let position_of = |name: &str| {
             head.trim_end()
                 .split(',')
                 .position(|field| field == name)
@@ -83,9 +83,9 @@ mod tests {
         assert_eq!(fields.len(), head.trim_end().split(',').count() + 1);
         assert_eq!(
             (
-                fields[at("run_ratio") + 1],
-                fields[at("ready_ratio") + 1],
-                fields[at("blkavg_seconds") + 1]
+                fields[position_of("run_ratio") + 1],
+                fields[position_of("ready_ratio") + 1],
+                fields[position_of("blkavg_seconds") + 1]
             ),
             ("0.5", "", "")
         );

@@ -1,4 +1,5 @@
-//! What running VMs do, interval by interval: a table, CSV, OpenMetrics; and the counters, of which the live screen has columns, too.
+//! Activity of running VMs, interval by interval: a table, CSV, OpenMetrics; and the counters, which are also columns
+//! of the live screen.
 
 mod batch;
 mod counters;

@@ -43,7 +43,7 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str, samples: &str) {
     out.push_str(samples);
 }
 
-/// What is known of each VM and is no figure, as labels.
+/// Writes the facts about each VM that are no figures, as labels.
 fn info(out: &mut String, vms: &[(&VmFacts, &VmCounters)]) {
     let mut lines = String::new();
     for (facts, _) in vms {

@@ -1,4 +1,4 @@
-//! What a VM suffers from, in one sentence, with the next command.
+//! Largest problem of a VM, in one sentence, with the next command.
 
 use crate::text::plain;
 use vmtax_model::{SettingPlace, TopSample, VmRates};

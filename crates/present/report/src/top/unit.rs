@@ -1,4 +1,4 @@
-//! How a counter's values are written: in a cell of a table, in CSV and OpenMetrics.
+//! Formats of a counter's values: in a cell of a table, in CSV and OpenMetrics.
 
 use vmtax_model::number::{NONE, bytes, nanoseconds, significant};
 
@@ -13,7 +13,7 @@ pub enum CounterUnit {
     PerSecond,
     /// Nanoseconds; seconds in CSV.
     Time,
-    /// Bytes.
+    /// Number of bytes.
     Bytes,
     /// Bytes per second.
     BytesPerSecond,

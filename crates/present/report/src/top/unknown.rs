@@ -17,7 +17,7 @@ pub fn unknown_columns(vm: &VmRates, level: u8) -> Vec<(Vec<&'static str>, Strin
     all
 }
 
-/// The same of all VMs, a line for each reason.
+/// Returns the columns that have no figure of some VM, with the VMs, a line for each reason.
 pub(super) fn of_all(vms: &[VmRates], level: u8) -> Vec<String> {
     let mut all: Vec<(Vec<&'static str>, String, BTreeSet<String>)> = Vec::new();
     for vm in vms {

@@ -1,4 +1,4 @@
-//! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
+//! Data that every report of layers takes from the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
 use vmtax_model::{
@@ -24,7 +24,7 @@ pub fn title(column: &LayerColumn) -> String {
     }
 }
 
-/// What kind of guest a machine is.
+/// Returns the kind of guest that a machine is: "Linux guest", "micro-guest".
 pub fn guest(machine: Machine) -> &'static str {
     if machine.has_kernel() {
         "Linux guest"
@@ -87,7 +87,7 @@ fn firsts(findings: &LayerFindings) -> Vec<&LayerColumn> {
     firsts
 }
 
-/// What makes two columns' rows the same row.
+/// Key by which rows of two columns are the same row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     from: Checkpoint,
@@ -111,7 +111,7 @@ impl Key {
         column.rows.iter().find(|r| Key::of(r) == *self)
     }
 
-    /// See [`name`].
+    /// Returns the row in one text, see [`name`].
     pub fn name(&self) -> String {
         name(self.layer, &self.label, self.state)
     }
@@ -153,7 +153,7 @@ pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
 /// Waits below this share of the whole, percent, would show as 0.0.
 const NEGLIGIBLE: f64 = 0.05;
 
-/// Whether a row is a wait that is next to nothing.
+/// Returns true if a row is a wait that is next to nothing.
 pub fn is_negligible(row: &Row) -> bool {
     row.state != State::Running && row.percent.abs() < NEGLIGIBLE
 }
@@ -224,7 +224,8 @@ pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
     sums
 }
 
-/// How much of all the traced time the slowest 1 % of the requests take, percent; about 1 where none stands out.
+/// Returns the part of all the traced time that the slowest 1 % of the requests take, in percent; about 1 if none
+/// stands out.
 pub fn slowest_percent(column: &LayerColumn) -> f64 {
     let mean: f64 = column.tail.iter().map(|row| row.slowest_ns).sum();
     mean / column.traced.mean_ns
@@ -249,7 +250,7 @@ pub fn state(state: State) -> &'static str {
     }
 }
 
-/// What was run: "disk block-size=4K".
+/// Returns the workload with its options: "disk block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
         let pattern = (w.name == WorkloadName::Disk)
@@ -271,8 +272,8 @@ pub fn workload(recording: &Recording) -> String {
 
 /// fio's word for the `mode` and `operation` of the workload `disk`, where one of them is set.
 fn access_pattern(disk: &WorkloadSpec) -> Option<&'static str> {
-    let of = |key: &str| disk.options.get(key).map(String::as_str);
-    match (of("mode"), of("operation")) {
+    let disk_option = |key: &str| disk.options.get(key).map(String::as_str);
+    match (disk_option("mode"), disk_option("operation")) {
         (None, None) => None,
         (Some("random"), Some("write")) => Some("randwrite"),
         (Some("random"), _) => Some("randread"),
@@ -281,7 +282,7 @@ fn access_pattern(disk: &WorkloadSpec) -> Option<&'static str> {
     }
 }
 
-/// How many rounds the figures rest on.
+/// Returns the number of rounds behind the figures.
 pub fn rounds(findings: &LayerFindings) -> String {
     super::rounds(
         findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0),
@@ -292,7 +293,7 @@ pub fn rounds(findings: &LayerFindings) -> String {
 /// Times of one table in one unit, so that they can be compared and added up by eye.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// "µs".
+    /// Unit of the times: "µs".
     pub unit: &'static str,
     ns: f64,
     decimals: usize,

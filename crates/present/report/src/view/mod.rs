@@ -1,4 +1,4 @@
-//! What every report picks out of findings and recordings.
+//! Data that every report takes from findings and recordings.
 
 pub mod layers;
 pub mod verdict;
@@ -16,14 +16,14 @@ use vmtax_recording::Recording;
 
 /// Rows that each have a metric, workload by workload.
 pub fn by_workload<R>(rows: &[R], metric: impl Fn(&R) -> Metric) -> Vec<(WorkloadName, Vec<&R>)> {
-    let of = |w: WorkloadName| {
+    let rows_of_workload = |w: WorkloadName| {
         rows.iter()
             .filter(|r| metric(r).workload() == w)
             .collect::<Vec<_>>()
     };
     WorkloadName::ALL
         .iter()
-        .map(|w| (*w, of(*w)))
+        .map(|w| (*w, rows_of_workload(*w)))
         .filter(|(_, rows)| !rows.is_empty())
         .collect()
 }
@@ -48,7 +48,7 @@ pub fn guests(findings: &Findings) -> Vec<Machine> {
         .collect()
 }
 
-/// Whether guests were measured beside native.
+/// Returns true if guests were measured beside native.
 pub fn is_compared(findings: &Findings) -> bool {
     machines(findings).contains(&Machine::NATIVE) && !guests(findings).is_empty()
 }
@@ -74,13 +74,13 @@ pub struct Summary<'a> {
     pub least: (Metric, &'a Comparison),
     /// The metric that costs most.
     pub worst: (Metric, &'a Comparison),
-    /// Metrics compared.
+    /// Number of metrics compared.
     pub metrics: usize,
-    /// How many of them have this verdict: costs, gains, inconclusive.
+    /// Number of metrics for which the machine is slower or uses more.
     pub costs: usize,
-    /// See `costs`.
+    /// Number of metrics for which the machine is faster or uses less.
     pub gains: usize,
-    /// See `costs`.
+    /// Number of metrics that are inconclusive.
     pub undecided: usize,
 }
 
@@ -105,7 +105,7 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     })
 }
 
-/// Whether any figure has an interval.
+/// Returns true if any figure has an interval.
 pub fn has_intervals(findings: &Findings) -> bool {
     let mut columns = findings.rows.iter().flat_map(|r| &r.machines);
     columns.any(|c| {
@@ -123,7 +123,8 @@ pub fn absence(column: &MachineColumn) -> String {
     }
 }
 
-/// How many rounds the figures rest on, of those planned; below the fewest for an interval marked as preliminary.
+/// Returns the number of rounds behind the figures, of those planned; marked as preliminary below the fewest for an
+/// interval.
 pub fn rounds(done: u32, planned: u32) -> String {
     let planned_rounds = counted(planned.into(), "round");
     let n = if done == planned {
@@ -185,12 +186,12 @@ pub fn as_line(command: &[String]) -> Option<String> {
     (!rest.is_empty()).then(|| shell_line(&[&["vmtax".to_owned()], rest].concat()))
 }
 
-/// How many rounds the figures rest on.
+/// Returns the number of rounds behind the figures.
 pub fn rounds_text(findings: &Findings) -> String {
     rounds(findings.rounds_complete, findings.rounds_planned)
 }
 
-/// What each warning means, and what to do.
+/// Returns the meaning of each warning, with its remedy.
 pub fn in_words(warnings: &[Warning]) -> Vec<String> {
     vmtax_rules::about(warnings)
         .iter()
@@ -198,7 +199,7 @@ pub fn in_words(warnings: &[Warning]) -> Vec<String> {
         .collect()
 }
 
-/// What could not be observed where (" (kvm)"), why, and what to do.
+/// Returns the missing data with its place (" (kvm)"), the reason, and the remedy.
 pub fn not_observed(missing: &Missing, place: &str) -> String {
     let fix = if missing.fix.is_empty() {
         String::new()
@@ -212,7 +213,8 @@ pub fn not_observed(missing: &Missing, place: &str) -> String {
     )
 }
 
-/// What the reader has to know: the findings' warnings, and what is cut off or damaged in the recording.
+/// Returns warnings for the reader: the findings' warnings, and the parts of the recording that are cut off or
+/// damaged.
 pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
     let mut all = in_words(warnings);
     if recording.manifest.ended.is_none() {
@@ -233,7 +235,7 @@ pub fn report_command(recording: &Recording) -> String {
     vmtax_model::shell_line(&["vmtax".to_owned(), "report".to_owned(), folder])
 }
 
-/// How a recording came about, and what renders it again.
+/// Returns the origin of a recording, and the command that renders it again.
 pub fn origin(recording: &Recording) -> Origin {
     let manifest = &recording.manifest;
     Origin {
@@ -389,8 +391,8 @@ fn pinned(recording: &Recording) -> Option<String> {
     })
 }
 
-/// What the figures were measured on and by: checks, kernels, QEMUs, the plan, the commands. `kernels`: what each machine
-/// ran.
+/// Returns the facts about the measurement: checks, kernels, QEMUs, the plan, the commands. `kernels`: each machine's
+/// kernel.
 pub fn facts(
     recording: &Recording,
     kernels: &[(Machine, KernelIdentity)],

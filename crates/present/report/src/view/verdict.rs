@@ -1,4 +1,4 @@
-//! How a verdict looks and what it is called.
+//! Colour and label of a result.
 
 use crate::engine::Tone;
 use crate::number::{NONE, range, ratio};
@@ -24,7 +24,7 @@ pub fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// What it says in a table of costs, of a metric in this unit.
+/// Returns the label of a result in a table of costs, for a metric in this unit.
 pub fn label(verdict: Verdict, unit: Unit) -> &'static str {
     match verdict {
         Verdict::Slower if matches!(unit, Unit::Mebibytes | Unit::Count) => "more",
@@ -53,7 +53,7 @@ pub fn paired(cost: f64, base: f64, other: f64, better: Option<Better>) -> Strin
     }
 }
 
-/// Whether a paired median of costs and the ratio of the two medians have different sides.
+/// Returns true if a paired median of costs and the ratio of the two medians are on different sides of ×1.
 pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> bool {
     let medians = if better == Some(Better::Higher) {
         base / other
@@ -67,7 +67,7 @@ pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> b
         && cost * medians < 0.0
 }
 
-/// What the mark of [`paired`] means, where a table has it.
+/// Returns the meaning of the mark of [`paired`]; `None` for a table without it.
 pub fn opposed_note(any: bool) -> Option<String> {
     any.then(|| {
         format!("{OPPOSED} The ratio of the two medians points the other way; use the paired ratio, which compares runs of the same round.")
@@ -106,20 +106,33 @@ mod tests {
 
     #[test]
     fn a_paired_median_against_its_two_medians_is_marked() {
-        let of = |cost, base, other, better| paired(cost, base, other, better);
+        let marked_ratio = |cost, base, other, better| paired(cost, base, other, better);
         assert_eq!(
-            of(0.939, 2150.0, 1903.0, Some(Better::Higher)),
+            marked_ratio(0.939, 2150.0, 1903.0, Some(Better::Higher)),
             "§\u{a0}×0.939",
             "fewer a second, and cheaper in pairs"
         );
-        assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Lower)), "§\u{a0}×1.137");
-        assert_eq!(of(1.137, 6.00, 6.22, Some(Better::Lower)), "×1.137");
-        assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Higher)), "×1.137");
         assert_eq!(
-            of(1.0001, 6.22, 6.00, Some(Better::Lower)),
+            marked_ratio(1.137, 6.22, 6.00, Some(Better::Lower)),
+            "§\u{a0}×1.137"
+        );
+        assert_eq!(
+            marked_ratio(1.137, 6.00, 6.22, Some(Better::Lower)),
+            "×1.137"
+        );
+        assert_eq!(
+            marked_ratio(1.137, 6.22, 6.00, Some(Better::Higher)),
+            "×1.137"
+        );
+        assert_eq!(
+            marked_ratio(1.0001, 6.22, 6.00, Some(Better::Lower)),
             "×1.000",
             "on no side"
         );
-        assert_eq!(of(2.0, 0.0, 0.0, None), "×2.00", "no ratio of medians");
+        assert_eq!(
+            marked_ratio(2.0, 0.0, 0.0, None),
+            "×2.00",
+            "no ratio of medians"
+        );
     }
 }

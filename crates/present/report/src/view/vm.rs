@@ -1,4 +1,4 @@
-//! What every report of a running VM says of it.
+//! Facts about a running VM for every report.
 
 use crate::text::plain;
 use vmtax_model::{FailureKind, Missing, ProcessStop, VmFacts};
@@ -68,7 +68,7 @@ fn panicked(vm: &VmFacts, name: &str) -> Option<String> {
     ))
 }
 
-/// What could not be observed, each once.
+/// Returns the data that could not be observed, each once.
 pub fn missing<'a>(all: impl Iterator<Item = &'a Missing>) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for m in all {

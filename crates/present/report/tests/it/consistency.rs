@@ -21,15 +21,18 @@ fn tables<'r>(report: &'r Report<'_>) -> Vec<(&'r Table, Vec<&'r str>)> {
         found: &mut Vec<(&'r Table, Vec<&'r str>)>,
     ) {
         for block in blocks {
-            let of = |table: &'r Table, caption: Option<&'r String>| {
+            let table_with_notes = |table: &'r Table, caption: Option<&'r String>| {
                 let notes = table.notes.iter().chain(caption).map(String::as_str);
                 (table, beside.iter().copied().chain(notes).collect())
             };
             match block {
-                Block::Table(table) => found.push(of(table, None)),
-                Block::Figure(figure) => {
-                    found.extend(figure.table.iter().map(|t| of(t, Some(&figure.caption))))
-                }
+                Block::Table(table) => found.push(table_with_notes(table, None)),
+                Block::Figure(figure) => found.extend(
+                    figure
+                        .table
+                        .iter()
+                        .map(|t| table_with_notes(t, Some(&figure.caption))),
+                ),
                 Block::Folded(_, blocks) => walk(blocks, beside, found),
                 _ => {}
             }
@@ -125,7 +128,7 @@ fn figures_in(text: &str) -> Vec<Cell> {
         .collect()
 }
 
-/// Whether two figures of the row have this ratio, either way round, as far as their digits go.
+/// Returns true if two figures of the row have this ratio, either way round, as far as their digits go.
 fn follows((value, half): (f64, f64), row: &[Cell]) -> bool {
     let figures: Vec<_> = row
         .iter()
@@ -196,7 +199,7 @@ fn unfounded(report: &Report<'_>) -> Vec<String> {
     found
 }
 
-/// What is said of the figures outside of tables.
+/// Returns the text about the figures outside of tables.
 fn sentences<'r>(report: &'r Report<'_>) -> impl Iterator<Item = &'r str> {
     let tiles = report
         .tiles
@@ -489,7 +492,7 @@ fn states_of_threads_are_of_the_same_time() {
     );
 }
 
-/// What each rule is for is found.
+/// Contradictions that each rule is for are found.
 #[test]
 fn what_contradicts_itself_is_found() {
     let recording = compared(20, &[1.3]);
@@ -545,7 +548,7 @@ fn what_contradicts_itself_is_found() {
     let columns = ["thread", "running", "runnable"]
         .map(vmtax_report::Column::figures)
         .to_vec();
-    let of = |first: &[&str]| {
+    let report_with = |first: &[&str]| {
         let rows = vec![row(first), row(&["b", "50 %", "50 %"])];
         let table = Table {
             rows,
@@ -558,10 +561,10 @@ fn what_contradicts_itself_is_found() {
         }
     };
     assert!(
-        exceeding(&of(&["a", "84 %", "16 %"])).is_empty(),
+        exceeding(&report_with(&["a", "84 %", "16 %"])).is_empty(),
         "each row is a whole"
     );
-    assert_eq!(exceeding(&of(&["a", "84 %", "60 %"])), ["states"]);
+    assert_eq!(exceeding(&report_with(&["a", "84 %", "60 %"])), ["states"]);
     assert!(follows(
         (1.22, 0.005),
         &["160.9 µs", "196.7 µs"].map(Cell::from)

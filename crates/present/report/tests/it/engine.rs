@@ -63,20 +63,23 @@ fn columns_shorten_and_leave_step_by_step() {
 
 #[test]
 fn a_table_names_the_columns_that_left_with_their_figures() {
-    let with = |interval: &str| {
+    let table_with_interval = |interval: &str| {
         let mut table = table().naming_left_out();
         table.rows.clear();
         of(table.rows([vec!["a name of some length", "11.00 µs", interval, "–"]]))
     };
-    assert!(text(&with("10.00 to 12.00 µs"), 40).ends_with("\nToo narrow for: interval.\n"));
-    let unknown = [with("–"), of(table())];
+    assert!(
+        text(&table_with_interval("10.00 to 12.00 µs"), 40)
+            .ends_with("\nToo narrow for: interval.\n")
+    );
+    let unknown = [table_with_interval("–"), of(table())];
     assert!(
         unknown
             .iter()
             .all(|report| !text(report, 40).contains("narrow")),
         "no figure is left out, or none is named"
     );
-    assert!(!text(&with("10.00 to 12.00 µs"), 80).contains("narrow"));
+    assert!(!text(&table_with_interval("10.00 to 12.00 µs"), 80).contains("narrow"));
 }
 
 #[test]

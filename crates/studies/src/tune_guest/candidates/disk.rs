@@ -2,7 +2,8 @@
 
 use super::known_change::{KnownChange, Settings, TuneTarget, uses_disk};
 
-/// Whether a change is of virtio-blk's or virtio-scsi's device.
+/// Returns true if a setting of the disk is a property of the virtio-blk or virtio-scsi device, not one of QEMU's
+/// block layer.
 pub(super) fn is_of_virtio(key: &str) -> bool {
     !["aio", "cache"].contains(&key)
 }
@@ -15,22 +16,23 @@ fn lacks(target: &TuneTarget<'_>, engine: &str) -> Option<&'static str> {
         .then_some("this QEMU was built without it")
 }
 
-/// What a driver of the guest's kernel negotiates.
+/// Returns the reason not to try a feature that a driver of the guest's kernel negotiates; `None` for a guest with a
+/// kernel.
 fn needs_driver(target: &TuneTarget<'_>) -> Option<&'static str> {
     (!target.machine.has_kernel()).then_some("the micro-guest's driver does not use it")
 }
 
-/// Whether the disk has an iothread, whose settings can then be changed.
+/// Returns true if the workload's disk has an iothread, whose settings can then be changed.
 fn has_iothread(target: &TuneTarget<'_>, baseline: &Settings) -> bool {
     uses_disk(target.workload) && baseline.get("iothread").is_some_and(|value| value == "on")
 }
 
-/// Whether several requests are in flight: of a command that is not known.
+/// Returns true if several requests are in flight; also for a command, whose requests are not known.
 fn is_deep(target: &TuneTarget<'_>) -> bool {
     uses_disk(target.workload) && target.requests.is_none_or(|work| work.depth > 1)
 }
 
-/// Whether a guest's files are read and written through its page cache.
+/// Returns true if the guest's files are read and written through its page cache.
 fn is_cached(target: &TuneTarget<'_>) -> bool {
     target.machine.has_kernel() && uses_disk(target.workload) && target.requests.is_none()
 }

@@ -3,7 +3,7 @@
 use super::known_change::{KnownChange, Settings, TuneTarget};
 use vmtax_model::WorkloadName;
 
-/// Whether vCPUs wait, so that what waking up costs counts.
+/// Returns true if the workload's vCPUs wait, so that the cost of wake-ups matters.
 fn waits(target: &TuneTarget<'_>) -> bool {
     let one_at_a_time = target.requests.is_some_and(|work| work.depth == 1);
     one_at_a_time
@@ -13,7 +13,7 @@ fn waits(target: &TuneTarget<'_>) -> bool {
         )
 }
 
-/// Whether vCPUs run all the time.
+/// Returns true if the workload's vCPUs run all the time.
 fn computes(target: &TuneTarget<'_>) -> bool {
     use WorkloadName::{Cpu, Exec, Memory, Mutex, Syscalls, Threads};
     matches!(
@@ -22,7 +22,7 @@ fn computes(target: &TuneTarget<'_>) -> bool {
     )
 }
 
-/// Whether it touches memory for the first time.
+/// Returns true if the workload touches memory for the first time (page faults).
 fn faults(target: &TuneTarget<'_>) -> bool {
     matches!(
         target.workload,
@@ -44,7 +44,8 @@ fn needs_trust(target: &TuneTarget<'_>) -> Option<&'static str> {
     )
 }
 
-/// What only a KVM with hardware virtualization gives a guest, whose CPU model does not have it by itself.
+/// Returns true if a KVM guest with a kernel has a CPU model other than `host`, which does not have by itself the
+/// features that only a KVM with hardware virtualization provides.
 fn lacks_of_kvm(target: &TuneTarget<'_>) -> bool {
     let is_hosts = target
         .cpu_model
@@ -299,7 +300,7 @@ fn of_virtiofs(baseline: &Settings) -> Option<&'static str> {
     is_virtiofs.then_some("virtiofs has a memory of its own for the guest")
 }
 
-/// Whether a command prints to the console.
+/// Returns true if a command prints to the console.
 fn prints(command: &[String]) -> bool {
     command.iter().any(|word| {
         ["/dev/console", "/dev/kmsg", "/dev/ttyS"]

@@ -9,31 +9,31 @@ use vmtax_workload::BlockWork;
 /// Settings as in a variant.
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// What a change is tried on.
+/// The guest, workload and host that changes are tried on.
 pub(crate) struct TuneTarget<'a> {
     /// The QEMU, where it is known.
     pub qemu: Option<&'a QemuFacts>,
     /// All QEMUs of this host.
     pub qemus: &'a [QemuFacts],
-    /// The machine.
+    /// Machine that the guest runs on.
     pub machine: Machine,
-    /// Its vCPUs.
+    /// Number of the guest's vCPUs.
     pub cpus: u32,
-    /// Whether its vCPUs are pinned apart from QEMU's other threads.
+    /// True if the vCPUs are pinned apart from QEMU's other threads.
     pub is_pinned: bool,
-    /// Its CPU model; `None` for the usual one.
+    /// CPU model of the guest; `None` for the default.
     pub cpu_model: Option<&'a str>,
     /// The CPUs of the host.
     pub host_cpus: u32,
-    /// Whether its KVM has hardware virtualization.
+    /// True if the host's KVM has hardware virtualization.
     pub has_hardware_kvm: bool,
-    /// Whether huge pages are reserved for all of the guest's memory.
+    /// True if huge pages are reserved for all of the guest's memory.
     pub has_huge_pages: bool,
-    /// Whether a disk of the host has sectors of 4 KiB alone.
+    /// True if a disk of the host has only sectors of 4 KiB.
     pub has_large_sectors: bool,
     /// Why a setting of the host, by name and value, is no change there; `None` where it is one.
     pub host_fault: fn(&str, &str) -> Option<&'static str>,
-    /// What runs.
+    /// Workload that is tuned.
     pub workload: WorkloadName,
     /// The words of a command; empty for other workloads.
     pub command: &'a [String],
@@ -41,38 +41,38 @@ pub(crate) struct TuneTarget<'a> {
     pub requests: Option<&'a BlockWork>,
     /// The guest's disk, bytes, where it is a twin of another.
     pub size: Option<u64>,
-    /// Whether changes are tried that lose data or protection.
+    /// True if changes are tried that risk data or protection.
     pub risks_data: bool,
-    /// What applying a change may cost.
+    /// Costs of applying a change that the user accepts.
     pub allowed: &'a [ChangeCost],
     /// The settings that the user named.
     pub named: &'a Settings,
 }
 
 impl TuneTarget<'_> {
-    /// Whether the host has a CPU more than the guest has vCPUs.
+    /// Returns true if the host has more CPUs than the guest has vCPUs.
     pub fn has_spare_cpu(&self) -> bool {
         self.host_cpus > self.cpus
     }
 }
 
-/// A change.
+/// A change that is known to affect guests' performance.
 pub(super) struct KnownChange {
-    /// What it sets; the first is its name.
+    /// Settings of the change; the first one is its name.
     pub set: &'static [(&'static str, &'static str)],
     /// The first QEMU that has it.
     pub since: (u32, u32),
-    /// Whether the workload can move by it, over these settings.
+    /// Function that returns true if the change can affect the workload, with these settings as the baseline.
     pub moves: fn(&TuneTarget<'_>, &Settings) -> bool,
     /// Why it is not tried there; `None` where it is.
     pub not_for: fn(&TuneTarget<'_>, &Settings) -> Option<&'static str>,
     /// When it harms.
     pub trap: &'static str,
-    /// What is published of it.
+    /// Published figure or source of the change.
     pub source: &'static str,
 }
 
-/// What applying a setting to a VM costs.
+/// Returns the cost of applying a setting to a VM: live, replug, reboot or restart.
 pub(super) fn cost(key: &str) -> ChangeCost {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| key.starts_with(prefix));
     match key {
@@ -91,7 +91,7 @@ pub(super) fn cost(key: &str) -> ChangeCost {
     }
 }
 
-/// What applying all of a change costs: the dearest of its settings.
+/// Returns the cost of applying all settings of a change: that of the most expensive one.
 pub(super) fn cost_of(set: &Settings) -> ChangeCost {
     let order = |cost: &ChangeCost| match cost {
         ChangeCost::Live | ChangeCost::Measurement => 0,
@@ -112,7 +112,7 @@ pub(super) fn needs_program(program: &str, why: &'static str) -> Option<&'static
     find_program(program).is_none().then_some(why)
 }
 
-/// Whether the workload uses the measured disk.
+/// Returns true if the workload uses the measured disk.
 pub(crate) fn uses_disk(workload: WorkloadName) -> bool {
     matches!(workload, WorkloadName::Disk | WorkloadName::Exec)
 }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_change_costs_what_its_dearest_setting_does() {
-        let of = |keys: &[&str]| {
+        let cost_of_keys = |keys: &[&str]| {
             cost_of(
                 &keys
                     .iter()
@@ -131,20 +131,20 @@ mod tests {
                     .collect(),
             )
         };
-        assert_eq!(of(&["aio", "cache"]), ChangeCost::VmRestart);
-        assert_eq!(of(&["num-queues"]), ChangeCost::Replug);
+        assert_eq!(cost_of_keys(&["aio", "cache"]), ChangeCost::VmRestart);
+        assert_eq!(cost_of_keys(&["num-queues"]), ChangeCost::Replug);
         for key in [
             "throttling.iops-total",
             "iothread.poll-max-ns",
             "block-queue.scheduler",
         ] {
-            assert_eq!(of(&[key]), ChangeCost::Live, "{key}");
+            assert_eq!(cost_of_keys(&[key]), ChangeCost::Live, "{key}");
         }
-        assert_eq!(of(&["netdev.vhost"]), ChangeCost::Replug);
+        assert_eq!(cost_of_keys(&["netdev.vhost"]), ChangeCost::Replug);
         assert_eq!(
-            of(&["kernel-arg.idle", "share.msize"]),
+            cost_of_keys(&["kernel-arg.idle", "share.msize"]),
             ChangeCost::GuestReboot
         );
-        assert_eq!(of(&["host.thp", "qemu"]), ChangeCost::HostSetting);
+        assert_eq!(cost_of_keys(&["host.thp", "qemu"]), ChangeCost::HostSetting);
     }
 }

@@ -1,5 +1,5 @@
-//! What a tuning of a guest tries: the changes that can move its workload, each with where it applies, when it harms, what is
-//! published.
+//! Candidates of a guest's tuning: the changes that can affect its workload, each with where it applies, when it
+//! harms, and the published figures.
 
 mod disk;
 mod guest;
@@ -24,7 +24,7 @@ const TRAP_OF_BUS: &str =
 /// The largest clusters that an image of qcow2 may have.
 const MAX_CLUSTER_SIZE: &str = "2M";
 
-/// What QEMU sets by itself: what a baseline that sets something else is tried with.
+/// Returns QEMU's default for a setting, which is tried where the baseline sets another value.
 fn default_of(key: &str, cpus: u32) -> Option<String> {
     Some(match key {
         "bus" => "virtio-blk".to_owned(),
@@ -183,7 +183,7 @@ fn candidate(name: String, set: Settings, trap: &str, source: &str) -> GuestCand
     }
 }
 
-/// What a change is called: all that it sets, unless that is long.
+/// Returns the name of a change: its first setting; all settings for a share.
 fn name_of(known: &KnownChange) -> String {
     let words: Vec<String> = known
         .set
@@ -197,7 +197,8 @@ fn name_of(known: &KnownChange) -> String {
     }
 }
 
-/// What a setting would be without the user: QEMU's default, or nothing.
+/// Returns the candidate without the user's setting: QEMU's default, or the setting left out; `None` if there is
+/// nothing to try.
 fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCandidate> {
     let (name, default) = match default_of(key, target.cpus) {
         Some(default) if default == value => return None,
@@ -229,7 +230,7 @@ fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCand
     ))
 }
 
-/// What is published of a setting that is removed.
+/// Returns the published figure for removing a setting, with its source.
 fn published(key: &str) -> &'static str {
     match key {
         "accel.thread" => "google/syzkaller#3984: a thread for each vCPU boots 25 % faster",

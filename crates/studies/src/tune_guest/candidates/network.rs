@@ -8,7 +8,7 @@ fn uses_network(target: &TuneTarget<'_>) -> bool {
     target.workload.needs_network()
 }
 
-/// Whether the card is on another backend than this.
+/// Returns true if the network card is on another backend than this one.
 fn is_behind_other(target: &TuneTarget<'_>, baseline: &Settings, backend: &str) -> bool {
     uses_network(target) && baseline.get("backend").is_some_and(|own| own != backend)
 }

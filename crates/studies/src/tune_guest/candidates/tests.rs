@@ -1,4 +1,4 @@
-//! What is tried of which guest.
+//! Tests of the candidates that are tried for each kind of guest.
 
 use super::*;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
     };
     let small = work(4096, 1);
     let named = Settings::new();
-    let of = || TuneTarget {
+    let small_target = || TuneTarget {
         requests: Some(&small),
         ..tcg(&named)
     };
@@ -77,14 +77,14 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
         "packed=on",
         "event_idx=off",
     ];
-    assert_eq!(names(&of(), &[]), usual);
+    assert_eq!(names(&small_target(), &[]), usual);
     let large = work(1 << 20, 32);
     let kvm = TuneTarget {
         machine: Machine::KVM,
         cpus: 2,
         requests: Some(&large),
         risks_data: true,
-        ..of()
+        ..small_target()
     };
     let all = names(&kvm, &[]);
     for name in [
@@ -98,7 +98,7 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
     }
     let micro = TuneTarget {
         machine: Machine::MICRO_TCG,
-        ..of()
+        ..small_target()
     };
     assert_eq!(
         names(&micro, &[]),
@@ -115,7 +115,7 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
     };
     let old = TuneTarget {
         qemu: Some(&qemu),
-        ..of()
+        ..small_target()
     };
     assert_eq!(
         names(&old, &[]),
@@ -124,7 +124,7 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
     // QEMU refuses an iothread without ioeventfd, so that it would never be seen to help.
     let mut off = defaults(WorkloadName::Disk);
     off.insert("ioeventfd".to_owned(), "off".to_owned());
-    let (all, _) = candidates(&of(), &off);
+    let (all, _) = candidates(&small_target(), &off);
     let iothread = all
         .iter()
         .find(|one| one.name == "ioeventfd=on,iothread=on")
@@ -249,7 +249,7 @@ fn each_workload_is_tried_with_what_can_move_it() {
         ("accel.thread", "single"),
         ("disks", "64"),
     ]);
-    let of = |workload, machine| TuneTarget {
+    let target_on = |workload, machine| TuneTarget {
         workload,
         machine,
         cpus: 2,
@@ -261,7 +261,7 @@ fn each_workload_is_tried_with_what_can_move_it() {
         .map(|(key, value)| (key.as_str(), value.as_str()))
         .collect();
     let has = |all: &[String], name: &str| all.iter().any(|known| known == name);
-    let cpu = names(&of(WorkloadName::Cpu, Machine::TCG), &pairs);
+    let cpu = names(&target_on(WorkloadName::Cpu, Machine::TCG), &pairs);
     let removed = [
         "without kernel-arg.clocksource=acpi_pm",
         "without accel.thread=single",
@@ -275,13 +275,13 @@ fn each_workload_is_tried_with_what_can_move_it() {
         !has(&cpu, "cache=none") && !has(&cpu, "kernel-arg.idle=poll"),
         "{cpu:?}"
     );
-    let calls = names(&of(WorkloadName::Syscalls, Machine::KVM), &[]);
+    let calls = names(&target_on(WorkloadName::Syscalls, Machine::KVM), &[]);
     assert!(
         has(&calls, "kernel-arg.idle=poll") && !has(&calls, "cpu-model=qemu64"),
         "{calls:?}"
     );
     let net = names(
-        &of(WorkloadName::NetRr, Machine::KVM),
+        &target_on(WorkloadName::NetRr, Machine::KVM),
         &[("backend", "user"), ("tx", "timer")],
     );
     assert!(
@@ -289,7 +289,7 @@ fn each_workload_is_tried_with_what_can_move_it() {
         "{net:?}"
     );
     let tree = names(
-        &of(WorkloadName::Tree, Machine::KVM),
+        &target_on(WorkloadName::Tree, Machine::KVM),
         &[("share.msize", "8192")],
     );
     assert!(
@@ -304,7 +304,7 @@ fn each_workload_is_tried_with_what_can_move_it() {
     let exec = names(
         &TuneTarget {
             command: &command,
-            ..of(WorkloadName::Exec, Machine::KVM)
+            ..target_on(WorkloadName::Exec, Machine::KVM)
         },
         &[],
     );
@@ -317,7 +317,7 @@ fn each_workload_is_tried_with_what_can_move_it() {
 #[test]
 fn protection_of_the_guest_and_settings_of_the_host_are_asked_for() {
     let named = Settings::new();
-    let of = |risks_data, allowed| TuneTarget {
+    let target_allowing = |risks_data, allowed| TuneTarget {
         workload: WorkloadName::Syscalls,
         machine: Machine::KVM,
         risks_data,
@@ -336,16 +336,28 @@ fn protection_of_the_guest_and_settings_of_the_host_are_asked_for() {
                 .unwrap_or_default(),
         )
     };
-    let usual = of(false, &ALLOWED[..]);
+    let usual = target_allowing(false, &ALLOWED[..]);
     assert!(
         why(&usual, "kernel-arg.mitigations=off")
             .1
             .contains("--unsafe")
     );
     assert!(why(&usual, "host.thp=always").1.contains("--allow"));
-    assert!(why(&of(true, &ALLOWED[..]), "kernel-arg.mitigations=off").0);
-    assert!(why(&of(false, &[ChangeCost::HostSetting]), "host.thp=always").0);
-    let live = of(true, &[ChangeCost::Live]);
+    assert!(
+        why(
+            &target_allowing(true, &ALLOWED[..]),
+            "kernel-arg.mitigations=off"
+        )
+        .0
+    );
+    assert!(
+        why(
+            &target_allowing(false, &[ChangeCost::HostSetting]),
+            "host.thp=always"
+        )
+        .0
+    );
+    let live = target_allowing(true, &[ChangeCost::Live]);
     assert!(
         why(&live, "kernel-arg.mitigations=off")
             .1
@@ -500,7 +512,7 @@ fn what_an_iothread_a_request_queue_and_a_page_cache_have_is_tried_where_the_gue
 #[test]
 fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_there() {
     let named = Settings::new();
-    let of = |workload, has_hardware_kvm, host_cpus| TuneTarget {
+    let target_with = |workload, has_hardware_kvm, host_cpus| TuneTarget {
         workload,
         machine: Machine::KVM,
         cpu_model: Some("Skylake-Client"),
@@ -524,7 +536,7 @@ fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_th
         "qemu-args=-overcommit cpu-pm=on",
         "pinning=split",
     ];
-    let spare = names(&of(WorkloadName::Syscalls, true, 4), &[]);
+    let spare = names(&target_with(WorkloadName::Syscalls, true, 4), &[]);
     assert!(
         has(&spare, &of_kvm) && has(&spare, &dedicated) && has(&spare, &["cpu-model=host"]),
         "{spare:?}"
@@ -532,7 +544,7 @@ fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_th
     assert!(!has(&spare, &["cpu-flag.kvm-pv-unhalt=on"]), "{spare:?}");
     let pinned = TuneTarget {
         is_pinned: true,
-        ..of(WorkloadName::Syscalls, true, 4)
+        ..target_with(WorkloadName::Syscalls, true, 4)
     };
     assert!(
         !has(&names(&pinned, &[]), &["pinning=split"]),
@@ -542,7 +554,7 @@ fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_th
         &names(&pinned, &[("pinning", "none")]),
         &["pinning=split"]
     ));
-    let full = names(&of(WorkloadName::Syscalls, true, 2), &[]);
+    let full = names(&target_with(WorkloadName::Syscalls, true, 2), &[]);
     assert!(
         has(&full, &["cpu-flag.kvm-pv-unhalt=on"])
             && dedicated.iter().all(|one| !has(&full, &[one])),
@@ -550,14 +562,14 @@ fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_th
     );
     let host = TuneTarget {
         cpu_model: Some("host,-vmx"),
-        ..of(WorkloadName::Syscalls, true, 4)
+        ..target_with(WorkloadName::Syscalls, true, 4)
     };
     let host = names(&host, &[]);
     assert!(
         !has(&host, &["cpu-model=host"]) && !has(&host, &of_kvm[..1]) && has(&host, &dedicated),
         "{host:?}"
     );
-    let emulated = of(WorkloadName::Syscalls, false, 4);
+    let emulated = target_with(WorkloadName::Syscalls, false, 4);
     let (_, not_tried) = candidates(&emulated, &Settings::new());
     let why = |name: &str| {
         not_tried

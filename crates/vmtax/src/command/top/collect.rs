@@ -13,7 +13,7 @@ use vmtax_model::{
 use vmtax_observe::counters::own_cpu;
 use vmtax_vm::{Fleet, Level, Vm};
 
-/// What gives an interval's rates.
+/// Collector of counters, which gives the rates of each interval.
 pub(super) struct Collector {
     fleet: Fleet,
     level: Level,

@@ -7,7 +7,8 @@ use vmtax_observe::ExitTracer;
 use vmtax_profile::exits::{Devices, summary};
 use vmtax_vm::Vm;
 
-/// Its exits by reason and device; why they could not be traced, for people. Waits for the whole time in any case.
+/// Traces the VM's exits for `time` and counts them by reason and device. The error is the reason, as a text for
+/// people, why they could not be traced.
 pub(super) fn traced(
     vm: &Vm,
     time: Duration,

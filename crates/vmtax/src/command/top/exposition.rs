@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A request's head is no longer, bytes.
 const MAX_REQUEST: usize = 8192;
-/// How long a client may take.
+/// Longest time that a client may take.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where the text is published.

@@ -14,7 +14,7 @@ use vmtax_model::{GuestExits, TopSample};
 use vmtax_screen::{Request, Screen};
 use vmtax_vm::{Fleet, Level};
 
-/// How long a trace that a person asks for takes.
+/// Duration of a trace that a person requests.
 const TRACE_TIME: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fault> {

@@ -40,7 +40,7 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
     }
 }
 
-/// What a column shows; of an unknown one, which there are.
+/// Prints the explanation of a column; for an unknown name the error lists the columns.
 fn explain(name: &str) -> Result<ExitCode, Fault> {
     let is_named = |known: &str| {
         known.eq_ignore_ascii_case(name) || known.trim_matches('%').eq_ignore_ascii_case(name)

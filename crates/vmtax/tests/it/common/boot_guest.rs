@@ -17,10 +17,14 @@ const COUNTS: usize = 0x90;
 
 /// A boot sector that reads 4 KiB from the first disk and from the second by the firmware, so often; then it halts.
 pub fn reading(reads: [u16; 2]) -> Vec<u8> {
-    let at = |offset: usize| (LOADED + offset as u16).to_le_bytes();
+    let address_of = |offset: usize| (LOADED + offset as u16).to_le_bytes();
     let mut code = vec![0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, 0xfb]; // segments 0, a stack, sti
     for (disk, count) in [0x80_u8, 0x81].into_iter().zip([COUNTS, COUNTS + 2]) {
-        let (packet, lba, count) = (at(PACKET), at(PACKET + 8), at(count));
+        let (packet, lba, count) = (
+            address_of(PACKET),
+            address_of(PACKET + 8),
+            address_of(count),
+        );
         code.extend([0x83, 0x3e, count[0], count[1], 0x00]); // cmp word [count], 0
         code.extend([0x74, 21]); // je behind the jump back
         code.extend([0xb2, disk, 0xb4, 0x42]); // mov dl, disk; mov ah, 0x42: extended read
@@ -45,8 +49,8 @@ pub fn reading(reads: [u16; 2]) -> Vec<u8> {
 /// A boot sector that for ever asks each of these disks in turn for so many sectors, at random places below `2^bits` sectors.
 pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> Vec<u8> {
     const SEED: usize = COUNTS;
-    let at = |offset: usize| (LOADED + offset as u16).to_le_bytes();
-    let (packet, lba, seed) = (at(PACKET), at(PACKET + 8), at(SEED));
+    let address_of = |offset: usize| (LOADED + offset as u16).to_le_bytes();
+    let (packet, lba, seed) = (address_of(PACKET), address_of(PACKET + 8), address_of(SEED));
     let mask = ((1_u32 << bits) - 1) & !7;
     let mut code = vec![0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, 0xfb]; // segments 0, a stack, sti
     let begin = code.len();
@@ -200,7 +204,7 @@ impl BootGuest {
         answer(command)
     }
 
-    /// How many reads QEMU has done for one of its disks.
+    /// Returns the number of reads that QEMU has completed for one of its disks.
     pub fn reads_done(&self, disk: &str) -> u64 {
         self.counter(disk, "rd_operations")
     }
@@ -227,7 +231,7 @@ impl BootGuest {
         of["stats"][name].as_u64().unwrap()
     }
 
-    /// Kills it.
+    /// Kills the guest's QEMU and waits for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

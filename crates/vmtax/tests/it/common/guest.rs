@@ -1,4 +1,4 @@
-//! What guests are made of: the kernel there is, copies of it with something wrong, QEMUs that are none.
+//! Parts of test guests: the available kernel, copies of it with a defect, programs that only pretend to be QEMU.
 
 use super::{Place, binary, files_below, json, shared};
 use serde_json::Value;
@@ -53,7 +53,7 @@ impl Kernel {
         self.copy_with(place, &[], without)
     }
 
-    /// The same with more of them: all whose names begin so.
+    /// Copies the kernel as [`Kernel::copy`] does, with additional modules: all whose names begin with one of `with`.
     pub fn copy_with(&self, place: &Place, with: &[&str], without: &[&str]) -> Kernel {
         const TAKEN: [&str; 7] = [
             "virtio",

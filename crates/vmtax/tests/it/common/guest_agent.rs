@@ -5,13 +5,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What starts it in the guest.
+/// Shell commands that start the agent in the guest.
 pub const START_AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
     [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
     done\n\
     qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n";
 
-/// Whether it is installed; if not, that is said.
+/// Returns true if QEMU's guest agent is installed; if not, the test is reported as skipped.
 pub fn has_agent() -> bool {
     let is_here = Path::new("/usr/sbin/qemu-ga").exists();
     if !is_here {

@@ -1,4 +1,4 @@
-//! What the tests of the binary share: a [`Place`] to run it in, which checks at its end that nothing is left.
+//! Common parts of the binary's tests: a [`Place`] to run it in, which checks at its end that nothing is left.
 
 pub mod boot_guest;
 mod guest;
@@ -109,7 +109,8 @@ impl Place {
         self.program(binary()).words(words)
     }
 
-    /// The same by a user without any rights, if this is root; else it is one already.
+    /// Returns a command line of vmtax as [`Place::vmtax`] does, run by a user without privileges, if the test runs as
+    /// root.
     pub fn vmtax_as_ordinary_user(&self, words: &str) -> Start<'_> {
         if !is_root() {
             return self.vmtax(words);
@@ -151,7 +152,7 @@ impl Place {
         runs[0].path()
     }
 
-    /// How many trials are recorded by now.
+    /// Returns the number of trials that are recorded so far.
     pub fn trials(&self) -> usize {
         files_below(&self.runs())
             .iter()
@@ -174,7 +175,8 @@ impl Place {
             .map(|process| process.pid)
     }
 
-    /// What the program left behind: processes, control groups, files for the time of a run.
+    /// Returns everything that the program left behind: processes, control groups, temporary files of a run, loop
+    /// devices.
     fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = self
             .processes()
@@ -241,7 +243,7 @@ impl Place {
     }
 }
 
-/// What is still there when the aftermath is over.
+/// Returns the items that are still there when `AFTERMATH` is over, or nothing as soon as all are gone.
 fn aftermath<T>(left: impl Fn() -> Vec<T>) -> Vec<T> {
     let deadline = Instant::now() + AFTERMATH;
     loop {
@@ -368,7 +370,7 @@ pub fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("no figure: {value}"))
 }
 
-/// How many requests were not joined, for whatever reason, of `matched` in a report's JSON.
+/// Returns the number of requests that were not joined, for any reason, from `matched` in a report's JSON.
 pub fn not_joined(matched: &Value) -> u64 {
     matched["rejected"]
         .as_array()
@@ -378,8 +380,8 @@ pub fn not_joined(matched: &Value) -> u64 {
         .sum()
 }
 
-/// How many requests of a report's column had an interval that ends at a checkpoint, in whatever state: one that was in two
-/// states in it counts twice.
+/// Counts the requests of a report's column with an interval that ends at the checkpoint `to`, in any state: a request
+/// that was in two states within it counts twice.
 pub fn passes(column: &Value, to: &str) -> u64 {
     let rows = column["rows"]
         .as_array()

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use vmtax_wire::DISK_SERIAL;
 
-/// How long what is planted takes.
+/// Duration of a planted delay, ms.
 pub const DELAY_MS: u64 = 30;
-/// How far apart the guest's block layer lets requests be, and how long the guest's hog has its CPU.
+/// Distance between requests that the limit of the guest's block layer allows, and time for which the guest's hog
+/// takes the CPU, ms.
 pub const LIMIT_MS: u64 = 100;
 
-/// What both guests' programs include.
+/// Name and content of the header that both of the guests' programs include.
 const TEXT: (&str, &str) = ("text.h", include_str!("../planted/text.h"));
 
 /// A QEMU that knows the disk's property `x-planted`: see `planted/shim.c` and `planted/guest.c` for its values. The
@@ -86,11 +87,11 @@ pub fn read_delaying_qemu(place: &Place, bytes: u64, delay_ns: u64, boot_ns: u64
     place.script("read-delaying-qemu", &script)
 }
 
-/// How late a packet is made whose delay has to be found, ns.
+/// Planted delay of a packet that has to be found, ns.
 pub const PACKET_DELAY_NS: f64 = 200_000.0;
-/// What that makes of the median of its row, of one round on a host that may be busy.
+/// Accepted growth of the median of the packet's row due to the delay, ns, in one round on a host that may be busy.
 pub const PLANTED_NS: Range<f64> = 0.9 * PACKET_DELAY_NS..1.5 * PACKET_DELAY_NS;
-/// What a busy host may move the medians of other rows by.
+/// Largest change of the medians of other rows due to a busy host, ns.
 pub const ELSEWHERE_NS: f64 = PACKET_DELAY_NS / 4.0;
 
 /// A QEMU whose writes of packets to its backend are late by so much: see `planted/net_shim.c`.

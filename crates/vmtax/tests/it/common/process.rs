@@ -22,7 +22,7 @@ pub struct Running<'a> {
     stderr: NamedTempFile,
 }
 
-/// How a program ended.
+/// Result of a program: exit status, output and duration.
 #[derive(Debug)]
 pub struct Outcome {
     command: String,
@@ -191,7 +191,7 @@ pub fn send(pid: u32, signal: Signal) {
 #[derive(Debug, Clone)]
 pub struct Process {
     pub pid: u32,
-    /// Its arguments, blanks between them.
+    /// Arguments of the process, separated by blanks.
     pub command: String,
 }
 

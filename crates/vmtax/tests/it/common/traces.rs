@@ -1,4 +1,4 @@
-//! What vmtax has in tracefs.
+//! Traces of vmtax in tracefs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ pub fn tracing() -> PathBuf {
     vmtax_observe::tracefs().unwrap()
 }
 
-/// What there is of the trace of the process `pid`: instances and definitions of probes.
+/// Returns the trace instances and probe definitions of the process `pid`.
 pub fn traces_of(pid: u32) -> Vec<String> {
     let instances = fs::read_dir(tracing().join("instances"))
         .into_iter()

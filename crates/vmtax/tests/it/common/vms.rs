@@ -101,7 +101,7 @@ impl Busy {
         self.qemu.0.id() as i32
     }
 
-    /// What `vmtax top` says of it in one interval.
+    /// Returns the VM's rates in one interval of `vmtax top`.
     pub fn rates(&self, place: &Place, options: &str) -> Value {
         let words = format!("top {} --json {options}", self.pid());
         let sample = json(&place.vmtax(&words).succeeds().stdout);
@@ -231,7 +231,7 @@ impl Drop for Domain {
     }
 }
 
-/// What virsh prints; `None` where it fails.
+/// Returns the output of virsh; `None` if it fails.
 pub fn virsh(words: &[&str]) -> Option<String> {
     let output = Command::new("virsh")
         .args(["-q", "-c", "qemu:///system"])

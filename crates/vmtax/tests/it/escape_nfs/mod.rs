@@ -26,7 +26,7 @@ const NAMES: [&str; 5] = [
     "",
 ];
 
-/// What calls are made of.
+/// Arguments of a call, encoded as XDR.
 #[derive(Default, Clone)]
 struct Words(Vec<u8>);
 
@@ -52,7 +52,7 @@ impl Words {
     }
 }
 
-/// What answers are made of.
+/// Content of an answer, encoded as XDR.
 struct Answer(Vec<u8>);
 
 impl Answer {
@@ -77,7 +77,7 @@ impl Port {
         Port(stream)
     }
 
-    /// What it answers to a call by root; `None` where it will not take it.
+    /// Sends a call as root and returns the server's answer; `None` if the server rejects the call.
     fn call(&mut self, [program, version, procedure]: [u32; 3], words: &Words) -> Option<Answer> {
         let head = [
             1, 0, 2, program, version, procedure, 1, 20, 0, 0, 0, 0, 0, 0, 0,
@@ -102,7 +102,7 @@ impl Port {
     }
 }
 
-/// How handles are forged of one that the server gave.
+/// Forger of file handles, made from a handle that the server gave.
 pub struct Forger {
     /// The kernel's handle of [`KNOWN`], which is in the server's, and its file system's.
     known: Vec<u8>,
@@ -111,7 +111,7 @@ pub struct Forger {
     sibling: Vec<u8>,
     /// Of files that the guest has no business with.
     outside: Vec<(Vec<u8>, [u8; 8])>,
-    /// Their paths.
+    /// Paths of the files outside the tree.
     paths: Vec<String>,
 }
 
@@ -214,7 +214,7 @@ fn system(path: &Path) -> [u8; 8] {
     unsafe { std::mem::transmute::<libc::fsid_t, [u8; 8]>(found.f_fsid) }
 }
 
-/// What nfs-ganesha's configuration says of its ports, NFS and exports, and of the folder.
+/// Returns the ports of NFS and of the mount service, and the exported directory, from nfs-ganesha's configuration.
 pub fn configured(text: &str) -> Option<([u16; 2], String)> {
     let after = |name: &str| {
         text.split_once(name)?

@@ -12,7 +12,7 @@ const SYMLINK: u32 = 10;
 const REMOVE: u32 = 12;
 const RENAME: u32 = 14;
 const LINK: u32 = 15;
-/// None set.
+/// Attributes of a new file, with none set.
 const ATTRIBUTES: [u32; 6] = [0; 6];
 
 /// The server's two ports.

@@ -47,7 +47,7 @@ impl Ops {
         Ops::default().op(PUTFH).with(|words| words.bytes(handle))
     }
 
-    /// Without attributes.
+    /// Creates a directory without attributes.
     fn folder(self, name: &str) -> Ops {
         self.op(CREATE)
             .with(|words| words.number(FOLDER).text(name).numbers([0, 0]))

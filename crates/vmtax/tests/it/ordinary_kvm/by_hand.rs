@@ -182,11 +182,11 @@ fn echoes() -> f64 {
     else {
         panic!("{text}")
     };
-    let of = |name: &str| {
+    let icmp_counter = |name: &str| {
         let at = names.split(' ').position(|word| word == name).unwrap();
         values.split(' ').nth(at).unwrap().parse::<f64>().unwrap()
     };
-    of("OutEchos") + of("InEchoReps")
+    icmp_counter("OutEchos") + icmp_counter("InEchoReps")
 }
 
 #[test]

@@ -16,7 +16,7 @@ const LEN: u64 = 106;
 /// The kernel's address for a packet.
 const SKB: u64 = 0x100;
 
-/// What the guest sends, in the order of the path: who does it.
+/// Checkpoints of a packet that the guest sends, in the order of the path, each with its thread.
 const SENT: [(C, i32); 5] = [
     (C::NetKvmKick, VCPU),
     (C::NetTxWake, MAIN),
@@ -24,7 +24,7 @@ const SENT: [(C, i32); 5] = [
     (C::NetTapWrite, MAIN),
     (C::NetTapReceive, MAIN),
 ];
-/// What it receives.
+/// Checkpoints of a packet that the guest receives, in the order of the path, each with its thread.
 const RECEIVED: [(C, i32); 8] = [
     (C::NetHostQueue, SENDER),
     (C::NetHostXmit, SENDER),

@@ -43,7 +43,7 @@ fn path(plant: Plant) -> Vec<C> {
     all.filter(|c| c.is_on_path_with(one_of_it)).collect()
 }
 
-/// What is made of a round trip.
+/// Variations of a synthetic round trip.
 #[derive(Debug, Clone, Copy, Default)]
 struct Plant {
     /// The shaper holds the response so long before the tap has it.
@@ -60,7 +60,7 @@ struct Plant {
     queues: bool,
     /// QEMU's functions show no key, as in a recording of a QEMU without symbols.
     no_keys: bool,
-    /// Which of several clients makes it.
+    /// Number of the client that makes the round trip, of several.
     client: i32,
     /// That client does not sleep when the response comes.
     awake: bool,
@@ -368,11 +368,12 @@ impl World {
             &facts,
             self.operations.clone(),
             frames,
-            (View::Kernel, bound),
+            View::Kernel,
+            bound,
         ))
     }
 
-    /// What becomes of all events.
+    /// Passes all events to a join in the order of time, and returns its result.
     fn fed(&self, mut join: Join) -> Joined {
         let (mut guest, mut host) = (self.guest.iter().peekable(), self.host.iter().peekable());
         loop {

@@ -191,13 +191,17 @@ fn what_another_client_copies_is_not_ones_own() {
     // One copies the response to another, which gets none.
     reads[4].tid = CLIENT + 5;
     let joined = world.joined(STEP / 2);
-    let of = |client: i32| {
+    let is_joined = |client: i32| {
         joined
             .requests
             .iter()
             .any(|r| vmtax_model::thread_of_round_trip(r.key) == CLIENT + client)
     };
-    assert!(!of(4) && !of(5) && of(6), "{:?}", joined.rejected);
+    assert!(
+        !is_joined(4) && !is_joined(5) && is_joined(6),
+        "{:?}",
+        joined.rejected
+    );
     assert_eq!(joined.requests.len(), CLIENTS as usize - 2);
     are_right(&joined, &truth);
 }
@@ -250,7 +254,7 @@ fn through_passt_qemus_part_of_several_connections_is_followed_alone() {
 #[test]
 fn packets_are_counted_by_what_serves_them() {
     let (mut world, _) = batches(vec![Vec::new(); 3]);
-    let of = |joined: &Joined, kind: BatchKind| {
+    let batch_counts = |joined: &Joined, kind: BatchKind| {
         let packets = joined.packets.clone().unwrap();
         packets
             .batching
@@ -265,7 +269,11 @@ fn packets_are_counted_by_what_serves_them() {
         (BatchKind::Write, all),
         (BatchKind::Interrupt, 3),
     ] {
-        assert_eq!(of(&joined, kind), Some((all, batches)), "{kind:?}");
+        assert_eq!(
+            batch_counts(&joined, kind),
+            Some((all, batches)),
+            "{kind:?}"
+        );
     }
     // GRO merges a packet with the one before, and the card makes five of one.
     let is = |event: &Event<GuestEvent>, of: C| matches!(event.what, GuestEvent::Packet(at, _) if at == of);
@@ -306,9 +314,9 @@ fn packets_are_counted_by_what_serves_them() {
         world.guest(at, 0, GuestEvent::Passes(C::NetGuestInterrupt));
     }
     let joined = world.sorted().joined(0);
-    assert_eq!(of(&joined, BatchKind::Gro), Some((all, all - 1)));
-    assert_eq!(of(&joined, BatchKind::Tso), Some((all + 4, all)));
-    assert_eq!(of(&joined, BatchKind::Interrupt), Some((all, 3)));
+    assert_eq!(batch_counts(&joined, BatchKind::Gro), Some((all, all - 1)));
+    assert_eq!(batch_counts(&joined, BatchKind::Tso), Some((all + 4, all)));
+    assert_eq!(batch_counts(&joined, BatchKind::Interrupt), Some((all, 3)));
     let packets = joined.packets.unwrap();
     assert_eq!((packets.repeated, packets.reordered), (1, 1));
 }

@@ -5,7 +5,7 @@ use flate2::read::ZlibDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::io::{self, Cursor, Read};
 
-/// How a file is compressed.
+/// Compression method of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codec {
     Zlib,

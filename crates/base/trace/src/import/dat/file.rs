@@ -68,7 +68,7 @@ impl Dat {
         self.options.trace_id
     }
 
-    /// How its time stamps become those of its hosts.
+    /// Returns the corrections that turn the file's time stamps into those of its hosts.
     pub fn time_shifts(&self) -> &[TimeShift] {
         &self.options.shifts
     }

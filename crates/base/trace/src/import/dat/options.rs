@@ -15,12 +15,12 @@ const INTERPOLATE: u32 = 1;
 /// No host has more guests, no guest more vCPUs.
 const MAX_GUESTS: usize = 4096;
 
-/// How a guest's time stamps become those of its host, as trace-cmd found out while it recorded.
+/// Corrections that turn a guest's time stamps into those of its host, as trace-cmd determined them while it recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeShift {
     /// The trace ID of the host's file.
     pub peer: u64,
-    /// Whether offsets were measured; else they are the exact ones that KVM keeps.
+    /// True if offsets were measured; else they are the exact ones that KVM keeps.
     pub measured: bool,
     /// By the guest's CPU; a CPU without has those of the first.
     pub cpus: Vec<Vec<TimeOffset>>,
@@ -42,7 +42,7 @@ pub struct TimeOffset {
 /// A guest that was traced together with the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedGuest {
-    /// Its name.
+    /// Name of the guest.
     pub name: String,
     /// The trace ID of its file.
     pub trace_id: u64,
@@ -53,13 +53,13 @@ pub struct TracedGuest {
 /// The scale of a trace of the time stamp counter: nanoseconds are `ticks * mult >> shift`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TscScale {
-    /// Multiplier.
+    /// Multiplier of the ticks.
     pub mult: u32,
-    /// Bits.
+    /// Number of bits of the shift to the right.
     pub shift: u32,
 }
 
-/// What the options of a file say.
+/// Options of a file, as far as they are of use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub clock: Option<String>,

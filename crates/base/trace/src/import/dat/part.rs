@@ -9,7 +9,7 @@ use crate::{Formats, PageLayout, TracedThreads};
 pub struct Part {
     /// The instance of tracefs; empty for the top one.
     pub instance: String,
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Where its data begin in the file, and how long they are there, bytes.
     pub(super) place: (u64, u64),

@@ -102,7 +102,7 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     })
 }
 
-/// What begins a section: its flags; the content follows.
+/// Reads the head of a section and returns its flags and the length of its content, bytes; the content follows.
 fn section_flags(file: &mut (impl Read + Seek), at: u64, id: u16) -> io::Result<(u16, u64)> {
     file.seek(SeekFrom::Start(at))?;
     let found = read::u16(file)?;

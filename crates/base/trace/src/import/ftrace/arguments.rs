@@ -1,6 +1,6 @@
 //! Finds values in what an event prints.
 
-/// What stands behind `before`, up to the next blank or comma.
+/// Returns the word behind `before`, up to the next blank, comma or closing parenthesis.
 pub(super) fn word<'a>(text: &'a str, before: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(before)?;
     let rest = rest.trim_start();
@@ -13,7 +13,7 @@ pub(super) fn decimal(text: &str, before: &str) -> Option<u64> {
     word(text, before)?.parse().ok()
 }
 
-/// The same, which may be negative.
+/// Returns the decimal number behind `before`, which may be negative.
 pub(super) fn signed(text: &str, before: &str) -> Option<u64> {
     word(text, before)?
         .parse::<i64>()

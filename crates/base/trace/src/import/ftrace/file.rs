@@ -45,10 +45,11 @@ impl TraceText {
         TraceText::of(file, path)
     }
 
-    /// The same of what is read from elsewhere; `path` is for messages, and for [`TraceText::events`].
+    /// Reads text from elsewhere as [`TraceText::open`] reads a file; `path` is for messages, and for
+    /// [`TraceText::events`].
     ///
     /// # Errors
-    /// The same.
+    /// [`TraceError`] when it cannot be read or holds no line of an event.
     pub fn of(from: impl Read, path: &Path) -> Result<TraceText, TraceError> {
         let mut text = TraceText {
             path: path.to_owned(),
@@ -157,7 +158,7 @@ impl TraceText {
         Ok(())
     }
 
-    /// Whether its times are printed without a point, so they may be ticks of a counter.
+    /// Returns true if the times are printed without a point, so they may be ticks of a counter.
     pub fn has_ticks(&self) -> bool {
         self.has_ticks
     }
@@ -184,7 +185,7 @@ impl TraceText {
         )
     }
 
-    /// The same of what is read from elsewhere.
+    /// Returns all events of a text that is read from elsewhere, from the first.
     pub fn events_of<'t>(&'t self, from: impl Read + 't) -> Events<'t> {
         let lines = Lines::new(Box::new(from) as Box<dyn Read>);
         Events::of(Decoded {

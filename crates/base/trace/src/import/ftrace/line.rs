@@ -51,7 +51,7 @@ pub(super) fn event(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// How many events are missing at a line such as `CPU:1 [LOST 123 EVENTS]`; `None` for any other.
+/// Returns the number of events that are missing at a line such as `CPU:1 [LOST 123 EVENTS]`; `None` for any other.
 pub(super) fn lost(line: &str) -> Option<u64> {
     let (_, rest) = line.strip_prefix("CPU:")?.split_once('[')?;
     let words = rest.strip_suffix(']')?;

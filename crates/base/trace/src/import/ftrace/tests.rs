@@ -8,7 +8,7 @@ use crate::{
 };
 use proptest::prelude::*;
 
-/// The same events of a kernel, as each tool prints them.
+/// Events of a kernel as ftrace prints them; `REPORT` and `SCRIPT` have some as trace-cmd and perf print them.
 const TRACE: &str = "# tracer: nop
 #           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
        CPU 0/KVM-22259   (  22250) [001] d..1. 14758.849546: kvm_entry: vcpu 0, rip 0xfff0

@@ -201,7 +201,7 @@ const BLOCK: &[(&str, Kind)] = &[
     ("rwbs", Text),
 ];
 
-/// What `kvm_userspace_exit` tells QEMU: `reason KVM_EXIT_IO (2)`.
+/// Returns the exit reason that `kvm_userspace_exit` gives QEMU, name and number: `reason KVM_EXIT_IO (2)`.
 pub(super) fn told(text: &str) -> Option<(&str, u64)> {
     Some((word(text, "reason ")?, decimal(text, "(")?))
 }

@@ -25,7 +25,7 @@ const MAX_EVENTS: u32 = 1 << 16;
 /// takes what follows for something else.
 const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
 
-/// What of a sample is read here: all that its kinds of events have in common lies before.
+/// Bytes of a sample that are read here: all that its kinds of events have in common lies before.
 const SAMPLE_HEAD: usize = 64;
 
 /// Where the records are in a file, in bytes.

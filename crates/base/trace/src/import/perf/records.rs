@@ -168,7 +168,8 @@ fn heads(
     })
 }
 
-/// Whether a mapping's build-id is longer than there is room for, which the library that parses it takes for impossible.
+/// Returns true if a mapping's build-id is longer than there is room for (20 bytes), which the library that parses it
+/// takes for impossible.
 fn is_too_long(record: &RawEventRecord<'_>) -> bool {
     // { i32 pid, tid; u64 address, length, offset; u8 size of the build-id; … }
     record.record_type == RecordType::MMAP2

@@ -11,7 +11,7 @@ use linux_perf_data::linux_perf_event_reader::{
 use linux_perf_data::{Feature, PerfFileReader, PerfFileRecord};
 use std::path::{Path, PathBuf};
 
-/// What `perf record -e sched:sched_switch …` recorded. Records are sorted within what perf wrote in one round.
+/// A recording of `perf record -e sched:sched_switch …`. Records are sorted within what perf wrote in one round.
 ///
 /// Events have their own fields and the common ones, as in other traces. A sample of something else than a tracepoint
 /// is left out and counted as unknown.
@@ -89,7 +89,7 @@ struct Samples<'p> {
     perf: &'p Perf,
     reader: Reader,
     record: Vec<u8>,
-    /// What perf counted as lost when it ended, with what its records of losses tell.
+    /// Number of events that perf counted as lost when it ended; it includes those of its records of losses.
     lost: u64,
 }
 

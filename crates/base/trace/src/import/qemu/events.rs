@@ -29,7 +29,7 @@ impl QemuEvents {
     /// Reads the text of `trace-events-all`.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// A message with the fault of the text, and where it is.
     pub fn parse(text: &str) -> Result<QemuEvents, String> {
         let events = list::parse(text)?;
         let mut formats = Formats::default();

@@ -9,7 +9,7 @@ use crate::import::record::{self, Kind};
 pub(super) struct Event {
     pub name: String,
     pub arguments: Vec<Argument>,
-    /// How QEMU's log shows it.
+    /// Template of the event's text in QEMU's log.
     pub template: Template,
 }
 

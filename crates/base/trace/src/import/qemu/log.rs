@@ -25,7 +25,7 @@ impl QemuEvents {
         ))
     }
 
-    /// The same of what is read from elsewhere; `path` is for messages.
+    /// Returns the events of a log that is read from elsewhere, as [`QemuEvents::log`] does; `path` is for messages.
     pub fn log_from<'q>(&'q self, from: impl Read + 'q, path: &Path) -> Events<'q> {
         Events::of(Log::new(self, Box::new(from), path))
     }

@@ -43,10 +43,11 @@ impl QemuEvents {
         )
     }
 
-    /// The same of what is read from elsewhere; `path` is for messages.
+    /// Returns the events of data that are read from elsewhere, as [`QemuEvents::simple`] does; `path` is for
+    /// messages.
     ///
     /// # Errors
-    /// The same.
+    /// [`TraceError`] when the data cannot be read or are of another kind.
     pub fn simple_from<'q>(
         &'q self,
         from: impl Read + 'q,

@@ -2,7 +2,7 @@
 
 use crate::import::record::Record;
 
-/// What the log has for an event: literal text and arguments in turn.
+/// Text of an event in the log: literal text and arguments in turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Template(Vec<Token>);
 
@@ -161,7 +161,7 @@ fn joined(format: &str) -> String {
     joined
 }
 
-/// What is outside and inside the quotes, in turn; escapes are resolved.
+/// Returns the text outside and inside the quotes, in turn; escapes are resolved.
 fn pieces(format: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut characters = format.chars();

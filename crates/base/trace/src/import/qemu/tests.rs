@@ -385,7 +385,7 @@ proptest! {
         let _ = QemuEvents::parse(&format!("name(int a, char *b) {format}"));
     }
 
-    /// What printf makes of numbers comes back.
+    /// Numbers that printf printed are read back.
     #[test]
     fn numbers_come_back(a in any::<i64>(), b in any::<u64>(), c in any::<u8>(), d in any::<u64>()) {
         let line = format!("a {a} b 0x{b:x} {c:02x}{d:#x}.");

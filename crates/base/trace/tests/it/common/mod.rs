@@ -1,4 +1,4 @@
-//! What several tests share.
+//! Helpers that several tests share.
 
 use std::path::{Path, PathBuf};
 use vmtax_trace::{EventId, Field, Formats};
@@ -12,7 +12,7 @@ pub fn data(name: &str) -> PathBuf {
 
 /// Prints events as the kernel prints them into `trace`, without the task's name and the flags in front.
 pub struct Printer<'f> {
-    /// The trace's.
+    /// Formats of the trace's events.
     pub formats: &'f Formats,
 }
 
@@ -23,7 +23,7 @@ impl Printer<'_> {
             .expect("a field of this format")
     }
 
-    /// What stands behind the event's name.
+    /// Returns the text that the kernel prints behind the event's name.
     pub fn arguments(&self, id: EventId, data: &[u8]) -> String {
         let signed = |name: &str| self.field(id, name).signed(data).expect("a number");
         let text = |name: &str| {

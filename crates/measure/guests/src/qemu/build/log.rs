@@ -1,4 +1,4 @@
-//! What a build said, and the lines of it that matter.
+//! Output of a build, and the lines of it that matter.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// Lines of a log that a person reads.
 const LINES: usize = 8;
 const LONGEST: usize = 240;
-/// What the lines before decide.
+/// Parts of lines that name the cause of a failure.
 const DECISIVE: [&str; 7] = [
     "error:",
     "ERROR",

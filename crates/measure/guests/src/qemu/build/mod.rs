@@ -182,7 +182,7 @@ fn settle(
     Ok(home)
 }
 
-/// Its own firmware first, then that of the system's packages.
+/// Script that starts the built QEMU with its own firmware first, then that of the system's packages.
 const LAUNCHER: &str = "#!/bin/sh
 # A QEMU built by `vmtax build qemu`; the file recipe says from what.
 home=$(dirname -- \"$(readlink -f -- \"$0\")\")

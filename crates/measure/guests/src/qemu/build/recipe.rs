@@ -1,4 +1,4 @@
-//! What a QEMU is built from, and what it is called for it.
+//! Recipe of a QEMU build, and the name that the build gets for it.
 
 use super::source::Source;
 use crate::qemu::error::QemuError;
@@ -15,7 +15,7 @@ const OURS: [(&str, &str); 2] = [
 /// Folders' names stay readable.
 const LONGEST: usize = 48;
 
-/// What to build.
+/// Source, patches and options of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     /// A folder with QEMU's source, or a version or suite of the distribution.
@@ -56,7 +56,7 @@ impl Recipe {
         Ok(text)
     }
 
-    /// What stands for a suite in the name: `built-9p-list`.
+    /// Returns the part of the build's name that takes the place of a suite: `built-9p-list`.
     pub(super) fn label(&self, source: &Source) -> String {
         let tree = match source {
             Source::Tree { .. } => Some(source.name()),

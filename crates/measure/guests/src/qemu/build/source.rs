@@ -12,23 +12,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The source package, in Debian and Ubuntu.
 const PACKAGE: &str = "qemu";
 
-/// What to build.
+/// Source of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A version or a suite of the distribution's.
     Offered {
-        /// As given.
+        /// Version or suite as given.
         wanted: String,
     },
     /// A tree of one's own.
     Tree {
-        /// Its folder.
+        /// Folder of the tree.
         path: PathBuf,
     },
 }
 
 impl Source {
-    /// What a person means.
+    /// Returns the source that a given word means: a folder with QEMU's source, or a version or suite.
     pub fn of(given: &str) -> Result<Source, QemuError> {
         let path = Path::new(given);
         if path.join("configure").is_file() {
@@ -57,7 +57,8 @@ impl Source {
         }
     }
 
-    /// Which tree, in which state: how many files, how large, how new. Of what is offered, what was asked for.
+    /// Returns the identity of the source: of a tree the path, the number of files, their bytes and the newest time;
+    /// of a version or suite the word that was given.
     pub fn identity(&self) -> Result<String, QemuError> {
         match self {
             Source::Offered { wanted } => Ok(wanted.clone()),

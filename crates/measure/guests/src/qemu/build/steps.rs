@@ -30,7 +30,8 @@ const WORDS: [&str; 16] = [
     "--disable-install-blobs",
     "--disable-werror",
 ];
-/// What these need of Debian's and Ubuntu's packages, and what shows that it is there: a program, or a file of /usr.
+/// Packages of Debian and Ubuntu that a build needs, each with what shows that it is there: a program, or a file of
+/// /usr.
 const NEEDS: [(&str, &[&str]); 16] = [
     ("gcc", &["cc"]),
     ("ninja-build", &["ninja"]),
@@ -98,7 +99,7 @@ pub fn configure(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Res
     Err(failed("configure", work))
 }
 
-/// Whether configure's help names an option, or the feature that it enables or disables.
+/// Returns true if configure's help names an option, or the feature that it enables or disables.
 fn is_known(word: &str, help: &str) -> bool {
     let option = word.split('=').next().unwrap_or(word);
     let feature = option

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Bytes of a setting: of a file of sysfs there is no more.
 const MAX_BYTES: usize = 4096;
 
-/// What a file holds, without the white space around it.
+/// Reads a file of the guest, without the white space around its text.
 ///
 /// # Errors
 /// [`MachineError::Monitor`] where the agent has no such file, or may not read it.

@@ -1,8 +1,8 @@
-//! What is known of a VM from its monitor, or from libvirt.
+//! Data of a VM from its monitor, or from libvirt.
 
 use vmtax_model::{DiskCounters, KvmCounters, RunState};
 
-/// What a monitor answered.
+/// Answers of a monitor, or of libvirt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Answers {
     pub state: Option<RunState>,

@@ -17,7 +17,7 @@ const DEFAULT_MEMORY: u64 = 128 << 20;
 pub(crate) struct Arguments(Vec<String>);
 
 impl Arguments {
-    /// Those of a process; empty where there is no such process.
+    /// Reads the arguments of a process; empty where there is no such process.
     pub fn of(pid: i32) -> Arguments {
         let all = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         Arguments(
@@ -73,7 +73,7 @@ impl Arguments {
             .unwrap_or(DEFAULT_MEMORY)
     }
 
-    /// Whether KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
+    /// Returns true if KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
     pub fn is_kvm(&self) -> Option<bool> {
         let accelerators = || {
             self.properties("accel")
@@ -130,7 +130,7 @@ impl Arguments {
         all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
     }
 
-    /// Whether a device of the guest has a property of this value.
+    /// Returns true if a device of the guest has a property of this value.
     pub fn has_device_with(&self, key: &str, value: &str) -> bool {
         self.properties("device")
             .any(|device| device.get(key) == Some(value))
@@ -226,7 +226,7 @@ impl Properties {
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Whether a property has this value.
+    /// Returns true if any of the properties has this value.
     pub fn has_value(&self, value: &str) -> bool {
         self.0.iter().any(|(_, own)| own == value)
     }
@@ -316,19 +316,27 @@ mod tests {
 
     #[test]
     fn names_and_vcpus_have_two_forms() {
-        let of = |line| Arguments::from_line(line);
+        let arguments_of = |line| Arguments::from_line(line);
         assert_eq!(
-            of("qemu -name a,debug-threads=on --smp 4")
+            arguments_of("qemu -name a,debug-threads=on --smp 4")
                 .name()
                 .as_deref(),
             Some("a")
         );
         assert_eq!(
-            of("qemu --name debug-threads=on,guest=b").name().as_deref(),
+            arguments_of("qemu --name debug-threads=on,guest=b")
+                .name()
+                .as_deref(),
             Some("b")
         );
-        assert_eq!(of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
-        assert_eq!((of("qemu -smp").vcpus(), of("qemu").name()), (1, None));
+        assert_eq!(arguments_of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
+        assert_eq!(
+            (
+                arguments_of("qemu -smp").vcpus(),
+                arguments_of("qemu").name()
+            ),
+            (1, None)
+        );
     }
 
     #[test]
@@ -340,16 +348,20 @@ mod tests {
 
     #[test]
     fn the_accelerator_has_three_forms() {
-        let of = |line| Arguments::from_line(line).is_kvm();
+        let is_kvm = |line| Arguments::from_line(line).is_kvm();
         assert_eq!(
-            (of("q -accel kvm"), of("q -accel tcg,thread=multi"), of("q")),
+            (
+                is_kvm("q -accel kvm"),
+                is_kvm("q -accel tcg,thread=multi"),
+                is_kvm("q")
+            ),
             (Some(true), Some(false), None)
         );
         assert_eq!(
             (
-                of("q -machine q35,accel=kvm"),
-                of("q -enable-kvm"),
-                of("q -M pc,accel=kvm:tcg")
+                is_kvm("q -machine q35,accel=kvm"),
+                is_kvm("q -enable-kvm"),
+                is_kvm("q -M pc,accel=kvm:tcg")
             ),
             (Some(true), Some(true), None)
         );
@@ -387,20 +399,24 @@ mod tests {
 
     #[test]
     fn memory_is_in_mebibytes_without_a_suffix() {
-        let of = |line| Arguments::from_line(line).memory_bytes() >> 20;
+        let memory_mib = |line| Arguments::from_line(line).memory_bytes() >> 20;
         assert_eq!(
             (
-                of("qemu -m 512"),
-                of("qemu -m size=1048576k,slots=2,maxmem=4G"),
-                of("qemu")
+                memory_mib("qemu -m 512"),
+                memory_mib("qemu -m size=1048576k,slots=2,maxmem=4G"),
+                memory_mib("qemu")
             ),
             (512, 1024, 128)
         );
         assert_eq!(
-            (of("qemu -m 2g"), of("qemu -m 1T"), of("qemu -m nonsense")),
+            (
+                memory_mib("qemu -m 2g"),
+                memory_mib("qemu -m 1T"),
+                memory_mib("qemu -m nonsense")
+            ),
             (2048, 1 << 20, 128)
         );
-        assert_eq!(of("qemu -m 99999999999999999E"), 128);
+        assert_eq!(memory_mib("qemu -m 99999999999999999E"), 128);
     }
 
     proptest! {

@@ -45,7 +45,7 @@ pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
     Err(failed)
 }
 
-/// What to do where a process has no monitor that answers.
+/// Returns advice on how to get a monitor for a process that has none that answers.
 pub(crate) fn advice(manager: Option<Manager>) -> &'static str {
     match manager {
         Some(Manager::Libvirt) => {

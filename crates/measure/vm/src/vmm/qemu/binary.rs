@@ -42,8 +42,8 @@ pub(crate) fn file(pid: i32) -> Option<PathBuf> {
     Some(if is_exe { exe } else { path_of(pid, &program) })
 }
 
-/// Whether a process runs QEMU. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo` or `timeout`, which
-/// have the command line of the QEMU that they start.
+/// Returns true if a process runs QEMU. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo` or
+/// `timeout`, which have the command line of the QEMU that they start.
 pub(crate) fn runs_qemu(pid: i32) -> bool {
     let is_named = |path: &Path| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -61,7 +61,7 @@ pub(crate) fn runs_qemu(pid: i32) -> bool {
     }
 }
 
-/// `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`.
+/// Returns true for a dynamic loader: `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`.
 fn is_loader(path: &Path) -> bool {
     path.file_name()
         .and_then(|name| name.to_str())

@@ -23,7 +23,7 @@ const KERNEL_PARAMETERS: &str = "console=ttyS0 panic=-1 no_timer_check cryptomgr
 const DISK: &str = "disk";
 /// The measured disk's device, as the monitor names it.
 pub const DISK_DEVICE: &str = "disk-device";
-/// What is behind it in QEMU.
+/// ID of the measured network card's backend in QEMU.
 const NET_BACKEND: &str = "measured";
 /// The connection to what is behind it, with vhost-user.
 const VHOST_SOCKET: &str = "vhost-user";
@@ -255,9 +255,10 @@ pub(super) fn share(
         stream: SERVER,
         ports,
     };
+    let (direct, aio) = disk_defaults(setup, qemu);
     setup
         .share
-        .map(|sharing| share::arguments(sharing, qemu, disk_defaults(setup, qemu), &link))
+        .map(|sharing| share::arguments(sharing, qemu, direct, aio, &link))
         .unwrap_or_default()
 }
 
@@ -308,7 +309,8 @@ pub(super) const SHARED_BYTES: usize = 1 << 20;
 struct Arguments(Vec<String>);
 
 impl Arguments {
-    /// What every guest has: nothing that was not asked for, no default devices, no user's configuration; a monitor.
+    /// Returns the arguments of every guest: nothing that was not asked for, no default devices, no user's
+    /// configuration; a monitor.
     fn new(qemu: &QemuFacts, monitor: i32) -> Arguments {
         let mut arguments = Arguments(vec![qemu.path.display().to_string()]);
         arguments.add([

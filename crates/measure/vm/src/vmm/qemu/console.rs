@@ -344,7 +344,7 @@ mod tests {
             }
         };
         // The first process began with the host.
-        let of = |panic: u64, other: u64| {
+        let failure_kind = |panic: u64, other: u64| {
             let mut all = [
                 console("a", "Kernel panic - not syncing: a\n", panic),
                 console("b", "Oops: 0002 [#1]\n", other),
@@ -352,7 +352,7 @@ mod tests {
             kernel_failure(1, &mut all).map(|found| found.kind)
         };
         assert_eq!(
-            (of(8, 1), of(120, 1)),
+            (failure_kind(8, 1), failure_kind(120, 1)),
             (Some(FailureKind::Panic), Some(FailureKind::Oops))
         );
     }

@@ -234,16 +234,16 @@ mod tests {
 
     #[test]
     fn lockups_stalls_and_oopses_are_kept_until_the_next_boot() {
-        let of = |text: &str, kind: FailureKind, line: &str| {
+        let assert_failure = |text: &str, kind: FailureKind, line: &str| {
             assert_eq!(last(text), Some((kind, line.to_owned())))
         };
         let soft = "watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [a:1]";
-        of(
+        assert_failure(
             &format!("[ 9.0] {soft}\n[ 9.1] Modules linked in:\n"),
             FailureKind::Lockup,
             soft,
         );
-        of(
+        assert_failure(
             "BUG: soft lockup - CPU#3 stuck for 9s!",
             FailureKind::Lockup,
             "BUG: soft lockup - CPU#3 stuck for 9s!",
@@ -253,19 +253,19 @@ mod tests {
             "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
             "watchdog: Watchdog detected hard LOCKUP on cpu 1",
         ] {
-            of(
+            assert_failure(
                 &format!("[ 1.0][   C2] {stall}\r\n"),
                 FailureKind::Lockup,
                 stall,
             );
         }
         let bug = "BUG: kernel NULL pointer dereference, address: 0000000000000008";
-        of(
+        assert_failure(
             &format!("[ 3.0] {bug}\n[ 3.0] #PF: error_code\n[ 3.0] Oops: 0002 [#1] SMP\n"),
             FailureKind::Oops,
             bug,
         );
-        of("Oops: 0002 [#1]", FailureKind::Oops, "Oops: 0002 [#1]");
+        assert_failure("Oops: 0002 [#1]", FailureKind::Oops, "Oops: 0002 [#1]");
         assert_eq!(last(&format!("{bug}\nLinux version 6\n")), None);
         assert_eq!(
             last("[ 1.0] traps: a[7] general protection fault ip:0\n"),

@@ -19,7 +19,7 @@ pub(crate) struct Conversation {
     unread: Vec<u8>,
     /// The last command's.
     number: u64,
-    /// Who answers.
+    /// Program at the other end.
     of: Answerer,
 }
 
@@ -116,7 +116,8 @@ impl Conversation {
         self.ask(command, arguments, timeout)?
     }
 
-    /// The same; the inner error is that QEMU refused, after which the conversation goes on.
+    /// Executes a command as [`Conversation::execute`] does; the inner error is that QEMU refused, after which the
+    /// conversation goes on.
     pub fn ask(
         &mut self,
         command: &str,
@@ -193,7 +194,7 @@ impl Conversation {
     }
 }
 
-/// What QEMU returned, or why it refused; `None` for an event.
+/// Returns the result from QEMU, or the reason of its refusal; `None` for an event.
 pub(crate) fn returned(command: &str, mut answer: Value) -> Option<Result<Value, MachineError>> {
     if let Some(returned) = answer.get_mut("return") {
         return Some(Ok(returned.take()));

@@ -22,7 +22,7 @@ const BACKEND: &str = "/virtio-backend";
 /// More queues of a disk are not asked for.
 const MAX_QUEUES: u64 = 64;
 
-/// What a monitor is asked for besides the disks' counters.
+/// Data that a monitor is asked for besides the disks' counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Questions {
     /// KVM runs the guest.
@@ -127,11 +127,12 @@ pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
 fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
     let disk = |entry: &Value| {
         let stats = entry.get("stats")?;
-        let of = |kind: &str, what: &str| stats[format!("{kind}_{what}")].as_u64().unwrap_or(0);
+        let counter =
+            |kind: &str, what: &str| stats[format!("{kind}_{what}")].as_u64().unwrap_or(0);
         let requests = KINDS.map(|kind| RequestCounters {
-            count: of(kind, "operations"),
-            bytes: of(kind, "bytes"),
-            total_ns: of(kind, "total_time_ns"),
+            count: counter(kind, "operations"),
+            bytes: counter(kind, "bytes"),
+            total_ns: counter(kind, "total_time_ns"),
         });
         let path = entry["qdev"].as_str().unwrap_or_default();
         let is_used = requests.iter().any(|requests| requests.count > 0);
@@ -191,7 +192,8 @@ fn kvm(answer: &Value) -> Option<KvmCounters> {
     })
 }
 
-/// What the answers of a monitor to `query-status`, `query-blockstats` and `query-stats` say, for fuzzing.
+/// Reads the answers of a monitor to `query-status`, `query-blockstats` and `query-stats`, for fuzzing: returns the
+/// number of parts that were understood.
 pub fn read_answers(status: &Value, blockstats: &Value, stats: &Value) -> usize {
     usize::from(run_state(status).is_some())
         + disks(blockstats).len()
@@ -244,17 +246,17 @@ mod tests {
 
     #[test]
     fn histograms_that_do_not_fit_together_are_none() {
-        let of = |bins: Value, boundaries: Value| {
+        let read_histogram = |bins: Value, boundaries: Value| {
             histogram(
                 &json!({ "rd_latency_histogram": { "bins": bins, "boundaries": boundaries } }),
                 "rd",
             )
         };
-        assert!(of(json!([1, 2]), json!([5])).is_some());
-        assert_eq!(of(json!([1]), json!([5])), None);
-        assert_eq!(of(json!([1, 2, 3]), json!([5, 4])), None);
-        assert_eq!(of(json!([1, -2]), json!([5])), None);
-        assert_eq!(of(json!("x"), json!([5])), None);
+        assert!(read_histogram(json!([1, 2]), json!([5])).is_some());
+        assert_eq!(read_histogram(json!([1]), json!([5])), None);
+        assert_eq!(read_histogram(json!([1, 2, 3]), json!([5, 4])), None);
+        assert_eq!(read_histogram(json!([1, -2]), json!([5])), None);
+        assert_eq!(read_histogram(json!("x"), json!([5])), None);
     }
 
     #[test]

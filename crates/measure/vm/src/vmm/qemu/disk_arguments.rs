@@ -1,4 +1,4 @@
-//! How a disk is attached: a variant's settings as QEMU's arguments.
+//! Arguments of QEMU that attach a disk, from a variant's settings.
 
 use super::arguments::{escaped, size};
 use super::disk_devices::DiskDevices;
@@ -32,7 +32,8 @@ const FORMAT: [&str; 6] = [
 /// Beginning of a property of the disk's iothread.
 pub const IOTHREAD: &str = "iothread.";
 
-/// Whether a disk's setting belongs to its image: to its format, what all of its nodes have, or how it is made (`image.KEY`).
+/// Returns true if a disk's setting belongs to its image: to its format, to all of its nodes, or to the creation of
+/// the image (`image.KEY`).
 pub fn is_image_setting(key: &str, value: &str) -> bool {
     FORMAT.contains(&key)
         || key == "format"
@@ -54,15 +55,15 @@ pub(crate) struct Disk<'a> {
     pub node: &'a str,
     /// The device, with what it always has.
     pub device: &'a str,
-    /// What the guest finds it by; `None` for the device's own.
+    /// Serial number by which the guest finds the disk; `None` for the device's own.
     pub serial: Option<&'a str>,
-    /// The file.
+    /// Path of the disk's file.
     pub file: &'a Path,
-    /// Whether the file can be read past the host's page cache.
+    /// True if the file can be read past the host's page cache.
     pub direct: bool,
     /// `aio` where the settings name none; `native` becomes `threads` with a `cache` that is not direct.
     pub aio: &'a str,
-    /// Whether nobody may write to it.
+    /// True if nobody may write to the disk.
     pub read_only: bool,
     /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `iothread.PROPERTY` of it, `throttling.LIMIT`, `drive.KEY`, `format`, `bus`, and any
     /// property of the device.
@@ -223,7 +224,8 @@ impl Disk<'_> {
         json!({ "direct": direct, "no-flush": no_flush })
     }
 
-    /// Its third switch is the device's.
+    /// Returns the third switch of QEMU's cache modes, `write-cache`, which is the device's; `None` without a `cache`
+    /// setting.
     fn write_cache(&self) -> Option<&'static str> {
         match self.set.get("cache").map(String::as_str) {
             Some("writethrough" | "directsync") => Some("off"),
@@ -244,7 +246,7 @@ fn scalar(text: &str) -> Value {
     }
 }
 
-/// Sets `a.b.c`.
+/// Sets a nested value: key `a.b.c` is `c` in `b` in `a`.
 fn insert(node: &mut Value, key: &str, value: Value) {
     match key.split_once('.') {
         Some((first, rest)) => {

@@ -19,14 +19,14 @@ fn unprefixed(key: &str) -> &str {
 pub struct DiskDevices {
     /// The controller; `None` where the disk is a device of PCI, or the machine type has the controller.
     pub controller: Option<&'static str>,
-    /// The disk.
+    /// Device of the disk, as `scsi-hd`.
     pub disk: &'static str,
     /// The bus of the machine type's own controller.
     pub bus: Option<&'static str>,
 }
 
 impl DiskDevices {
-    /// Those of a bus; of virtio-blk without one.
+    /// Returns the devices for a bus; those of virtio-blk without one.
     pub fn of(bus: Option<&str>) -> DiskDevices {
         let (controller, disk, bus) = match bus {
             Some("virtio-scsi") => (Some("virtio-scsi-pci"), "scsi-hd", None),
@@ -42,7 +42,7 @@ impl DiskDevices {
         }
     }
 
-    /// Whether a property, or the iothread, is the controller's.
+    /// Returns true if a property, or the iothread, is the controller's.
     pub fn is_of_controller(self, key: &str) -> bool {
         self.is_virtio_scsi() && !OF_SCSI_DISK.contains(&unprefixed(key))
     }

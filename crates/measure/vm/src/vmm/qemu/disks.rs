@@ -28,7 +28,7 @@ pub(crate) fn disks(
         .collect()
 }
 
-/// The same with what joins their requests to the host's events, without the extents of their files.
+/// Returns the disks with the data that join their requests to the host's events, without the extents of their files.
 pub(crate) fn traced(
     pid: i32,
     monitor: Option<&Monitor>,
@@ -319,36 +319,46 @@ mod tests {
 
     #[test]
     fn a_disk_is_named_by_its_device() {
-        let of = |qdev: &str| name_of(&qdev.into(), &"".into(), &"libvirt-1-storage".into());
+        let disk_name = |qdev: &str| name_of(&qdev.into(), &"".into(), &"libvirt-1-storage".into());
         assert_eq!(
-            (of("/machine/peripheral/disk0/virtio-backend"), of("scsi0")),
+            (
+                disk_name("/machine/peripheral/disk0/virtio-backend"),
+                disk_name("scsi0")
+            ),
             ("disk0".into(), "scsi0".into())
         );
         assert_eq!(
             (
-                of("/machine/peripheral/virtio-disk0/virtio-backend"),
-                of("scsi0-0-0-0")
+                disk_name("/machine/peripheral/virtio-disk0/virtio-backend"),
+                disk_name("scsi0-0-0-0")
             ),
             ("vda".into(), "sda".into())
         );
-        assert_eq!(of("/machine/peripheral/usb0/usb0.0/legacy[0]"), "usb0");
-        assert_eq!(of("/machine/unattached/device[5]"), "libvirt-1-storage");
-        assert_eq!(of(""), "libvirt-1-storage");
+        assert_eq!(
+            disk_name("/machine/peripheral/usb0/usb0.0/legacy[0]"),
+            "usb0"
+        );
+        assert_eq!(
+            disk_name("/machine/unattached/device[5]"),
+            "libvirt-1-storage"
+        );
+        assert_eq!(disk_name(""), "libvirt-1-storage");
     }
 
     #[test]
     fn the_device_on_a_file_is_found_in_the_command_line() {
         let line = r#"q -drive if=none,id=a,file=/a -device virtio-blk-pci,drive=a,id=disk-a -blockdev {"driver":"file","filename":"/b","node-name":"b-file"} -blockdev {"driver":"qcow2","file":"b-file","node-name":"b"} -device {"driver":"virtio-blk-pci","drive":"b","id":"disk-b"} -drive if=virtio,file=/c"#;
-        let of = |file: &str| device_of(&Arguments::from_line(line), &[file.to_owned()]);
+        let device_on_file =
+            |file: &str| device_of(&Arguments::from_line(line), &[file.to_owned()]);
         assert_eq!(
-            of("/a").as_deref(),
+            device_on_file("/a").as_deref(),
             Some("/machine/peripheral/disk-a/virtio-backend")
         );
         assert_eq!(
-            of("/b").as_deref(),
+            device_on_file("/b").as_deref(),
             Some("/machine/peripheral/disk-b/virtio-backend")
         );
-        assert_eq!((of("/c"), of("/d")), (None, None));
+        assert_eq!((device_on_file("/c"), device_on_file("/d")), (None, None));
     }
 
     #[test]
@@ -388,14 +398,17 @@ mod tests {
     #[test]
     fn the_option_that_names_a_file_says_how_it_is_read() {
         let line = r#"q -drive if=none,file=/a,aio=native -blockdev {"driver":"file","filename":"/b","aio":"io_uring"} -hda /c"#;
-        let of = |file: &str| {
+        let aio_of_file = |file: &str| {
             aio(
                 &Arguments::from_line(&line.replace(" -drive", " -drive file=/d -drive")),
                 &[file.to_owned()],
             )
         };
-        assert_eq!(of("/a").as_deref(), Some("native"));
-        assert_eq!(of("/b").as_deref(), Some("io_uring"));
-        assert_eq!((of("/d").as_deref(), of("/c")), (Some("threads"), None));
+        assert_eq!(aio_of_file("/a").as_deref(), Some("native"));
+        assert_eq!(aio_of_file("/b").as_deref(), Some("io_uring"));
+        assert_eq!(
+            (aio_of_file("/d").as_deref(), aio_of_file("/c")),
+            (Some("threads"), None)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What libvirt itself says of its domains: `virsh domstats`, for which libvirt asks QEMU as it always does, and taints nothing.
+//! Statistics of domains from libvirt itself: `virsh domstats`, for which libvirt asks QEMU as it always does, and
+//! taints nothing.
 
 use super::answers::Answers;
 use std::collections::BTreeMap;
@@ -45,14 +46,14 @@ fn domain(fields: &BTreeMap<&str, &str>) -> DomainStats {
                 .get(format!("block.{at}.{what}").as_str())
                 .map(|text| (*text).to_owned())
         };
-        let of = |what: &str| number(&format!("block.{at}.{what}"));
+        let disk_number = |what: &str| number(&format!("block.{at}.{what}"));
         let Some(name) = text("name") else { continue };
         // A drive without a medium has no counters.
-        let requests = of("rd.reqs").map(|_| {
+        let requests = disk_number("rd.reqs").map(|_| {
             ["rd", "wr", "fl"].map(|kind| RequestCounters {
-                count: of(&format!("{kind}.reqs")).unwrap_or(0),
-                bytes: of(&format!("{kind}.bytes")).unwrap_or(0),
-                total_ns: of(&format!("{kind}.times")).unwrap_or(0),
+                count: disk_number(&format!("{kind}.reqs")).unwrap_or(0),
+                bytes: disk_number(&format!("{kind}.bytes")).unwrap_or(0),
+                total_ns: disk_number(&format!("{kind}.times")).unwrap_or(0),
             })
         });
         stats
@@ -88,7 +89,7 @@ fn run_state(state: u64, reason: u64) -> RunState {
     RunState::Stopped(why.to_owned())
 }
 
-/// How many domains and disks a text of `virsh domstats` has, for fuzzing.
+/// Returns the number of domains and disks in a text of `virsh domstats`, for fuzzing.
 pub fn read_domain_stats(text: &str) -> usize {
     parse(text)
         .values()

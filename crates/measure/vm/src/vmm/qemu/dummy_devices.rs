@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Where QEMU's q35 has room for root ports: below are a guest's other devices, above is the chipset.
 const FIRST_SLOT: u32 = 0x10;
 const FUNCTIONS: u32 = 8;
-/// How their names begin.
+/// Prefix of the dummy devices' names.
 const NAME: &str = "extra-";
 
 /// QEMU's arguments for them. Eight share a root port, as functions of one device, and so do eight root ports a slot.
@@ -55,7 +55,8 @@ pub(crate) fn arguments(disks: u32, regions: u32) -> Vec<String> {
     arguments
 }
 
-/// Whether a running guest has all of them at addresses of their own: not each firmware has room for each number.
+/// Checks that a running guest has all dummy devices at addresses of their own: not every firmware has room for every
+/// number.
 pub(crate) fn check(setup: &Setup<'_>, monitor: &Monitor) -> Result<(), MachineError> {
     let asked = setup.guest.devices();
     if asked == 0 {
@@ -69,7 +70,7 @@ pub(crate) fn check(setup: &Setup<'_>, monitor: &Monitor) -> Result<(), MachineE
     }
 }
 
-/// How many have all of their memory at an address.
+/// Returns the number of dummy devices that have all of their memory at an address.
 fn placed(buses: &Value) -> usize {
     let devices = buses
         .as_array()
@@ -82,7 +83,7 @@ fn placed(buses: &Value) -> usize {
         .sum()
 }
 
-/// The same of those behind a bridge.
+/// Returns the number of those devices behind a bridge.
 fn behind(bridge: &Value) -> usize {
     let devices = bridge["pci_bridge"]["devices"].as_array();
     devices

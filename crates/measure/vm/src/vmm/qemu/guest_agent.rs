@@ -12,7 +12,7 @@ use vmtax_model::{GuestCounters, GuestDiskCounters};
 
 /// The name of the agent's port.
 pub(crate) const PORT: &str = "org.qemu.guest_agent.0";
-/// How long the agent may take over its answers: a guest without one never answers.
+/// Time limit for the agent's answers: a guest without an agent never answers.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// More disks are not read.
 const MAX_DISKS: usize = 256;
@@ -23,7 +23,7 @@ const STACKED: [&str; 7] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd"];
 /// Asks an agent: a command with its arguments.
 pub(crate) type Ask<'a> = dyn FnMut(&str, &Value) -> Result<Value, MachineError> + 'a;
 
-/// How the agent of a VM is reached.
+/// Connection to the agent of a VM.
 #[derive(Debug)]
 pub(crate) enum GuestAgent {
     /// A socket that serves one client at a time.
@@ -33,7 +33,7 @@ pub(crate) enum GuestAgent {
 }
 
 impl GuestAgent {
-    /// That of a process; `None` where it has no channel for one, or none that is reached.
+    /// Returns the agent of a process; `None` where it has no channel for one, or none that is reached.
     pub fn of(pid: i32, monitor: Option<&Monitor>) -> Option<GuestAgent> {
         let arguments = Arguments::of(pid);
         match monitor.filter(|monitor| monitor.taints()) {
@@ -47,7 +47,7 @@ impl GuestAgent {
         }
     }
 
-    /// Its answer to one command.
+    /// Returns the agent's answer to one command.
     ///
     /// # Errors
     /// [`MachineError::Monitor`] where none answers, or it refuses.
@@ -129,7 +129,7 @@ fn socket(arguments: &Arguments) -> Option<PathBuf> {
     arguments.chardev_path(port.get("chardev")?)
 }
 
-/// What the agent's two answers say. Partitions and loop devices are left out.
+/// Reads the agent's two answers, about CPUs and disks. Partitions and loop devices are left out.
 fn read(cpus: &Value, disks: &Value) -> GuestCounters {
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
     let mut counters = GuestCounters::default();
@@ -189,7 +189,7 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
     counters
 }
 
-/// How many disks the answers of a guest's agent have, for fuzzing.
+/// Returns the number of disks in the answers of a guest's agent, for fuzzing.
 pub fn read_agent_answers(cpus: &Value, disks: &Value) -> usize {
     read(cpus, disks).disks.len()
 }

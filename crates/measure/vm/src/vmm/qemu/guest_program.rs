@@ -8,13 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long the agent may take over one answer.
+/// Time limit for one answer of the agent.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a file that are read at once: an answer has them in base64, in one line.
 const PIECE: u64 = 256 << 10;
-/// How long a program may take to end.
+/// Time limit for a program to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long reading a file may take: a hostile guest gives it byte by byte.
+/// Time limit for reading a file: a hostile guest gives it byte by byte.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -45,7 +45,7 @@ impl GuestProgram {
         Ok(GuestProgram { agent, pid })
     }
 
-    /// What it printed on standard error, once it has failed; `None` while it runs, and after it succeeded.
+    /// Returns the program's standard error, once it has failed; `None` while it runs, and after it succeeded.
     ///
     /// # Errors
     /// [`MachineError::InGuest`].
@@ -87,7 +87,7 @@ impl GuestProgram {
         )
     }
 
-    /// Whether the guest has a file.
+    /// Returns true if the guest has a file.
     pub fn has_file(&self, path: &str) -> bool {
         let opened = ask(
             &self.agent,

@@ -10,7 +10,7 @@ use vmtax_model::{
     CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, is_disk_name,
 };
 
-/// How long the agent may take in all.
+/// Time limit for all answers of the agent together.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// More disks are not read: a file takes three commands.
 const MAX_DISKS: usize = 16;
@@ -19,7 +19,7 @@ const CPUIDLE_GOVERNOR: &str = "/sys/devices/system/cpu/cpuidle/current_governor
 /// A sector of `/sys/block/NAME/size`, bytes.
 const SECTOR: u64 = 512;
 
-/// What the agent reads of the guest's clock and of the disks that are known.
+/// Reads, through the agent, the settings of the guest's clock and of the disks that are known.
 ///
 /// # Errors
 /// [`MachineError::Monitor`] where it does not answer, or may not read files.
@@ -90,7 +90,7 @@ fn names(answer: &Value) -> Vec<String> {
         .collect()
 }
 
-/// How Linux names the disks of a disk's bus.
+/// Returns the beginning of Linux' names for disks on a disk's bus.
 fn prefix(disk: &DiskSettings) -> &'static str {
     match disk.driver.as_str() {
         driver if driver.starts_with("virtio-blk") => "vd",
@@ -99,7 +99,7 @@ fn prefix(disk: &DiskSettings) -> &'static str {
     }
 }
 
-/// Which of QEMU's disks is which of the guest's: the only one of its bus that has that size. Of each the names.
+/// Matches QEMU's disks with the guest's: the only one of its bus that has that size. Returns the names of both.
 fn disk_of_each(known: &[DiskSettings], sized: &[(String, u64)]) -> Vec<(String, String)> {
     let one = |disk: &DiskSettings| {
         let is_like =

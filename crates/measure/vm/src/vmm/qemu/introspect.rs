@@ -104,7 +104,7 @@ impl Monitor {
             .map(str::to_owned))
     }
 
-    /// Whether KVM runs the guest.
+    /// Returns true if KVM runs the guest.
     pub(crate) fn is_kvm(&self) -> Result<bool, MachineError> {
         Ok(self.execute("query-kvm")?["enabled"] == true)
     }
@@ -117,7 +117,7 @@ impl Monitor {
         self.human("info mtree -f", None)
     }
 
-    /// What a command for people prints about one of the guest's vCPUs, by its number.
+    /// Returns the output of a command for people about one of the guest's vCPUs, by its number.
     ///
     /// # Errors
     /// [`MachineError::Monitor`], also for a vCPU that is not there.
@@ -182,7 +182,7 @@ impl Monitor {
         ))
     }
 
-    /// The same of a network card, as `info network` names it.
+    /// Returns the regions of a network card, named as in `info network`: first and length.
     pub(crate) fn regions_of_card(&self, card: &str) -> Result<Vec<(u64, u64)>, MachineError> {
         Ok(regions_of_card(&self.execute("query-pci")?, card))
     }
@@ -281,7 +281,8 @@ fn regions_at(buses: &Value, bus: &Value, devfn: &Value) -> Vec<(u64, u64)> {
     regions_of(devices(buses).into_iter().filter(is_it))
 }
 
-/// Those of a network card. One without an ID is called after its model in QEMU's network, and known here where it is the only one.
+/// Returns the regions of a network card. One without an ID is called after its model in QEMU's network, and known
+/// here where it is the only one.
 fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
     let cards: Vec<&Value> = devices(buses)
         .into_iter()

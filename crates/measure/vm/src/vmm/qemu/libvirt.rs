@@ -41,7 +41,7 @@ pub(crate) struct DaemonId {
 pub(crate) struct Domain {
     uuid: String,
     virsh: PathBuf,
-    /// `qemu+unix:///system`, `qemu+unix:///session`.
+    /// URI of libvirt's driver: `qemu+unix:///system`, `qemu+unix:///session`.
     driver: &'static str,
     socket: PathBuf,
     daemon: DaemonId,
@@ -114,7 +114,8 @@ impl Domain {
         })
     }
 
-    /// Whether the process is that of the domain, by the daemon's file of its PID. Asks nothing of QEMU, so taints nothing.
+    /// Checks that the process is the domain's, by the daemon's file of its PID. Asks nothing of QEMU, so taints
+    /// nothing.
     ///
     /// # Errors
     /// [`MachineError::Monitor`] with what virsh printed, or that it is another process.
@@ -134,13 +135,13 @@ impl Domain {
         Err(printed.error(&format!("libvirt's domain {name} is another process")))
     }
 
-    /// Its daemon.
+    /// Returns the daemon that has the domain.
     pub fn daemon(&self) -> DaemonId {
         self.daemon
     }
 
-    /// What the daemon says of all its running domains, by their names. Taints nothing; a domain whose QEMU does not answer has
-    /// fewer figures.
+    /// Returns the daemon's statistics of all its running domains, by their names. Taints nothing; a domain whose QEMU
+    /// does not answer has fewer figures.
     ///
     /// # Errors
     /// [`MachineError::Monitor`] with what virsh printed.

@@ -46,7 +46,7 @@ pub use settings::read_settings;
 use std::path::PathBuf;
 use vmtax_model::Managed;
 
-/// What the command line of another's QEMU says of its VM, for fuzzing: QMP sockets, images, manager, bytes of memory.
+/// Reads the command line of another's QEMU, for fuzzing: QMP sockets, images, manager, bytes of memory.
 pub fn read_command_line(
     arguments: &[String],
 ) -> (Vec<PathBuf>, Vec<PathBuf>, Option<Managed>, u64) {

@@ -11,18 +11,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a QEMU of the lab may take over a monitor command, and a machine over its end.
+/// Time limit for a monitor command of a QEMU that vmtax started, and for a machine to end.
 pub(crate) const QMP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running QEMU's monitor. Copies share the connection.
 #[derive(Debug, Clone)]
 pub struct Monitor {
     way: Arc<Way>,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     timeout: Duration,
 }
 
-/// How a monitor is reached.
+/// Connection to a monitor, by its kind.
 #[derive(Debug)]
 enum Way {
     /// A connection that stays: of a QEMU that vmtax started, which has no other client. Measuring and profiling both use it,
@@ -56,7 +56,7 @@ impl Monitor {
         }
     }
 
-    /// That of a libvirt domain.
+    /// Returns the monitor of a libvirt domain.
     pub(crate) fn of_domain(domain: Domain, timeout: Duration) -> Monitor {
         Monitor {
             way: Arc::new(Way::Libvirt(domain)),
@@ -64,7 +64,7 @@ impl Monitor {
         }
     }
 
-    /// Whether asking leaves a mark: libvirt taints a domain whose monitor is used.
+    /// Returns true if commands taint the domain: libvirt taints a domain whose monitor is used.
     pub(crate) fn taints(&self) -> bool {
         matches!(*self.way, Way::Libvirt(_))
     }
@@ -129,7 +129,8 @@ impl Monitor {
         }
     }
 
-    /// What that daemon says of all its domains, by their names, without a mark on them.
+    /// Returns the daemon's statistics of all its domains, by their names, without a taint; empty for a VM of no
+    /// libvirt.
     ///
     /// # Errors
     /// [`MachineError::Monitor`] where it does not answer.
@@ -140,7 +141,7 @@ impl Monitor {
         }
     }
 
-    /// The same, with arguments.
+    /// Executes a command with arguments and returns its result; events are skipped.
     pub(crate) fn execute_with(
         &self,
         command: &str,

@@ -67,11 +67,11 @@ mod tests {
         let text = "net0: index=0,type=nic,model=virtio-net-pci,macaddr=52:54:00:12:34:56\r\n \\ host0: \
                     index=0,type=tap,ifname=vnet7,script=no,downscript=no\r\nnet1: index=0,type=nic,model=e1000\r\n \\ \
                     host1: index=0,type=tap,fd=35\r\nhost2: index=0,type=user,net=10.0.2.0";
-        let of = |tap: &str, descriptors: &[i32]| card_of(text, tap, descriptors);
-        assert_eq!(of("vnet7", &[]).as_deref(), Some("net0"));
-        assert_eq!(of("vnet8", &[34, 35]).as_deref(), Some("net1"));
+        let card_on_tap = |tap: &str, descriptors: &[i32]| card_of(text, tap, descriptors);
+        assert_eq!(card_on_tap("vnet7", &[]).as_deref(), Some("net0"));
+        assert_eq!(card_on_tap("vnet8", &[34, 35]).as_deref(), Some("net1"));
         assert_eq!(
-            (of("vnet8", &[3]), card_of("nonsense", "a", &[])),
+            (card_on_tap("vnet8", &[3]), card_of("nonsense", "a", &[])),
             (None, None)
         );
     }

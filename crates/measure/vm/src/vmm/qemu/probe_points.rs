@@ -124,8 +124,8 @@ pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
 const TRANSMITTED: &str =
     "client=%di:x64 head=+0(+0(%si)):x64[11] piece=+8(%si):u64 next=+0(+16(%si)):x64";
 
-/// How any virtio device notifies its guest: where ioeventfd and guest notifiers are on, as they are by default (gone since 11),
-/// and otherwise.
+/// Notification of its guest by any virtio device: where ioeventfd and guest notifiers are on, as they are by default
+/// (gone since 11), and otherwise.
 const NOTIFY_IRQFD: ProbePoint = entry("notify", "virtio_notify_irqfd", "vq=%si:x64", Cheap);
 const NOTIFY: ProbePoint = entry("notify", "virtio_notify", "vq=%si:x64", Cheap);
 const MSIX: ProbePoint = entry("inject", "msix_notify", "dev=%di:x64 vector=%si:u32", Cheap);

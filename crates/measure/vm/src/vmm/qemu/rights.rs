@@ -12,11 +12,13 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use vmtax_model::{QemuFacts, ShareMethod};
 
-/// What serving a tree needs in addition to reading it, where guests write: what they make gets their user's number.
+/// Capabilities for serving a tree in which guests write, besides those for reading it: new files get their user's
+/// number.
 const WRITING: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER);
-/// What only a tree that ends with the run is served with, as others cannot reach it: set-group-ID files, device nodes.
+/// Capabilities for serving a tree that ends with the run, as others cannot reach it: set-group-ID files, device
+/// nodes.
 const OWN_TREE: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::MKNOD);
 const KVM: &str = "/dev/kvm";
 
@@ -131,7 +133,7 @@ fn written(setup: &Setup<'_>) -> Vec<PathBuf> {
     .collect()
 }
 
-/// Whether QEMU itself serves host files to the guest.
+/// Returns true if QEMU itself serves host files to the guest.
 fn is_server(sharing: &Sharing) -> bool {
     sharing.share.method == ShareMethod::NineP || !sharing.served_by_qemu().is_empty()
 }

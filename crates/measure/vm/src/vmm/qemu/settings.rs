@@ -15,7 +15,8 @@ const VIRTIO_BLK: &str = "virtio-blk-device";
 /// More shared trees are not read.
 const MAX_SHARES: usize = 64;
 
-/// What the command line tells, and the monitor where it is asked. One that does not answer tells nothing.
+/// Reads the settings from the command line, and from the monitor where it is asked. One that does not answer adds
+/// nothing.
 pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSettings {
     let shares = shares(arguments);
     let Some(monitor) = monitor else {
@@ -116,7 +117,7 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
         .collect()
 }
 
-/// Whether writes are flushed one by one; `cache=unsafe` never flushes.
+/// Returns true if writes are flushed one by one; `cache=unsafe` never flushes.
 fn write_through(cache: &Value) -> Option<bool> {
     Some(!cache["writeback"].as_bool()? && cache["no-flush"] != true)
 }
@@ -152,7 +153,7 @@ fn read_group(limits: &mut IoLimits, answer: &Value) {
 /// The limits of an answer in which these kinds and this character are parts of names.
 fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: char) {
     let number = |name: String| answer[name].as_u64().unwrap_or(0);
-    let of = |unit: &str, part: &str| {
+    let limits_by_kind = |unit: &str, part: &str| {
         kinds.map(|kind| {
             number(format!(
                 "{unit}{kind}{}",
@@ -160,11 +161,16 @@ fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: ch
             ))
         })
     };
-    (limits.requests_per_s, limits.bytes_per_s) = (of("iops", ""), of("bps", ""));
-    (limits.burst_requests_per_s, limits.burst_bytes_per_s) =
-        (of("iops", "-max"), of("bps", "-max"));
-    (limits.burst_requests_s, limits.burst_bytes_s) =
-        (of("iops", "-max-length"), of("bps", "-max-length"));
+    (limits.requests_per_s, limits.bytes_per_s) =
+        (limits_by_kind("iops", ""), limits_by_kind("bps", ""));
+    (limits.burst_requests_per_s, limits.burst_bytes_per_s) = (
+        limits_by_kind("iops", "-max"),
+        limits_by_kind("bps", "-max"),
+    );
+    (limits.burst_requests_s, limits.burst_bytes_s) = (
+        limits_by_kind("iops", "-max-length"),
+        limits_by_kind("bps", "-max-length"),
+    );
     limits.request_size = number(format!("iops{join}size"));
 }
 
@@ -272,7 +278,7 @@ fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
         .collect()
 }
 
-/// What an answer to `query-block` and the command line say of disks and shares, for fuzzing: their number.
+/// Returns the number of disks and shares in an answer to `query-block` and a command line, for fuzzing.
 pub fn read_settings(block: &Value, arguments: &[String]) -> usize {
     let arguments: Arguments = arguments.iter().cloned().collect();
     disks(block, &arguments).len() + shares(&arguments).len()
@@ -391,7 +397,7 @@ mod tests {
 
     #[test]
     fn the_l2_cache_is_that_of_the_command_line_or_qemus_own() {
-        let of = |options: &str| {
+        let l2_cache_with = |options: &str| {
             let line = format!("q -drive if=none,file=/d{options}");
             first(json!({ "file": "/d", "image": qcow2_image() }), &line)
                 .qcow2
@@ -399,14 +405,14 @@ mod tests {
                 .l2_cache
         };
         assert_eq!(
-            (of(""), of(",l2-cache-size=131072")),
+            (l2_cache_with(""), l2_cache_with(",l2-cache-size=131072")),
             (Some(1 << 20), Some(128 << 10)),
             "no more than it needs"
         );
         assert_eq!(
             (
-                of(",cache-size=512K"),
-                of(",cache-size=1M,refcount-cache-size=512K")
+                l2_cache_with(",cache-size=512K"),
+                l2_cache_with(",cache-size=1M,refcount-cache-size=512K")
             ),
             (Some(256 << 10), Some(512 << 10))
         );
@@ -424,18 +430,18 @@ mod tests {
     fn shares_are_found_with_their_servers() {
         let line = "q -virtfs local,path=/a,mount_tag=one -device virtio-9p-pci,fsdev=f,mount_tag=two -chardev socket,id=c,path=/run/fs.sock -device vhost-user-fs-pci,chardev=c,tag=three -device virtio-blk-pci,chardev=c,tag=x";
         let shares = shares(&Arguments::from_line(line));
-        let of = |tag: &str| {
+        let server_of_share = |tag: &str| {
             shares
                 .iter()
                 .find(|share| share.tag == tag)
                 .map(|share| share.server.clone())
         };
         assert_eq!(
-            (of("one"), of("two")),
+            (server_of_share("one"), server_of_share("two")),
             (Some(ShareServer::Qemu), Some(ShareServer::Qemu))
         );
         assert_eq!(
-            (of("three"), shares.len()),
+            (server_of_share("three"), shares.len()),
             (Some(ShareServer::Daemon("/run/fs.sock".into())), 3)
         );
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_observe::counters::clients;
 
-/// How often a socket with waiting clients is tried.
+/// Interval at which a socket with waiting clients is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The socket and the process that must listen there.

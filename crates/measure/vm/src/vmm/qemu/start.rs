@@ -99,7 +99,8 @@ pub(crate) fn start_linux(
         arguments,
         Shared::create(SHARED_BYTES)?,
         vec![agent, console],
-        (server, network),
+        server,
+        network,
     )?;
     started.link.share = share;
     Ok(started)
@@ -119,7 +120,8 @@ pub(crate) fn start_micro_guest(
         command,
         Shared::create(RAM_BYTES)?,
         Vec::new(),
-        (None, network),
+        None,
+        network,
     )
 }
 
@@ -130,7 +132,8 @@ fn spawn(
     mut command: Vec<String>,
     memory: Shared,
     agent: Vec<OwnedFd>,
-    (server, network): (Option<ServerAddress>, Option<NetworkLink>),
+    server: Option<ServerAddress>,
+    network: Option<NetworkLink>,
 ) -> Result<Started, MachineError> {
     if setup.events {
         command.extend([

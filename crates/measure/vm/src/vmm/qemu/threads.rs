@@ -82,7 +82,8 @@ pub(crate) fn without_roles(pid: i32) -> Vec<QemuThread> {
         .collect()
 }
 
-/// Whether a monitor is that of a process: its vCPUs are threads of it. A monitor that names none may be anyone's.
+/// Returns true if a monitor belongs to a process: its vCPUs are threads of it. A monitor that names none may be
+/// anyone's: true.
 pub(crate) fn belongs_to(monitor: &Monitor, pid: i32) -> bool {
     let tids = own_tids(pid);
     let vcpus = monitor.vcpus().unwrap_or_default();

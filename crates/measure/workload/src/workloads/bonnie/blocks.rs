@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use vmtax_model::{Latency, WorkloadName};
 
-/// The file.
+/// File that the block tests write and read.
 pub(super) struct File<'a> {
     path: PathBuf,
     pub blocks: u64,
@@ -26,20 +26,39 @@ pub(super) fn block() -> Result<Buffer, WorkloadError> {
 
 impl<'a> File<'a> {
     pub fn new(path: PathBuf, size: u64, clock: &'a Clock) -> Result<File<'a>, WorkloadError> {
-        let file = File { path, blocks: size / BLOCK, clock };
+        let file = File {
+            path,
+            blocks: size / BLOCK,
+            clock,
+        };
         // Bonnie++ makes it once before it is timed.
-        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file.path);
-        made.map(|_| file).map_err(|e| error("make", "bonnie's file", e))
+        let made = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&file.path);
+        made.map(|_| file)
+            .map_err(|e| error("make", "bonnie's file", e))
     }
 
     pub fn open(&self) -> Result<std::fs::File, WorkloadError> {
-        OpenOptions::new().read(true).write(true).open(&self.path).map_err(|e| error("open", &self.path, e))
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .map_err(|e| error("open", &self.path, e))
     }
 
     /// The file again, block after block.
     pub fn write(&self) -> Result<Done, WorkloadError> {
         std::fs::remove_file(&self.path).map_err(|e| error("remove", &self.path, e))?;
-        let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path);
+        let made = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&self.path);
         let made = made.map_err(|e| error("make", &self.path, e))?;
         self.each("write", made, |file, block| file.write_all(block))
     }
@@ -71,11 +90,15 @@ impl<'a> File<'a> {
         for number in 0..self.blocks {
             let byte = &mut block.bytes()[(number % BLOCK) as usize];
             *byte = byte.wrapping_add(1);
-            self.clock.time(&mut latency, || work(&mut file, block.bytes()))
+            self.clock
+                .time(&mut latency, || work(&mut file, block.bytes()))
                 .map_err(|e| error(action, &self.path, e))?;
         }
         self.finish(file)?;
-        Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })
+        Ok(Done {
+            latency,
+            ns: self.clock.ns(first, self.clock.stop()),
+        })
     }
 
     /// Syncs and closes, as Bonnie++ ends each part.

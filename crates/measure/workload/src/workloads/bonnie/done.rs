@@ -1,8 +1,8 @@
-//! What an operation took.
+//! Time and latency of an operation.
 
 use vmtax_model::Latency;
 
-/// Bonnie++'s block.
+/// Bonnie++'s block size, in bytes.
 pub(super) const BLOCK: u64 = 8 << 10;
 
 /// One of Bonnie++'s operations, done so many times.

@@ -22,29 +22,35 @@ use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 workload! {
     Bonnie: "a large file and many small ones, like bonnie++ -f";
     size: u64 = size(
-        "size", "64M", (0, 1 << 50), 1 << 20,
+        "size", "64M", 0..=1 << 50, 1 << 20,
         "bytes of the file; 0: no file. What memory holds is read from memory",
     );
     seeks: u32 = count(
-        "seeks", "8192", (0, 1 << 20), "blocks read at random, one in ten of them written again; 0: none",
+        "seeks", "8192", 0..=1 << 20, "blocks read at random, one in ten of them written again; 0: none",
     );
     files: u64 = count(
-        "files", "1024", (0, 1 << 24), "files created, read with stat and deleted in order, and again at random; 0: none",
+        "files", "1024", 0..=1 << 24, "files created, read with stat and deleted in order, and again at random; 0: none",
     );
-    file_size: u64 = size("file-size", "0", (0, 1 << 30), 1, "bytes of each");
+    file_size: u64 = size("file-size", "0", 0..=1 << 30, 1, "bytes of each");
 }
 
 /// `bonnie` with an eighth of its usual sizes, for shares on which a call takes milliseconds.
 pub fn small_bonnie() -> WorkloadSpec {
     let sizes = [("size", "8M"), ("seeks", "1024"), ("files", "128")];
-    sizes.iter().fold(WorkloadSpec::new(WorkloadName::Bonnie), |spec, (option, value)| spec.with(option, value))
+    sizes.iter().fold(
+        WorkloadSpec::new(WorkloadName::Bonnie),
+        |spec, (option, value)| spec.with(option, value),
+    )
 }
 
 impl Workload for Bonnie {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         if self.size == 0 && self.files == 0 {
             let conflict = "size=0 and files=0 leave nothing to do: set one of them".to_owned();
-            return Err(WorkloadError::Conflict { workload: WorkloadName::Bonnie, conflict });
+            return Err(WorkloadError::Conflict {
+                workload: WorkloadName::Bonnie,
+                conflict,
+            });
         }
         Ok(())
     }
@@ -52,7 +58,11 @@ impl Workload for Bonnie {
     fn room(&self, _: u64) -> Room {
         let each = NAME_BYTES + self.file_size.next_multiple_of(PAGE_BYTES);
         let share_bytes = self.size.saturating_add(self.files.saturating_mul(each));
-        Room { share_bytes, share_files: self.files + 3, ..Room::default() }
+        Room {
+            share_bytes,
+            share_files: self.files + 3,
+            ..Room::default()
+        }
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
@@ -75,11 +85,20 @@ impl Workload for Bonnie {
             rate(Metric::BonnieRead, file.read()?);
             let seeks = self.seeks;
             if seeks > 0 {
-                add(&mut got, Metric::BonnieSeeks, f64::from(seeks), seeks::run(&file, seeks)?);
+                add(
+                    &mut got,
+                    Metric::BonnieSeeks,
+                    f64::from(seeks),
+                    seeks::run(&file, seeks)?,
+                );
             }
         }
         if files > 0 {
-            let small = names::Small { folder: folder.0.join("files"), count: files, bytes: self.file_size };
+            let small = names::Small {
+                folder: folder.0.join("files"),
+                count: files,
+                bytes: self.file_size,
+            };
             let mut rate = |metric, done: Done| add(&mut got, metric, files as f64, done);
             let in_order = names::Files::create(&small, names::Order::InOrder, clock)?;
             rate(Metric::BonnieCreateSeq, in_order.created);
@@ -88,7 +107,10 @@ impl Workload for Bonnie {
             let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
             rate(Metric::BonnieCreateRandom, at_random.created);
             rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
-            rate(Metric::BonnieDeleteRandom, at_random.files.delete_at_random()?);
+            rate(
+                Metric::BonnieDeleteRandom,
+                at_random.files.delete_at_random()?,
+            );
         }
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
         Ok(got)
@@ -103,10 +125,12 @@ fn add(got: &mut Yield, metric: Metric, amount: f64, done: Done) {
     }
 }
 
-/// What the file's size means for the figures: Bonnie++ refuses less than twice the memory.
+/// Returns a note if the file is smaller than twice the memory, which Bonnie++ refuses: reads may come from memory.
 fn cached(size: u64) -> Option<String> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))?;
+    let kibibytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))?;
     let memory = kibibytes.parse::<u64>().ok()? << 10;
     (size > 0 && size < 2 * memory).then(|| {
         format!(
@@ -121,5 +145,10 @@ fn cached(size: u64) -> Option<String> {
 fn room(share: &std::path::Path, size: u64) -> Option<String> {
     let at = rustix::fs::statvfs(share).ok()?;
     let free = at.f_bavail.saturating_mul(at.f_frsize);
-    (free < size).then(|| format!("the share says that it has {} MiB free, fewer than bonnie.size", free >> 20))
+    (free < size).then(|| {
+        format!(
+            "the share says that it has {} MiB free, fewer than bonnie.size",
+            free >> 20
+        )
+    })
 }

@@ -15,20 +15,22 @@ use vmtax_model::Latency;
 const BLOCK: usize = 8 << 10;
 /// As glibc's readdir asks, which Bonnie++ uses.
 const ENTRIES: usize = 32 << 10;
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 /// A name has up to so many random characters beside its number.
 const EXTRA: usize = 12;
 /// The names are the same in every trial.
 const SEED: u64 = 4712;
 
-/// What is made.
+/// Small files to make: their folder, number and size.
 pub(super) struct Small {
     pub folder: PathBuf,
     pub count: u64,
     pub bytes: u64,
 }
 
-/// How names follow each other.
+/// Order of the files' names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// The number comes first in the name.
@@ -56,7 +58,9 @@ pub(super) struct Created<'a> {
 fn names(count: u64, order: Order, random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     (0..count)
         .map(|number| {
-            let extra: String = (0..random.usize(..=EXTRA)).map(|_| random.alphanumeric()).collect();
+            let extra: String = (0..random.usize(..=EXTRA))
+                .map(|_| random.alphanumeric())
+                .collect();
             let name = match order {
                 Order::InOrder => format!("{number:010x}{extra}"),
                 Order::AtRandom => format!("{extra}{number:010x}"),
@@ -73,16 +77,34 @@ fn c_name(name: &[u8]) -> io::Result<&CStr> {
 
 impl<'a> Files<'a> {
     /// Makes them in a folder of their own. `sync(2)` is the end of it.
-    pub fn create(of: &'a Small, order: Order, clock: &'a Clock) -> Result<Created<'a>, WorkloadError> {
+    pub fn create(
+        of: &'a Small,
+        order: Order,
+        clock: &'a Clock,
+    ) -> Result<Created<'a>, WorkloadError> {
         let mut random = fastrand::Rng::with_seed(SEED);
         let names = names(of.count, order, &mut random);
         std::fs::create_dir(&of.folder).map_err(|e| error("make the folder", &of.folder, e))?;
-        let folder = rustix::fs::open(&of.folder, FOLDER, Mode::empty()).map_err(|e| error("open", &of.folder, e))?;
-        let files = Files { of, clock, folder, names, buffer: vec![0; BLOCK], random };
+        let folder = rustix::fs::open(&of.folder, FOLDER, Mode::empty())
+            .map_err(|e| error("open", &of.folder, e))?;
+        let files = Files {
+            of,
+            clock,
+            folder,
+            names,
+            buffer: vec![0; BLOCK],
+            random,
+        };
         let first = clock.start();
         let latency = files.each("make a file in", |files, name| files.make(name))?;
         rustix::fs::sync();
-        Ok(Created { files, created: Done { latency, ns: clock.ns(first, clock.stop()) } })
+        Ok(Created {
+            files,
+            created: Done {
+                latency,
+                ns: clock.ns(first, clock.stop()),
+            },
+        })
     }
 
     /// As a listing of the folder gives them. The time of listing is in the latency of the file that it gives.
@@ -90,14 +112,18 @@ impl<'a> Files<'a> {
         let mut buffer = self.buffer.clone();
         let first = self.clock.start();
         let latency = self.listed("stat a file in", false, |name| self.stat(name, &mut buffer))?;
-        Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })
+        Ok(Done {
+            latency,
+            ns: self.clock.ns(first, self.clock.stop()),
+        })
     }
 
     /// As a listing gives them, and then the folder.
     pub fn delete_in_order(self) -> Result<Done, WorkloadError> {
         let first = self.clock.start();
-        let latency = self
-            .listed("delete a file in", true, |name| Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?))?;
+        let latency = self.listed("delete a file in", true, |name| {
+            Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
+        })?;
         self.end(latency, first)
     }
 
@@ -106,8 +132,13 @@ impl<'a> Files<'a> {
         self.random.shuffle(&mut self.names);
         let first = self.clock.start();
         let mut buffer = std::mem::take(&mut self.buffer);
-        let latency = self.each("stat a file in", |files, name| files.stat(c_name(name)?, &mut buffer))?;
-        Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })
+        let latency = self.each("stat a file in", |files, name| {
+            files.stat(c_name(name)?, &mut buffer)
+        })?;
+        Ok(Done {
+            latency,
+            ns: self.clock.ns(first, self.clock.stop()),
+        })
     }
 
     /// In an order drawn before, and then the folder.
@@ -115,16 +146,24 @@ impl<'a> Files<'a> {
         self.random.shuffle(&mut self.names);
         let first = self.clock.start();
         let latency = self.each("delete a file in", |files, name| {
-            Ok(rustix::fs::unlinkat(&files.folder, c_name(name)?, AtFlags::empty())?)
+            Ok(rustix::fs::unlinkat(
+                &files.folder,
+                c_name(name)?,
+                AtFlags::empty(),
+            )?)
         })?;
         self.end(latency, first)
     }
 
     fn end(self, latency: Latency, first: u64) -> Result<Done, WorkloadError> {
         drop(self.folder);
-        std::fs::remove_dir(&self.of.folder).map_err(|e| error("remove the folder", &self.of.folder, e))?;
+        std::fs::remove_dir(&self.of.folder)
+            .map_err(|e| error("remove the folder", &self.of.folder, e))?;
         rustix::fs::sync();
-        Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })
+        Ok(Done {
+            latency,
+            ns: self.clock.ns(first, self.clock.stop()),
+        })
     }
 
     fn make(&self, name: &[u8]) -> io::Result<()> {
@@ -141,7 +180,12 @@ impl<'a> Files<'a> {
     fn stat(&self, name: &CStr, buffer: &mut [u8]) -> io::Result<()> {
         let mut left = rustix::fs::statat(&self.folder, name, AtFlags::empty())?.st_size as usize;
         if left > 0 {
-            let fd = rustix::fs::openat(&self.folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let fd = rustix::fs::openat(
+                &self.folder,
+                name,
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
             while left > 0 {
                 let length = left.min(BLOCK);
                 match rustix::io::read(&fd, &mut buffer[..length])? {
@@ -160,7 +204,9 @@ impl<'a> Files<'a> {
     ) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in &self.names {
-            self.clock.time(&mut latency, || work(self, name)).map_err(|e| error(action, &self.of.folder, e))?;
+            self.clock
+                .time(&mut latency, || work(self, name))
+                .map_err(|e| error(action, &self.of.folder, e))?;
         }
         Ok(latency)
     }
@@ -179,7 +225,8 @@ impl<'a> Files<'a> {
         loop {
             let before = latency.count();
             // Again each time, as opendir does: a server is asked again, whatever this system remembers.
-            let folder = rustix::fs::openat(&self.folder, c".", FOLDER, Mode::empty()).map_err(|e| failed(e.into()))?;
+            let folder = rustix::fs::openat(&self.folder, c".", FOLDER, Mode::empty())
+                .map_err(|e| failed(e.into()))?;
             let mut entries = RawDir::new(&folder, &mut room);
             loop {
                 let began = self.clock.start();
@@ -195,8 +242,14 @@ impl<'a> Files<'a> {
                 return Ok(latency);
             }
             if !deletes || found == before {
-                let why = format!("lists {found} files where {} were made: the share loses names", self.of.count);
-                return Err(WorkloadError::Unreadable { path: self.of.folder.clone(), why });
+                let why = format!(
+                    "lists {found} files where {} were made: the share loses names",
+                    self.of.count
+                );
+                return Err(WorkloadError::Unreadable {
+                    path: self.of.folder.clone(),
+                    why,
+                });
             }
         }
     }

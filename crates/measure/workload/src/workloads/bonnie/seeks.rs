@@ -16,12 +16,18 @@ const AGAIN: u32 = 10;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4711;
 
-/// `seeks` visits.
+/// Reads `seeks` random blocks with [`SEEKERS`] threads, and writes one in [`AGAIN`] of them again.
 pub(super) fn run(file: &File, seeks: u32) -> Result<Done, WorkloadError> {
-    let (tickets, mut source) = rustix::pipe::pipe().map(|(r, w)| (r, StdFile::from(w))).map_err(no_pipe)?;
+    let (tickets, mut source) = rustix::pipe::pipe()
+        .map(|(r, w)| (r, StdFile::from(w)))
+        .map_err(no_pipe)?;
     let mut seekers = Vec::new();
     for _ in 0..SEEKERS {
-        seekers.push((file.open()?, block()?, tickets.try_clone().map_err(no_pipe)?));
+        seekers.push((
+            file.open()?,
+            block()?,
+            tickets.try_clone().map_err(no_pipe)?,
+        ));
     }
     drop(tickets);
     let own = file.open()?;
@@ -30,10 +36,16 @@ pub(super) fn run(file: &File, seeks: u32) -> Result<Done, WorkloadError> {
         for (number, (open, mut block, tickets)) in (1..).zip(seekers) {
             let seeker = move || seek(file, open, block.bytes(), &tickets);
             let started = std::thread::Builder::new().spawn_scoped(scope, seeker);
-            running.push(started.map_err(|source| WorkloadError::Threads { number, threads: SEEKERS, source })?);
+            running.push(started.map_err(|source| WorkloadError::Threads {
+                number,
+                threads: SEEKERS,
+                source,
+            })?);
         }
         let mut random = fastrand::Rng::with_seed(SEED);
-        let numbers: Vec<u8> = (0..seeks).flat_map(|_| random.u32(..1 << 31).to_ne_bytes()).collect();
+        let numbers: Vec<u8> = (0..seeks)
+            .flat_map(|_| random.u32(..1 << 31).to_ne_bytes())
+            .collect();
         // Seekers that failed close their ends: their error is the one to report.
         let _ = source.write_all(&numbers);
         drop(source);
@@ -41,12 +53,17 @@ pub(super) fn run(file: &File, seeks: u32) -> Result<Done, WorkloadError> {
         file.finish(own)?;
         let mut all = (Latency::new(), u64::MAX, 0);
         for seeker in running {
-            let Ok(done) = seeker.join() else { return Err(no_pipe(io::Error::other("a thread ended too early"))) };
+            let Ok(done) = seeker.join() else {
+                return Err(no_pipe(io::Error::other("a thread ended too early")));
+            };
             let (latency, first, last) = done?;
             all.0.add(&latency);
             all = (all.0, all.1.min(first), all.2.max(last));
         }
-        Ok(Done { latency: all.0, ns: file.clock.ns(all.1, all.2) })
+        Ok(Done {
+            latency: all.0,
+            ns: file.clock.ns(all.1, all.2),
+        })
     })
 }
 
@@ -66,7 +83,9 @@ fn seek(
     let first = clock.start();
     while let Some(drawn) = next {
         let number = u64::from(drawn) % file.blocks;
-        clock.time(&mut latency, || file.visit(&mut open, number, block, drawn % AGAIN == 0))?;
+        clock.time(&mut latency, || {
+            file.visit(&mut open, number, block, drawn % AGAIN == 0)
+        })?;
         next = ticket(tickets)?;
     }
     file.finish(open)?;

@@ -14,7 +14,9 @@ mod work;
 use crate::clock::Clock;
 use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
-use crate::options::{self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size};
+use crate::options::{
+    self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size,
+};
 use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
 use open::OpenDisk;
@@ -25,7 +27,7 @@ use work::{COUNT, SMALLEST};
 workload! {
     Disk: "block I/O to a separate disk, like fio; rw=read by default",
         quick [("time", "1")], default [("time", "2")], full [("time", "10")];
-    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request")
+    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", 512..=SMALLEST, 512, "bytes of a request")
         .aliases(&[alias("bs")]);
     mode: Word = one_of(
         "mode", "seq", &["seq", "random"],
@@ -35,15 +37,15 @@ workload! {
         one_of("operation", "read", &["read", "write"], "read, or write, which overwrites the disk").aliases(&[
             alias_of("rw", &[("read", "read"), ("write", "write"), ("randread", "read"), ("randwrite", "write")]),
         ]);
-    depth: u32 = count("depth", "1", (1, 32), "requests under way at a time; above 1 through io_uring")
+    depth: u32 = count("depth", "1", 1..=32, "requests under way at a time; above 1 through io_uring")
         .aliases(&[alias("iodepth")]);
     time: f64 = seconds(
-        options::TIME, "10", (0.0, 86_400.0), "seconds after which no new request starts; 0: no limit",
+        options::TIME, "10", 0.0..=86_400.0, "seconds after which no new request starts; 0: no limit",
     ).aliases(&[alias("runtime")]);
     count: u64 = COUNT;
 }
 
-/// What a spec of `disk` asks for, for those that do the same by other means.
+/// Returns the work that a spec of `disk` asks for, for callers that do it by other means.
 ///
 /// # Errors
 /// As [`crate::check`], and [`WorkloadError::NotBlocks`] for other workloads.
@@ -60,7 +62,9 @@ fn asked(spec: &WorkloadSpec) -> Result<Disk, WorkloadError> {
 
 /// `disk` that ends after `count` requests, however long they take.
 pub fn requests(count: u64) -> WorkloadSpec {
-    WorkloadSpec::new(WorkloadName::Disk).with(COUNT.name, count).with(options::TIME, 0)
+    WorkloadSpec::new(WorkloadName::Disk)
+        .with(COUNT.name, count)
+        .with(options::TIME, 0)
 }
 
 impl BlockWork {
@@ -78,11 +82,18 @@ impl BlockWork {
             option: "--disk FILE",
         })?;
         let disk = OpenDisk::open(path, self)?;
-        if self.depth == 1 { one::run(self, &disk, clock, note) } else { ring::run(self, &disk, clock, note) }
+        if self.depth == 1 {
+            one::run(self, &disk, clock, note)
+        } else {
+            ring::run(self, &disk, clock, note)
+        }
     }
 
     fn figures(&self, latency: Latency, total_ns: u64) -> Yield {
-        let mut got = Yield { total_s: total_ns as f64 / 1e9, ..Yield::default() };
+        let mut got = Yield {
+            total_s: total_ns as f64 / 1e9,
+            ..Yield::default()
+        };
         got.measure(Metric::DiskMedian, latency.quantile(0.5) as f64);
         got.measure(Metric::DiskTail, latency.quantile(0.99) as f64);
         got.measure(Metric::DiskRate, latency.count() as f64 / got.total_s);
@@ -112,13 +123,18 @@ impl Workload for Disk {
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
         let work = self.work();
         let mut latency = Latency::new();
-        let (start, end) = work.run(places, clock, |began, ended, _| latency.record(clock.ns(began, ended)))?;
+        let (start, end) = work.run(places, clock, |began, ended, _| {
+            latency.record(clock.ns(began, ended))
+        })?;
         Ok(work.figures(latency, clock.ns(start, end)))
     }
 }
 
 /// Runs `disk`, and keeps the stamps of each request.
-pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
+pub(crate) fn run_with_series(
+    spec: &WorkloadSpec,
+    places: &Places,
+) -> Result<(TrialResult, Series), WorkloadError> {
     let asked = asked(spec)?;
     let work = asked.work();
     let clock = Clock::calibrate();
@@ -130,5 +146,8 @@ pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(T
     })?;
     let spec = options::spec(spec.name, Disk::OPTIONS, &asked.values());
     let found = work.figures(latency, clock.ns(start, end));
-    Ok((found.result(spec, clock.about().clone(), kernel_identity()), recorder.series(&clock)))
+    Ok((
+        found.result(spec, clock.about().clone(), kernel_identity()),
+        recorder.series(&clock),
+    ))
 }

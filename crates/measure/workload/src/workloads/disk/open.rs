@@ -20,14 +20,27 @@ impl OpenDisk {
     /// Opens the disk for direct requests and finds its size.
     pub fn open(path: &Path, work: &BlockWork) -> Result<OpenDisk, WorkloadError> {
         // Before it is opened: opening a FIFO would wait for a writer.
-        let kind = path.metadata().map_err(|e| failed("read the metadata of", path, e))?.file_type();
+        let kind = path
+            .metadata()
+            .map_err(|e| failed("read the metadata of", path, e))?
+            .file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(unusable(path, "is neither a file nor a block device: give one with --disk"));
+            return Err(unusable(
+                path,
+                "is neither a file nor a block device: give one with --disk",
+            ));
         }
         let mut options = OpenOptions::new();
         // The kernel then refuses to overwrite a block device that is mounted.
-        let alone = if work.write && kind.is_block_device() { libc::O_EXCL } else { 0 };
-        options.read(!work.write).write(work.write).custom_flags(libc::O_DIRECT | alone);
+        let alone = if work.write && kind.is_block_device() {
+            libc::O_EXCL
+        } else {
+            0
+        };
+        options
+            .read(!work.write)
+            .write(work.write)
+            .custom_flags(libc::O_DIRECT | alone);
         let mut file = options.open(path).map_err(|e| match e.raw_os_error() {
             Some(libc::EINVAL) => unusable(
                 path,
@@ -36,9 +49,14 @@ impl OpenDisk {
             _ => failed("open", path, e),
         })?;
         // A block device's metadata say nothing of its size; its end does.
-        let bytes = file.seek(SeekFrom::End(0)).map_err(|e| failed("read the metadata of", path, e))?;
+        let bytes = file
+            .seek(SeekFrom::End(0))
+            .map_err(|e| failed("read the metadata of", path, e))?;
         if bytes < SMALLEST {
-            return Err(unusable(path, format!("has {bytes} bytes: give a disk of at least {SMALLEST}")));
+            return Err(unusable(
+                path,
+                format!("has {bytes} bytes: give a disk of at least {SMALLEST}"),
+            ));
         }
         if kind.is_file() {
             // Also finds space that is reserved but not written, which reads as zeros without a disk.
@@ -61,12 +79,21 @@ impl OpenDisk {
             );
             return Err(unusable(path, why));
         }
-        Ok(OpenDisk { path: path.to_owned(), file, end: blocks * work.block })
+        Ok(OpenDisk {
+            path: path.to_owned(),
+            file,
+            end: blocks * work.block,
+        })
     }
 
-    /// Whether a request moved its whole block.
+    /// Returns an error unless a request moved its whole block.
     #[inline(always)]
-    pub fn check(&self, work: &BlockWork, position: u64, moved: io::Result<usize>) -> Result<(), WorkloadError> {
+    pub fn check(
+        &self,
+        work: &BlockWork,
+        position: u64,
+        moved: io::Result<usize>,
+    ) -> Result<(), WorkloadError> {
         match moved {
             Ok(n) if n as u64 == work.block => Ok(()),
             other => Err(self.wrong(work, position, other)),
@@ -79,7 +106,9 @@ impl OpenDisk {
         match moved {
             Ok(n) => unusable(
                 &self.path,
-                format!("did a {operation} of {n} of {block} bytes at {position}: it shrank; give a disk at rest"),
+                format!(
+                    "did a {operation} of {n} of {block} bytes at {position}: it shrank; give a disk at rest"
+                ),
             ),
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => unusable(
                 &self.path,
@@ -93,15 +122,25 @@ impl OpenDisk {
 }
 
 fn unusable(path: &Path, why: impl Into<String>) -> WorkloadError {
-    WorkloadError::Unreadable { path: path.to_owned(), why: why.into() }
+    WorkloadError::Unreadable {
+        path: path.to_owned(),
+        why: why.into(),
+    }
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> WorkloadError {
     let fix = match source.kind() {
         ErrorKind::NotFound => "give an existing block device or file with --disk",
         ErrorKind::PermissionDenied => "run as root, or give a file of your own with --disk",
-        ErrorKind::ResourceBusy => "it is in use, perhaps mounted: give a disk whose content nobody needs",
+        ErrorKind::ResourceBusy => {
+            "it is in use, perhaps mounted: give a disk whose content nobody needs"
+        }
         _ => "give another block device or file with --disk",
     };
-    WorkloadError::File { action, path: path.to_owned(), source, fix }
+    WorkloadError::File {
+        action,
+        path: path.to_owned(),
+        source,
+        fix,
+    }
 }

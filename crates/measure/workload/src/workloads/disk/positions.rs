@@ -1,4 +1,4 @@
-//! Which block comes next.
+//! Order of the blocks that requests read or write.
 
 use super::open::OpenDisk;
 use super::work::BlockWork;
@@ -19,7 +19,12 @@ pub(super) struct Positions {
 impl Positions {
     pub fn new(work: &BlockWork, disk: &OpenDisk) -> Positions {
         let random = work.random.then(|| Rng::with_seed(SEED));
-        Positions { block: work.block, end: disk.end, next: 0, random }
+        Positions {
+            block: work.block,
+            end: disk.end,
+            next: 0,
+            random,
+        }
     }
 
     #[inline(always)]

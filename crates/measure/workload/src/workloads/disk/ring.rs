@@ -32,7 +32,9 @@ pub(super) fn run(
     while ring.under_way > 0 {
         let (slot, moved) = ring.completed()?;
         now = clock.stop();
-        let Slot { began, position, .. } = ring.slots[slot];
+        let Slot {
+            began, position, ..
+        } = ring.slots[slot];
         note(began, now, position);
         disk.check(work, position, moved)?;
         if work.goes_on(made, clock.ns(start, now)) {
@@ -46,7 +48,7 @@ pub(super) fn run(
 /// A place for a request.
 struct Slot {
     buffer: Buffer,
-    /// Whether a request is under way in it.
+    /// True if a request is under way in this slot.
     busy: bool,
     position: u64,
     began: u64,
@@ -63,13 +65,33 @@ struct Ring<'a> {
 impl<'a> Ring<'a> {
     fn new(work: &'a BlockWork, disk: &'a OpenDisk) -> Result<Ring<'a>, WorkloadError> {
         let ring = IoUring::new(work.depth.next_power_of_two()).map_err(no_ring)?;
-        let slot = |_| Ok(Slot { buffer: work.buffer()?, busy: false, position: 0, began: 0 });
-        let slots = (0..work.depth).map(slot).collect::<Result<_, WorkloadError>>()?;
-        Ok(Ring { ring, slots, under_way: 0, disk, work })
+        let slot = |_| {
+            Ok(Slot {
+                buffer: work.buffer()?,
+                busy: false,
+                position: 0,
+                began: 0,
+            })
+        };
+        let slots = (0..work.depth)
+            .map(slot)
+            .collect::<Result<_, WorkloadError>>()?;
+        Ok(Ring {
+            ring,
+            slots,
+            under_way: 0,
+            disk,
+            work,
+        })
     }
 
     /// Puts a request on the ring, to a block that no other under way has: so its offset tells it from those.
-    fn begin(&mut self, slot: usize, positions: &mut Positions, clock: &Clock) -> Result<(), WorkloadError> {
+    fn begin(
+        &mut self,
+        slot: usize,
+        positions: &mut Positions,
+        clock: &Clock,
+    ) -> Result<(), WorkloadError> {
         let position = positions.next_but(|p| self.slots.iter().any(|s| s.busy && s.position == p));
         let place = &mut self.slots[slot];
         if self.work.write {
@@ -78,9 +100,13 @@ impl<'a> Ring<'a> {
         let (fd, bytes) = (types::Fd(self.disk.file.as_raw_fd()), place.buffer.bytes());
         let (start, length) = (bytes.as_mut_ptr(), bytes.len() as u32);
         let entry = if self.work.write {
-            opcode::Write::new(fd, start, length).offset(position).build()
+            opcode::Write::new(fd, start, length)
+                .offset(position)
+                .build()
         } else {
-            opcode::Read::new(fd, start, length).offset(position).build()
+            opcode::Read::new(fd, start, length)
+                .offset(position)
+                .build()
         };
         let entry = entry.user_data(slot as u64);
         (place.busy, place.position) = (true, position);
@@ -114,7 +140,8 @@ impl<'a> Ring<'a> {
         let slot = entry.user_data() as usize;
         self.under_way -= 1;
         self.slots[slot].busy = false;
-        let moved = usize::try_from(entry.result()).map_err(|_| io::Error::from_raw_os_error(-entry.result()));
+        let moved = usize::try_from(entry.result())
+            .map_err(|_| io::Error::from_raw_os_error(-entry.result()));
         Ok((slot, moved))
     }
 }

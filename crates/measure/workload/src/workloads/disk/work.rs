@@ -8,10 +8,14 @@ use vmtax_model::{WorkloadName, WorkloadSpec};
 /// Less than this and a disk's own cache would hold all of it.
 pub(super) const SMALLEST: u64 = 1 << 20;
 
-pub(super) const COUNT: options::OptionInfo =
-    count("count", "0", (0, u64::MAX), "requests after which none starts; 0: no limit");
+pub(super) const COUNT: options::OptionInfo = count(
+    "count",
+    "0",
+    0..=u64::MAX,
+    "requests after which none starts; 0: no limit",
+);
 
-/// What `disk` is asked to do.
+/// Requests that `disk` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockWork {
     /// Bytes of a request.
@@ -34,7 +38,7 @@ impl BlockWork {
         if self.write { "write" } else { "read" }
     }
 
-    /// Whether another request starts, after so many and so long.
+    /// Returns true if another request starts, after `made` requests and `ns` nanoseconds.
     #[inline(always)]
     pub(super) fn goes_on(&self, made: u64, ns: u64) -> bool {
         (self.time_ns == 0 || ns < self.time_ns) && (self.count == 0 || made < self.count)

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::{WorkloadName, WorkloadSpec};
 
-/// How many files of what size, in what blocks.
+/// Number and size of the files, and the size of their blocks, in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub files: usize,
@@ -47,7 +47,9 @@ fn path(directory: &Path, file: usize) -> PathBuf {
 
 fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> WorkloadError {
     let fix = match source.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => "give a smaller total-size, or a directory with more room",
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            "give a smaller total-size, or a directory with more room"
+        }
         Some(libc::EMFILE | libc::ENFILE) => "give a smaller num, or raise `ulimit -n`",
         Some(libc::EINVAL) => {
             "its filesystem may refuse extra-flags=direct: give another directory or extra-flags=none"
@@ -55,7 +57,12 @@ fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> Workloa
         Some(libc::ENOENT | libc::ENOTDIR) => "make the directory first, or give another one",
         _ => "give a directory on a disk that works and may be written to",
     };
-    WorkloadError::File { action, path, source, fix }
+    WorkloadError::File {
+        action,
+        path,
+        source,
+        fix,
+    }
 }
 
 impl Files {
@@ -68,10 +75,16 @@ impl Files {
         empty: bool,
         clock: &Clock,
     ) -> Result<(Files, Option<f64>), WorkloadError> {
-        let mut files = Files { directory: directory.to_owned(), count: layout.files, open: Vec::new() };
+        let mut files = Files {
+            directory: directory.to_owned(),
+            count: layout.files,
+            open: Vec::new(),
+        };
         for file in 0..layout.files {
             match fs::remove_file(path(directory, file)) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(files.error("remove", file, e)),
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(files.error("remove", file, e));
+                }
                 _ => {}
             }
         }
@@ -79,12 +92,19 @@ impl Files {
         let mut buffer = buffer(layout.block_bytes)?;
         let began = clock.start();
         for file in 0..layout.files {
-            let mut new = files.open(file, OpenOptions::new().write(true).create_new(true).custom_flags(flags))?;
+            let mut new = files.open(
+                file,
+                OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .custom_flags(flags),
+            )?;
             let blocks = if empty { 0 } else { layout.file_bytes };
             for position in (0..blocks).step_by(layout.block_bytes) {
                 buffer.stamp(file as u64 * layout.file_bytes + position);
                 let bytes = (layout.file_bytes - position).min(layout.block_bytes as u64) as usize;
-                new.write_all(&buffer.bytes()[..bytes]).map_err(|e| files.error("write", file, e))?;
+                new.write_all(&buffer.bytes()[..bytes])
+                    .map_err(|e| files.error("write", file, e))?;
             }
             if !empty {
                 new.sync_all().map_err(|e| files.error("sync", file, e))?;
@@ -92,14 +112,23 @@ impl Files {
         }
         let seconds = clock.ns(began, clock.stop()) as f64 / 1e9;
         files.open = (0..layout.files)
-            .map(|file| files.open(file, OpenOptions::new().read(true).write(true).custom_flags(flags)))
+            .map(|file| {
+                files.open(
+                    file,
+                    OpenOptions::new()
+                        .read(true)
+                        .write(true)
+                        .custom_flags(flags),
+                )
+            })
             .collect::<Result<_, _>>()?;
         let mebibytes = (layout.file_bytes * layout.files as u64) as f64 / (1 << 20) as f64;
         Ok((files, (!empty).then(|| mebibytes / seconds)))
     }
 
     fn open(&self, file: usize, how: &OpenOptions) -> Result<File, WorkloadError> {
-        how.open(path(&self.directory, file)).map_err(|e| self.error("open", file, e))
+        how.open(path(&self.directory, file))
+            .map_err(|e| self.error("open", file, e))
     }
 
     /// The error of a call on a file.

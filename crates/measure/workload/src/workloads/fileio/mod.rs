@@ -16,7 +16,9 @@ use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{Word, Words, alias, alias_of, count, must_end, one_of, ratio, size, some_of, switch};
+use crate::options::{
+    Word, Words, alias, alias_of, count, must_end, one_of, ratio, size, some_of, switch,
+};
 use crate::outcome::Yield;
 use crate::sysbench::events::Worker;
 use crate::sysbench::{self, EVENTS, THREADS, TIME};
@@ -28,10 +30,10 @@ use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 workload! {
     Fileio: "reads, writes and syncs of files, like sysbench's fileio",
         quick [("total-size", "16M"), ("time", "1")], default [("total-size", "128M"), ("time", "2")], full [];
-    num: u64 = count("num", "128", (1, 1 << 20), "number of files");
-    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write")
+    num: u64 = count("num", "128", 1..=1 << 20, "number of files");
+    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", 1..=1 << 30, 1, "bytes of a read or write")
         .aliases(&[alias("bs")]);
-    total_size: u64 = size("total-size", "2G", (1, 1 << 50), 1, "bytes of all files together");
+    total_size: u64 = size("total-size", "2G", 1..=1 << 50, 1, "bytes of all files together");
     test_mode: Word = one_of(
         "test-mode", "rndrw", &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"],
         "sequential or random, reads or writes",
@@ -42,7 +44,7 @@ workload! {
     extra_flags: Words =
         some_of("extra-flags", "none", &["sync", "dsync", "direct"], "flags to open the files with");
     fsync_freq: u64 =
-        count("fsync-freq", "100", (0, 1 << 31), "sync all files after this many requests; 0: never");
+        count("fsync-freq", "100", 0..=1 << 31, "sync all files after this many requests; 0: never");
     fsync_all: bool = switch("fsync-all", "off", "sync after each write, and not otherwise");
     fsync_end: bool = switch("fsync-end", "on", "sync all files at the end");
     fsync_mode: Word = one_of("fsync-mode", "fsync", &["fsync", "fdatasync"], "how to sync");
@@ -52,7 +54,7 @@ workload! {
     events: u64 = EVENTS;
 }
 
-/// How writes become durable.
+/// Options that make writes durable.
 #[derive(Clone, Copy)]
 struct Sync {
     data_only: bool,
@@ -87,8 +89,16 @@ struct Io<'a> {
 impl Io<'_> {
     fn fsync(&mut self, file: usize) -> Result<(), WorkloadError> {
         let handle = &self.files.open[file];
-        let sync = || if self.sync.data_only { handle.sync_data() } else { handle.sync_all() };
-        self.clock.time(&mut self.calls.fsyncs.latency, sync).map_err(|e| self.files.error("sync", file, e))
+        let sync = || {
+            if self.sync.data_only {
+                handle.sync_data()
+            } else {
+                handle.sync_all()
+            }
+        };
+        self.clock
+            .time(&mut self.calls.fsyncs.latency, sync)
+            .map_err(|e| self.files.error("sync", file, e))
     }
 }
 
@@ -102,22 +112,45 @@ impl Worker for Io<'_> {
     fn execute(&mut self, request: Request) -> Result<(), WorkloadError> {
         match request {
             Request::Fsync { file } => self.fsync(file),
-            Request::Read { file, position, bytes } => {
-                let read = || self.files.open[file].read_exact_at(&mut self.buffer.bytes()[..bytes], position);
+            Request::Read {
+                file,
+                position,
+                bytes,
+            } => {
+                let read = || {
+                    self.files.open[file].read_exact_at(&mut self.buffer.bytes()[..bytes], position)
+                };
                 self.calls.reads.bytes += bytes as u64;
-                self.clock.time(&mut self.calls.reads.latency, read).map_err(|e| self.files.error("read", file, e))
+                self.clock
+                    .time(&mut self.calls.reads.latency, read)
+                    .map_err(|e| self.files.error("read", file, e))
             }
-            Request::Write { file, position, bytes } => {
-                let write = || self.files.open[file].write_all_at(&self.buffer.bytes()[..bytes], position);
+            Request::Write {
+                file,
+                position,
+                bytes,
+            } => {
+                let write =
+                    || self.files.open[file].write_all_at(&self.buffer.bytes()[..bytes], position);
                 self.calls.writes.bytes += bytes as u64;
-                self.clock.time(&mut self.calls.writes.latency, write).map_err(|e| self.files.error("write", file, e))?;
-                if self.sync.after_each_write { self.fsync(file) } else { Ok(()) }
+                self.clock
+                    .time(&mut self.calls.writes.latency, write)
+                    .map_err(|e| self.files.error("write", file, e))?;
+                if self.sync.after_each_write {
+                    self.fsync(file)
+                } else {
+                    Ok(())
+                }
             }
         }
     }
 
     fn finish(&mut self) -> Result<(), WorkloadError> {
-        let files = if self.sync.at_end { self.files.open.len() } else { 0 };
+        let files = if self.sync.at_end {
+            self.files.open.len()
+        } else {
+            0
+        };
         (0..files).try_for_each(|file| self.fsync(file))
     }
 }
@@ -140,7 +173,10 @@ impl Workload for Fileio {
         must_end(WorkloadName::Fileio, self.time, EVENTS.name, self.events)?;
         let (file, block) = (self.total_size / self.num, self.block_size);
         let conflict = |conflict: &str| {
-            Err(WorkloadError::Conflict { workload: WorkloadName::Fileio, conflict: conflict.to_owned() })
+            Err(WorkloadError::Conflict {
+                workload: WorkloadName::Fileio,
+                conflict: conflict.to_owned(),
+            })
         };
         if file < block {
             return conflict(
@@ -148,7 +184,9 @@ impl Workload for Fileio {
             );
         }
         if self.extra_flags.contains(&"direct") && (block % 512 != 0 || file % block != 0) {
-            return conflict("direct needs a block-size that is a multiple of 512 and divides total-size / num");
+            return conflict(
+                "direct needs a block-size that is a multiple of 512 and divides total-size / num",
+            );
         }
         if self.fsync_all {
             (self.fsync_freq, self.fsync_end) = (0, false);
@@ -157,7 +195,10 @@ impl Workload for Fileio {
     }
 
     fn room(&self, _: u64) -> Room {
-        Room { files_bytes: self.total_size, ..Room::default() }
+        Room {
+            files_bytes: self.total_size,
+            ..Room::default()
+        }
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
@@ -196,21 +237,34 @@ impl Workload for Fileio {
         if let Some(mebibytes_per_s) = prepare {
             got.measure(Metric::FileioPrepare, mebibytes_per_s);
         }
-        let mut report = |name, per_second, bandwidth: Option<Metric>, of: fn(&CallCounts) -> &Calls| {
-            let mut all = Latency::new();
-            done.workers.iter().for_each(|w| all.add(&of(&w.calls).latency));
-            // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
-            if all.count() > 0 {
-                got.measure(per_second, all.count() as f64 / done.total_s);
-                if let Some(metric) = bandwidth {
-                    let bytes: u64 = done.workers.iter().map(|w| of(&w.calls).bytes).sum();
-                    got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
+        let mut report =
+            |name, per_second, bandwidth: Option<Metric>, of: fn(&CallCounts) -> &Calls| {
+                let mut all = Latency::new();
+                done.workers
+                    .iter()
+                    .for_each(|w| all.add(&of(&w.calls).latency));
+                // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
+                if all.count() > 0 {
+                    got.measure(per_second, all.count() as f64 / done.total_s);
+                    if let Some(metric) = bandwidth {
+                        let bytes: u64 = done.workers.iter().map(|w| of(&w.calls).bytes).sum();
+                        got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
+                    }
+                    got.operation(name, all);
                 }
-                got.operation(name, all);
-            }
-        };
-        report("read", Metric::FileioReads, Some(Metric::FileioReadBandwidth), |t| &t.reads);
-        report("write", Metric::FileioWrites, Some(Metric::FileioWriteBandwidth), |t| &t.writes);
+            };
+        report(
+            "read",
+            Metric::FileioReads,
+            Some(Metric::FileioReadBandwidth),
+            |t| &t.reads,
+        );
+        report(
+            "write",
+            Metric::FileioWrites,
+            Some(Metric::FileioWriteBandwidth),
+            |t| &t.writes,
+        );
         report("fsync", Metric::FileioFsyncs, None, |t| &t.fsyncs);
         Ok(got)
     }

@@ -1,4 +1,4 @@
-//! How files behave.
+//! Behaviour of files: renamed or unlinked while open, locked, synced, mapped.
 
 use super::property::{Found, kept_if};
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::ptr;
 
-/// What is tried, and how.
+/// Name of a behaviour, and the function that tries it in a folder.
 type Attempt = (&'static str, fn(&Path) -> Found);
 
 /// In the order in which they are reported.
@@ -25,16 +25,26 @@ const PAGE: usize = 4096;
 /// A file that is read, written and stretched after its last name went.
 fn unlinked(folder: &Path) -> Found {
     let path = folder.join("unlinked");
-    let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
     file.write_all(b"before ")?;
     fs::remove_file(&path)?;
     // What the server or its client keeps in its place has another name.
     let instead = fs::read_dir(folder)?
         .flatten()
         .map(|e| e.file_name())
-        .find(|name| [".nfs", ".fuse_hidden"].iter().any(|s| name.to_string_lossy().starts_with(s)));
+        .find(|name| {
+            [".nfs", ".fuse_hidden"]
+                .iter()
+                .any(|s| name.to_string_lossy().starts_with(s))
+        });
     let mut text = String::new();
-    let works = file.write_all(b"after").and_then(|()| file.read_at_start(&mut text));
+    let works = file
+        .write_all(b"after")
+        .and_then(|()| file.read_at_start(&mut text));
     let now = match file.metadata() {
         Ok(m) => format!("link count {}", m.nlink()),
         Err(e) => format!("fstat: {e}"),
@@ -44,7 +54,12 @@ fn unlinked(folder: &Path) -> Found {
         Ok(()) => return kept_if(false, format!("reads {} of 12 bytes, {now}", text.len())),
         Err(e) => return kept_if(false, format!("{e}, {now}")),
     };
-    kept_if(true, instead.map_or(what.clone(), |name| format!("{what}, as {}", name.to_string_lossy())))
+    kept_if(
+        true,
+        instead.map_or(what.clone(), |name| {
+            format!("{what}, as {}", name.to_string_lossy())
+        }),
+    )
 }
 
 trait ReadAtStart {
@@ -73,8 +88,15 @@ fn renamed_over(folder: &Path) -> Found {
         return kept_if(false, format!("the file that was open: {e}"));
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let detail = format!("open: '{}', by name: '{}'", text(&by_descriptor), text(&by_name));
-    kept_if(by_name == b"new" && by_descriptor == b"old" && !new.exists(), detail)
+    let detail = format!(
+        "open: '{}', by name: '{}'",
+        text(&by_descriptor),
+        text(&by_name)
+    );
+    kept_if(
+        by_name == b"new" && by_descriptor == b"old" && !new.exists(),
+        detail,
+    )
 }
 
 /// Asks for a write lock of the first ten bytes, of the open file description: two of one process exclude each other.
@@ -96,8 +118,7 @@ fn locks(folder: &Path) -> Found {
     let one = File::create_new(&path)?;
     let two = File::options().write(true).open(&path)?;
     lock(&one)?;
-    let excluded =
-        matches!(lock(&two), Err(e) if [libc::EAGAIN, libc::EACCES].contains(&e.raw_os_error().unwrap_or(0)));
+    let excluded = matches!(lock(&two), Err(e) if [libc::EAGAIN, libc::EACCES].contains(&e.raw_os_error().unwrap_or(0)));
     drop(one);
     let freed = lock(&two);
     match (excluded, freed) {
@@ -118,14 +139,25 @@ fn fsync(folder: &Path) -> Found {
     }
 }
 
-/// What is written through a shared mapping is read, and the other way round.
+/// Checks that data written through a shared mapping is read, and the other way round.
 fn mapped(folder: &Path) -> Found {
-    let file = File::options().read(true).write(true).create_new(true).open(folder.join("mapped"))?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(folder.join("mapped"))?;
     file.write_all_at(&[b'.'; PAGE], 0)?;
     // SAFETY: a new mapping where the kernel likes takes nothing from anyone.
     let start = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(ptr::null_mut(), PAGE, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        libc::mmap(
+            ptr::null_mut(),
+            PAGE,
+            protection,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
     };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -136,9 +168,14 @@ fn mapped(folder: &Path) -> Found {
         start.write_volatile(b'm');
         let mut byte = [0];
         let read = file.read_exact_at(&mut byte, 0).map(|()| byte[0] == b'm');
-        let seen = file.write_all_at(b"w", 1).map(|()| start.add(1).read_volatile() == b'w');
+        let seen = file
+            .write_all_at(b"w", 1)
+            .map(|()| start.add(1).read_volatile() == b'w');
         libc::munmap(start.cast(), PAGE);
         (read, seen)
     };
-    kept_if(read? && seen?, "a mapping's bytes and a descriptor's are the same")
+    kept_if(
+        read? && seen?,
+        "a mapping's bytes and a descriptor's are the same",
+    )
 }

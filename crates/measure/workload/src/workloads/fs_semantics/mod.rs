@@ -1,10 +1,10 @@
 //! `fs-semantics`: what a share preserves of files and how they behave, each found by trying it.
 //!
-//! What a file *has* (owner, attributes, type, …) is set first and checked afterwards, past this system's caches if
-//! `drop` says so, by the same functions that [`look`] then uses on the host's side of the share. How files *behave*
-//! (renamed or unlinked while open, locked, mapped) is tried in one go. The files stay in the share's folder
-//! `scratch/vmtax-fs-semantics` for the host to check, until the next trial. With `linger` a process stays too, that holds
-//! a lock and an unlinked file.
+//! The properties that a file *has* (owner, attributes, type, …) are set first and checked afterwards, past this
+//! system's caches if `drop` says so, by the same functions that [`check_from_host`] then uses on the host's side of
+//! the share. The way in which files *behave* (renamed or unlinked while open, locked, mapped) is tried in one go. The
+//! files stay in the share's folder `scratch/vmtax-fs-semantics` for the host to check, until the next trial. With
+//! `linger` a process stays too, that holds a lock and an unlinked file.
 
 mod behaviour;
 mod host;
@@ -19,15 +19,15 @@ use crate::options::{OptionInfo, count};
 use crate::outcome::Yield;
 use crate::share::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 pub use host::{GuestState, check_from_host};
+use property::Found;
 use std::io;
 use std::time::Instant;
-use property::Found;
 use vmtax_model::{Keeping, Kept, Places, WorkloadName, WorkloadSpec};
 
 const LINGER: OptionInfo = count(
     "linger",
     "0",
-    (0, 86_400),
+    0..=86_400,
     "seconds for which a process stays that holds a lock and an unlinked file; 0: none",
 );
 
@@ -42,26 +42,43 @@ pub fn lingering(seconds: u32) -> WorkloadSpec {
     WorkloadSpec::new(WorkloadName::FsSemantics).with(LINGER.name, seconds)
 }
 
-/// Whether a process stays behind.
+/// Returns true if the spec leaves a process behind.
 fn lingers(spec: &WorkloadSpec) -> bool {
-    spec.options.get(LINGER.name).is_some_and(|seconds| seconds != "0")
+    spec.options
+        .get(LINGER.name)
+        .is_some_and(|seconds| seconds != "0")
 }
 
 fn kept(what: &str, found: Found) -> Kept {
     let (keeping, detail) = found.unwrap_or_else(|e| (Keeping::Refused, e.to_string()));
-    Kept { what: what.to_owned(), keeping, detail }
+    Kept {
+        what: what.to_owned(),
+        keeping,
+        detail,
+    }
 }
 
 impl Workload for FsSemantics {
     fn room(&self, _: u64) -> Room {
         // Its files have a name and little else.
-        Room { share_bytes: 1 << 20, share_files: 100, ..Room::default() }
+        Room {
+            share_bytes: 1 << 20,
+            share_files: 100,
+            ..Room::default()
+        }
     }
 
     fn run(&self, _: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
         if is_read_only(places) {
-            let refused = Kept { what: "writing".to_owned(), keeping: Keeping::Refused, detail: READ_ONLY.to_owned() };
-            return Ok(Yield { kept: vec![refused], ..Yield::default() });
+            let refused = Kept {
+                what: "writing".to_owned(),
+                keeping: Keeping::Refused,
+                detail: READ_ONLY.to_owned(),
+            };
+            return Ok(Yield {
+                kept: vec![refused],
+                ..Yield::default()
+            });
         }
         let began = Instant::now();
         let folder = own_folder(WorkloadName::FsSemantics, places)?.keep();
@@ -69,7 +86,10 @@ impl Workload for FsSemantics {
         drop_caches(self.drop)?;
         let mut got = Yield::default();
         for (property, set) in properties::ALL.iter().zip(set) {
-            got.kept.push(kept(property.what, set.and_then(|()| (property.check)(&folder))));
+            got.kept.push(kept(
+                property.what,
+                set.and_then(|()| (property.check)(&folder)),
+            ));
         }
         for (what, attempt) in behaviour::ALL {
             got.kept.push(kept(what, attempt(&folder)));

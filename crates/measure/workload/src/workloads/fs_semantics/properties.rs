@@ -1,4 +1,5 @@
-//! What a file has. The checks open nothing and follow no link: on the host's side a guest may have put anything there.
+//! Properties of files. The checks open nothing and follow no link: on the host's side a guest may have put anything
+//! there.
 
 use super::property::{Found, Property, kept_if};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
@@ -11,44 +12,143 @@ use std::path::{Path, PathBuf};
 
 /// In the order in which they are reported.
 pub(super) const ALL: &[Property] = &[
-    Property { what: "owner and group", set: set_owner, check: check_owner },
-    Property { what: "mode", set: |f| set_mode(f, "mode", 0o641), check: |f| check_mode(f, "mode", 0o641) },
-    Property { what: "set-uid", set: |f| set_mode(f, "set-uid", 0o4755), check: |f| check_mode(f, "set-uid", 0o4755) },
-    Property { what: "set-gid", set: |f| set_mode(f, "set-gid", 0o2755), check: |f| check_mode(f, "set-gid", 0o2755) },
-    Property { what: "user xattr", set: |f| set_xattr(f, USER), check: |f| check_xattr(f, USER) },
-    Property { what: "trusted xattr", set: |f| set_xattr(f, TRUSTED), check: |f| check_xattr(f, TRUSTED) },
-    Property { what: "security xattr", set: |f| set_xattr(f, SECURITY), check: |f| check_xattr(f, SECURITY) },
-    Property { what: "SELinux label", set: set_label, check: check_label },
-    Property { what: "symlink", set: set_symlink, check: check_symlink },
-    Property { what: "hard link", set: set_hard_link, check: check_hard_link },
-    Property { what: "character device", set: |f| node(f, DEVICE, FileType::CharacterDevice), check: check_device },
-    Property { what: "FIFO", set: |f| node(f, "fifo", FileType::Fifo), check: check_fifo },
-    Property { what: "socket", set: |f| node(f, "socket", FileType::Socket), check: check_socket },
-    Property { what: "nanosecond mtime", set: set_times, check: check_times },
-    Property { what: "case-sensitive names", set: set_case, check: check_case },
-    Property { what: "names of 255 bytes", set: |f| make(&f.join(long_name())).map(drop), check: check_long_name },
-    Property { what: "names of any bytes", set: |f| make(&f.join(odd_name())).map(drop), check: check_odd_name },
-    Property { what: "sparse file", set: set_sparse, check: check_sparse },
+    Property {
+        what: "owner and group",
+        set: set_owner,
+        check: check_owner,
+    },
+    Property {
+        what: "mode",
+        set: |f| set_mode(f, "mode", 0o641),
+        check: |f| check_mode(f, "mode", 0o641),
+    },
+    Property {
+        what: "set-uid",
+        set: |f| set_mode(f, "set-uid", 0o4755),
+        check: |f| check_mode(f, "set-uid", 0o4755),
+    },
+    Property {
+        what: "set-gid",
+        set: |f| set_mode(f, "set-gid", 0o2755),
+        check: |f| check_mode(f, "set-gid", 0o2755),
+    },
+    Property {
+        what: "user xattr",
+        set: |f| set_xattr(f, USER),
+        check: |f| check_xattr(f, USER),
+    },
+    Property {
+        what: "trusted xattr",
+        set: |f| set_xattr(f, TRUSTED),
+        check: |f| check_xattr(f, TRUSTED),
+    },
+    Property {
+        what: "security xattr",
+        set: |f| set_xattr(f, SECURITY),
+        check: |f| check_xattr(f, SECURITY),
+    },
+    Property {
+        what: "SELinux label",
+        set: set_label,
+        check: check_label,
+    },
+    Property {
+        what: "symlink",
+        set: set_symlink,
+        check: check_symlink,
+    },
+    Property {
+        what: "hard link",
+        set: set_hard_link,
+        check: check_hard_link,
+    },
+    Property {
+        what: "character device",
+        set: |f| node(f, DEVICE, FileType::CharacterDevice),
+        check: check_device,
+    },
+    Property {
+        what: "FIFO",
+        set: |f| node(f, "fifo", FileType::Fifo),
+        check: check_fifo,
+    },
+    Property {
+        what: "socket",
+        set: |f| node(f, "socket", FileType::Socket),
+        check: check_socket,
+    },
+    Property {
+        what: "nanosecond mtime",
+        set: set_times,
+        check: check_times,
+    },
+    Property {
+        what: "case-sensitive names",
+        set: set_case,
+        check: check_case,
+    },
+    Property {
+        what: "names of 255 bytes",
+        set: |f| make(&f.join(long_name())).map(drop),
+        check: check_long_name,
+    },
+    Property {
+        what: "names of any bytes",
+        set: |f| make(&f.join(odd_name())).map(drop),
+        check: check_odd_name,
+    },
+    Property {
+        what: "sparse file",
+        set: set_sparse,
+        check: check_sparse,
+    },
 ];
 
 const OWNER: (u32, u32) = (12_345, 23_456);
-/// File, attribute, value.
-type Xattr = (&'static str, &'static str, &'static [u8]);
-const USER: Xattr = ("user-xattr", "user.vmtax", b"kept");
-const TRUSTED: Xattr = ("trusted-xattr", "trusted.vmtax", b"kept");
-const SECURITY: Xattr = ("security-xattr", "security.vmtax", b"kept");
-const LABEL: Xattr = ("label", "security.selinux", b"system_u:object_r:tmp_t:s0\0");
+/// An extended attribute of a file.
+struct Xattr {
+    file: &'static str,
+    name: &'static str,
+    value: &'static [u8],
+}
+const USER: Xattr = Xattr {
+    file: "user-xattr",
+    name: "user.vmtax",
+    value: b"kept",
+};
+const TRUSTED: Xattr = Xattr {
+    file: "trusted-xattr",
+    name: "trusted.vmtax",
+    value: b"kept",
+};
+const SECURITY: Xattr = Xattr {
+    file: "security-xattr",
+    name: "security.vmtax",
+    value: b"kept",
+};
+const LABEL: Xattr = Xattr {
+    file: "label",
+    name: "security.selinux",
+    value: b"system_u:object_r:tmp_t:s0\0",
+};
 const TARGET: &str = "no/such/../target";
 const DEVICE: &str = "device";
 /// Not the null device: where a device node is what it says, opening this does nothing.
 const NUMBER: (u32, u32) = (60, 61);
 /// 2001-09-09 and some nanoseconds.
-const TIME: Timespec = Timespec { tv_sec: 1_000_000_007, tv_nsec: 123_456_789 };
+const TIME: Timespec = Timespec {
+    tv_sec: 1_000_000_007,
+    tv_nsec: 123_456_789,
+};
 const HOLE: u64 = 16 << 20;
 
 /// A new file; what was there before is no business of anybody's, since the folder is.
 fn make(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create_new(true).open(path)
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
 }
 
 fn set_owner(folder: &Path) -> io::Result<()> {
@@ -60,7 +160,10 @@ fn set_owner(folder: &Path) -> io::Result<()> {
 fn check_owner(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join("owner"))?;
     let found = (found.uid(), found.gid());
-    kept_if(found == OWNER, format!("{}:{} of {}:{}", found.0, found.1, OWNER.0, OWNER.1))
+    kept_if(
+        found == OWNER,
+        format!("{}:{} of {}:{}", found.0, found.1, OWNER.0, OWNER.1),
+    )
 }
 
 fn set_mode(folder: &Path, name: &str, mode: u32) -> io::Result<()> {
@@ -74,16 +177,24 @@ fn check_mode(folder: &Path, name: &str, mode: u32) -> Found {
     kept_if(found == mode, format!("{found:04o} of {mode:04o}"))
 }
 
-fn set_xattr(folder: &Path, (file, name, value): Xattr) -> io::Result<()> {
+fn set_xattr(folder: &Path, Xattr { file, name, value }: Xattr) -> io::Result<()> {
     let path = folder.join(file);
     make(&path)?;
-    Ok(rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())?)
+    Ok(rustix::fs::lsetxattr(
+        path,
+        name,
+        value,
+        XattrFlags::empty(),
+    )?)
 }
 
-fn check_xattr(folder: &Path, (file, name, value): Xattr) -> Found {
+fn check_xattr(folder: &Path, Xattr { file, name, value }: Xattr) -> Found {
     let mut room = [0u8; 256];
     match rustix::fs::lgetxattr(folder.join(file), name, &mut room[..]) {
-        Ok(n) => kept_if(room.get(..n) == Some(value), format!("{name}, {n} bytes of {}", value.len())),
+        Ok(n) => kept_if(
+            room.get(..n) == Some(value),
+            format!("{name}, {n} bytes of {}", value.len()),
+        ),
         Err(rustix::io::Errno::NODATA) => kept_if(false, format!("{name} is not there")),
         Err(e) => Err(e.into()),
     }
@@ -94,10 +205,11 @@ fn set_label(folder: &Path) -> io::Result<()> {
 }
 
 fn check_label(folder: &Path) -> Found {
-    check_xattr(folder, LABEL).map(|(keeping, detail)| (keeping, format!("{detail}; {}", selinux())))
+    check_xattr(folder, LABEL)
+        .map(|(keeping, detail)| (keeping, format!("{detail}; {}", selinux())))
 }
 
-/// What a label is on this side.
+/// Returns the meaning of a security label on this side: SELinux's, or an attribute like others.
 fn selinux() -> &'static str {
     let kinds = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if has_selinux(&kinds) {
@@ -107,9 +219,11 @@ fn selinux() -> &'static str {
     }
 }
 
-/// Its file system is known to the kernel only where it was begun with SELinux on.
+/// Returns true if the kernel lists `selinuxfs`, which it registers only if it was booted with SELinux enabled.
 fn has_selinux(filesystems: &str) -> bool {
-    filesystems.lines().any(|line| line.split_whitespace().last() == Some("selinuxfs"))
+    filesystems
+        .lines()
+        .any(|line| line.split_whitespace().last() == Some("selinuxfs"))
 }
 
 fn set_symlink(folder: &Path) -> io::Result<()> {
@@ -122,7 +236,10 @@ fn check_symlink(folder: &Path) -> Found {
         return kept_if(false, "it is no symlink");
     }
     let target = fs::read_link(&path)?;
-    kept_if(target == Path::new(TARGET), format!("to {}", target.display()))
+    kept_if(
+        target == Path::new(TARGET),
+        format!("to {}", target.display()),
+    )
 }
 
 fn set_hard_link(folder: &Path) -> io::Result<()> {
@@ -133,36 +250,66 @@ fn set_hard_link(folder: &Path) -> io::Result<()> {
 fn check_hard_link(folder: &Path) -> Found {
     let [one, two] = ["link-1", "link-2"].map(|name| fs::symlink_metadata(folder.join(name)));
     let (one, two) = (one?, two?);
-    let same = if one.ino() == two.ino() { "one inode" } else { "two inodes" };
-    kept_if(one.ino() == two.ino() && one.nlink() == 2, format!("{same}, link count {}", one.nlink()))
+    let same = if one.ino() == two.ino() {
+        "one inode"
+    } else {
+        "two inodes"
+    };
+    kept_if(
+        one.ino() == two.ino() && one.nlink() == 2,
+        format!("{same}, link count {}", one.nlink()),
+    )
 }
 
 fn node(folder: &Path, name: &str, kind: FileType) -> io::Result<()> {
     let number = rustix::fs::makedev(NUMBER.0, NUMBER.1);
-    Ok(rustix::fs::mknodat(CWD, folder.join(name), kind, Mode::RUSR | Mode::WUSR, number)?)
+    Ok(rustix::fs::mknodat(
+        CWD,
+        folder.join(name),
+        kind,
+        Mode::RUSR | Mode::WUSR,
+        number,
+    )?)
 }
 
 fn check_device(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join(DEVICE))?;
-    let number = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
-    let is = if found.file_type().is_char_device() { "a character device" } else { "no character device" };
-    kept_if(found.file_type().is_char_device() && number == NUMBER, format!("{is}, {}:{}", number.0, number.1))
+    let number = (
+        rustix::fs::major(found.rdev()),
+        rustix::fs::minor(found.rdev()),
+    );
+    let is = if found.file_type().is_char_device() {
+        "a character device"
+    } else {
+        "no character device"
+    };
+    kept_if(
+        found.file_type().is_char_device() && number == NUMBER,
+        format!("{is}, {}:{}", number.0, number.1),
+    )
 }
 
 fn check_fifo(folder: &Path) -> Found {
-    let is = fs::symlink_metadata(folder.join("fifo"))?.file_type().is_fifo();
+    let is = fs::symlink_metadata(folder.join("fifo"))?
+        .file_type()
+        .is_fifo();
     kept_if(is, if is { "a FIFO" } else { "no FIFO" })
 }
 
 fn check_socket(folder: &Path) -> Found {
-    let is = fs::symlink_metadata(folder.join("socket"))?.file_type().is_socket();
+    let is = fs::symlink_metadata(folder.join("socket"))?
+        .file_type()
+        .is_socket();
     kept_if(is, if is { "a socket" } else { "no socket" })
 }
 
 fn set_times(folder: &Path) -> io::Result<()> {
     let path = folder.join("times");
     make(&path)?;
-    let times = Timestamps { last_access: TIME, last_modification: TIME };
+    let times = Timestamps {
+        last_access: TIME,
+        last_modification: TIME,
+    };
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
 }
 
@@ -172,9 +319,22 @@ fn check_times(folder: &Path) -> Found {
     if seconds != TIME.tv_sec {
         return kept_if(false, format!("{seconds} s of {} s", TIME.tv_sec));
     }
-    let steps = [(1, "1 ns"), (100, "100 ns"), (1000, "1 µs"), (1_000_000, "1 ms"), (1_000_000_000, "1 s")];
-    let step = steps.iter().find(|(step, _)| TIME.tv_nsec / step * step == ns);
-    kept_if(ns == TIME.tv_nsec, step.map_or(format!("{ns} ns of {} ns", TIME.tv_nsec), |(_, s)| format!("to {s}")))
+    let steps = [
+        (1, "1 ns"),
+        (100, "100 ns"),
+        (1000, "1 µs"),
+        (1_000_000, "1 ms"),
+        (1_000_000_000, "1 s"),
+    ];
+    let step = steps
+        .iter()
+        .find(|(step, _)| TIME.tv_nsec / step * step == ns);
+    kept_if(
+        ns == TIME.tv_nsec,
+        step.map_or(format!("{ns} ns of {} ns", TIME.tv_nsec), |(_, s)| {
+            format!("to {s}")
+        }),
+    )
 }
 
 fn set_case(folder: &Path) -> io::Result<()> {
@@ -227,7 +387,10 @@ fn set_sparse(folder: &Path) -> io::Result<()> {
 fn check_sparse(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join("sparse"))?;
     let (bytes, length) = (found.blocks() * 512, HOLE + 3);
-    kept_if(found.len() == length && bytes < HOLE, format!("{} KiB of {} KiB take room", bytes >> 10, length >> 10))
+    kept_if(
+        found.len() == length && bytes < HOLE,
+        format!("{} KiB of {} KiB take room", bytes >> 10, length >> 10),
+    )
 }
 
 #[cfg(test)]

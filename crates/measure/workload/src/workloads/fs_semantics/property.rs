@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use vmtax_model::Keeping;
 
-/// What an attempt found. An error of the system is a refusal.
+/// Result of an attempt. An error of the system is a refusal.
 pub(super) type Found = io::Result<(Keeping, String)>;
 
 /// A property of files that is tried.
@@ -12,11 +12,14 @@ pub(super) struct Property {
     pub what: &'static str,
     /// Makes what is checked, in the folder given.
     pub set: fn(&Path) -> io::Result<()>,
-    /// Checks it.
+    /// Function that checks the property, in the folder given.
     pub check: fn(&Path) -> Found,
 }
 
 /// Kept if so.
 pub(super) fn kept_if(kept: bool, detail: impl Into<String>) -> Found {
-    Ok((if kept { Keeping::Kept } else { Keeping::Lost }, detail.into()))
+    Ok((
+        if kept { Keeping::Kept } else { Keeping::Lost },
+        detail.into(),
+    ))
 }

@@ -23,12 +23,12 @@ enum Socket {
     TcpEach,
 }
 
-/// How a client reaches its server.
+/// Address of a client's server, and the protocol to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transport {
     pub server: SocketAddrV4,
     pub is_tcp: bool,
-    /// Whether each request has a connection of its own.
+    /// True if each request has a connection of its own.
     pub connects_each: bool,
 }
 
@@ -46,7 +46,11 @@ pub(super) struct Client {
 impl Client {
     pub fn connect(transport: Transport, bytes: usize) -> Result<Client, WorkloadError> {
         let connected = match transport {
-            Transport { is_tcp: true, connects_each: true, .. } => Ok(Socket::TcpEach),
+            Transport {
+                is_tcp: true,
+                connects_each: true,
+                ..
+            } => Ok(Socket::TcpEach),
             Transport { is_tcp: true, .. } => connection(transport.server).map(Socket::Tcp),
             _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
                 socket.connect(transport.server)?;
@@ -56,8 +60,19 @@ impl Client {
         };
         let (request, response) = (vec![0x5a; bytes], vec![0; bytes]);
         match connected {
-            Ok(socket) => Ok(Client { socket, transport, request, response, lost_in_a_row: 0, others: 0 }),
-            Err(source) => Err(no_answer(transport.server, protocol(transport), Some(source))),
+            Ok(socket) => Ok(Client {
+                socket,
+                transport,
+                request,
+                response,
+                lost_in_a_row: 0,
+                others: 0,
+            }),
+            Err(source) => Err(no_answer(
+                transport.server,
+                protocol(transport),
+                Some(source),
+            )),
         }
     }
 
@@ -70,9 +85,8 @@ impl Client {
             Socket::Udp(socket) => udp(socket, request, response, &mut self.others),
             Socket::Tcp(stream) => tcp(stream, request, response),
             // Its end is a part of it.
-            Socket::TcpEach => {
-                connection(self.transport.server).and_then(|mut stream| tcp(&mut stream, request, response))
-            }
+            Socket::TcpEach => connection(self.transport.server)
+                .and_then(|mut stream| tcp(&mut stream, request, response)),
         };
         match answered {
             Ok(true) if self.response == self.request => {
@@ -116,28 +130,54 @@ fn tcp(stream: &mut TcpStream, request: &[u8], response: &mut [u8]) -> io::Resul
 /// A datagram and its answer. Late answers to earlier ones, and what others send, are passed over and counted: they do not
 /// make the wait for this one's longer than twice the timeout.
 #[inline(always)]
-fn udp(socket: &UdpSocket, request: &[u8], response: &mut [u8], others: &mut u64) -> io::Result<bool> {
+fn udp(
+    socket: &UdpSocket,
+    request: &[u8],
+    response: &mut [u8],
+    others: &mut u64,
+) -> io::Result<bool> {
     socket.send(request)?;
     let mut deadline = None;
     loop {
         match socket.recv(response) {
-            Ok(bytes) if bytes == request.len() && response[..KEY] == request[..KEY] => return Ok(true),
+            Ok(bytes) if bytes == request.len() && response[..KEY] == request[..KEY] => {
+                return Ok(true);
+            }
             Ok(_) => {
                 *others += 1;
-                if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + RESPONSE_TIMEOUT) {
+                if Instant::now()
+                    > *deadline.get_or_insert_with(|| Instant::now() + RESPONSE_TIMEOUT)
+                {
                     return Ok(false);
                 }
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return Ok(false),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                return Ok(false);
+            }
             Err(e) => return Err(e),
         }
     }
 }
 
 /// The error of a server that does not answer.
-pub(crate) fn no_answer(server: SocketAddrV4, protocol: &'static str, source: Option<io::Error>) -> WorkloadError {
-    let fix = "start a server there, or let a firewall pass it; vmtax's guests have one of their own";
-    WorkloadError::NoEcho { server, protocol, source, fix }
+pub(crate) fn no_answer(
+    server: SocketAddrV4,
+    protocol: &'static str,
+    source: Option<io::Error>,
+) -> WorkloadError {
+    let fix =
+        "start a server there, or let a firewall pass it; vmtax's guests have one of their own";
+    WorkloadError::NoEcho {
+        server,
+        protocol,
+        source,
+        fix,
+    }
 }
 
 #[cfg(test)]
@@ -147,7 +187,9 @@ mod tests {
     #[test]
     fn a_flood_of_other_datagrams_does_not_hold_a_request_for_ever() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let std::net::SocketAddr::V4(address) = server.local_addr().unwrap() else { panic!("an IPv4 address") };
+        let std::net::SocketAddr::V4(address) = server.local_addr().unwrap() else {
+            panic!("an IPv4 address")
+        };
         let flood = std::thread::Builder::new().spawn(move || {
             let (_, client) = server.recv_from(&mut [0; 64]).unwrap();
             let until = Instant::now() + RESPONSE_TIMEOUT * 4;
@@ -157,11 +199,19 @@ mod tests {
             }
         });
         let flood = flood.unwrap();
-        let transport = Transport { server: address, is_tcp: false, connects_each: false };
+        let transport = Transport {
+            server: address,
+            is_tcp: false,
+            connects_each: false,
+        };
         let mut client = Client::connect(transport, 64).unwrap();
         let began = Instant::now();
         assert!(!client.round_trip(7).unwrap());
-        assert!(began.elapsed() < RESPONSE_TIMEOUT * 3 && client.others > 10, "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < RESPONSE_TIMEOUT * 3 && client.others > 10,
+            "{:?}",
+            began.elapsed()
+        );
         drop(client);
         flood.join().unwrap();
     }

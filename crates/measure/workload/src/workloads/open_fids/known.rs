@@ -33,7 +33,15 @@ pub(super) struct Known<'a> {
 impl<'a> Known<'a> {
     pub fn new(folder: Folder, hold: bool, clock: &'a Clock) -> Known<'a> {
         let latency = Latency::new();
-        Known { held: Vec::new(), folder, hold, clock, latency, own: Vec::new(), made: 0 }
+        Known {
+            held: Vec::new(),
+            folder,
+            hold,
+            clock,
+            latency,
+            own: Vec::new(),
+            made: 0,
+        }
     }
 
     /// Makes `count` names known, of the tree below `root` as far as it has any, about in this order.
@@ -61,7 +69,9 @@ impl<'a> Known<'a> {
 
     /// The own files on which calls are timed, spread evenly over all names.
     pub fn timed(&self) -> impl Iterator<Item = &PathBuf> {
-        self.own.iter().step_by(self.own.len().div_ceil(TIMED).max(1))
+        self.own
+            .iter()
+            .step_by(self.own.len().div_ceil(TIMED).max(1))
     }
 
     /// The path of the next file of its own, in a folder that is there.
@@ -76,13 +86,19 @@ impl<'a> Known<'a> {
     }
 
     fn look_up(&mut self, batch: &[Name]) -> Result<(), WorkloadError> {
-        let mut parts: Vec<Part> = (0..LEARNERS.min(batch.len())).map(|_| Part::new(self.hold, self.clock)).collect();
+        let mut parts: Vec<Part> = (0..LEARNERS.min(batch.len()))
+            .map(|_| Part::new(self.hold, self.clock))
+            .collect();
         std::thread::scope(|scope| {
             for (first, part) in parts.iter_mut().enumerate() {
                 let learner = move || part.learn(batch.iter().skip(first).step_by(LEARNERS));
                 let (number, threads) = (first as u32 + 1, LEARNERS as u32);
                 let started = std::thread::Builder::new().spawn_scoped(scope, learner);
-                started.map_err(|source| WorkloadError::Threads { number, threads, source })?;
+                started.map_err(|source| WorkloadError::Threads {
+                    number,
+                    threads,
+                    source,
+                })?;
             }
             Ok(())
         })?;
@@ -98,11 +114,11 @@ impl<'a> Known<'a> {
 /// A name that is made known.
 struct Name {
     path: PathBuf,
-    /// Whether it is a file of its own, which an earlier trial may have left.
+    /// True if it is a file of this workload's own, which an earlier trial may have left.
     is_made: bool,
 }
 
-/// What one thread makes known.
+/// Names that one thread makes known, and the latency of doing so.
 struct Part<'a> {
     hold: bool,
     clock: &'a Clock,
@@ -113,7 +129,13 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn new(hold: bool, clock: &'a Clock) -> Part<'a> {
-        Part { hold, clock, held: Vec::new(), latency: Latency::new(), error: None }
+        Part {
+            hold,
+            clock,
+            held: Vec::new(),
+            latency: Latency::new(),
+            error: None,
+        }
     }
 
     fn learn<'n>(&mut self, mut names: impl Iterator<Item = &'n Name>) {
@@ -127,10 +149,15 @@ impl<'a> Part<'a> {
         }
         if self.hold {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let opened = self.clock.time(&mut self.latency, || rustix::fs::open(path, flags, Mode::empty()));
-            self.held.push(opened.map_err(|e| error("hold open", path, e))?);
+            let opened = self.clock.time(&mut self.latency, || {
+                rustix::fs::open(path, flags, Mode::empty())
+            });
+            self.held
+                .push(opened.map_err(|e| error("hold open", path, e))?);
         } else {
-            let found = self.clock.time(&mut self.latency, || rustix::fs::lstat(path));
+            let found = self
+                .clock
+                .time(&mut self.latency, || rustix::fs::lstat(path));
             found.map_err(|e| error("stat", path, e))?;
         }
         Ok(())
@@ -146,14 +173,22 @@ struct Names {
 
 impl Names {
     fn new(root: &Path) -> Names {
-        Names { scratch: root.join(SCRATCH), folders: vec![root.to_owned()], open: None }
+        Names {
+            scratch: root.join(SCRATCH),
+            folders: vec![root.to_owned()],
+            open: None,
+        }
     }
 
     fn next(&mut self) -> Result<Option<PathBuf>, WorkloadError> {
         loop {
             let Some(open) = &mut self.open else {
-                let Some(folder) = self.folders.pop() else { return Ok(None) };
-                self.open = Some(std::fs::read_dir(&folder).map_err(|e| error("read the folder", &folder, e))?);
+                let Some(folder) = self.folders.pop() else {
+                    return Ok(None);
+                };
+                self.open = Some(
+                    std::fs::read_dir(&folder).map_err(|e| error("read the folder", &folder, e))?,
+                );
                 continue;
             };
             let Some(entry) = open.next() else {
@@ -162,7 +197,9 @@ impl Names {
             };
             let entry = entry.map_err(|e| error("read a folder of", &self.scratch, e))?;
             // Linux gives the kind with the name: nothing is looked up here.
-            let kind = entry.file_type().map_err(|e| error("stat", entry.path(), e))?;
+            let kind = entry
+                .file_type()
+                .map_err(|e| error("stat", entry.path(), e))?;
             if kind.is_dir() && entry.path() != self.scratch {
                 self.folders.push(entry.path());
             } else if kind.is_file() {

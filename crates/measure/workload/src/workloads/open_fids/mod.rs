@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
 
-/// What a name held open takes of its kernel's memory: inode, name, open file.
+/// Bytes of the kernel's memory for a name that is held open: inode, name, open file.
 const HELD_BYTES: u64 = 2048;
 /// Descriptors for all else.
 const SPARE: u64 = 64;
@@ -40,7 +40,7 @@ const SEED: u64 = 4713;
 
 workload! {
     OpenFids: "stat and open while the 9p server holds many fids";
-    count: u64 = count("count", "1000", (1, 1 << 24), "names that are known when calls are timed");
+    count: u64 = count("count", "1000", 1..=1 << 24, "names that are known when calls are timed");
     how: Word = one_of(
         "how", "cached", &["cached", "held"],
         "cached: looked up, which 9p with cache=loose remembers; held: held open",
@@ -49,7 +49,7 @@ workload! {
         "keep", "no", &["no", "yes"],
         "yes: own files stay for a trial with more names in the same guest (scale --one-boot)",
     );
-    samples: u64 = count("samples", "2000", (1, 1 << 24), "calls of each kind that are timed");
+    samples: u64 = count("samples", "2000", 1..=1 << 24, "calls of each kind that are timed");
 }
 
 impl OpenFids {
@@ -60,7 +60,10 @@ impl OpenFids {
 
 impl Workload for OpenFids {
     fn room(&self, tree_files: u64) -> Room {
-        let files = self.count.saturating_sub(tree_files).max(self.count.div_ceil(OWN_EVERY));
+        let files = self
+            .count
+            .saturating_sub(tree_files)
+            .max(self.count.div_ceil(OWN_EVERY));
         let held_files = if self.holds() { self.count } else { 0 };
         Room {
             share_bytes: files * NAME_BYTES,
@@ -78,22 +81,40 @@ impl Workload for OpenFids {
         let mut got = Yield::default();
         let began = clock.start();
         let kept = self.keep == "yes";
-        let folder =
-            if kept { kept_folder(WorkloadName::OpenFids, places) } else { own_folder(WorkloadName::OpenFids, places) };
+        let folder = if kept {
+            kept_folder(WorkloadName::OpenFids, places)
+        } else {
+            own_folder(WorkloadName::OpenFids, places)
+        };
         let mut known = Known::new(folder?, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);
         }
         known.learn(count, root)?;
-        let own: Vec<CString> = known.timed().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
-        let calls = Calls { clock, own: &own, stale: is_9p(root) };
+        let own: Vec<CString> = known
+            .timed()
+            .filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok())
+            .collect();
+        let calls = Calls {
+            clock,
+            own: &own,
+            stale: is_9p(root),
+        };
         notify(places, BatchEdge::Begin)?;
         let (stat, again) = calls.stat(samples)?;
         if calls.stale {
-            notify(places, BatchEdge::End { requests: samples * REQUESTS })?;
+            notify(
+                places,
+                BatchEdge::End {
+                    requests: samples * REQUESTS,
+                },
+            )?;
         } else {
             let reason = "QEMU itself serves 9p alone".to_owned();
-            got.unsupported.push(Unsupported { metric: Metric::OpenFidsStatCpu, reason });
+            got.unsupported.push(Unsupported {
+                metric: Metric::OpenFidsStatCpu,
+                reason,
+            });
         }
         let open_close = calls.open_close(samples)?;
         if calls.stale && stat.quantile(0.5) < 4 * calls.local()? {
@@ -104,7 +125,9 @@ impl Workload for OpenFids {
         got.measure(Metric::OpenFidsStat, stat.quantile(0.5) as f64);
         got.measure(Metric::OpenFidsOpenClose, open_close.quantile(0.5) as f64);
         let learned = if known.hold { "hold" } else { "lookup" };
-        got.operations.extend([("stat", stat), ("stat-again", again), ("open_close", open_close)].map(named));
+        got.operation("stat", stat);
+        got.operation("stat-again", again);
+        got.operation("open_close", open_close);
         got.operation(learned, std::mem::take(&mut known.latency));
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
         if kept {
@@ -112,10 +135,6 @@ impl Workload for OpenFids {
         }
         Ok(got)
     }
-}
-
-fn named((name, latency): (&str, Latency)) -> vmtax_model::Operation {
-    vmtax_model::Operation { name: name.to_owned(), latency }
 }
 
 /// Lets this process have so many files open. Says what the limit was and is.
@@ -128,7 +147,13 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
         // A guest's root may raise the hard limit too.
         now = needed;
     }
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(now), maximum: Some(now) });
+    let raised = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(now),
+            maximum: Some(now),
+        },
+    );
     if hard < needed && raised.is_err() {
         return Err(WorkloadError::Conflict {
             workload: WorkloadName::OpenFids,
@@ -139,28 +164,38 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
         });
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    Ok(format!("RLIMIT_NOFILE is {now}; it was {} (soft) and {hard} (hard)", current.unwrap_or(u64::MAX)))
+    Ok(format!(
+        "RLIMIT_NOFILE is {now}; it was {} (soft) and {hard} (hard)",
+        current.unwrap_or(u64::MAX)
+    ))
 }
 
 /// From the list of mounts, by device: asked for the kind of its filesystem, 9p answers with its server's.
 fn is_9p(path: &Path) -> bool {
-    let device =
-        rustix::fs::stat(path).map(|s| format!("{}:{}", rustix::fs::major(s.st_dev), rustix::fs::minor(s.st_dev)));
+    let device = rustix::fs::stat(path).map(|s| {
+        format!(
+            "{}:{}",
+            rustix::fs::major(s.st_dev),
+            rustix::fs::minor(s.st_dev)
+        )
+    });
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     device.is_ok_and(|device| kind_of(&mounts, &device) == Some("9p"))
 }
 
 /// The kind of the filesystem on a device, `MAJOR:MINOR`, from the text of `mountinfo`.
 fn kind_of<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
-    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(device))?;
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').nth(2) == Some(device))?;
     line.split_once(" - ")?.1.split(' ').next()
 }
 
-/// What is timed.
+/// System calls that are timed, and the files that they are made on.
 struct Calls<'a> {
     clock: &'a Clock,
     own: &'a [CString],
-    /// Whether attributes have to be made stale.
+    /// True if attributes have to be made stale before each stat.
     stale: bool,
 }
 
@@ -175,11 +210,18 @@ impl Calls<'_> {
         let (mut asked, mut again) = (Latency::new(), Latency::new());
         for name in self.drawn(samples) {
             if self.stale {
-                rustix::fs::chmod(name.as_c_str(), Mode::from(0o644)).map_err(|e| failed("chmod", name, e))?;
+                rustix::fs::chmod(name.as_c_str(), Mode::from(0o644))
+                    .map_err(|e| failed("chmod", name, e))?;
             }
-            for (flags, latency) in [(AtFlags::STATX_FORCE_SYNC, &mut asked), (AtFlags::empty(), &mut again)] {
-                let statx = || rustix::fs::statx(CWD, name.as_c_str(), flags, StatxFlags::BASIC_STATS);
-                self.clock.time(latency, statx).map_err(|e| failed("stat", name, e))?;
+            for (flags, latency) in [
+                (AtFlags::STATX_FORCE_SYNC, &mut asked),
+                (AtFlags::empty(), &mut again),
+            ] {
+                let statx =
+                    || rustix::fs::statx(CWD, name.as_c_str(), flags, StatxFlags::BASIC_STATS);
+                self.clock
+                    .time(latency, statx)
+                    .map_err(|e| failed("stat", name, e))?;
             }
         }
         Ok((asked, again))
@@ -189,7 +231,9 @@ impl Calls<'_> {
     fn local(&self) -> Result<u64, WorkloadError> {
         let mut latency = Latency::new();
         for _ in 0..LOCAL {
-            self.clock.time(&mut latency, || rustix::fs::stat("/")).map_err(|e| error("stat", "/", e))?;
+            self.clock
+                .time(&mut latency, || rustix::fs::stat("/"))
+                .map_err(|e| error("stat", "/", e))?;
         }
         Ok(latency.quantile(0.5))
     }
@@ -197,8 +241,16 @@ impl Calls<'_> {
     fn open_close(&self, samples: u64) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in self.drawn(samples) {
-            let open = || rustix::fs::open(name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            self.clock.time(&mut latency, || open().map(drop)).map_err(|e| failed("open", name, e))?;
+            let open = || {
+                rustix::fs::open(
+                    name.as_c_str(),
+                    OFlags::RDONLY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )
+            };
+            self.clock
+                .time(&mut latency, || open().map(drop))
+                .map_err(|e| failed("open", name, e))?;
         }
         Ok(latency)
     }
@@ -216,7 +268,10 @@ mod tests {
     fn the_kind_of_a_filesystem_is_that_of_its_device() {
         let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
                       31 22 0:29 / /a\\040b rw,nosuid shared:5 - 9p share rw,trans=virtio\n";
-        assert_eq!([kind_of(mounts, "0:29"), kind_of(mounts, "254:0")], [Some("9p"), Some("ext4")]);
+        assert_eq!(
+            [kind_of(mounts, "0:29"), kind_of(mounts, "254:0")],
+            [Some("9p"), Some("ext4")]
+        );
         assert_eq!(kind_of(mounts, "0:2"), None);
         assert!(!is_9p(Path::new("/proc")));
     }
@@ -224,7 +279,10 @@ mod tests {
     #[test]
     fn more_names_held_than_any_kernel_allows_are_refused() {
         let error = raise_limit(1 << 40).unwrap_err().to_string();
-        assert!(error.contains("RLIMIT_NOFILE") && error.contains("smaller count"), "{error}");
+        assert!(
+            error.contains("RLIMIT_NOFILE") && error.contains("smaller count"),
+            "{error}"
+        );
         assert!(raise_limit(1).unwrap().contains("RLIMIT_NOFILE"));
     }
 }

@@ -22,8 +22,14 @@ pub(super) fn getpid(bench: &Bench) -> Attempt<Sample> {
 fn open_null(flags: i32) -> Attempt<OwnedFd> {
     // SAFETY: the path is a C string; the descriptor is new and ours.
     unsafe {
-        let fd =
-            checked("open /dev/null", libc::syscall(libc::SYS_open, c"/dev/null".as_ptr(), flags | libc::O_CLOEXEC))?;
+        let fd = checked(
+            "open /dev/null",
+            libc::syscall(
+                libc::SYS_open,
+                c"/dev/null".as_ptr(),
+                flags | libc::O_CLOEXEC,
+            ),
+        )?;
         Ok(OwnedFd::from_raw_fd(fd as RawFd))
     }
 }
@@ -34,7 +40,9 @@ pub(super) fn read_null(bench: &Bench) -> Attempt<Sample> {
     let mut byte = 0u8;
     bench.measure(|| {
         // SAFETY: `byte` has room for the one byte.
-        checked("read /dev/null", unsafe { libc::syscall(libc::SYS_read, null.as_raw_fd(), &raw mut byte, 1usize) })?;
+        checked("read /dev/null", unsafe {
+            libc::syscall(libc::SYS_read, null.as_raw_fd(), &raw mut byte, 1usize)
+        })?;
         Ok(())
     })
 }
@@ -63,14 +71,22 @@ impl TemporaryFile {
         let mut lack = Lack("no directory for a temporary file".to_owned());
         for directory in bench.directories {
             let path = directory.join(format!("vmtax-{}", std::process::id()));
-            match OpenOptions::new().write(true).create(true).truncate(true).open(&path) {
+            match OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&path)
+            {
                 Ok(_) => {
                     let c_path = CString::new(path.as_os_str().as_bytes())
                         .map_err(|_| Lack(format!("a NUL byte in {}", path.display())))?;
                     return Ok(TemporaryFile { path, c_path });
                 }
                 Err(e) => {
-                    lack = Lack::from_errno(&format!("create {}", path.display()), e.raw_os_error().unwrap_or(0));
+                    lack = Lack::from_errno(
+                        &format!("create {}", path.display()),
+                        e.raw_os_error().unwrap_or(0),
+                    );
                 }
             }
         }
@@ -90,7 +106,9 @@ pub(super) fn stat(bench: &Bench) -> Attempt<Sample> {
     let mut answer = std::mem::MaybeUninit::<libc::stat>::uninit();
     bench.measure(|| {
         // SAFETY: a C string, and room for the answer.
-        checked("stat", unsafe { libc::syscall(libc::SYS_stat, file.c_path.as_ptr(), answer.as_mut_ptr()) })?;
+        checked("stat", unsafe {
+            libc::syscall(libc::SYS_stat, file.c_path.as_ptr(), answer.as_mut_ptr())
+        })?;
         Ok(())
     })
 }
@@ -101,7 +119,10 @@ pub(super) fn open_close(bench: &Bench) -> Attempt<Sample> {
     bench.measure(|| {
         // SAFETY: a C string; the descriptor closed is the one just opened.
         unsafe {
-            let fd = checked("open", libc::syscall(libc::SYS_open, file.c_path.as_ptr(), libc::O_RDONLY))?;
+            let fd = checked(
+                "open",
+                libc::syscall(libc::SYS_open, file.c_path.as_ptr(), libc::O_RDONLY),
+            )?;
             checked("close", libc::syscall(libc::SYS_close, fd))?;
         }
         Ok(())
@@ -115,21 +136,32 @@ pub(super) fn clock_gettime_vdso(bench: &Bench) -> Attempt<Sample> {
     if unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } == 0 {
         return Err(Lack("the kernel gives no vDSO".to_owned()));
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     bench.measure(|| {
         // SAFETY: `time` is valid for writing.
-        checked("clock_gettime", libc::c_long::from(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) }))?;
+        let done = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+        checked("clock_gettime", libc::c_long::from(done))?;
         Ok(())
     })
 }
 
 /// An operation: the system call `clock_gettime(CLOCK_MONOTONIC)`.
 pub(super) fn clock_gettime_raw(bench: &Bench) -> Attempt<Sample> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     bench.measure(|| {
         // SAFETY: `time` is valid for writing.
         checked("clock_gettime", unsafe {
-            libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time)
+            libc::syscall(
+                libc::SYS_clock_gettime,
+                libc::CLOCK_MONOTONIC,
+                &raw mut time,
+            )
         })?;
         Ok(())
     })
@@ -151,10 +183,16 @@ impl Handler {
     fn set() -> Attempt<Handler> {
         // SAFETY: plain data for which zeros are valid; the handler only adds to an atomic.
         unsafe {
-            let mut before = Handler { action: std::mem::zeroed(), mask: std::mem::zeroed() };
+            let mut before = Handler {
+                action: std::mem::zeroed(),
+                mask: std::mem::zeroed(),
+            };
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = catch as extern "C" fn(libc::c_int) as usize;
-            checked("sigaction", libc::c_long::from(libc::sigaction(libc::SIGUSR1, &action, &mut before.action)))?;
+            checked(
+                "sigaction",
+                libc::c_long::from(libc::sigaction(libc::SIGUSR1, &action, &mut before.action)),
+            )?;
             let mut usr1: libc::sigset_t = std::mem::zeroed();
             libc::sigaddset(&mut usr1, libc::SIGUSR1);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &usr1, &mut before.mask);
@@ -178,11 +216,18 @@ impl Drop for Handler {
 pub(super) fn signal(bench: &Bench) -> Attempt<Sample> {
     let _handler = Handler::set()?;
     // SAFETY: neither takes or touches anything.
-    let (process, thread) = unsafe { (libc::syscall(libc::SYS_getpid), libc::syscall(libc::SYS_gettid)) };
+    let (process, thread) = unsafe {
+        (
+            libc::syscall(libc::SYS_getpid),
+            libc::syscall(libc::SYS_gettid),
+        )
+    };
     bench.measure(|| {
         let before = CAUGHT.load(Relaxed);
         // SAFETY: the handler is set while `_handler` lives.
-        checked("tgkill", unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) })?;
+        checked("tgkill", unsafe {
+            libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1)
+        })?;
         if CAUGHT.load(Relaxed) == before {
             return Err(Lack("the handler of a signal does not run".to_owned()));
         }

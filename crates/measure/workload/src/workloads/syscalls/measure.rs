@@ -1,4 +1,4 @@
-//! How one kind of call is measured.
+//! Measurement of one kind of call.
 
 use crate::Clock;
 use std::io;
@@ -41,7 +41,11 @@ impl Lack {
 /// The result of a call by number, or why it failed.
 #[inline(always)]
 pub(super) fn checked(call: &str, result: libc::c_long) -> Attempt<libc::c_long> {
-    if result < 0 { Err(Lack::last(call)) } else { Ok(result) }
+    if result < 0 {
+        Err(Lack::last(call))
+    } else {
+        Ok(result)
+    }
 }
 
 /// One operation, done again and again.
@@ -52,7 +56,7 @@ pub(super) trait Call {
     fn reset(&mut self) -> Attempt {
         Ok(())
     }
-    /// How many may follow each other without a reset.
+    /// Returns the number of operations that may follow each other without a reset.
     fn room(&self) -> u64 {
         u64::MAX
     }
@@ -65,7 +69,7 @@ impl<F: FnMut() -> Attempt> Call for F {
     }
 }
 
-/// What came of it.
+/// Result of measuring a call.
 pub(super) struct Sample {
     /// Each operation by itself.
     pub latency: Latency,
@@ -73,7 +77,7 @@ pub(super) struct Sample {
     pub ns: f64,
 }
 
-/// What the measurements share.
+/// Settings that the measurements share.
 pub(super) struct Bench<'a> {
     pub clock: &'a Clock,
     pub budget_ns: u64,
@@ -92,7 +96,7 @@ impl Bench<'_> {
         self.measure_parts(1, call)
     }
 
-    /// The same where each call is `parts` operations.
+    /// Measures as [`Self::measure`] does, where each call is `parts` operations.
     pub fn measure_parts(&self, parts: u64, mut call: impl Call) -> Attempt<Sample> {
         let clock = self.clock;
         let room = call.room();
@@ -131,7 +135,10 @@ impl Bench<'_> {
             }
             per_operation.push(clock.ns(began, clock.stop()) as f64 / (batch * parts) as f64);
         }
-        Ok(Sample { latency, ns: median(per_operation) })
+        Ok(Sample {
+            latency,
+            ns: median(per_operation),
+        })
     }
 }
 
@@ -171,12 +178,29 @@ mod tests {
     #[test]
     fn a_known_duration_is_measured_within_the_budget() {
         let clock = Clock::calibrate();
-        let bench = Bench { clock: &clock, budget_ns: 300_000_000, directories: &[] };
+        let bench = Bench {
+            clock: &clock,
+            budget_ns: 300_000_000,
+            directories: &[],
+        };
         let began = Instant::now();
-        let sample = bench.measure_parts(2, Napping { room: 3, left: 0, resets: 0 }).unwrap();
+        let sample = bench
+            .measure_parts(
+                2,
+                Napping {
+                    room: 3,
+                    left: 0,
+                    resets: 0,
+                },
+            )
+            .unwrap();
         assert!(began.elapsed() < Duration::from_secs(10));
         // A nap of 1 ms is two parts of 0.5 ms; sleeping never ends early, and the shortest not much too late.
-        assert!((500_000.0..20_000_000.0).contains(&sample.ns), "{}", sample.ns);
+        assert!(
+            (500_000.0..20_000_000.0).contains(&sample.ns),
+            "{}",
+            sample.ns
+        );
         let shortest = sample.latency.quantile(0.0);
         assert!((490_000..950_000).contains(&shortest), "{shortest}");
     }
@@ -184,8 +208,15 @@ mod tests {
     #[test]
     fn a_lack_ends_it() {
         let clock = Clock::calibrate();
-        let bench = Bench { clock: &clock, budget_ns: 1_000_000, directories: &[] };
-        let lack = bench.measure(|| Err(Lack::from_errno("nothing", libc::ENOSYS))).err().unwrap();
+        let bench = Bench {
+            clock: &clock,
+            budget_ns: 1_000_000,
+            directories: &[],
+        };
+        let lack = bench
+            .measure(|| Err(Lack::from_errno("nothing", libc::ENOSYS)))
+            .err()
+            .unwrap();
         assert_eq!(lack.0, "ENOSYS: nothing");
     }
 

@@ -28,7 +28,14 @@ impl Region {
                 0,
             )
         };
-        if start == -1 { Err(Lack::last("mmap")) } else { Ok(Region { start: start as *mut u8, bytes }) }
+        if start == -1 {
+            Err(Lack::last("mmap"))
+        } else {
+            Ok(Region {
+                start: start as *mut u8,
+                bytes,
+            })
+        }
     }
 
     #[inline(always)]
@@ -75,7 +82,14 @@ impl Call for Faults {
         let region = Region::map(PAGES as usize * PAGE)?;
         // One fault for each page is what is measured, not one for a huge page. Kernels without huge pages refuse.
         // SAFETY: advice on our own mapping.
-        unsafe { libc::syscall(libc::SYS_madvise, region.start, region.bytes, libc::MADV_NOHUGEPAGE) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_madvise,
+                region.start,
+                region.bytes,
+                libc::MADV_NOHUGEPAGE,
+            )
+        };
         (self.region, self.next) = (Some(region), 0);
         Ok(())
     }
@@ -87,5 +101,8 @@ impl Call for Faults {
 
 /// An operation: the first write to a page of anonymous memory.
 pub(super) fn page_fault(bench: &Bench) -> Attempt<Sample> {
-    bench.measure(Faults { region: None, next: 0 })
+    bench.measure(Faults {
+        region: None,
+        next: 0,
+    })
 }

@@ -1,12 +1,12 @@
-//! `syscalls`: what one system call costs, each kind by itself, on any kernel with a Linux ABI.
+//! `syscalls`: the cost of one system call, each kind by itself, on any kernel with a Linux ABI.
 //!
 //! Reference: lmbench's `lat_*` definitions, named after the system-call table that compares guest kernels (`getpid`,
-//! `read_null`, `write_null`, `pipe`, `stat`, `open_close`, `fork`, …); what one operation is stands beside each, in
-//! [`calls`], [`partners`] and [`memory`]. Calls go to the kernel by number: a library may cache or retry.
+//! `read_null`, `write_null`, `pipe`, `stat`, `open_close`, `fork`, …); the definition of one operation stands beside
+//! each, in [`calls`], [`partners`] and [`memory`]. Calls go to the kernel by number: a library may cache or retry.
 //!
 //! Each kind is warmed up, then done one by one, each timed into a histogram of its name, then in batches timed as a
-//! whole; the figure is the median over batches of the time per operation, so the clock's own cost is not in it.
-//! What the kernel lacks is reported as unsupported, and the next kind goes on.
+//! whole; the figure is the median over batches of the time per operation, so the clock's own cost is not in it. Calls
+//! that the kernel lacks are reported as unsupported, and the next kind goes on.
 
 mod calls;
 mod measure;
@@ -65,26 +65,39 @@ const fn name(kind: Metric) -> &'static str {
 workload! {
     Syscalls: "cost of individual system calls, like lmbench's lat_*",
         quick [("time", "0.04")], default [("time", "0.2")], full [("time", "1")];
-    time: f64 = seconds(options::TIME, "0.2", (0.001, 3600.0), "seconds for each kind of call");
+    time: f64 = seconds(options::TIME, "0.2", 0.001..=3600.0, "seconds for each kind of call");
     only: Words = some_of("only", "all", &NAMES, "which kinds of call, comma separated");
 }
 
 /// `syscalls` that measures its shortest call alone, for so many seconds.
 pub fn shortest_call(seconds: f64) -> WorkloadSpec {
     let spec = WorkloadSpec::new(WorkloadName::Syscalls);
-    spec.with(Syscalls::OPTIONS[0].name, seconds).with(Syscalls::OPTIONS[1].name, name(Metric::SyscallGetpid))
+    spec.with(Syscalls::OPTIONS[0].name, seconds)
+        .with(Syscalls::OPTIONS[1].name, name(Metric::SyscallGetpid))
 }
 
 impl Workload for Syscalls {
     fn parts(&self) -> usize {
-        if self.only.is_empty() { KINDS.len() } else { self.only.len() }
+        if self.only.is_empty() {
+            KINDS.len()
+        } else {
+            self.only.len()
+        }
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
         // The initramfs of a guest has no /tmp, but a root that may be written to.
-        let directories: Vec<PathBuf> =
-            places.files.iter().cloned().chain([std::env::temp_dir(), PathBuf::from("/")]).collect();
-        let bench = Bench { clock, budget_ns: nanoseconds(self.time), directories: &directories };
+        let directories: Vec<PathBuf> = places
+            .files
+            .iter()
+            .cloned()
+            .chain([std::env::temp_dir(), PathBuf::from("/")])
+            .collect();
+        let bench = Bench {
+            clock,
+            budget_ns: nanoseconds(self.time),
+            directories: &directories,
+        };
         let mut got = Yield::default();
         let start = clock.start();
         for (metric, measure) in KINDS {

@@ -14,7 +14,10 @@ fn pipe_ends() -> Attempt<(OwnedFd, OwnedFd)> {
     let mut ends = [0i32; 2];
     // SAFETY: room for two descriptors, which are new and ours.
     unsafe {
-        checked("pipe2", libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC))?;
+        checked(
+            "pipe2",
+            libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC),
+        )?;
         Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }
@@ -42,7 +45,10 @@ impl Echo {
     fn start() -> Attempt<Echo> {
         let (child_from, to) = pipe_ends()?;
         let (from, child_to) = pipe_ends()?;
-        let (mine, his) = ([to.as_raw_fd(), from.as_raw_fd()], [child_from.as_raw_fd(), child_to.as_raw_fd()]);
+        let (mine, his) = (
+            [to.as_raw_fd(), from.as_raw_fd()],
+            [child_from.as_raw_fd(), child_to.as_raw_fd()],
+        );
         // SAFETY: the child makes calls by number only and never returns from here.
         let child = unsafe { fork_raw() }?;
         if child == 0 {
@@ -62,9 +68,14 @@ impl Echo {
     fn round_trip(&self) -> Attempt {
         let mut byte = 1;
         checked("write to a pipe", send(self.to.as_raw_fd(), &byte))?;
-        match checked("read from a pipe", receive(self.from.as_raw_fd(), &mut byte))? {
+        match checked(
+            "read from a pipe",
+            receive(self.from.as_raw_fd(), &mut byte),
+        )? {
             1 => Ok(()),
-            _ => Err(Lack("the process at the other end of the pipe is gone".to_owned())),
+            _ => Err(Lack(
+                "the process at the other end of the pipe is gone".to_owned(),
+            )),
         }
     }
 }
@@ -87,7 +98,9 @@ struct Pinned(CpuSet);
 
 impl Pinned {
     fn here() -> Attempt<Pinned> {
-        let lack = |call: &'static str| move |e: rustix::io::Errno| Lack::from_errno(call, e.raw_os_error());
+        let lack = |call: &'static str| {
+            move |e: rustix::io::Errno| Lack::from_errno(call, e.raw_os_error())
+        };
         let before = sched_getaffinity(None).map_err(lack("sched_getaffinity"))?;
         let mut only = CpuSet::new();
         only.set(sched_getcpu());
@@ -117,7 +130,15 @@ const OVER: u32 = 2;
 
 fn futex(word: &AtomicU32, operation: i32, value: u32) -> libc::c_long {
     // SAFETY: the word lives as long as the call; there is no timeout and no second word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, 0usize) }
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            0usize,
+        )
+    }
 }
 
 /// Waits while it is `whose` turn. EAGAIN says that it is no longer, EINTR that time is up.
@@ -148,12 +169,17 @@ impl Partner {
         let his = Arc::clone(&turn);
         let thread = std::thread::Builder::new()
             .spawn(move || {
-                while wait_while(&his, MINE).is_ok() && his.compare_exchange(HIS, MINE, SeqCst, SeqCst).is_ok() {
+                while wait_while(&his, MINE).is_ok()
+                    && his.compare_exchange(HIS, MINE, SeqCst, SeqCst).is_ok()
+                {
                     futex(&his, libc::FUTEX_WAKE, 1);
                 }
             })
             .map_err(|e| Lack::from_errno("clone", e.raw_os_error().unwrap_or(0)))?;
-        Ok(Partner { turn, thread: Some(thread) })
+        Ok(Partner {
+            turn,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -161,7 +187,9 @@ impl Drop for Partner {
     fn drop(&mut self) {
         self.turn.store(OVER, SeqCst);
         futex(&self.turn, libc::FUTEX_WAKE, 1);
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         // A kernel that loses wake-ups must not hang us: such a thread is left behind.
         for _ in 0..200 {
             if thread.is_finished() {

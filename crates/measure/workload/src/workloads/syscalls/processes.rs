@@ -36,7 +36,11 @@ pub(super) fn wait_raw(child: libc::pid_t) -> Attempt<i32> {
         }
         return Err(Lack::from_errno("wait4", error.raw_os_error().unwrap_or(0)));
     }
-    Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 255 })
+    Ok(if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        255
+    })
 }
 
 /// Kills a child that may have ended already and takes its status, so that no zombie stays.
@@ -44,8 +48,9 @@ pub(super) fn reap(child: libc::pid_t) {
     // SAFETY: signals and waits for our own child only; it is not reaped yet, so its number is not reused.
     unsafe {
         libc::syscall(libc::SYS_kill, child, libc::SIGKILL);
-        while libc::syscall(libc::SYS_wait4, child, 0usize, 0, 0usize) < 0 && *libc::__errno_location() == libc::EINTR {
-        }
+        while libc::syscall(libc::SYS_wait4, child, 0usize, 0, 0usize) < 0
+            && *libc::__errno_location() == libc::EINTR
+        {}
     }
 }
 
@@ -87,10 +92,14 @@ fn tiny_program() -> Vec<u8> {
 fn program() -> Attempt<File> {
     // SAFETY: a C string; the descriptor is new and ours.
     let mut file = unsafe {
-        let fd = checked("memfd_create", libc::syscall(libc::SYS_memfd_create, c"exit".as_ptr(), libc::MFD_CLOEXEC))?;
+        let fd = checked(
+            "memfd_create",
+            libc::syscall(libc::SYS_memfd_create, c"exit".as_ptr(), libc::MFD_CLOEXEC),
+        )?;
         File::from_raw_fd(fd as RawFd)
     };
-    file.write_all(&tiny_program()).map_err(|e| Lack::from_errno("write a program", e.raw_os_error().unwrap_or(0)))?;
+    file.write_all(&tiny_program())
+        .map_err(|e| Lack::from_errno("write a program", e.raw_os_error().unwrap_or(0)))?;
     Ok(file)
 }
 
@@ -134,7 +143,8 @@ mod tests {
         assert_eq!(tiny_program().len(), 129);
         let path = std::env::temp_dir().join(format!("vmtax-tiny-{}", std::process::id()));
         std::fs::write(&path, tiny_program()).unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .unwrap();
         let status = std::process::Command::new(&path).status();
         std::fs::remove_file(&path).unwrap();
         assert!(status.unwrap().success());

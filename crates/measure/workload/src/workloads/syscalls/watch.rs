@@ -2,7 +2,8 @@
 
 use std::ptr;
 
-/// How long a measurement may take beyond its budget, ns: slow guests need a multiple of it.
+/// Time that a measurement may take in addition to four times its budget, in ns: slow guests need more than the
+/// budget.
 const OVERRUN_NS: u64 = 20_000_000_000;
 
 /// While it lives, blocking calls of this thread return EINTR once the time is up, again and again.
@@ -37,9 +38,15 @@ impl Watch {
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
             libc::sigaction(libc::SIGALRM, &action, &mut before);
             let time = libc::itimerspec {
-                it_value: libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 },
+                it_value: libc::timespec {
+                    tv_sec: (ns / 1_000_000_000) as i64,
+                    tv_nsec: (ns % 1_000_000_000) as i64,
+                },
                 // Repeated, since the first may come between two blocking calls.
-                it_interval: libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 },
+                it_interval: libc::timespec {
+                    tv_sec: 0,
+                    tv_nsec: 100_000_000,
+                },
             };
             libc::timer_settime(timer, 0, &time, ptr::null_mut());
             Some(Watch { timer, before })

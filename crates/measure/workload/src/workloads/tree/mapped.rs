@@ -16,7 +16,13 @@ const WINDOW: u64 = 256 << 20;
 ///
 /// # Errors
 /// The system's, from opening or mapping.
-pub(super) fn read(path: &Path, length: u64, part: u64, clock: &Clock, pages: &mut Latency) -> io::Result<bool> {
+pub(super) fn read(
+    path: &Path,
+    length: u64,
+    part: u64,
+    clock: &Clock,
+    pages: &mut Latency,
+) -> io::Result<bool> {
     let file = File::open(path)?;
     // A page beyond a file's end cannot be read: touching it would end this process.
     if file.metadata()?.len() != length {
@@ -42,15 +48,26 @@ struct Window {
 
 impl Window {
     fn map(file: &File, position: u64, bytes: usize) -> io::Result<Window> {
-        let position = libc::off_t::try_from(position).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let position = libc::off_t::try_from(position)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: a new mapping where the kernel likes takes nothing from anyone.
         let start = unsafe {
-            libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), position)
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                position,
+            )
         };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Window { start: start.cast(), bytes })
+        Ok(Window {
+            start: start.cast(),
+            bytes,
+        })
     }
 
     #[inline(always)]

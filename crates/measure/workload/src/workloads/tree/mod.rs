@@ -37,12 +37,22 @@ impl Workload for Tree {
         drop_caches(self.drop)?;
         let began = clock.start();
         let (cold, tree) = Pass::copy(root, target, clock)?;
-        report(&mut got, cold, "cold", [Metric::TreeSmallCold, Metric::TreeLargeCold]);
+        report(
+            &mut got,
+            cold,
+            "cold",
+            [Metric::TreeSmallCold, Metric::TreeLargeCold],
+        );
         let (warm, again) = Pass::copy(root, target, clock)?;
         if tree != again {
             return Err(changed(root));
         }
-        report(&mut got, warm, "warm", [Metric::TreeSmallWarm, Metric::TreeLargeWarm]);
+        report(
+            &mut got,
+            warm,
+            "warm",
+            [Metric::TreeSmallWarm, Metric::TreeLargeWarm],
+        );
         walk(root, &tree, clock, &mut got)?;
         drop_caches(self.drop)?;
         map(root, &tree, clock, &mut got)?;
@@ -56,7 +66,10 @@ fn report(got: &mut Yield, pass: Pass, name: &str, [small, large]: [Metric; 2]) 
         got.measure(small, pass.small.files as f64 / seconds(pass.small.ns));
     }
     if pass.large.bytes > 0 {
-        got.measure(large, pass.large.bytes as f64 / MEBIBYTE / seconds(pass.large.ns));
+        got.measure(
+            large,
+            pass.large.bytes as f64 / MEBIBYTE / seconds(pass.large.ns),
+        );
     }
     for (kind, latency) in pass.latencies.named() {
         operation(got, &format!("{kind}-{name}"), latency);
@@ -75,11 +88,18 @@ fn seconds(ns: u64) -> f64 {
 
 /// Every name by its path from the root, in order, as git checks what its index lists; then every folder, as it looks
 /// for what is new.
-fn walk(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
+fn walk(
+    root: &Path,
+    tree: &TreeFiles,
+    clock: &Clock,
+    got: &mut Yield,
+) -> Result<(), WorkloadError> {
     let mut latencies = Latencies::default();
     let began = clock.start();
     for (path, _) in &tree.files {
-        clock.time(&mut latencies.lstat, || rustix::fs::lstat(path)).map_err(|e| error("stat", path, e))?;
+        clock
+            .time(&mut latencies.lstat, || rustix::fs::lstat(path))
+            .map_err(|e| error("stat", path, e))?;
     }
     for folder in &tree.folders {
         pass::entries(folder, clock, &mut latencies, |_| ())?;
@@ -103,15 +123,25 @@ fn map(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<
     let has_large = tree.files.iter().any(|(_, length)| *length >= LARGE);
     let began = clock.start();
     // Of a small file the figure would be that of opening it.
-    for (path, length) in tree.files.iter().filter(|(_, length)| *length >= LARGE || !has_large) {
+    for (path, length) in tree
+        .files
+        .iter()
+        .filter(|(_, length)| *length >= LARGE || !has_large)
+    {
         let part = (*length).min(MAPPED - bytes);
         match mapped::read(path, *length, part, clock, &mut pages) {
             Ok(true) => bytes += part,
             Ok(false) => return Err(changed(root)),
             // Some ways to share cannot map: that is for the figures to say, and the rest goes on.
-            Err(e) if e.raw_os_error() == Some(libc::ENODEV) || e.raw_os_error() == Some(libc::EINVAL) => {
+            Err(e)
+                if e.raw_os_error() == Some(libc::ENODEV)
+                    || e.raw_os_error() == Some(libc::EINVAL) =>
+            {
                 let reason = format!("mmap: {e}");
-                got.unsupported.push(Unsupported { metric: Metric::TreeMmap, reason });
+                got.unsupported.push(Unsupported {
+                    metric: Metric::TreeMmap,
+                    reason,
+                });
                 return Ok(());
             }
             Err(e) => return Err(error("map", path, e)),

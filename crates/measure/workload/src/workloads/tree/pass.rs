@@ -19,7 +19,9 @@ pub(super) const LARGE: u64 = 1 << 20;
 const ROOM: u64 = 16 << 20;
 /// As glibc's readdir asks.
 const ENTRIES: usize = 32 << 10;
-const READ_ONLY: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const READ_ONLY: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOFOLLOW);
 
 /// The kinds of calls. Files are read until all their bytes are there, not until a read gives none, as `cp` does that
 /// knows the size.
@@ -51,7 +53,7 @@ impl Latencies {
     }
 }
 
-/// What was copied, and how long that took.
+/// Files and bytes that were copied, and the time for it, in ns.
 #[derive(Default)]
 pub(super) struct Part {
     pub files: u64,
@@ -59,7 +61,7 @@ pub(super) struct Part {
     pub ns: u64,
 }
 
-/// What there is: files with their lengths, and folders, by path, both in order.
+/// Contents of the tree: files with their lengths, and folders, by path, both in order.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct TreeFiles {
     pub files: Vec<(PathBuf, u64)>,
@@ -81,7 +83,9 @@ pub(super) fn entries(
     mut each: impl FnMut(&CStr),
 ) -> Result<OwnedFd, WorkloadError> {
     let flags = READ_ONLY | OFlags::DIRECTORY;
-    let opened = clock.time(&mut latencies.open, || rustix::fs::open(folder, flags, Mode::empty()));
+    let opened = clock.time(&mut latencies.open, || {
+        rustix::fs::open(folder, flags, Mode::empty())
+    });
     let fd = opened.map_err(|e| error("open", folder, e))?;
     let mut room = vec![MaybeUninit::uninit(); ENTRIES];
     let mut entries = RawDir::new(fd.as_fd(), &mut room);
@@ -112,21 +116,34 @@ struct Copier<'a> {
 
 impl Pass {
     /// Copies every regular file below `root`; follows no link.
-    pub fn copy(root: &Path, target: &Path, clock: &Clock) -> Result<(Pass, TreeFiles), WorkloadError> {
+    pub fn copy(
+        root: &Path,
+        target: &Path,
+        clock: &Clock,
+    ) -> Result<(Pass, TreeFiles), WorkloadError> {
         let buffer = Buffer::new(LARGE, WorkloadName::Tree, "tree")?;
-        let mut copier = Copier { clock, latencies: Latencies::default(), target: Target::new(target)?, buffer };
-        let (mut small, mut large, mut tree) = (Part::default(), Part::default(), TreeFiles::default());
+        let mut copier = Copier {
+            clock,
+            latencies: Latencies::default(),
+            target: Target::new(target)?,
+            buffer,
+        };
+        let (mut small, mut large, mut tree) =
+            (Part::default(), Part::default(), TreeFiles::default());
         let (mut waiting, mut postponed) = (vec![root.to_owned()], Vec::new());
         let began = clock.start();
         while let Some(folder) = waiting.pop() {
             let mut names = Vec::new();
-            let fd = entries(&folder, clock, &mut copier.latencies, |name| names.push(name.to_owned()))?;
+            let fd = entries(&folder, clock, &mut copier.latencies, |name| {
+                names.push(name.to_owned())
+            })?;
             for name in names {
                 let path = folder.join(OsStr::from_bytes(name.to_bytes()));
-                let stat = clock.time(&mut copier.latencies.lstat, || {
-                    rustix::fs::statat(&fd, &*name, AtFlags::SYMLINK_NOFOLLOW)
-                })
-                .map_err(|e| error("stat", &path, e))?;
+                let stat = clock
+                    .time(&mut copier.latencies.lstat, || {
+                        rustix::fs::statat(&fd, &*name, AtFlags::SYMLINK_NOFOLLOW)
+                    })
+                    .map_err(|e| error("stat", &path, e))?;
                 let length = u64::try_from(stat.st_size).unwrap_or(0);
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::Directory => waiting.push(path),
@@ -153,7 +170,14 @@ impl Pass {
         tree.files.append(&mut postponed);
         tree.files.sort();
         tree.folders.sort();
-        Ok((Pass { small, large, latencies: copier.latencies }, tree))
+        Ok((
+            Pass {
+                small,
+                large,
+                latencies: copier.latencies,
+            },
+            tree,
+        ))
     }
 }
 
@@ -167,7 +191,9 @@ impl Copier<'_> {
         length: u64,
     ) -> Result<u64, WorkloadError> {
         let (clock, latencies) = (self.clock, &mut self.latencies);
-        let opened = clock.time(&mut latencies.open, || rustix::fs::openat(folder, name, READ_ONLY, Mode::empty()));
+        let opened = clock.time(&mut latencies.open, || {
+            rustix::fs::openat(folder, name, READ_ONLY, Mode::empty())
+        });
         let fd = opened.map_err(|e| error("open", path, e))?;
         let stat = clock.time(&mut latencies.fstat, || rustix::fs::fstat(&fd));
         if stat.map_err(|e| error("stat", path, e))?.st_size as u64 != length {
@@ -176,12 +202,20 @@ impl Copier<'_> {
         let mut copied = 0;
         while copied < length {
             let room = &mut self.buffer.bytes()[..LARGE.min(length - copied) as usize];
-            let of = if length < LARGE { &mut latencies.read } else { &mut latencies.read_large };
-            let n = clock.time(of, || rustix::io::read(&fd, &mut *room)).map_err(|e| error("read", path, e))?;
+            let of = if length < LARGE {
+                &mut latencies.read
+            } else {
+                &mut latencies.read_large
+            };
+            let n = clock
+                .time(of, || rustix::io::read(&fd, &mut *room))
+                .map_err(|e| error("read", path, e))?;
             if n == 0 {
                 return Err(changed(path));
             }
-            clock.time(&mut latencies.write, || self.target.write(&room[..n], copied))?;
+            clock.time(&mut latencies.write, || {
+                self.target.write(&room[..n], copied)
+            })?;
             copied += n as u64;
         }
         clock.time(&mut latencies.close, || drop(fd));
@@ -203,7 +237,9 @@ impl Target {
     }
 
     fn write(&self, bytes: &[u8], position: u64) -> Result<(), WorkloadError> {
-        self.file.write_all_at(bytes, position % ROOM).map_err(|e| error("write", &self.path, e))
+        self.file
+            .write_all_at(bytes, position % ROOM)
+            .map_err(|e| error("write", &self.path, e))
     }
 }
 
@@ -214,7 +250,9 @@ impl Drop for Target {
 }
 
 pub(super) fn changed(path: &Path) -> WorkloadError {
-    let why =
-        "was changed while it was read: see that nobody writes to the tree, or that its server does not lose data";
-    WorkloadError::Unreadable { path: path.to_owned(), why: why.to_owned() }
+    let why = "was changed while it was read: see that nobody writes to the tree, or that its server does not lose data";
+    WorkloadError::Unreadable {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
 }

@@ -116,7 +116,7 @@ impl Group<'_> {
         Ok(Some(numbers.collect()))
     }
 
-    /// The same of a column that must be there.
+    /// Reads a column of texts that must be there, as numbers of the texts.
     pub fn needed_texts(
         &mut self,
         name: &'static str,

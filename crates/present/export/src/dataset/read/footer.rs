@@ -123,7 +123,7 @@ const ROW_GROUP: Shape = Structure(&[
     (6, Number),
     (7, Number),
 ]);
-/// The description.
+/// Description at a file's end.
 pub(super) static FILE: Shape = Structure(&[
     (1, Number),
     (2, List(&SCHEMA_ELEMENT)),

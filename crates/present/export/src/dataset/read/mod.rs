@@ -93,8 +93,8 @@ fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
         return vec![Part::read(figures, facts)];
     }
     let share = |files: &'_ [TableFile], i: usize| {
-        let at = |i: usize| files.len() * i / threads;
-        at(i)..at(i + 1)
+        let part_start = |i: usize| files.len() * i / threads;
+        part_start(i)..part_start(i + 1)
     };
     thread::scope(|scope| {
         let read = |i: usize| {

@@ -34,7 +34,7 @@ struct Header {
     uncompressed: usize,
     /// Bytes at the page's begin that are never compressed, of a page of the second version.
     levels: usize,
-    /// Whether the rest is compressed, where the column is.
+    /// True if the rest is compressed, provided that the column is.
     is_compressed: bool,
 }
 
@@ -157,7 +157,7 @@ impl Unpacker {
     }
 }
 
-/// What is left to read of a structure in Thrift's compact protocol.
+/// Unread rest of a structure in Thrift's compact protocol.
 struct Thrift<'a>(&'a [u8]);
 
 impl Thrift<'_> {

@@ -1,4 +1,4 @@
-//! What one thread reads: rows of some files, their texts by number.
+//! Part of a dataset that one thread reads: rows of some files, their texts by number.
 
 use super::file::{Group, Problem, for_each_group};
 use super::folder::TableFile;

@@ -27,7 +27,7 @@ pub fn segment(layer: Layer, label: &str, state: State) -> Markup {
     html! { span.key.(class(layer)) { (label) } @if !view::state(state).is_empty() { " " small { (view::state(state)) } } }
 }
 
-/// What the patterns stand for.
+/// Legend of the patterns: states of a request.
 pub struct States(pub Vec<State>);
 
 impl Chart for States {
@@ -38,7 +38,7 @@ impl Chart for States {
     }
 }
 
-/// What lies over a layer's colour in a state other than running.
+/// Draws the pattern over a layer's colour in a state other than running.
 pub fn veil(state: State, x: &str, width: &str, y: &str, height: &str) -> Markup {
     let pattern = match state {
         State::Running => return html! {},

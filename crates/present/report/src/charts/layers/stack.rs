@@ -17,7 +17,7 @@ const LETTER: f64 = 6.4;
 pub struct Stack<'a> {
     /// The bare host.
     pub host: Option<&'a Summary>,
-    /// The columns.
+    /// Columns, a bar for each.
     pub columns: Vec<&'a LayerColumn>,
 }
 

@@ -9,7 +9,7 @@ use vmtax_model::{Difference, LayerFindings};
 
 /// The differences of findings.
 pub struct Variants<'a> {
-    /// What was found.
+    /// Findings with the differences.
     pub findings: &'a LayerFindings,
     /// A sentence for each difference.
     pub sentences: Vec<String>,

@@ -7,7 +7,7 @@ use crate::view::layers::{self as view, Scale};
 use maud::{Markup, html};
 use vmtax_model::{Layer, Span, Waterfall};
 
-/// One request.
+/// Waterfall of one request.
 pub struct Falls<'a>(pub &'a Waterfall);
 
 impl Chart for Falls<'_> {

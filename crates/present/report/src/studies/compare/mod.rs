@@ -226,7 +226,7 @@ const NOISE: &str =
 /// Marks an interval that excludes ×1 while the verdict, which is corrected, does not.
 const UNCORRECTED: &str = "†";
 
-/// What the columns and marks mean.
+/// Returns the meaning of the columns and marks.
 fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     let opposed = |row: &Compared| {
         verdict::is_opposed(
@@ -255,7 +255,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         .collect()
 }
 
-/// What is paired: rounds of two recordings have nothing in common but their number.
+/// Returns the description of the pairs: rounds of two recordings have nothing in common but their number.
 fn pairs(findings: &CompareFindings) -> &'static str {
     match findings.is_of_recordings() {
         true => "the ratios of each round of one recording to each of the other",
@@ -324,7 +324,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     .notes(notes(against, findings))
 }
 
-/// What the metrics that only the correction leaves open need; one sentence for each variant.
+/// Returns the rounds needed for the metrics that only the correction leaves open; one sentence for each variant.
 fn corrected(findings: &CompareFindings, against: &Against) -> Option<String> {
     let rows: Vec<&Compared> = against
         .rows
@@ -379,7 +379,7 @@ fn compared(findings: &CompareFindings) -> String {
     )
 }
 
-/// What the other metrics that are not decided need; one sentence for each variant.
+/// Returns the rounds needed for the other metrics without a decision; one sentence for each variant.
 fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     let open = against
         .rows
@@ -472,14 +472,14 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
     ))
 }
 
-/// How many metrics are what, and the largest difference: "1 of 5 metrics worse, 3 equivalent, 1 inconclusive; largest difference:
-/// cpu event rate, slower by 3.1 %".
+/// Returns the number of metrics with each result, and the largest difference: "1 of 5 metrics worse, 3 equivalent, 1
+/// inconclusive; largest difference: cpu event rate, slower by 3.1 %".
 fn summary<'a>(
     rows: impl Iterator<Item = &'a Compared> + Clone,
     findings: &CompareFindings,
 ) -> String {
     let min_effect = findings.min_effect;
-    let of = |verdict: Verdict| {
+    let rows_with = |verdict: Verdict| {
         rows.clone()
             .filter(move |r| r.comparison.verdict == verdict)
     };
@@ -499,7 +499,7 @@ fn summary<'a>(
     let all = rows.clone().count();
     let counts: Vec<(usize, String)> = verdicts
         .into_iter()
-        .map(|(verdict, word)| (of(verdict).count(), word))
+        .map(|(verdict, word)| (rows_with(verdict).count(), word))
         .filter(|(n, _)| *n > 0)
         .collect();
     let counts: Vec<String> = match counts.as_slice() {
@@ -515,8 +515,8 @@ fn summary<'a>(
     };
     // Twice as fast is as large a difference as twice as slow.
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
-    let largest = of(Verdict::Slower)
-        .chain(of(Verdict::Faster))
+    let largest = rows_with(Verdict::Slower)
+        .chain(rows_with(Verdict::Faster))
         .max_by(|a, b| size(a).total_cmp(&size(b)));
     let largest = largest.map_or(String::new(), |row| {
         format!(
@@ -677,7 +677,7 @@ mod tests {
             ..row(6)
         };
         (slower.metric, slower.comparison.ratio.interval) = (Metric::DiskTail, interval);
-        let of = |rows: Vec<Compared>| {
+        let findings_for = |rows: Vec<Compared>| {
             let against = vec![Against {
                 variant: "b".to_owned(),
                 rows,
@@ -690,13 +690,13 @@ mod tests {
             }
         };
         let text = |found: &CompareFindings| answer(found).replace('\u{a0}', " ");
-        let alone = of(vec![slower.clone()]);
+        let alone = findings_for(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
             "b vs. baseline a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 1 comparison)."
         );
-        let both = of(vec![slower, row(6)]);
+        let both = findings_for(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
             "b vs. baseline a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \

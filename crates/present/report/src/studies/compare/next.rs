@@ -1,11 +1,11 @@
-//! What would decide more of a comparison: the next command, and how many rounds that takes.
+//! Proposal that would decide more of a comparison: the next command, and the number of rounds that it takes.
 
 use crate::number::{duration, percent};
 use crate::view;
 use vmtax_model::{CompareFindings, Compared, Probes, Verdict, WorkloadName};
 use vmtax_recording::Recording;
 
-/// What a budget has above the time that its rounds took so far.
+/// Factor between a budget and the time that its rounds would take at the rate so far.
 const BUDGET_MARGIN: f64 = 1.25;
 
 /// The longest run that is proposed, s: a noise that takes more is to be reduced first.
@@ -73,7 +73,7 @@ fn with_more(recording: &Recording, findings: &CompareFindings, more: u32) -> Op
     view::as_line(&command)
 }
 
-/// How many more rounds would decide all of these, and how many seconds they take.
+/// Returns the number of further rounds that would decide all of these, and the seconds that they take.
 pub(super) fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
     let wanted = open
         .iter()

@@ -180,14 +180,21 @@ pub fn brief(column: &LayerColumn) -> Table {
     };
     let less = column.corrected.as_ref();
     if !small.is_empty() {
-        let of = |figure: fn(&Row) -> f64| small.iter().map(|row| figure(row)).sum::<f64>();
+        let sum_of_small =
+            |figure: fn(&Row) -> f64| small.iter().map(|row| figure(row)).sum::<f64>();
         let means = [
-            of(|row| row.time.mean_ns),
-            of(|row| row.corrected_ns.unwrap_or(0.0)),
+            sum_of_small(|row| row.time.mean_ns),
+            sum_of_small(|row| row.corrected_ns.unwrap_or(0.0)),
         ]
         .map(Some);
         let what = format!("other waits ({})", counted(small.len() as u64, "row"));
-        sum(&what, None, means, Some(of(|row| row.percent)), false);
+        sum(
+            &what,
+            None,
+            means,
+            Some(sum_of_small(|row| row.percent)),
+            false,
+        );
     }
     let unexplained = unexplained(column);
     let much = unexplained.abs() > MUCH_UNEXPLAINED;
@@ -233,7 +240,7 @@ fn bar(percent: f64) -> String {
     format!("{}{part}", "█".repeat(eighths / 8))
 }
 
-/// What an empty state means, and a segment that stands twice.
+/// Returns the meaning of an empty state, and of a segment that appears twice.
 fn state_signs(column: &LayerColumn) -> Option<String> {
     let rows = || {
         column
@@ -254,7 +261,7 @@ fn state_signs(column: &LayerColumn) -> Option<String> {
     }
 }
 
-/// What the table's other signs mean, in one line.
+/// Returns the meaning of the table's other signs, in one line.
 fn notes(column: &LayerColumn) -> Vec<String> {
     let rows = || {
         column
@@ -452,7 +459,7 @@ fn event_costs(corrected: &Corrected) -> Table {
         .done()
 }
 
-/// Whole operations.
+/// Makes a table of whole operations: quantiles, maximum and mean.
 pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
     Table::of(
         "One operation",

@@ -14,12 +14,12 @@ use crate::view::{self as common, host, origin};
 use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
 use vmtax_recording::Recording;
 
-/// How many states and layers the answer names.
+/// Most states and layers that the answer names.
 const NAMED: (usize, usize) = (3, 2);
 /// From this part of all the time on, percent, the slowest 1 % of the requests are named in the answer.
 const TAIL: f64 = 20.0;
 
-/// The report.
+/// Makes the report of where the time of a request goes, layer by layer.
 pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Report<'a> {
     let run = vec![
         recording.plan.name.clone(),
@@ -80,7 +80,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     }
 }
 
-/// What is followed: "request", or "network round trip".
+/// Returns the name of the operation that is followed: "request", or "network round trip".
 fn request(plan: &Plan) -> &'static str {
     if plan.probes.contains(&Probes::Network) {
         "network round trip"
@@ -89,7 +89,7 @@ fn request(plan: &Plan) -> &'static str {
     }
 }
 
-/// How many runs of a round are traced, on each machine.
+/// Returns the number of traced runs in a round, on each machine.
 pub fn traced_runs(plan: &Plan) -> usize {
     plan.probes
         .iter()

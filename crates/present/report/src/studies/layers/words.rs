@@ -5,7 +5,7 @@ use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
 use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict};
 
-/// What tracing costs, against the untraced control.
+/// Returns the tracing overhead, compared with the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
     let Some(observer) = &column.observer else {
         return "not measured, there is no untraced run of the same requests".to_owned();
@@ -36,7 +36,8 @@ pub fn observer(column: &LayerColumn) -> String {
     })
 }
 
-/// What a request takes without its events, against the untraced control; `None` where they were not calibrated.
+/// Returns the time of a request less the cost of its events, compared with the untraced control; `None` if the cost
+/// was not calibrated.
 pub fn corrected(column: &LayerColumn) -> Option<String> {
     let corrected = column.corrected.as_ref()?;
     let whole = format!("{} at the median", nanoseconds(corrected.total.p50_ns));
@@ -132,7 +133,7 @@ fn difference(d: &Difference) -> String {
     }
 }
 
-/// Which variant of a machine is fastest, or that none is shown to be; `None` without variants.
+/// Returns the fastest variant of a machine, or that none is shown to be fastest; `None` without variants.
 pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
     let of_machine = || findings.differences.iter().filter(|d| d.machine == machine);
     let faster = of_machine().filter(|d| d.comparison.verdict == Verdict::Faster);
@@ -175,7 +176,7 @@ pub fn moved(findings: &LayerFindings) -> Option<String> {
     ))
 }
 
-/// How well both clocks agree.
+/// Returns the agreement of both clocks.
 pub fn clock(column: &LayerColumn) -> String {
     let clock = &column.clock;
     let drift = if clock.drift_ns == 0.0 {
@@ -198,7 +199,7 @@ pub fn clock(column: &LayerColumn) -> String {
     )
 }
 
-/// What became of the operations; `runs`: how many traced ones a round has.
+/// Returns the number of operations joined and rejected; `runs`: number of traced runs in a round.
 pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let m = &column.matched;
     let all = if m.operations == 1 {
@@ -261,7 +262,7 @@ fn reasons(m: &Matched, before: &str) -> String {
     format!("{before}{}", reasons.join(", "))
 }
 
-/// How packets were batched, and which were lost on the way; `None` where requests are no packets.
+/// Returns the batching of packets, and those lost on the way; `None` if requests are no packets.
 pub fn packets(column: &LayerColumn) -> Option<String> {
     let packets = column.packets.as_ref()?;
     let batched = packets
@@ -288,7 +289,8 @@ pub fn joined(m: &Matched) -> String {
     format!("{}\u{a0}%", (share * 10_000.0).floor() / 100.0)
 }
 
-/// What could not be observed, each once, with where it is missing unless that is everywhere.
+/// Returns the data that could not be observed, each once, with the place where it is missing unless that is
+/// everywhere.
 pub fn missing(findings: &LayerFindings) -> Vec<String> {
     let mut all: Vec<&Missing> = Vec::new();
     for m in findings.columns.iter().flat_map(|c| &c.missing) {
@@ -326,7 +328,7 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
     format!(" ({})", places.join("; "))
 }
 
-/// What the mark † means; `None` where no row has it.
+/// Returns the meaning of the mark †; `None` if no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     let marked = columns
         .iter()

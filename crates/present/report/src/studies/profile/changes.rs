@@ -105,19 +105,22 @@ mod tests {
 
     #[test]
     fn profiles_that_are_not_comparable_are_reported() {
-        let of = |program: &str, trigger: &str, kernel| ProfileFindings {
+        let profile_with = |program: &str, trigger: &str, kernel| ProfileFindings {
             program: program.to_owned(),
             trigger: trigger.to_owned(),
             kernel,
             ..ProfileFindings::default()
         };
-        let usual = of("qemu-system-x86_64", "cycles", true);
+        let usual = profile_with("qemu-system-x86_64", "cycles", true);
         assert_eq!(
-            unlike(&usual, &of("qemu-system-x86_64", "cycles:P", true)),
+            unlike(
+                &usual,
+                &profile_with("qemu-system-x86_64", "cycles:P", true)
+            ),
             [""; 0]
         );
-        assert_eq!(unlike(&usual, &of("", "", false)), [""; 0]);
-        let said = unlike(&usual, &of("sleep", "cpu-clock", false));
+        assert_eq!(unlike(&usual, &profile_with("", "", false)), [""; 0]);
+        let said = unlike(&usual, &profile_with("sleep", "cpu-clock", false));
         let expected = [
             "qemu-system-x86_64 and sleep",
             "CPU cycles, the second by perf cpu-clock",

@@ -1,4 +1,4 @@
-//! What a guest's vCPUs execute.
+//! Code that a guest's vCPUs execute.
 
 use super::share::percent;
 use crate::engine::{Block, Cell, Column, Section, Table};
@@ -44,7 +44,7 @@ fn mode(place: &CodePlace) -> String {
     }
 }
 
-/// How it was sampled.
+/// Returns the method of sampling: number of samples, halted vCPUs, time of a query.
 pub fn method(code: &GuestCode) -> String {
     let halted = if code.halted.samples == 0 {
         String::new()

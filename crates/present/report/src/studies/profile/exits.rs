@@ -7,7 +7,7 @@ use vmtax_model::{AddressSpace, DevicesFrom, ExitActivity, ExitAddress, ExitCoun
 /// Reasons and addresses that a terminal shows without details.
 const SHOWN: usize = 12;
 
-/// The tables.
+/// Makes the section with the tables of VM exits.
 pub fn section(exits: &GuestExits) -> Section<'_> {
     let mut blocks = Vec::new();
     if !exits.reasons.is_empty() {
@@ -158,7 +158,7 @@ fn device(exit: &ExitAddress, from: DevicesFrom) -> String {
     }
 }
 
-/// How many, how many of them QEMU took, how often a second, the whole time and the mean.
+/// Returns the number of exits, the number that QEMU handled, the rate per second, the total time and the mean.
 fn figures(exits: &ExitCount) -> [String; 5] {
     let of_known = |ns: Option<f64>| ns.map_or(NONE.to_owned(), nanoseconds);
     let total = exits.mean_ns.map(|_| exits.total_ns);
@@ -197,7 +197,7 @@ fn counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
     grown
 }
 
-/// How the exits were timed and named, and what is missing.
+/// Returns the method by which the exits were timed and named, and the missing data.
 pub fn method(exits: &GuestExits) -> Vec<String> {
     let mut lines = Vec::new();
     if !exits.timing.is_empty() {

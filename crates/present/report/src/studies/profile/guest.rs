@@ -1,4 +1,4 @@
-//! What was sampled and counted inside a guest.
+//! Samples and counts from inside a guest.
 
 use super::functions::functions;
 use super::share::percent;
@@ -79,7 +79,7 @@ fn calls<'a>(found: &CallFindings) -> Block<'a> {
     Block::Table(table.done().most(SHOWN.0))
 }
 
-/// How good the samples are, and what they cost.
+/// Returns the quality of the samples, and their cost.
 pub fn method(guest: &GuestFindings) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(joined) = guest.joined.filter(|joined| joined.in_guest > 0) {
@@ -115,7 +115,7 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
     lines
 }
 
-/// What the reader has to know.
+/// Returns notes for the reader: lost samples and other limits.
 pub fn notes(guest: &GuestFindings) -> Vec<String> {
     let mut notes = Vec::new();
     if guest.lost > 0 {

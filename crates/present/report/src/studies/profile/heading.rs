@@ -1,4 +1,4 @@
-//! How a profile was sampled.
+//! Heading of a profile: duration, samples, rate.
 
 use crate::number::{count, counted};
 use crate::text::plain;

@@ -25,9 +25,9 @@ use vmtax_model::{Advice, ProfileFindings};
 /// The flame graphs that a profile has, as SVG.
 #[derive(Debug, Clone, Default)]
 pub struct Pictures {
-    /// On CPU.
+    /// Flame graph of on-CPU samples.
     pub on_cpu: Option<String>,
-    /// Wall-clock.
+    /// Flame graph of wall-clock samples.
     pub wall: Option<String>,
     /// On CPU, with the guest's own stacks where it ran.
     pub whole: Option<String>,
@@ -99,7 +99,7 @@ pub fn report<'a>(
     }
 }
 
-/// What a profile is of: "qemu-system-x86_64, process 123", and the file where other tools recorded it.
+/// Returns the subject of a profile: "qemu-system-x86_64, process 123", and the file if other tools recorded it.
 pub fn of(findings: &ProfileFindings) -> String {
     let process =
         (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
@@ -150,7 +150,7 @@ fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
     sections
 }
 
-/// What vCPU threads do under TCG.
+/// Makes the table of the activities of vCPU threads under TCG.
 fn tcg(findings: &ProfileFindings) -> Table {
     Table::of("What TCG's vCPU threads do", &findings.tcg)
         .column(Column::words("part").broken(24, 16), |part| {

@@ -1,4 +1,4 @@
-//! What the reader of a profile has to know: how good the samples are, what they cost, and what is missing.
+//! Notes for the reader of a profile: the quality of the samples, their cost, and missing data.
 
 use super::share::percent;
 use super::{code, exits, guest};
@@ -10,7 +10,7 @@ const FEW: u64 = 100;
 /// Stops that a guest can notice, ns.
 const LONG_STOP_NS: f64 = 1e6;
 
-/// How good the samples are, and what they cost.
+/// Returns the quality of the samples, and their cost.
 pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     let mut lines = Vec::new();
     let outside = if findings.translated_samples > 0 {
@@ -64,7 +64,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     lines
 }
 
-/// How long each observer observed, where they differ.
+/// Returns the time that each observer observed; `None` for fewer than two.
 fn windows(findings: &ProfileFindings) -> Option<String> {
     let states = findings
         .states
@@ -83,7 +83,7 @@ fn windows(findings: &ProfileFindings) -> Option<String> {
     (all.len() > 1).then(|| format!("Observed: {}.", all.join(", ")))
 }
 
-/// What the reader has to know, and what can be done.
+/// Returns notes for the reader, with remedies.
 pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     let mut notes = Vec::new();
     if (1..FEW).contains(&findings.samples) {

@@ -1,4 +1,4 @@
-//! What the scheduler's events and system calls of a profiled process say.
+//! Findings from the scheduler's events and the system calls of a profiled process.
 
 use super::share::percent;
 use crate::engine::{Block, Cell, Column, Section, Table};

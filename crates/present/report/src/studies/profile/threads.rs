@@ -21,7 +21,8 @@ const RAN: f64 = 0.0005;
 /// A part of the time that something should be done about.
 const LARGE: f64 = 0.05;
 
-/// How long threads ran, were runnable, and waited, and for what; where no times are known, which function most samples are in.
+/// Returns the times that threads ran, were runnable, and waited, with the reasons; if no times are known, the
+/// function with most samples.
 pub fn answer(findings: &ProfileFindings) -> String {
     if let Some(sentence) = does_not_run(findings) {
         return sentence;
@@ -64,8 +65,8 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
                 .filter(|t| matches!(t.role, Some(Role::Vcpu(_))))
                 .peekable();
             vcpus.peek()?;
-            let is_still =
-                |vcpu: &ThreadStates| vcpu.running == 0.0 && vcpu.runnable.unwrap_or(0.0) == 0.0;
+            // A thread that QEMU wakes runs no guest code for it.
+            let is_still = |vcpu: &ThreadStates| vcpu.running + vcpu.runnable.unwrap_or(0.0) < RAN;
             vcpus.all(is_still).then(|| {
                 let seconds = states.seconds;
                 format!("No vCPU ran in {seconds:.1} s: the guest is halted or paused; QMP does not tell which.")
@@ -329,7 +330,7 @@ fn source(found: &StateFindings) -> String {
     format!("Fractions of {:.1} s. {of}", found.seconds)
 }
 
-/// What each thread did, a row for each wait that matters.
+/// Makes the table of the states of each thread, a row for each wait that matters.
 fn table(found: &StateFindings) -> Table {
     let columns = vec![
         Column::words("thread").cut(16, 10),
@@ -450,7 +451,7 @@ mod tests {
             contention: None,
             advice: Vec::new(),
         };
-        let of = |state: Option<&str>, process_stop| {
+        let answer_for_state = |state: Option<&str>, process_stop| {
             let state = state.map(|why| RunState::Stopped(why.to_owned()));
             let states = Some(states.clone());
             answer(&ProfileFindings {
@@ -462,30 +463,40 @@ mod tests {
             })
         };
         assert_eq!(
-            of(Some("paused"), None),
+            answer_for_state(Some("paused"), None),
             "The guest is paused: no vCPU runs."
         );
         assert_eq!(
-            of(Some("io-error"), None),
+            answer_for_state(Some("io-error"), None),
             "The guest does not run: its state is \"io-error\"."
         );
-        let stopped = of(Some("paused"), Some(ProcessStop::Signal));
+        let stopped = answer_for_state(Some("paused"), Some(ProcessStop::Signal));
         assert!(
             stopped.starts_with("Process 7 is stopped (SIGSTOP)")
                 && stopped.contains("kill -CONT 7"),
             "{stopped}"
         );
-        let traced = of(None, Some(ProcessStop::Tracer("gdb (PID 9)".to_owned())));
+        let traced = answer_for_state(None, Some(ProcessStop::Tracer("gdb (PID 9)".to_owned())));
         assert!(
             traced.starts_with("gdb (PID 9) has stopped process 7"),
             "{traced}"
         );
+        // Woken once, for a moment.
+        let mut findings = ProfileFindings {
+            states: Some(states),
+            ..ProfileFindings::default()
+        };
+        if let Some(states) = &mut findings.states {
+            states.threads[0].running = 0.0002;
+        }
+        let woken = answer(&findings);
+        assert!(woken.starts_with("No vCPU ran in 2.0 s"), "{woken}");
     }
 
     /// Halt polling is CPU time of the vCPU's thread in which the guest is idle.
     #[test]
     fn halt_polling_is_no_work_of_the_guest() {
-        let of = |polled_ns: u64| {
+        let answer_with_polling = |polled_ns: u64| {
             let (reason, call, below) = (WaitFor::Guest, String::new(), String::new());
             let waits = vec![StateWait {
                 reason,
@@ -532,11 +543,11 @@ mod tests {
             answer(&found).replace('\u{a0}', " ")
         };
         assert_eq!(
-            of(1_640_000_000),
+            answer_with_polling(1_640_000_000),
             "vCPU 0 was idle (guest halted) 52 % and running 48 % (including 41 % in KVM halt polling) of 2.0 s: the guest is mostly idle."
         );
         assert_eq!(
-            of(40_000_000),
+            answer_with_polling(40_000_000),
             "vCPU 0 was idle (guest halted) 52 % and running 48 % of 2.0 s.",
             "a hundredth"
         );

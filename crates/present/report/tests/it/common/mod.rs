@@ -44,7 +44,7 @@ const FIGURES: &[(Metric, f64, f64, f64)] = &[
     (Metric::DiskRate, 78_900.0, 3.8, 9.0),
 ];
 
-/// What `run` makes.
+/// Returns the workloads of `vmtax run`.
 pub fn workloads() -> impl Iterator<Item = WorkloadName> {
     WorkloadName::usual()
 }
@@ -129,7 +129,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
     } else {
         400
     };
-    let of = |name: &str| {
+    let syscall_cost = |name: &str| {
         FIGURES
             .iter()
             .find(|f| f.0.id() == format!("syscalls.{name}"))
@@ -143,7 +143,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
             .into_iter()
             .map(|(name, ns)| {
                 let typical = ns
-                    * of(&name)
+                    * syscall_cost(&name)
                         .filter(|_| workload == WorkloadName::Syscalls)
                         .unwrap_or(slower);
                 Operation {
@@ -340,7 +340,7 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
     }
 }
 
-/// The same with a few metrics only.
+/// Returns the recording with a few metrics only.
 pub fn few(mut r: Recording) -> Recording {
     let metrics = [
         Metric::CpuEvents,

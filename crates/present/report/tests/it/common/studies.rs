@@ -4,7 +4,7 @@ use super::{THREE, host, recording};
 use vmtax_model::*;
 use vmtax_recording::Recording;
 
-/// What a round does to a figure besides its cost.
+/// Returns the factor by which a round changes a figure, besides its cost.
 fn drift(round: u32, of: u32) -> f64 {
     1.0 + 0.3 * f64::from((round * 7 + of) % 5)
 }
@@ -61,7 +61,7 @@ fn with_variants(mut recording: Recording, costs: &[f64]) -> Recording {
     recording
 }
 
-/// A comparison.
+/// Returns a recording of a comparison.
 pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
     let mut recording = recording(&[Machine::TCG], rounds);
     let settings = Compare {
