@@ -76,8 +76,8 @@ pub struct Growth {
     pub change: Option<Estimate>,
     /// Cost of [`Law::step`], nanoseconds; of O(1) and without a growth law one more item on average.
     pub one_more: Option<Estimate>,
-    /// Largest distance of the best growth law from the interval of a step's median, as a share of the law's cost
-    /// there.
+    /// Largest distance of the best growth law from the interval of a step's median, as a share of the growth law's
+    /// cost there.
     pub misfit: Option<f64>,
     /// Costs by size.
     pub steps: Vec<StepCost>,

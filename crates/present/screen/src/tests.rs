@@ -205,7 +205,7 @@ fn details_show_threads_disks_taps_and_traced_exits() {
     traced.state = Some(RunState::Stopped("paused".to_owned()));
     state.show(sample(vec![traced]));
     press(&mut state, &[KeyCode::Enter]);
-    let mut terminal = Terminal::new(TestBackend::new(100, 50)).unwrap();
+    let mut terminal = Terminal::new(TestBackend::new(100, 70)).unwrap();
     terminal.draw(|frame| draw(frame, &mut state)).unwrap();
     let text = terminal.backend().to_string();
     for part in [

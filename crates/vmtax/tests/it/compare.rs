@@ -363,7 +363,7 @@ fn sides_have_kernels_words_and_sizes_of_their_own() {
     let place = Place::new();
     let words = "default,memory-mib=512 default --rounds 1 --repeats 2 --duration 0.05 -- cpu";
     compare(&place, words).fails(&["'default' is not KEY=VALUE"]);
-    let sides = "memory-mib=512,append=vmtax.planted=1 options=-overcommit,,mem-lock=off";
+    let sides = "memory-mib=512,kernel-args=vmtax.planted=1 qemu-args=-overcommit,,mem-lock=off";
     let words = format!(
         "{sides} --machine tcg --rounds 1 --repeats 2 -- cpu cpu.max-prime=1000 cpu.time=0.05"
     );

@@ -100,7 +100,7 @@ pub fn costs(metric: Metric, base: &[f64], other: &[f64]) -> Option<(Vec<f64>, V
         .then_some((one, two))
 }
 
-/// Returns the ratio of the other side's cost to the base's, with an interval that misses with probability `miss`;
+/// Returns the ratio of the other's cost to the base's, with an interval that misses with probability `miss`;
 /// from [`costs`].
 pub fn ratio(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
     let found = shift(base, other, miss)?;

@@ -612,11 +612,6 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
             Ok(concluded)
         );
     }
-    assert_eq!(
-        plan("study = \"tax\"", "cpu"),
-        plan("study = \"overhead\"", "cpu"),
-        "its older name"
-    );
     for (tables, workload, why) in [
         (
             format!("{compare}\n{range}"),

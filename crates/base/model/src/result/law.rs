@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Law by which a cost grows with a size n, up to a constant part and a factor.
+/// Growth law of a cost with a size n, up to a constant part and a factor.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::VariantArray,
 )]

@@ -88,7 +88,7 @@ pub fn top_columns() -> impl Iterator<Item = &'static VmCounter> + Clone {
 /// Every counter, in the order of columns and fields.
 pub const VM_COUNTERS: &[VmCounter] = &[
     VmCounter {
-        what: "the guest runs (1) or is stopped (0)",
+        what: "guest running (1) or stopped (0)",
         unit: CounterUnit::Count,
         csv: "running",
         value: |vm| {
@@ -257,7 +257,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         ..BASE
     },
     VmCounter {
-        what: "read from all disks",
+        what: "bytes read from all disks",
         unit: CounterUnit::BytesPerSecond,
         csv: "read_bytes_per_second",
         value: |vm| Some(vm.io?.read_bytes_per_s),
@@ -270,7 +270,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         ..BASE
     },
     VmCounter {
-        what: "written to all disks",
+        what: "bytes written to all disks",
         unit: CounterUnit::BytesPerSecond,
         csv: "written_bytes_per_second",
         value: |vm| Some(vm.io?.written_bytes_per_s),
@@ -387,7 +387,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         }),
     },
     VmCounter {
-        what: "through the tap devices, both directions",
+        what: "bytes through the tap devices, both directions",
         unit: CounterUnit::BytesPerSecond,
         csv: "network_bytes_per_second",
         value: |vm| (!vm.nics.is_empty()).then(|| vm.network_bytes_per_s()),

@@ -65,7 +65,7 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
                 .filter(|t| matches!(t.role, Some(Role::Vcpu(_))))
                 .peekable();
             vcpus.peek()?;
-            // A thread that QEMU wakes runs no guest code for it.
+            // A wake-up by QEMU runs no guest code.
             let is_still = |vcpu: &ThreadStates| vcpu.running + vcpu.runnable.unwrap_or(0.0) < RAN;
             vcpus.all(is_still).then(|| {
                 let seconds = states.seconds;
