@@ -1,11 +1,11 @@
 //! The first sentence of `vms`, `top`, `diagnose` and `profile` about a VM in a planted state.
 
 use crate::common::boot_guest::BootGuest;
-use crate::common::{Outcome, Place, Signal, send, until};
+use crate::common::{Outcome, Place, Signal, json as parsed, send, until};
 use fastrand::Rng;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -359,6 +359,41 @@ fn a_vm_whose_monitor_belongs_to_another_client_is_described_truly() {
         ..RUNS
     }
     .is_described_truly("taken");
+}
+
+/// Without a monitor that answers, and without threads' names, CPU time tells which threads are vCPUs.
+#[test]
+fn a_thread_that_polls_is_no_vcpu_though_it_has_most_cpu_time() {
+    let place = Place::new();
+    let paused = State {
+        guest: Guest::Paused,
+        ..RUNS
+    };
+    let name = format!("polling-{}", std::process::id());
+    let mut planted = Planted::new(&place, &name, paused);
+    let vcpu = planted.vm.ask("query-cpus-fast")[0]["thread-id"].clone();
+    let monitor = place.path(&format!("{name}.test"));
+    for _ in 0..500 {
+        let client = UnixStream::connect(&monitor).unwrap();
+        BufReader::new(client)
+            .read_line(&mut String::new())
+            .unwrap();
+    }
+    let pid = planted.vm.pid() as i32;
+    planted.trace([pid]);
+    until("it is stopped", || {
+        (thread_state(pid, pid) == Some('t')).then_some(())
+    });
+    let listed = parsed(&place.vmtax("vms --json").succeeds().stdout);
+    let vms = listed.as_array().unwrap();
+    let vm = vms.iter().find(|vm| vm["pid"] == pid).unwrap();
+    let threads = vm["threads"].as_array().unwrap();
+    let roles = |tid: &Value| threads.iter().find(|thread| thread["tid"] == *tid).cloned();
+    assert_eq!(
+        roles(&vcpu).unwrap()["role"],
+        json!({ "vcpu": 0 }),
+        "{vm:#}"
+    );
 }
 
 /// 200 states in some ten minutes.

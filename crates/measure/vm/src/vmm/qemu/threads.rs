@@ -6,6 +6,7 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::{Process, Task};
 use std::collections::BTreeMap;
 use vmtax_model::{QemuThread, Role, RoleSource};
+use vmtax_observe::counters::thread_times;
 use vmtax_observe::{own_tids, processes, thread_names};
 
 /// `ioctl` and `KVM_RUN`.
@@ -145,14 +146,15 @@ fn roles_by_cpu_time(
     } else {
         RoleSource::CpuTime
     };
-    let time = |tid| {
-        task(tid)
-            .and_then(|task| task.stat().ok())
-            .map_or(0, |stat| stat.utime + stat.stime)
-    };
+    let times: BTreeMap<i32, u64> = thread_times(pid)
+        .into_iter()
+        .map(|thread| (thread.tid, thread.cpu_ns))
+        .collect();
+    // The thread of QMP sockets has more CPU time than a vCPU that is paused since its start.
+    let polls = |tid: &i32| task(*tid).is_some_and(|task| polls(&task));
     let mut busiest: Vec<(u64, i32)> = others()
-        .filter(|tid| !known.contains_key(tid))
-        .map(|tid| (time(tid), tid))
+        .filter(|tid| !known.contains_key(tid) && !polls(tid))
+        .map(|tid| (times.get(&tid).copied().unwrap_or(0), tid))
         .collect();
     busiest.sort_unstable_by(|a, b| b.cmp(a));
     let mut guessed: Vec<i32> = busiest
@@ -184,6 +186,14 @@ fn waits_on(task: &Task) -> Option<i32> {
         } => i32::try_from(fd).ok(),
         _ => None,
     }
+}
+
+/// Returns true if a thread waits for descriptors, as one of TCG's vCPUs never does.
+fn polls(task: &Task) -> bool {
+    use procfs::process::Syscall::Blocked;
+    /// `poll`, `select`, `epoll_wait`, `pselect6`, `ppoll`, `epoll_pwait`, `io_uring_enter`.
+    const CALLS: [i64; 7] = [7, 23, 232, 270, 271, 281, 426];
+    matches!(task.syscall(), Ok(Blocked { syscall_number, .. }) if CALLS.contains(&syscall_number))
 }
 
 #[cfg(test)]
