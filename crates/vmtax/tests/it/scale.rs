@@ -135,5 +135,4 @@ fn published_results_are_listed_and_shown() {
     place
         .vmtax("reproduce nothing")
         .fails(&["there is no published result 'nothing'"]);
-    place.vmtax("case run").fails(&["vmtax reproduce list"]);
 }

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use vmtax_observe::counters::{process_stop, thread_state};
+use vmtax_observe::own_tids;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Guest {
@@ -381,8 +382,11 @@ fn a_thread_that_polls_is_no_vcpu_though_it_has_most_cpu_time() {
     }
     let pid = planted.vm.pid() as i32;
     planted.trace([pid]);
-    until("it is stopped", || {
-        (thread_state(pid, pid) == Some('t')).then_some(())
+    let threads = own_tids(pid);
+    until("no thread runs", || {
+        let mut states = threads.values().map(|tid| thread_state(pid, *tid));
+        let sleep = states.all(|state| matches!(state, Some('S' | 't')));
+        sleep.then_some(())
     });
     let listed = parsed(&place.vmtax("vms --json").succeeds().stdout);
     let vms = listed.as_array().unwrap();

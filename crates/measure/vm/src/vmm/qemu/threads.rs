@@ -4,7 +4,9 @@ use super::arguments::Arguments;
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use procfs::process::{Process, Task};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::Duration;
 use vmtax_model::{QemuThread, Role, RoleSource};
 use vmtax_observe::counters::thread_times;
 use vmtax_observe::{own_tids, processes, thread_names};
@@ -12,6 +14,10 @@ use vmtax_observe::{own_tids, processes, thread_names};
 /// `ioctl` and `KVM_RUN`.
 const IOCTL: i64 = 16;
 const KVM_RUN: u64 = 0xae80;
+/// Number of times that the system calls of threads are read where nothing else tells vCPUs from other threads.
+const SAMPLES: u32 = 5;
+/// Time between two of them.
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(2);
 
 /// The threads of a process with their roles, by number, and where the roles of vCPUs are known from. Empty when there is
 /// no such process.
@@ -150,10 +156,17 @@ fn roles_by_cpu_time(
         .into_iter()
         .map(|thread| (thread.tid, thread.cpu_ns))
         .collect();
-    // The thread of QMP sockets has more CPU time than a vCPU that is paused since its start.
-    let polls = |tid: &i32| task(*tid).is_some_and(|task| polls(&task));
+    // QEMU starts its RCU thread first of all. The thread of QMP sockets has more CPU time than a vCPU that is paused since its
+    // start; it polls, unless it serves a client just now.
+    let rcu = others().min();
+    let mut polling: BTreeSet<i32> = BTreeSet::new();
+    for _ in 0..SAMPLES {
+        polling.extend(others().filter(|tid| task(*tid).is_some_and(|task| polls(&task))));
+        thread::sleep(BETWEEN_SAMPLES);
+    }
+    let is_vcpu = |tid: &i32| Some(*tid) != rcu && !polling.contains(tid);
     let mut busiest: Vec<(u64, i32)> = others()
-        .filter(|tid| !known.contains_key(tid) && !polls(tid))
+        .filter(|tid| !known.contains_key(tid) && is_vcpu(tid))
         .map(|tid| (times.get(&tid).copied().unwrap_or(0), tid))
         .collect();
     busiest.sort_unstable_by(|a, b| b.cmp(a));
