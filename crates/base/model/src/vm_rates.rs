@@ -96,7 +96,7 @@ pub struct ThreadRates {
 
 impl ThreadRates {
     /// Part of the interval below which a thread only woke up: a wake-up of a vCPU thread by QEMU runs no guest code.
-    const STILL: f64 = 0.0005;
+    pub const STILL: f64 = 0.0005;
 
     /// Returns true if the thread did more in the interval than wake up.
     pub fn ran(&self) -> bool {

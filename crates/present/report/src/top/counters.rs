@@ -9,38 +9,48 @@ use vmtax_model::{DiskCounters, NicCounters, Role, RunState, VmCounters, VmFacts
 pub struct VmCounter {
     /// Head of its column; empty for a counter without one.
     pub column: &'static str,
-    /// What it is, a noun phrase.
+    /// Description, a noun phrase.
     pub what: &'static str,
-    /// Where it comes from, what it leaves out, and what is much; empty without a column.
+    /// Source of the value, limits of it, and the value that is much; empty without a column.
     pub explanation: &'static str,
-    /// What esxtop calls it, or comes nearest.
+    /// Name in esxtop, or of the nearest there.
     pub esxtop: &'static str,
-    /// What its value takes that not every VM has.
+    /// Condition for a value that not every VM meets.
     pub needs: &'static str,
     /// The step from which on its column is left out where there is little room; 0: never.
     pub spare: u8,
     /// The unit of its values.
     pub unit: CounterUnit,
-    /// Its name in CSV, which ends with its unit.
+    /// Name in CSV, which ends with the unit.
     pub csv: &'static str,
-    /// Its value, by which rows are sorted, the largest first; `None` where it is not known.
+    /// Reads the value, by which rows are sorted, the largest first; `None` where it is not known.
     pub value: fn(&VmRates) -> Option<f64>,
     /// The reason for "–" in its column at a level.
     pub unknown: fn(&VmRates, u8) -> String,
-    /// What Prometheus reads, the sums of which `value` is a rate or a mean; `None` for a counter that another entry's metric has.
+    /// Metric for Prometheus with the sums of which `value` is a rate or a mean; `None` where another entry has it.
     pub metric: Option<Metric>,
 }
 
 /// A metric for Prometheus: names end with their unit, as OpenMetrics has it.
 pub struct Metric {
-    /// Its name without `_total`.
+    /// Name without the `_total` of a counter: [`Metric::sample_name`].
     pub name: &'static str,
     /// `counter`, which grows, or `gauge`.
     pub kind: &'static str,
-    /// What it is, a sentence.
+    /// Description, a sentence.
     pub help: &'static str,
-    /// Its samples of a VM; none where it is not known.
+    /// Reads the samples of a VM; none where it is not known.
     pub samples: fn(&VmFacts, &VmCounters) -> Vec<(Labels, f64)>,
+}
+
+impl Metric {
+    /// Returns the name of its samples.
+    pub(super) fn sample_name(&self) -> String {
+        match self.kind {
+            "counter" => format!("{}_total", self.name),
+            _ => self.name.to_owned(),
+        }
+    }
 }
 
 /// Labels of a sample beside those of its VM.
@@ -62,12 +72,12 @@ const BASE: VmCounter = VmCounter {
 };
 
 impl VmCounter {
-    /// The text of its cell; "–" where the value is not known.
+    /// Returns the text of its cell; "–" where the value is not known.
     pub fn text(&self, vm: &VmRates) -> String {
         self.unit.text((self.value)(vm))
     }
 
-    /// Its value with its unit's sign; `None` where it is not known.
+    /// Returns the value with its unit's sign; `None` where it is not known.
     pub fn with_sign(&self, vm: &VmRates) -> Option<String> {
         let value = (self.value)(vm)?;
         Some(format!(
@@ -630,14 +640,8 @@ mod tests {
     #[test]
     fn fields_and_metrics_are_documented() {
         let row = |counter: &VmCounter| {
-            let metric = counter.metric.as_ref().map_or(String::new(), |metric| {
-                let suffix = if metric.kind == "counter" {
-                    "_total"
-                } else {
-                    ""
-                };
-                format!("`{}{suffix}`", metric.name)
-            });
+            let metric = counter.metric.as_ref();
+            let metric = metric.map_or(String::new(), |one| format!("`{}`", one.sample_name()));
             let what = match counter.column {
                 "" => counter.what,
                 column => column,

@@ -11,15 +11,12 @@ pub fn openmetrics(vms: &[(&VmFacts, &VmCounters)]) -> String {
     let mut out = String::new();
     info(&mut out, vms);
     for metric in VM_COUNTERS.iter().filter_map(|one| one.metric.as_ref()) {
-        let suffix = match metric.kind {
-            "counter" => "_total",
-            _ => "",
-        };
+        let name = metric.sample_name();
         let mut lines = String::new();
         for (facts, vm) in vms {
             for (labels, value) in (metric.samples)(facts, vm) {
                 let labels = text(facts, &labels);
-                let _ = writeln!(lines, "{}{suffix}{labels} {value}", metric.name);
+                let _ = writeln!(lines, "{name}{labels} {value}");
             }
         }
         family(&mut out, metric.name, metric.kind, metric.help, &lines);

@@ -4,7 +4,8 @@ use super::arguments::Arguments;
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use procfs::process::{Process, Task};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 use vmtax_model::{QemuThread, Role, RoleSource};
@@ -131,13 +132,8 @@ fn roles_by_cpu_time(
         .filter_map(|file| Some((file.fd, file.vcpu()?)))
         .collect();
     let others = || tasks.iter().map(|(tid, _)| *tid).filter(|tid| *tid != pid);
-    let task = |tid: i32| {
-        Process::new(pid)
-            .and_then(|process| process.task_from_tid(tid))
-            .ok()
-    };
     let mut known: BTreeMap<i32, u32> = others()
-        .filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(tid)?)?)?)))
+        .filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(pid, tid)?)?)?)))
         .collect();
     let numbers = if vcpus.is_empty() {
         (0..arguments.vcpus() as u32).collect()
@@ -150,40 +146,50 @@ fn roles_by_cpu_time(
     let source = if unknown.is_empty() {
         RoleSource::KvmRun
     } else {
+        known.extend(
+            busiest(pid, tasks, &known, unknown.len())
+                .into_iter()
+                .zip(unknown),
+        );
         RoleSource::CpuTime
     };
-    let times: BTreeMap<i32, u64> = thread_times(pid)
+    let known = known
         .into_iter()
-        .map(|thread| (thread.tid, thread.cpu_ns))
-        .collect();
+        .map(|(tid, number)| (tid, Role::Vcpu(number)));
+    (source, known.collect())
+}
+
+/// The threads, ascending, that used most CPU time of those that may be vCPUs and are not known.
+fn busiest(
+    pid: i32,
+    tasks: &[(i32, String)],
+    known: &BTreeMap<i32, u32>,
+    count: usize,
+) -> Vec<i32> {
+    let others = || tasks.iter().map(|(tid, _)| *tid).filter(|tid| *tid != pid);
     // QEMU starts its RCU thread first of all. The thread of QMP sockets has more CPU time than a vCPU that is paused since its
     // start; it polls, unless it serves a client just now.
     let rcu = others().min();
-    let mut polling: BTreeSet<i32> = BTreeSet::new();
-    for _ in 0..SAMPLES {
-        polling.extend(others().filter(|tid| task(*tid).is_some_and(|task| polls(&task))));
-        thread::sleep(BETWEEN_SAMPLES);
+    let mut candidates: Vec<i32> = others()
+        .filter(|tid| !known.contains_key(tid) && Some(*tid) != rcu)
+        .collect();
+    for sample in 0..SAMPLES {
+        if sample > 0 {
+            thread::sleep(BETWEEN_SAMPLES);
+        }
+        candidates.retain(|tid| !task(pid, *tid).is_some_and(|task| polls(&task)));
     }
-    let is_vcpu = |tid: &i32| Some(*tid) != rcu && !polling.contains(tid);
-    let mut busiest: Vec<(u64, i32)> = others()
-        .filter(|tid| !known.contains_key(tid) && is_vcpu(tid))
-        .map(|tid| (times.get(&tid).copied().unwrap_or(0), tid))
-        .collect();
-    busiest.sort_unstable_by(|a, b| b.cmp(a));
-    let mut guessed: Vec<i32> = busiest
-        .into_iter()
-        .take(unknown.len())
-        .map(|(_, tid)| tid)
-        .collect();
-    guessed.sort_unstable();
-    known.extend(guessed.into_iter().zip(unknown));
-    (
-        source,
-        known
-            .into_iter()
-            .map(|(tid, number)| (tid, Role::Vcpu(number)))
-            .collect(),
-    )
+    let mut times = thread_times(pid);
+    times.retain(|thread| candidates.contains(&thread.tid));
+    times.sort_unstable_by_key(|thread| Reverse((thread.cpu_ns, thread.tid)));
+    let mut busiest: Vec<i32> = times.iter().take(count).map(|thread| thread.tid).collect();
+    busiest.sort_unstable();
+    busiest
+}
+
+fn task(pid: i32, tid: i32) -> Option<Task> {
+    let process = Process::new(pid).ok()?;
+    process.task_from_tid(tid).ok()
 }
 
 /// The descriptor on which a thread is in `KVM_RUN`. Threads that the kernel started in the process show the call of whoever

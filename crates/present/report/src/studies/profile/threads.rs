@@ -7,7 +7,7 @@ use crate::number::{self, NONE, count, counted};
 use crate::text::plain;
 use vmtax_model::{
     ProcessStop, ProfileFindings, Role, RunState, StateFindings, StateSource, StateWait,
-    ThreadShare, ThreadStates, WaitFor,
+    ThreadRates, ThreadShare, ThreadStates, WaitFor,
 };
 
 /// Threads that a terminal shows without details, and that a page draws.
@@ -16,8 +16,6 @@ const SHOWN: (usize, usize) = (12, 40);
 const WAITS: usize = 3;
 /// Smaller parts of the time are not named.
 const NAMED: f64 = 0.01;
-/// A thread that was on a CPU or in its run queue for less did not run.
-const RAN: f64 = 0.0005;
 /// A part of the time that something should be done about.
 const LARGE: f64 = 0.05;
 
@@ -66,7 +64,9 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
                 .peekable();
             vcpus.peek()?;
             // A wake-up by QEMU runs no guest code.
-            let is_still = |vcpu: &ThreadStates| vcpu.running + vcpu.runnable.unwrap_or(0.0) < RAN;
+            let is_still = |vcpu: &ThreadStates| {
+                vcpu.running + vcpu.runnable.unwrap_or(0.0) < ThreadRates::STILL
+            };
             vcpus.all(is_still).then(|| {
                 let seconds = states.seconds;
                 format!("No vCPU ran in {seconds:.1} s: the guest is halted or paused; QMP does not tell which.")
@@ -231,7 +231,9 @@ fn listed(parts: &[String]) -> String {
 
 /// The threads that were on a CPU or in its run queue; where none was, all, for what they waited for.
 fn shown(found: &StateFindings) -> Vec<&ThreadStates> {
-    let ran = |thread: &&ThreadStates| thread.running + thread.runnable.unwrap_or(0.0) >= RAN;
+    let ran = |thread: &&ThreadStates| {
+        thread.running + thread.runnable.unwrap_or(0.0) >= ThreadRates::STILL
+    };
     let ran: Vec<&ThreadStates> = found.threads.iter().filter(ran).collect();
     if ran.is_empty() {
         found.threads.iter().collect()
