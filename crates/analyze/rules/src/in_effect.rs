@@ -23,7 +23,7 @@ pub enum VmPart {
 
 /// A setting of the VM, its guest or its host.
 #[derive(Debug, PartialEq, Eq)]
-enum Setting {
+enum InEffect {
     /// There is nothing to set: no such part, no such file, no control group of the VM's own.
     Absent,
     /// The value; of a setting that has several values, each.
@@ -35,13 +35,13 @@ enum Setting {
 /// True if a remedy can be applied and is not in effect, as far as that is known.
 pub(crate) fn is_to_do(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> bool {
     match in_effect(evidence, part, remedy) {
-        Setting::Absent => false,
-        Setting::Values(values) => !values.contains(&remedy.value),
-        Setting::Unknown => true,
+        InEffect::Absent => false,
+        InEffect::Values(values) => !values.contains(&remedy.value),
+        InEffect::Unknown => true,
     }
 }
 
-fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting {
+fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffect {
     match remedy.place {
         SettingPlace::QemuArgument => qemu_argument(evidence, part, remedy),
         SettingPlace::Qmp => monitor_setting(evidence, part, &remedy.setting),
@@ -52,9 +52,9 @@ fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting
         }),
         SettingPlace::HostSysfs => host_file(evidence, &remedy.read_back),
         SettingPlace::HostCommandLine => match host_file(evidence, "/proc/cmdline") {
-            Setting::Values(line) => {
+            InEffect::Values(line) => {
                 let has = |line: &String| line.split(' ').any(|word| word == remedy.line);
-                Setting::Values(
+                InEffect::Values(
                     line.iter()
                         .filter(|line| has(line))
                         .map(|_| remedy.value.clone())
@@ -64,36 +64,36 @@ fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting
             other => other,
         },
         // Which CPUs are free is a person's choice.
-        SettingPlace::Affinity => Setting::Unknown,
+        SettingPlace::Affinity => InEffect::Unknown,
         SettingPlace::Instruction | SettingPlace::LibvirtXml | SettingPlace::Vmtax => {
-            Setting::Unknown
+            InEffect::Unknown
         }
     }
 }
 
-impl Setting {
-    fn of(value: Option<String>) -> Setting {
-        value.map_or(Setting::Unknown, |value| Setting::Values(vec![value]))
+impl InEffect {
+    fn of(value: Option<String>) -> InEffect {
+        value.map_or(InEffect::Unknown, |value| InEffect::Values(vec![value]))
     }
 
     /// A switch of which it may be known whether it is on; `on` is the remedy's value.
-    fn switch(is_on: Option<bool>, on: &str) -> Setting {
-        is_on.map_or(Setting::Unknown, |is_on| {
-            Setting::Values(is_on.then(|| on.to_owned()).into_iter().collect())
+    fn switch(is_on: Option<bool>, on: &str) -> InEffect {
+        is_on.map_or(InEffect::Unknown, |is_on| {
+            InEffect::Values(is_on.then(|| on.to_owned()).into_iter().collect())
         })
     }
 
     /// True of every one, as far as that is known; absent where there is none.
-    fn all<T>(parts: &[T], is_on: impl Fn(&T) -> Option<bool>, on: &str) -> Setting {
+    fn all<T>(parts: &[T], is_on: impl Fn(&T) -> Option<bool>, on: &str) -> InEffect {
         if parts.is_empty() {
-            return Setting::Absent;
+            return InEffect::Absent;
         }
         let known: Option<Vec<bool>> = parts.iter().map(is_on).collect();
-        Setting::switch(known.map(|known| known.into_iter().all(|is_on| is_on)), on)
+        InEffect::switch(known.map(|known| known.into_iter().all(|is_on| is_on)), on)
     }
 }
 
-fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting {
+fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffect {
     let on = &remedy.value;
     let apic = evidence.exits.map(|exits| exits.apic).unwrap_or_default();
     // Only a CPU in x2APIC mode writes the MSR.
@@ -107,21 +107,21 @@ fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Set
             Some(on.clone()).filter(|_| disk.write_through == Some(false))
         }),
         ("l2-cache-size", _) => monitor_setting(evidence, part, "l2-cache-size"),
-        ("cpu-model", "host,,+kvm-pv-eoi") => Setting::switch(apic.pv_eoi, on),
+        ("cpu-model", "host,,+kvm-pv-eoi") => InEffect::switch(apic.pv_eoi, on),
         ("cpu-model", "host,,+x2apic") => {
-            Setting::switch(Some(true).filter(|_| writes_msr).or(apic.x2apic), on)
+            InEffect::switch(Some(true).filter(|_| writes_msr).or(apic.x2apic), on)
         }
-        ("machine", "kvm") => Setting::switch(
+        ("machine", "kvm") => InEffect::switch(
             evidence
                 .facts
                 .and_then(|facts| Some(facts.accelerator? == Accelerator::Kvm)),
             on,
         ),
         (NetBackend::VHOST, _) => match evidence.facts {
-            Some(facts) => Setting::all(&facts.nics, |nic| Some(nic.vhost), on),
-            None => Setting::Unknown,
+            Some(facts) => InEffect::all(&facts.nics, |nic| Some(nic.vhost), on),
+            None => InEffect::Unknown,
         },
-        _ => Setting::Unknown,
+        _ => InEffect::Unknown,
     }
 }
 
@@ -136,9 +136,9 @@ fn of_disks(
     part: &VmPart,
     on: &str,
     is_on: impl Fn(&VmDisk) -> Option<bool>,
-) -> Setting {
+) -> InEffect {
     let Some(facts) = evidence.facts else {
-        return Setting::Unknown;
+        return InEffect::Unknown;
     };
     let is_meant = |disk: &&VmDisk| match part {
         VmPart::Disk(name) => disk.id == *name || disk.file == Path::new(name),
@@ -147,15 +147,15 @@ fn of_disks(
     let disks: Vec<&VmDisk> = facts.disks.iter().filter(is_meant).collect();
     match disks.is_empty() && !facts.disks.is_empty() {
         // It has another name there.
-        true => Setting::Unknown,
-        false => Setting::all(&disks, |disk| is_on(disk), on),
+        true => InEffect::Unknown,
+        false => InEffect::all(&disks, |disk| is_on(disk), on),
     }
 }
 
 /// An iothread of its own for the disk, or for each: QEMU's monitor names it.
-fn own_iothreads(evidence: &Evidence<'_>, part: &VmPart, on: &str) -> Setting {
+fn own_iothreads(evidence: &Evidence<'_>, part: &VmPart, on: &str) -> InEffect {
     let Some(facts) = evidence.facts else {
-        return Setting::Unknown;
+        return InEffect::Unknown;
     };
     let is_alone = |disk: &VmDisk| {
         let same = facts
@@ -175,11 +175,11 @@ fn of_settings(
     evidence: &Evidence<'_>,
     part: &VmPart,
     value: impl Fn(&DiskSettings) -> Option<String>,
-) -> Setting {
+) -> InEffect {
     let (Some(vm), VmPart::Disk(name)) = (evidence.vm, part) else {
-        return Setting::Unknown;
+        return InEffect::Unknown;
     };
-    Setting::of(
+    InEffect::of(
         vm.settings
             .disks
             .iter()
@@ -188,9 +188,9 @@ fn of_settings(
     )
 }
 
-fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> Setting {
+fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InEffect {
     let Some(vm) = evidence.vm else {
-        return Setting::Unknown;
+        return InEffect::Unknown;
     };
     match setting {
         "limits" => of_settings(evidence, part, |disk| {
@@ -208,46 +208,46 @@ fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> Set
             Some(iothread.poll_max_ns.to_string())
         }),
         // Where the monitor answers it tells the balloon's size.
-        "balloon" if vm.state.is_some() && vm.memory_use.balloon.is_none() => Setting::Absent,
-        _ => Setting::Unknown,
+        "balloon" if vm.state.is_some() && vm.memory_use.balloon.is_none() => InEffect::Absent,
+        _ => InEffect::Unknown,
     }
 }
 
-fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> Setting {
+fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffect {
     // Of the groups of a daemon its rule knows.
     let settings = evidence
         .vm
         .filter(|_| *part != VmPart::Daemon)
         .map(|vm| &vm.settings);
-    let without_limit = || Setting::Values(vec![remedy.value.clone()]);
+    let without_limit = || InEffect::Values(vec![remedy.value.clone()]);
     match (remedy.setting.as_str(), settings) {
         ("cpuset.cpus", _) => match (evidence.facts, part) {
             (Some(_), VmPart::Thread(tid)) => {
                 let cpus = own_group(evidence, *tid).and_then(|group| group.cpus.clone());
-                cpus.map_or(Setting::Absent, |cpus| Setting::Values(vec![cpus]))
+                cpus.map_or(InEffect::Absent, |cpus| InEffect::Values(vec![cpus]))
             }
-            _ => Setting::Unknown,
+            _ => InEffect::Unknown,
         },
         ("cpu.max", Some(settings)) => {
             match settings.quotas.iter().find(|quota| !quota.is_shared) {
-                Some(own) => Setting::Values(vec![own.quota.clone()]),
+                Some(own) => InEffect::Values(vec![own.quota.clone()]),
                 None if settings.quotas.is_empty() => without_limit(),
-                None => Setting::Absent,
+                None => InEffect::Absent,
             }
         }
         ("cpu.weight", Some(settings)) => {
             match settings.low_weights.iter().find(|weight| !weight.is_shared) {
-                Some(own) => Setting::Values(vec![own.weight.to_string()]),
+                Some(own) => InEffect::Values(vec![own.weight.to_string()]),
                 None if settings.low_weights.is_empty() => without_limit(),
-                None => Setting::Absent,
+                None => InEffect::Absent,
             }
         }
         ("memory.high", Some(settings)) => match &settings.memory_limit {
-            Some(limit) if limit.is_shared => Setting::Absent,
-            Some(limit) => Setting::Values(vec![limit.bytes.to_string()]),
+            Some(limit) if limit.is_shared => InEffect::Absent,
+            Some(limit) => InEffect::Values(vec![limit.bytes.to_string()]),
             None => without_limit(),
         },
-        _ => Setting::Unknown,
+        _ => InEffect::Unknown,
     }
 }
 
@@ -259,8 +259,8 @@ pub(crate) fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a Thr
         .find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
 }
 
-fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> Setting {
-    Setting::of(
+fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> InEffect {
+    InEffect::of(
         evidence
             .vm
             .and_then(|vm| value(vm.settings.guest.as_ref()?)),
@@ -296,7 +296,7 @@ fn words(line: &str, words: &str) -> String {
     }
 }
 
-fn host_file(evidence: &Evidence<'_>, file: &str) -> Setting {
+fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
     let queues = evidence
         .vm
         .into_iter()
@@ -305,14 +305,14 @@ fn host_file(evidence: &Evidence<'_>, file: &str) -> Setting {
         .into_iter()
         .find(|queue| queue.scheduler_file() == Path::new(file))
     {
-        return Setting::Values(vec![queue.scheduler.clone()]);
+        return InEffect::Values(vec![queue.scheduler.clone()]);
     }
     // Older recordings have none.
     match evidence.host.filter(|host| !host.settings.is_empty()) {
-        Some(host) => host.settings.get(file).map_or(Setting::Absent, |value| {
-            Setting::Values(vec![value.clone()])
+        Some(host) => host.settings.get(file).map_or(InEffect::Absent, |value| {
+            InEffect::Values(vec![value.clone()])
         }),
-        None => Setting::Unknown,
+        None => InEffect::Unknown,
     }
 }
 

@@ -66,7 +66,7 @@ impl Rule {
         } = finding;
         let fitting = (self.remedies.iter())
             .filter(|remedy| Some(remedy.place) != unfit)
-            .map(|remedy| remedy.filled(&values))
+            .map(|remedy| remedy.filled(&with_former_value(&values, remedy.read_back, evidence)))
             .filter(|remedy| is_to_do(evidence, &part, remedy))
             .map(|remedy| for_manager(remedy, evidence))
             .map(|remedy| on_same_guests(remedy, evidence));
@@ -83,6 +83,17 @@ impl Rule {
             source: self.source.to_owned(),
         }
     }
+}
+
+/// The words with `BEFORE`, the value of a file of the host, where the finding says none.
+fn with_former_value(
+    values: &[(&'static str, String)],
+    file: &str,
+    evidence: &Evidence<'_>,
+) -> Vec<(&'static str, String)> {
+    let before = evidence.host.and_then(|host| host.settings.get(file));
+    let before = before.map(|value| ("BEFORE", value.clone()));
+    values.iter().cloned().chain(before).collect()
 }
 
 /// Comment behind a line that says what libvirt has for it.
@@ -146,23 +157,6 @@ pub(crate) const fn instruction(action: &'static str, line: &'static str) -> Rem
         ..EMPTY
     }
 }
-
-/// A file of the host below /sys or /proc/sys that gets another value.
-macro_rules! file_setting {
-    ($action:literal, $path:literal, $value:literal, $before:literal) => {
-        Remedy {
-            place: SettingPlace::HostSysfs,
-            setting: $path,
-            value: $value,
-            action: $action,
-            line: concat!("echo ", $value, " | sudo tee ", $path),
-            cost: Some(ChangeCost::HostSetting),
-            read_back: $path,
-            undo: concat!("echo ", $before, " | sudo tee ", $path),
-        }
-    };
-}
-pub(crate) use file_setting;
 
 /// More rounds, `ROUNDS` of them.
 pub(crate) const fn rounds(action: &'static str) -> Remedy<&'static str> {

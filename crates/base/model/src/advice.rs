@@ -64,24 +64,37 @@ impl Remedy {
 }
 
 impl Remedy<&str> {
-    /// A remedy of its own, with `NAME` in each text replaced by the text beside it. `VM` in the action is a word, not a name.
+    /// A remedy of its own, with each word of `values` replaced by the text beside it, then `NAME`, `VALUE`, `FILE` and `LINE` by its
+    /// own setting, value, file to read back and line. `VM` in the action is a word, not a name.
     pub fn filled(&self, values: &[(&str, String)]) -> Remedy {
         let fill = |text: &str| filled(text, &|_| true, values);
+        let (setting, value) = (fill(self.setting), fill(self.value));
+        let name = setting.rsplit('.').next().unwrap_or_default().to_owned();
+        let mut words = values.to_vec();
+        words.extend([("NAME", name), ("VALUE", value.clone())]);
+        let read_back = filled(self.read_back, &|_| true, &words);
+        words.push(("FILE", read_back.clone()));
+        let line = filled(self.line, &|_| true, &words);
+        words.push(("LINE", line.clone()));
         Remedy {
             place: self.place,
-            setting: fill(self.setting),
-            value: fill(self.value),
+            setting,
+            value,
             action: filled(self.action, &|name| name != "VM", values),
-            line: fill(self.line),
+            line,
             cost: self.cost,
-            read_back: fill(self.read_back),
-            undo: fill(self.undo),
+            read_back,
+            undo: filled(self.undo, &|_| true, &words),
         }
     }
 }
 
 /// A text with each name that is a word of it replaced, in one pass: a name within a value stays.
-fn filled(text: &str, is_name: &dyn Fn(&str) -> bool, values: &[(&str, String)]) -> String {
+pub(crate) fn filled(
+    text: &str,
+    is_name: &dyn Fn(&str) -> bool,
+    values: &[(&str, String)],
+) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (mut whole, mut rest, mut begins) = (String::with_capacity(text.len()), text, true);
     while let Some(first) = rest.chars().next() {

@@ -142,7 +142,7 @@ pub struct HostFacts {
     /// KVM's module parameter, ns; `None` where the module is not loaded.
     #[serde(default)]
     pub halt_poll_ns: Option<u64>,
-    /// Values in effect of [`crate::HOST_SETTING_FILES`], by the file; without those that the host lacks. Empty in older recordings.
+    /// Values in effect of [`crate::host_setting_files`], by the file; without those that the host lacks. Empty in older recordings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     /// Result of the KVM probe.

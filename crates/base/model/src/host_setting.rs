@@ -1,5 +1,7 @@
 //! Files of the host's kernel that remedies set, read so that none is advised that is in effect or that this host lacks.
 
+use crate::Setting;
+
 /// The kernel's file with its lockdown modes.
 pub const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
 
@@ -9,20 +11,16 @@ pub fn is_tracing_locked_down(modes: &str) -> bool {
     modes.contains("[confidentiality]")
 }
 
-/// The files as remedies name them; of several that a `*` stands for, the last is read.
-pub const HOST_SETTING_FILES: &[&str] = &[
+/// Files that say what a remedy needs and are no [`Setting`].
+const OTHERS: [&str; 3] = [
     "/proc/cmdline",
-    "/proc/sys/kernel/numa_balancing",
-    "/proc/sys/kernel/perf_event_paranoid",
-    "/proc/sys/vm/nr_hugepages",
-    "/proc/sys/vm/swappiness",
-    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
     "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
-    "/sys/devices/system/cpu/smt/control",
     "/sys/devices/system/node/online",
-    "/sys/kernel/mm/ksm/run",
-    "/sys/kernel/mm/transparent_hugepage/enabled",
-    "/sys/module/kvm/parameters/halt_poll_ns",
-    "/sys/module/kvm/parameters/nx_huge_pages",
 ];
+
+/// Returns the files as remedies name them; of several that a `*` stands for, the last is read.
+pub fn host_setting_files() -> impl Iterator<Item = &'static str> {
+    OTHERS
+        .into_iter()
+        .chain(Setting::all().filter_map(Setting::host_file))
+}

@@ -49,6 +49,7 @@ mod sample_share;
 pub mod samples;
 mod schedule;
 mod series;
+mod setting;
 mod share;
 mod share_finding;
 mod shell;
@@ -121,7 +122,7 @@ pub use history::{
     SeriesKey,
 };
 pub use host_problem::HostProblem;
-pub use host_setting::{HOST_SETTING_FILES, LOCKDOWN_FILE, is_tracing_locked_down};
+pub use host_setting::{LOCKDOWN_FILE, host_setting_files, is_tracing_locked_down};
 pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
 pub use kernel_failure::{FailureKind, KernelFailure};
 pub use latency::{Latency, LatencyError, LatencySummary};
@@ -152,6 +153,10 @@ pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Ve
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped, round_trip_key, thread_of_round_trip};
+pub use setting::{
+    FileValues, Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart,
+    SpecialValue, Unset,
+};
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::{shell_line, shell_path};

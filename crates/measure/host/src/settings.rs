@@ -4,7 +4,7 @@ use crate::system_files::{chosen, read};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::HOST_SETTING_FILES;
+use vmtax_model::host_setting_files;
 
 /// The values in effect, by the file as remedies name it; without those that this host does not have.
 pub(crate) fn collect() -> BTreeMap<String, String> {
@@ -12,14 +12,14 @@ pub(crate) fn collect() -> BTreeMap<String, String> {
 }
 
 fn below(root: &Path) -> BTreeMap<String, String> {
-    let value = |pattern: &&str| {
+    let value = |pattern: &'static str| {
         let text = read(last(root.to_path_buf(), pattern.trim_start_matches('/'))?)?;
         Some((
-            (*pattern).to_owned(),
+            pattern.to_owned(),
             chosen(&text).unwrap_or(&text).to_owned(),
         ))
     };
-    HOST_SETTING_FILES.iter().filter_map(value).collect()
+    host_setting_files().filter_map(value).collect()
 }
 
 /// The last file that a path stands for, in the order of the numbers in the place of each `*`.

@@ -5,22 +5,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use vmtax_model::{SetBy, Setting, SettingPart, Variant};
 
-/// Host settings, each with the kernel's file for it; `*` stands for every CPU.
-const KNOWN: [(&str, &str); 6] = [
-    ("halt-poll-ns", "/sys/module/kvm/parameters/halt_poll_ns"),
-    ("thp", "/sys/kernel/mm/transparent_hugepage/enabled"),
-    ("ksm", "/sys/kernel/mm/ksm/run"),
-    ("nx-huge-pages", "/sys/module/kvm/parameters/nx_huge_pages"),
-    (
-        "l1d-flush",
-        "/sys/module/kvm_intel/parameters/vmentry_l1d_flush",
-    ),
-    (
-        "governor",
-        "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
-    ),
-];
+/// The kernel's file for a setting that a comparison may vary, by its name without `host.`; `*` stands for every CPU.
+fn file_of(name: &str) -> Option<&'static str> {
+    let is_named = |setting: &&Setting| setting.key.strip_prefix(Variant::OF_HOST) == Some(name);
+    compared().find(is_named)?.host_file()
+}
+
+/// Settings of the host that a comparison may vary.
+fn compared() -> impl Iterator<Item = &'static Setting> {
+    Setting::all().filter(|setting| {
+        matches!(setting.part, SettingPart::HostFile { by, .. } if by >= SetBy::Comparison)
+    })
+}
 
 /// Why a setting, by name without `host.`, is no change on this host; `None` where it is one.
 pub fn host_setting_fault(name: &str, value: &str) -> Option<&'static str> {
@@ -28,11 +26,7 @@ pub fn host_setting_fault(name: &str, value: &str) -> Option<&'static str> {
 }
 
 fn setting_fault(root: &Path, name: &str, value: &str) -> Option<&'static str> {
-    let pattern = KNOWN
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map_or("", |(_, pattern)| pattern);
-    let files = files(root, pattern);
+    let files = files(root, file_of(name).unwrap_or_default());
     // Root may open a file of sysfs that nobody may write; the kernel refuses what is written.
     let is_writable = |file: &PathBuf| {
         file.metadata()
@@ -72,11 +66,8 @@ impl HostSettings {
                 name: (*name).to_owned(),
                 why,
             };
-            let Some((_, pattern)) = KNOWN.iter().find(|(known, _)| known == name) else {
-                let all: Vec<String> = KNOWN
-                    .iter()
-                    .map(|(known, _)| format!("host.{known}"))
-                    .collect();
+            let Some(pattern) = file_of(name) else {
+                let all: Vec<&str> = compared().map(|setting| setting.key).collect();
                 return Err(fault(format!(
                     "unknown host setting: choose from {}",
                     all.join(", ")
@@ -204,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_setting_is_set_and_put_back() {
-        let (root, file) = place(KNOWN[0].1, "200000\n");
+        let (root, file) = place(file_of("halt-poll-ns").unwrap(), "200000\n");
         let settings =
             HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
         assert_eq!(value_in_effect(&file).unwrap(), "0");
@@ -221,7 +212,7 @@ mod tests {
     #[test]
     fn what_does_not_take_effect_is_refused_and_put_back() {
         // A plain file keeps the word; the kernel's would keep all three with other brackets.
-        let (root, file) = place(KNOWN[1].1, "always [madvise] never\n");
+        let (root, file) = place(file_of("thp").unwrap(), "always [madvise] never\n");
         assert_eq!(value_in_effect(&file).unwrap(), "madvise");
         let unknown = HostSettings::set_below(
             root.path(),
@@ -241,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_is_no_change_is_known_before_a_guest_boots() {
-        let (root, file) = place(KNOWN[0].1, "200000\n");
+        let (root, file) = place(file_of("halt-poll-ns").unwrap(), "200000\n");
         let fault = |name, value| setting_fault(root.path(), name, value);
         assert_eq!(fault("halt-poll-ns", "0"), None);
         assert!(fault("halt-poll-ns", "200000").unwrap().contains("already"));
@@ -252,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_put_back_is_said_with_the_command() {
-        let (root, file) = place(KNOWN[0].1, "200000");
+        let (root, file) = place(file_of("halt-poll-ns").unwrap(), "200000");
         let settings =
             HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
         fs::remove_file(&file).unwrap();

@@ -2,15 +2,10 @@
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
-use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
-use vmtax_vm::{
-    DiskDevices, IOTHREAD, driver_attribute, edit_domain, file_option, is_image_setting,
-};
+use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, TuneVerdict, Variant};
+use vmtax_vm::{DiskDevices, edit_domain};
 
 type Settings = BTreeMap<String, String>;
-
-/// Settings of the disk that `-drive` has for the image and its cache.
-const DRIVE: [&str; 2] = ["aio", "cache"];
 
 /// The folder's files; none where nothing is kept. `answer` is the first sentence of the report.
 pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> {
@@ -68,7 +63,9 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
 
 /// Returns the `qemu-img` command that converts the image to the new format and options; `None` if they stay the same.
 fn conversion(before: &Settings, after: &Settings) -> Option<String> {
-    let of_image = |(key, _): &(&String, &String)| *key == "format" || key.starts_with("image.");
+    let of_image = |(key, _): &(&String, &String)| {
+        *key == "format" || Setting::of(key).part == SettingPart::Image
+    };
     let image_settings = |settings: &Settings| {
         settings
             .iter()
@@ -108,10 +105,13 @@ fn traps(found: &GuestTuneFindings) -> Vec<String> {
 
 /// Returns true if a setting has no effect, or is written elsewhere.
 fn is_nothing(key: &str, value: &str) -> bool {
-    (key == "iothread" && value == "off")
-        || (key.starts_with("throttling.") && value == "0")
-        || ["bus", "format"].contains(&key)
-        || key.starts_with("image.")
+    match Setting::of(key).part {
+        SettingPart::Iothread => value == "off",
+        SettingPart::Throttle => value == "0",
+        SettingPart::Bus | SettingPart::Image => true,
+        SettingPart::FormatNode => key == "format",
+        _ => false,
+    }
 }
 
 /// The image's format, where it is known.
@@ -126,23 +126,18 @@ fn set_of(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
         .filter(|(key, value)| !is_nothing(key, value))
 }
 
-/// The properties of the disk's iothread, without their prefix.
+/// The properties of the disk's iothread.
 fn iothread_properties(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
-    set_of(settings).filter_map(|(key, value)| Some((key.strip_prefix(IOTHREAD)?, value)))
+    set_of(settings).filter(|(key, _)| Setting::of(key).part == SettingPart::IothreadProperty)
 }
 
 /// libvirt's element of an iothread with these properties; `None` where it needs none. Those that libvirt does not know are left out.
 fn iothread_element(settings: &Settings) -> Option<String> {
-    let (mut poll, mut pool) = (String::new(), String::new());
+    let (mut poll, mut attributes) = (String::new(), String::new());
     for (key, value) in iothread_properties(settings) {
-        match key {
-            "poll-max-ns" => poll += &format!(" max='{value}'"),
-            "poll-grow" | "poll-shrink" => {
-                poll += &format!(" {}='{value}'", key.trim_start_matches("poll-"))
-            }
-            "thread-pool-min" | "thread-pool-max" => {
-                pool += &format!(" {}='{value}'", key.replace('-', "_"))
-            }
+        match Setting::of(key).libvirt {
+            Libvirt::Poll(name) => poll += &format!(" {name}='{value}'"),
+            Libvirt::IothreadAttribute(name) => attributes += &format!(" {name}='{value}'"),
             _ => {}
         }
     }
@@ -151,8 +146,8 @@ fn iothread_element(settings: &Settings) -> Option<String> {
     } else {
         format!("<poll{poll}/>")
     };
-    (!poll.is_empty() || !pool.is_empty())
-        .then(|| format!("<iothread id='1'{pool}>{poll}</iothread>"))
+    (!poll.is_empty() || !attributes.is_empty())
+        .then(|| format!("<iothread id='1'{attributes}>{poll}</iothread>"))
 }
 
 /// QEMU's arguments of a disk with these settings.
@@ -180,23 +175,21 @@ fn arguments(settings: &Settings) -> Vec<String> {
             .as_mut()
             .filter(|_| devices.is_of_controller(key))
             .unwrap_or(&mut front);
-        if key == "iothread" {
-            let properties: String = iothread_properties(settings)
-                .map(|(key, value)| format!(",{key}={value}"))
-                .collect();
-            object = Some(format!("-object iothread,id=iothread0{properties}"));
-            *device += ",iothread=iothread0";
-        } else if key.starts_with(IOTHREAD) {
+        let setting = Setting::of(key);
+        let name = setting.name(key);
+        match setting.part_with(value) {
+            SettingPart::Iothread => {
+                let properties: String = iothread_properties(settings)
+                    .map(|(key, value)| format!(",{}={value}", Setting::of(key).name(key)))
+                    .collect();
+                object = Some(format!("-object iothread,id=iothread0{properties}"));
+                *device += ",iothread=iothread0";
+            }
             // Above, at the object.
-        } else if DRIVE.contains(&key)
-            || key.starts_with("throttling.")
-            || is_image_setting(key, value)
-        {
-            drive += &format!(",{key}={value}");
-        } else if let Some(key) = file_option(key) {
-            drive += &format!(",file.{key}={value}");
-        } else {
-            *device += &format!(",{}={value}", devices.property(key));
+            SettingPart::IothreadProperty => {}
+            SettingPart::FileNode if key != "aio" => drive += &format!(",file.{name}={value}"),
+            SettingPart::Device(_) => *device += &format!(",{}={value}", devices.property(key)),
+            _ => drive += &format!(",{key}={value}"),
         }
     }
     object
@@ -229,12 +222,7 @@ fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> 
 
 fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
     let is_missing = |(key, value): &(&str, &str)| {
-        let is_of_iothread =
-            key.starts_with("iothread.poll-") || key.starts_with("iothread.thread-pool-");
-        attribute_of(key).is_none()
-            && !is_property(key, value)
-            && *key != "cache-size"
-            && !is_of_iothread
+        Setting::of(key).libvirt(value) == Libvirt::QemuArgument && !is_property(key, value)
     };
     let missing = set_of(after).filter(is_missing);
     let missing =
@@ -276,9 +264,9 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
             ),
         ),
     };
-    let limits = before
-        .iter()
-        .any(|(key, value)| key.starts_with("throttling.") && after.get(key) != Some(value));
+    let limits = before.iter().any(|(key, value)| {
+        Setting::of(key).part == SettingPart::Throttle && after.get(key) != Some(value)
+    });
     let limits = if limits {
         "      <!-- Remove <iotune>. -->\n"
     } else {
@@ -305,22 +293,13 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
     )
 }
 
-/// libvirt's attribute of `<driver>` for a setting.
-fn attribute_of(key: &str) -> Option<&'static str> {
-    if key == "iothread" {
-        Some("iothread")
-    } else {
-        driver_attribute(key)
-    }
-}
-
 /// Returns true if a setting is a property of the device for which libvirt has no attribute.
 fn is_property(key: &str, value: &str) -> bool {
-    // The block layer's discard and virtio-blk's have the same name.
-    let is_attribute =
-        attribute_of(key).is_some() && !(key == "discard" && ["on", "off"].contains(&value));
-    let is_elsewhere = key.starts_with("throttling.") || key.starts_with(IOTHREAD);
-    !is_attribute && !is_elsewhere && file_option(key).is_none() && !is_image_setting(key, value)
+    let setting = Setting::of(key);
+    let part = setting.part_with(value);
+    // The block layer's discard, which has an attribute, and virtio-blk's have the same name.
+    let has_attribute = part == setting.part && setting.libvirt.driver_attribute().is_some();
+    matches!(part, SettingPart::Device(_)) && !has_attribute
 }
 
 /// A value in an attribute of XML, between single quotes.
@@ -340,15 +319,14 @@ fn comment(text: &str) -> String {
 /// libvirt's element of a disk's settings.
 fn driver(settings: &Settings) -> String {
     let known = |(key, value): (&str, &str)| {
-        let name = attribute_of(key).filter(|_| !is_property(key, value))?;
-        Some(format!(
-            " {name}='{}'",
-            if key == "iothread" {
-                "1".to_owned()
-            } else {
-                escaped(value)
-            }
-        ))
+        let attribute = Setting::of(key).libvirt(value).driver_attribute();
+        let name = attribute.filter(|_| !is_property(key, value))?;
+        let value = if key == "iothread" {
+            "1".to_owned()
+        } else {
+            escaped(value)
+        };
+        Some(format!(" {name}='{value}'"))
     };
     let attributes: String = set_of(settings).filter_map(known).collect();
     format!(
@@ -362,7 +340,7 @@ fn property(key: &str, value: &str) -> Option<String> {
     if !is_property(key, value) {
         return None;
     }
-    let key = key.strip_prefix("device.").unwrap_or(key);
+    let key = Setting::of(key).name(key);
     let (kind, value) = match value {
         "on" => ("bool", "true"),
         "off" => ("bool", "false"),

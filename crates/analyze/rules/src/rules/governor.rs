@@ -2,21 +2,13 @@
 
 use super::host::problem;
 use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, HostProblem, Remedy, SettingPlace};
+use vmtax_model::{HostProblem, Setting};
 
 pub(super) const CPU_GOVERNOR: Rule = Rule {
     id: "cpu-governor",
     finds: "a CPU frequency that follows the load: figures of different runs are then of different frequencies",
-    remedies: &[Remedy {
-        place: SettingPlace::HostSysfs,
-        setting: "host.governor",
-        value: "performance",
-        action: "Set it to performance before comparing runs",
-        line: "sudo cpupower frequency-set -g performance",
-        cost: Some(ChangeCost::HostSetting),
-        read_back: "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
-        undo: "sudo cpupower frequency-set -g GOVERNOR",
-    }],
+    remedies: &[Setting::named("host.governor")
+        .remedy("performance", "Set it to performance before comparing runs")],
     source: "Linux kernel documentation, CPU Performance Scaling",
     evaluate: |evidence| {
         let asked =
@@ -30,7 +22,7 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
                 "The host CPUs' frequency followed the load (governor '{}').",
                 governor.escape_default()
             ),
-            values: vec![("GOVERNOR", governor.escape_default().to_string())],
+            values: vec![("BEFORE", governor.escape_default().to_string())],
             ..Finding::default()
         };
         governor

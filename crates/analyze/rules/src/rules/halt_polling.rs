@@ -1,9 +1,7 @@
 //! A KVM that polls for halted vCPUs, in vain.
 
 use crate::{Finding, Rule};
-use vmtax_model::{
-    ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue,
-};
+use vmtax_model::{ChangeCost, LiveChange, LiveMetric, Remedy, Setting, SettingPlace};
 
 /// The part of the vCPUs' time that polling in vain may take.
 const MAX_SHARE: f64 = 0.05;
@@ -12,16 +10,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
     id: "halt-polling",
     finds: "a twentieth of the vCPUs' time and more polled in vain by KVM, and more than with success",
     remedies: &[
-        Remedy {
-            place: SettingPlace::HostSysfs,
-            setting: "host.halt-poll-ns",
-            value: "0",
-            action: "Poll less on the host",
-            line: "echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns",
-            cost: Some(ChangeCost::HostSetting),
-            read_back: "/sys/module/kvm/parameters/halt_poll_ns",
-            undo: "echo 200000 | sudo tee /sys/module/kvm/parameters/halt_poll_ns # the default on x86",
-        },
+        Setting::named("host.halt-poll-ns").remedy("0", "Poll less on the host"),
         Remedy {
             place: SettingPlace::GuestSysfs,
             setting: "/sys/devices/system/cpu/cpuidle/current_governor",
@@ -56,12 +45,10 @@ pub(super) const HALT_POLLING: Rule = Rule {
                 cost: ChangeCost::HostSetting,
                 metric: Some(LiveMetric::Requests),
                 disk: None,
-                settings: vec![SettingValue {
-                    setting: LiveSetting::HostFile {
-                        path: "/sys/module/kvm/parameters/halt_poll_ns".into(),
-                    },
-                    value: "0".to_owned(),
-                }],
+                settings: Setting::named("host.halt-poll-ns")
+                    .live("0")
+                    .into_iter()
+                    .collect(),
             }),
             ..Finding::default()
         };

@@ -1,8 +1,8 @@
 //! Rules about problems of a host that `doctor` finds.
 
-use crate::rule::{file_setting, instruction};
+use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{ChangeCost, HostProblem, Remedy, SettingPlace};
+use vmtax_model::{ChangeCost, HostProblem, Remedy, Setting, SettingPlace};
 
 /// A rule about one problem that a check of the host names.
 macro_rules! host {
@@ -79,12 +79,7 @@ pub(super) const HOST: &[Rule] = &[
         SmtOn,
         "SMT: a figure depends on what the sibling thread does",
         "",
-        [file_setting!(
-            "Switch SMT off for the measurement",
-            "/sys/devices/system/cpu/smt/control",
-            "off",
-            "on"
-        )]
+        [Setting::named("host.smt").remedy("off", "Switch SMT off for the measurement")]
     ),
     host!(
         StolenCpuTime,
@@ -99,12 +94,7 @@ pub(super) const HOST: &[Rule] = &[
         SlowClockSource,
         "a clock source other than tsc, which the kernel offers",
         TSC_DOCS,
-        [file_setting!(
-            "Use the TSC",
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-            "tsc",
-            "SOURCE"
-        )]
+        [Setting::named("host.clocksource").remedy("tsc", "Use the TSC")]
     ),
     host!(
         TscNotTrusted,
@@ -186,23 +176,13 @@ pub(super) const HOST: &[Rule] = &[
         TransparentHugePagesOff,
         "transparent huge pages that QEMU cannot ask for",
         PAGES_DOCS,
-        [file_setting!(
-            "Let programs ask for them, as QEMU does",
-            "/sys/kernel/mm/transparent_hugepage/enabled",
-            "madvise",
-            "never"
-        )]
+        [Setting::named("host.thp").remedy("madvise", "Let programs ask for them, as QEMU does")]
     ),
     host!(
         NoHugePages,
         "a kernel without transparent huge pages, and none reserved",
         PAGES_DOCS,
-        [file_setting!(
-            "Reserve some",
-            "/proc/sys/vm/nr_hugepages",
-            "512",
-            "0"
-        )]
+        [Setting::named("host.huge-pages").remedy("512", "Reserve some")]
     ),
     host!(
         QemuIncomplete,
@@ -253,11 +233,9 @@ pub(super) const HOST: &[Rule] = &[
         PerfEventParanoid,
         "perf_event restricted for this user",
         PERF_DOCS,
-        [file_setting!(
-            "Allow this user's own processes, kernel code among them",
-            "/proc/sys/kernel/perf_event_paranoid",
+        [Setting::named("host.perf-event-paranoid").remedy(
             "1",
-            "LEVEL"
+            "Allow this user's own processes, kernel code among them"
         )]
     ),
     host!(

@@ -3,18 +3,10 @@
 use crate::evidence::{has_iothread, part, title};
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{ChangeCost, Layer, LayerColumn, Remedy, SettingPlace, State};
+use vmtax_model::{Layer, LayerColumn, Remedy, Setting, State};
 
-const IOTHREAD: Remedy<&str> = Remedy {
-    place: SettingPlace::QemuArgument,
-    setting: "iothread",
-    value: "on",
-    action: "Give the disk an iothread of its own",
-    line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # virtio-scsi: of its controller",
-    cost: Some(ChangeCost::VmRestart),
-    read_back: "QMP query-iothreads",
-    undo: "leave iothread= out",
-};
+const IOTHREAD: Remedy<&str> =
+    Setting::named("iothread").remedy("on", "Give the disk an iothread of its own");
 const COMPARE: Remedy<&str> = measurement(
     "Measure with and without it first",
     "vmtax layers --vary iothread=off,on",

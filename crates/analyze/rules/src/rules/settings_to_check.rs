@@ -1,9 +1,9 @@
 //! Settings of the host that slow some VMs down, of which no measurement says what they cost this one.
 
-use crate::rule::{file_setting, instruction};
+use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::bytes;
-use vmtax_model::{Accelerator, ChangeCost, Remedy, SettingPlace, VmRates, cpu_list};
+use vmtax_model::{Accelerator, Setting, VmRates, cpu_list};
 
 /// A huge page of x86-64, bytes.
 const HUGE_PAGE: u64 = 2 << 20;
@@ -24,16 +24,12 @@ pub(super) const SETTINGS: &[Rule] = &[
 const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     id: "setting-transparent-huge-pages",
     finds: "transparent huge pages that are off on the host of a running VM",
-    remedies: &[file_setting!(
-        "Let QEMU ask for them, then restart the VM",
-        "/sys/kernel/mm/transparent_hugepage/enabled",
-        "madvise",
-        "never"
-    )],
+    remedies: &[
+        Setting::named("host.thp").remedy("madvise", "Let QEMU ask for them, then restart the VM")
+    ],
     source: "Linux kernel documentation, Transparent Hugepage Support",
     evaluate: |evidence| {
-        let is_off =
-            value(evidence, "/sys/kernel/mm/transparent_hugepage/enabled") == Some("never");
+        let is_off = value(evidence, "host.thp") == Some("never");
         of_vm(evidence, is_off, |_| {
             "Transparent huge pages are off on the host.".to_owned()
         })
@@ -43,22 +39,16 @@ const TRANSPARENT_HUGE_PAGES: Rule = Rule {
 const HUGE_PAGE_POOL: Rule = Rule {
     id: "setting-huge-page-pool",
     finds: "a running VM of 1 GiB and more whose memory is mostly in small pages, on a host that reserves no huge pages",
-    remedies: &[Remedy {
-        place: SettingPlace::HostSysfs,
-        setting: "/proc/sys/vm/nr_hugepages",
-        value: "PAGES",
-        action: "Reserve them, and start the VM with hugetlb=on in its memory backend",
-        line: "echo PAGES | sudo tee /proc/sys/vm/nr_hugepages",
-        cost: Some(ChangeCost::HostSetting),
-        read_back: "/proc/sys/vm/nr_hugepages",
-        undo: "echo 0 | sudo tee /proc/sys/vm/nr_hugepages",
-    }],
+    remedies: &[Setting::named("host.huge-pages").remedy(
+        "PAGES",
+        "Reserve them, and start the VM with hugetlb=on in its memory backend",
+    )],
     source: "Linux kernel documentation, HugeTLB Pages",
     evaluate: |evidence| {
         let in_small = |vm: &VmRates| {
             vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST
         };
-        let is_empty = value(evidence, "/proc/sys/vm/nr_hugepages") == Some("0");
+        let is_empty = value(evidence, "host.huge-pages") == Some("0");
         let found = of_vm(
             evidence,
             is_empty && evidence.vm.is_some_and(in_small),
@@ -86,15 +76,10 @@ const HUGE_PAGE_POOL: Rule = Rule {
 const NX_HUGE_PAGES: Rule = Rule {
     id: "setting-nx-huge-pages",
     finds: "a KVM that splits the huge pages of a running VM that have code (nx_huge_pages)",
-    remedies: &[file_setting!(
-        "Only where all guests are trusted, keep huge pages whole: a guest can halt a vulnerable CPU then",
-        "/sys/module/kvm/parameters/nx_huge_pages",
-        "N",
-        "Y"
-    )],
+    remedies: &[Setting::named("host.nx-huge-pages").remedy("N",         "Only where all guests are trusted, keep huge pages whole: a guest can halt a vulnerable CPU then")],
     source: "Linux kernel documentation, iTLB multihit",
     evaluate: |evidence| {
-        let is_on = value(evidence, "/sys/module/kvm/parameters/nx_huge_pages") == Some("Y");
+        let is_on = value(evidence, "host.nx-huge-pages") == Some("Y");
         of_vm(evidence, is_on, |_| {
             "KVM splits huge pages from which the guest executes code (nx_huge_pages).".to_owned()
         })
@@ -133,16 +118,10 @@ const NUMA_NODE: Rule = Rule {
 const NUMA_BALANCING: Rule = Rule {
     id: "setting-numa-balancing",
     finds: "NUMA balancing on the NUMA host of a running VM whose threads are pinned",
-    remedies: &[file_setting!(
-        "Switch it off",
-        "/proc/sys/kernel/numa_balancing",
-        "0",
-        "1"
-    )],
+    remedies: &[Setting::named("host.numa-balancing").remedy("0", "Switch it off")],
     source: "Linux kernel documentation, Documentation for /proc/sys/kernel: numa_balancing",
     evaluate: |evidence| {
-        let is_on =
-            value(evidence, "/proc/sys/kernel/numa_balancing").is_some_and(|mode| mode != "0");
+        let is_on = value(evidence, "host.numa-balancing").is_some_and(|mode| mode != "0");
         let is_pinned = evidence.vm.is_some_and(|vm| !vm.settings.pinned.is_empty());
         of_vm(evidence, nodes(evidence) > 1 && is_on && is_pinned, |_| {
             "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned."
@@ -154,15 +133,13 @@ const NUMA_BALANCING: Rule = Rule {
 const KSM: Rule = Rule {
     id: "setting-ksm",
     finds: "a host that merges equal pages of its VMs' memory (KSM)",
-    remedies: &[file_setting!(
-        "Where memory is not short, stop merging; what is merged stays so until it is written to",
-        "/sys/kernel/mm/ksm/run",
+    remedies: &[Setting::named("host.ksm").remedy(
         "0",
-        "1"
+        "Where memory is not short, stop merging; what is merged stays so until it is written to",
     )],
     source: "Linux kernel documentation, Kernel Samepage Merging",
     evaluate: |evidence| {
-        let is_on = value(evidence, "/sys/kernel/mm/ksm/run") == Some("1");
+        let is_on = value(evidence, "host.ksm") == Some("1");
         of_vm(evidence, is_on, |_| {
             "The host merges equal pages (KSM): a guest that writes to a merged page waits until it is copied."
                 .to_owned()
@@ -173,18 +150,13 @@ const KSM: Rule = Rule {
 const NO_HALT_POLLING: Rule = Rule {
     id: "setting-no-halt-polling",
     finds: "a KVM that does not poll before a halted vCPU of a running VM sleeps",
-    remedies: &[file_setting!(
-        "For guests that wake up often, and where host CPUs are free, let KVM poll; the default on x86 is 200,000 ns",
-        "/sys/module/kvm/parameters/halt_poll_ns",
-        "200000",
-        "0"
-    )],
+    remedies: &[Setting::named("host.halt-poll-ns").remedy("200000",         "For guests that wake up often, and where host CPUs are free, let KVM poll; the default on x86 is 200,000 ns")],
     source: "Linux kernel documentation, The KVM halt polling system",
     evaluate: |evidence| {
         let is_kvm = evidence
             .vm
             .is_some_and(|vm| vm.accelerator == Some(Accelerator::Kvm));
-        let is_off = value(evidence, "/sys/module/kvm/parameters/halt_poll_ns") == Some("0");
+        let is_off = value(evidence, "host.halt-poll-ns") == Some("0");
         of_vm(evidence, is_kvm && is_off, |_| {
             "KVM does not poll before a halted vCPU sleeps (halt_poll_ns is 0): the host's scheduler has to wake it each time."
                 .to_owned()
@@ -202,15 +174,18 @@ fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: impl Fn(&VmRates) -> String
         .collect()
 }
 
-fn value<'a>(evidence: &Evidence<'a>, file: &str) -> Option<&'a str> {
+/// The host's value of a setting.
+fn value<'a>(evidence: &Evidence<'a>, key: &str) -> Option<&'a str> {
+    let file = Setting::of(key).host_file()?;
     evidence.host?.settings.get(file).map(String::as_str)
 }
 
 /// NUMA nodes of the host.
 fn nodes(evidence: &Evidence<'_>) -> usize {
-    let online = value(evidence, "/sys/devices/system/node/online");
+    let settings = evidence.host.map(|host| &host.settings);
+    let online = settings.and_then(|settings| settings.get("/sys/devices/system/node/online"));
     online
-        .and_then(cpu_list::parse)
+        .and_then(|list| cpu_list::parse(list))
         .map_or(0, |nodes| nodes.len())
 }
 

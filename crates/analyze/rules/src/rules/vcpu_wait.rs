@@ -6,7 +6,7 @@ use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace,
+    Breakdown, CpuContention, Machine, Part, Role, RunQueueCause, Setting, SettingPlace,
     ThreadStates, WaitFor,
 };
 
@@ -82,16 +82,10 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
     id: "vcpu-big-lock",
     finds: "vCPU threads that wait for the big QEMU lock (BQL) a twentieth of the time and more",
     remedies: &[
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "iothread",
-            value: "on",
-            action: "Give each disk an iothread of its own, so that the main loop holds the lock less",
-            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # virtio-scsi: of its controller",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QMP query-iothreads",
-            undo: "leave iothread= out",
-        },
+        Setting::named("iothread").remedy(
+            "on",
+            "Give each disk an iothread of its own, so that the main loop holds the lock less",
+        ),
         instruction(
             "See which thread holds it",
             "sudo perf trace -s -e futex -p PID",

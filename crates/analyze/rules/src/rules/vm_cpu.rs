@@ -7,7 +7,7 @@ use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule, why_run_queue_wait};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role,
+    ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, Setting,
     SettingPlace, SettingValue, ThreadRates, VmRates, shell_line,
 };
 
@@ -259,16 +259,7 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
     id: "vm-busy-thread",
     finds: "a main loop or an iothread that is on a CPU four fifths of the time and more, so that its devices wait for it",
     remedies: &[
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "iothread",
-            value: "on",
-            action: "Give each disk an iothread of its own",
-            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # virtio-scsi: of its controller",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QMP query-iothreads",
-            undo: "leave iothread= out",
-        },
+        Setting::named("iothread").remedy("on", "Give each disk an iothread of its own"),
         measurement(
             "See in which functions it spends the time",
             "vmtax profile --vm VM",

@@ -10,7 +10,7 @@ use serde_json::json;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
     ChangeCost, DiskRates, DiskSettings, GuestDiskSettings, IoRates, LiveChange, LiveMetric,
-    LiveSetting, Qcow2Settings, Remedy, SettingPlace, SettingValue, VmRates,
+    LiveSetting, Qcow2Settings, Remedy, Setting, SettingPlace, SettingValue, VmRates,
 };
 
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.
@@ -76,16 +76,7 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
             read_back: "QMP query-block: writeback",
             undo: "echo \"write through\" | sudo tee CACHE_FILE",
         },
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "cache",
-            value: "none",
-            action: "Start the VM with a cache that is written back: a guest that never flushes can lose its last writes",
-            line: "-drive file=…,cache=none # libvirt: <driver cache='none'/>",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QMP query-block: writeback",
-            undo: "cache=writethrough",
-        },
+        Setting::named("cache").remedy("none", "Start the VM with a cache that is written back: a guest that never flushes can lose its last writes"),
     ],
     source: "QEMU manual page, -drive: cache",
     evaluate: |evidence| {
@@ -144,16 +135,7 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
             read_back: "vmtax top VM --level 1: reads take less time (QMP does not tell the size)",
             undo: "SHRINK",
         },
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "l2-cache-size",
-            value: "CACHE_BYTES",
-            action: "And start the VM with it",
-            line: "-drive file=…,l2-cache-size=CACHE_BYTES # libvirt: <metadata_cache><max_size unit='bytes'>CACHE_BYTES</max_size></metadata_cache>",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QEMU's command line: l2-cache-size",
-            undo: "leave l2-cache-size= out",
-        },
+        Setting::named("l2-cache-size").remedy("CACHE_BYTES", "And start the VM with it"),
     ],
     source: "QEMU documentation, qcow2 L2/refcount cache configuration",
     evaluate: |evidence| {

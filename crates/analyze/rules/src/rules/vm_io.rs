@@ -5,7 +5,7 @@ use super::io_limits::limit_reached;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule, VmPart};
 use vmtax_model::number::{nanoseconds, percent, significant};
-use vmtax_model::{ChangeCost, DiskRates, Remedy, SettingPlace, VmRates, shell_line};
+use vmtax_model::{DiskRates, Setting, VmRates, shell_line};
 
 /// esxtop's guides name 20 ms at the device as the limit of a healthy disk.
 const SLOW_DEVICE_NS: f64 = 20e6;
@@ -59,16 +59,10 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
     id: "vm-queued-requests",
     finds: "requests that spend most of their time in QEMU and the host's kernel, not at the host's block device that is the disk",
     remedies: &[
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "aio",
-            value: "io_uring",
-            action: "Submit requests without a pool of threads, past the host's page cache",
-            line: "-blockdev driver=file,filename=…,aio=io_uring,cache.direct=on",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QMP query-named-block-nodes",
-            undo: "leave aio= out",
-        },
+        Setting::named("aio").remedy(
+            "io_uring",
+            "Submit requests without a pool of threads, past the host's page cache",
+        ),
         measurement(
             "See in which functions QEMU spends the time",
             "vmtax profile --vm VM",
@@ -156,16 +150,7 @@ pub(super) const VM_DROPS: Rule = Rule {
     id: "vm-drops",
     finds: "packets of a VM that its tap device drops",
     remedies: &[
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "rx_queue_size",
-            value: "1024",
-            action: "Give the guest a longer receive queue",
-            line: "-device virtio-net-pci,…,rx_queue_size=1024",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "ethtool -g eth0 in the guest",
-            undo: "leave rx_queue_size= out",
-        },
+        Setting::named("rx_queue_size").remedy("1024", "Give the guest a longer receive queue"),
         crate::rule::instruction(
             "See whether the guest's vCPUs get their CPUs (%RDY)",
             "vmtax top VM",

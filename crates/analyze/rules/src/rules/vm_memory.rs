@@ -2,10 +2,10 @@
 
 use super::monitor_command::{is_libvirts, virsh};
 use crate::evidence::MIN_SHARE;
-use crate::rule::{file_setting, instruction};
+use crate::rule::instruction;
 use crate::{Finding, Rule};
 use vmtax_model::number::{bytes, percent, significant};
-use vmtax_model::{ChangeCost, MemoryLimit, Remedy, SettingPlace, VmRates, shell_line};
+use vmtax_model::{ChangeCost, MemoryLimit, Remedy, Setting, SettingPlace, VmRates, shell_line};
 
 /// Page faults that wait for a disk: at this rate they take a twentieth of a CPU's time and more on a fast SSD (0.1 ms each).
 const MANY_MAJOR_FAULTS: f64 = 500.0;
@@ -33,12 +33,7 @@ pub(super) const VM_SWAPPED: Rule = Rule {
             read_back: "QMP query-balloon",
             undo: "INFLATE",
         },
-        file_setting!(
-            "And let the host swap later",
-            "/proc/sys/vm/swappiness",
-            "10",
-            "60"
-        ),
+        Setting::named("host.swappiness").remedy("10", "And let the host swap later"),
     ],
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
     evaluate: |evidence| {

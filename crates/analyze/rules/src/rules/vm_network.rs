@@ -6,8 +6,8 @@ use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, FunctionShare, NetBackend, NicRates, ProfileFindings, Remedy, Role, SampleShare,
-    SettingPlace, VmRates,
+    FunctionShare, NetBackend, NicRates, ProfileFindings, Remedy, Role, SampleShare, Setting,
+    VmRates,
 };
 
 /// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
@@ -25,26 +25,11 @@ pub(super) const VM_SLIRP: Rule = Rule {
     id: "vm-slirp",
     finds: "a QEMU whose user-mode network (slirp) takes a twentieth of its CPU time and more",
     remedies: &[
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "backend",
-            value: "passt",
-            action: "Let passt, a process of its own, move the packets; it needs no rights, either",
-            line: "passt --socket SOCKET; -netdev stream,id=net0,server=off,addr.type=unix,addr.path=SOCKET",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QEMU's command line: -netdev",
-            undo: "-netdev user,id=net0",
-        },
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "backend",
-            value: "tap",
-            action: "Or use a tap, which takes a bridge and rights",
-            line: "-netdev tap,id=net0,ifname=TAP,script=no,downscript=no",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QEMU's command line: -netdev",
-            undo: "-netdev user,id=net0",
-        },
+        Setting::named("backend").remedy(
+            "passt",
+            "Let passt, a process of its own, move the packets; it needs no rights, either",
+        ),
+        Setting::named("backend").remedy("tap", "Or use a tap, which takes a bridge and rights"),
         measurement(
             "Measure how much faster that is",
             "vmtax compare backend=user backend=passt backend=tap -- net-stream",
@@ -95,16 +80,7 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
             "See which offloads the guest's card has",
             "ethtool -k eth0 # in the guest",
         ),
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "host_tso4",
-            value: "on",
-            action: "Let the guest hand over packets of up to 64 KiB, which the host segments where it has to",
-            line: "-device virtio-net-pci,…,csum=on,gso=on,host_tso4=on,host_tso6=on,guest_csum=on,guest_tso4=on,guest_tso6=on",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "ethtool -k eth0 in the guest: tcp-segmentation-offload",
-            undo: "host_tso4=off",
-        },
+        Remedy { line: "-device virtio-net-pci,…,csum=on,gso=on,host_tso4=on,host_tso6=on,guest_csum=on,guest_tso4=on,guest_tso6=on", ..Setting::named("host_tso4").remedy("on", "Let the guest hand over packets of up to 64 KiB, which the host segments where it has to") },
         instruction(
             "Or switch it on in the guest, where it was switched off there",
             "ethtool -K eth0 tso on gso on gro on",
@@ -146,16 +122,7 @@ pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
     id: "vm-tap-in-main-loop",
     finds: "a main loop that is on a CPU four fifths of the time and more, and moves ten thousand and more packets a second of taps without vhost-net",
     remedies: &[
-        Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: NetBackend::VHOST,
-            value: "on",
-            action: "Let threads of the host's kernel move the packets, one for each queue of the card (host: `modprobe vhost_net`)",
-            line: "-netdev tap,…,vhost=on",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "/proc/PID/fd of QEMU: /dev/vhost-net",
-            undo: "-netdev tap,…,vhost=off",
-        },
+        Setting::named(NetBackend::VHOST).remedy("on", "Let threads of the host's kernel move the packets, one for each queue of the card (host: `modprobe vhost_net`)"),
         measurement(
             "See where the time of a packet goes",
             "vmtax layers --device net --vm VM",

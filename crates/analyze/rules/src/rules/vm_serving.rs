@@ -11,7 +11,8 @@ use serde_json::json;
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
     ChangeCost, DiskRates, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting,
-    ProfileFindings, Remedy, Role, SettingPlace, SettingValue, ShareServer, ThreadRates, VmRates,
+    ProfileFindings, Remedy, Role, Setting, SettingPlace, SettingValue, ShareServer, ThreadRates,
+    VmRates,
 };
 
 /// A main loop on a CPU for so long makes the devices that it serves wait.
@@ -38,14 +39,10 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
     finds: "an iothread that serves several disks under load and is on a CPU four fifths of the time and more",
     remedies: &[
         Remedy {
-            place: SettingPlace::QemuArgument,
-            setting: "iothread",
-            value: "on",
-            action: "Give each of the disks an iothread of its own",
             line: "-object iothread,id=disk-io2 -device virtio-blk-pci,…,iothread=disk-io2 # libvirt: virsh iothreadadd VM 2 --live, then re-plug the disk with <driver iothread='2'/>",
-            cost: Some(ChangeCost::VmRestart),
-            read_back: "QMP query-iothreads",
             undo: "iothread=SHARED",
+            ..Setting::named("iothread")
+                .remedy("on", "Give each of the disks an iothread of its own")
         },
         measurement(
             "See in which functions it spends the time",

@@ -2,6 +2,7 @@
 
 use super::error::{PlanError, range};
 use super::pinning::Pinning;
+use crate::{Setting, SettingPart};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -103,23 +104,6 @@ impl Guest {
     const MAX_LEN: usize = 1024;
     const MAX_QEMU_ARGS: usize = 256;
 
-    /// Names of the settings of the guest that a variant may change, as in a plan.
-    pub const KEYS: [&str; 13] = [
-        "cpus",
-        "memory-mib",
-        "disks",
-        "memory-regions",
-        "qemu",
-        "kernel",
-        "modules",
-        "kernel-args",
-        "cpu-model",
-        "machine-type",
-        "firmware",
-        "qemu-args",
-        "pinning",
-    ];
-
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
     /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
     /// [`Guest::BLOCK_QUEUE`].
@@ -133,11 +117,7 @@ impl Guest {
 
     /// Returns true if a variant's setting is of the guest as a whole.
     pub fn has_setting(key: &str) -> bool {
-        Guest::KEYS.contains(&key)
-            || key.starts_with(Guest::KERNEL_ARG)
-            || Guest::PROPERTIES
-                .iter()
-                .any(|prefix| key.starts_with(prefix))
+        Setting::of(key).part == SettingPart::Guest
     }
 
     /// The properties of one kind, without their `prefix` of [`Guest::PROPERTIES`].
@@ -349,7 +329,10 @@ mod tests {
             _ => "7",
         };
         let values = |key: &'static str| (key, value(key));
-        let all: Vec<(&str, &str)> = Guest::KEYS.into_iter().map(values).collect();
+        let of_guest =
+            |setting: &&Setting| setting.part == SettingPart::Guest && !setting.key.contains('.');
+        let keys = Setting::all().filter(of_guest).map(|setting| setting.key);
+        let all: Vec<(&str, &str)> = keys.map(values).collect();
         let guest = usual.with(&set(&all)).unwrap();
         let seven = || Some(PathBuf::from("7"));
         let expected = Guest {

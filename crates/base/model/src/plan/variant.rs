@@ -2,7 +2,7 @@
 
 use super::error::PlanError;
 use super::guest::Guest;
-use crate::{Machine, NetBackend, Share, WorkloadName, WorkloadSpec};
+use crate::{Machine, NetBackend, Setting, Share, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -111,12 +111,10 @@ impl Variant {
 
     /// Returns true if a setting is of the measured disk or network card.
     pub fn is_of_disk(key: &str) -> bool {
-        let other = Guest::has_setting(key)
-            || ["machine", "share", NetBackend::KEY].contains(&key)
-            || key.starts_with("share.")
+        let is_other = key == "machine"
             || key.starts_with(Self::OF_HOST)
             || Variant::workload_option(key).is_some();
-        !other
+        !is_other && Setting::of(key).part.is_of_device()
     }
 
     /// The plan's guest as this variant has it.

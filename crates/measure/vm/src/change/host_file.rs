@@ -5,10 +5,9 @@ use crate::host_settings::value_in_effect;
 use crate::vm::Vm;
 use std::fs;
 use std::path::Path;
+use vmtax_model::{SetBy, Setting, SettingPart};
 use vmtax_observe::counters::Cgroups;
 
-/// Files of the host that may be set.
-const KNOWN: [&str; 1] = ["/sys/module/kvm/parameters/halt_poll_ns"];
 /// Files of the VM's control groups that may be set.
 const OF_A_GROUP: [&str; 4] = ["cpu.max", "cpu.cfs_quota_us", "cpu.weight", "cpu.shares"];
 
@@ -43,7 +42,8 @@ pub(super) fn may_set(vm: &Vm, path: &Path) -> bool {
             .iter()
             .any(|queue| queue.scheduler_file() == path)
     };
-    KNOWN.iter().any(|known| Path::new(known) == path)
+    let is_tuned = |setting: &Setting| matches!(setting.part, SettingPart::HostFile { path: known, by: SetBy::Tune } if Path::new(known) == path);
+    Setting::all().any(is_tuned)
         || (OF_A_GROUP.contains(&name) && is_of_group())
         || (name == "scheduler" && is_of_a_disk())
 }

@@ -12,7 +12,7 @@ pub use journal::{Changes, Undone, undo, undo_interrupted};
 pub(crate) use thread::pinned;
 
 use crate::vm::Vm;
-use vmtax_model::{LiveSetting, SettingValue};
+use vmtax_model::{LiveSetting, Setting, SettingValue};
 
 /// Why a setting is not what it was to be.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ impl ChangeError {
 fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
     let allowed = match setting {
         LiveSetting::HostFile { path } => host_file::may_set(vm, path),
-        LiveSetting::GuestFile { path, .. } => guest_file::may_set(path, value),
+        LiveSetting::GuestFile { path, .. } => Setting::may_be_written_in_guest(path, value),
         LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
         LiveSetting::Affinity { .. }
         | LiveSetting::DiskLimits { .. }

@@ -5,5 +5,4 @@ mod image;
 pub(crate) mod tree;
 
 pub use disks::{DiskKind, Needs, Scratch, remove_scratch};
-pub(crate) use image::IMAGE;
 pub use image::images_mib as disk_images_mib;

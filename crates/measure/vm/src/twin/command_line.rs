@@ -4,10 +4,10 @@ use super::definition::{Twin, TwinDisk, choose};
 use super::error::TwinError;
 use super::properties::{of_device, of_machine, switch};
 use crate::vmm::qemu::arguments::{Arguments, Properties};
-use crate::vmm::qemu::disk_arguments::IOTHREAD;
 use crate::vmm::qemu::disks::MAX_NODES;
 use std::path::PathBuf;
 use vmtax_host::find_program;
+use vmtax_model::Setting;
 
 /// QEMU's program for x86-64, and its names of distributions.
 const PROGRAMS: [&str; 4] = ["qemu-system-x86_64", "qemu-kvm", "kvm", "qemu"];
@@ -57,16 +57,6 @@ const SILENT: [&str; 44] = [
     "M",
     "cpu",
     "m",
-];
-
-/// Properties of an iothread that a twin takes over.
-const OF_IOTHREAD: [&str; 6] = [
-    "poll-max-ns",
-    "poll-grow",
-    "poll-shrink",
-    "aio-max-batch",
-    "thread-pool-min",
-    "thread-pool-max",
 ];
 
 /// A disk's device or drive, with all that its options say.
@@ -314,9 +304,10 @@ fn read_disk(twin: &mut Twin, found: &DiskOptions, arguments: &Arguments) {
         for (key, value) in object
             .iter()
             .flat_map(|object| object.all())
-            .filter(|(key, _)| OF_IOTHREAD.contains(key))
+            .map(|(key, value)| (format!("iothread.{key}"), value))
+            .filter(|(key, _)| Setting::listed(key).is_some_and(|setting| !setting.is_family()))
         {
-            twin.disk.set(&format!("{IOTHREAD}{key}"), value);
+            twin.disk.set(&key, value);
         }
     }
     let mut cache = Cache {

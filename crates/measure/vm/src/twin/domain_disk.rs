@@ -4,19 +4,7 @@ use super::definition::{Twin, TwinDisk};
 use super::xml::{child, text_of};
 use roxmltree::Node;
 use std::path::PathBuf;
-
-/// Settings of a disk that are attributes of its `<driver>`, with libvirt's name.
-pub(super) const ATTRIBUTES: [(&str, &str); 9] = [
-    ("aio", "io"),
-    ("cache", "cache"),
-    ("detect-zeroes", "detect_zeroes"),
-    ("discard", "discard"),
-    ("event_idx", "event_idx"),
-    ("ioeventfd", "ioeventfd"),
-    ("num-queues", "queues"),
-    ("packed", "packed"),
-    ("queue-size", "queue_size"),
-];
+use vmtax_model::{Setting, SettingPart};
 
 /// The model of a SCSI controller that libvirt chooses on x86 where the XML names none.
 const DEFAULT_CONTROLLER: &str = "lsilogic";
@@ -186,11 +174,14 @@ fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
         Some("raw") | None => {}
         Some(other) => twin.lacks(format!("image format {other}: raw in its place")),
     }
-    for (key, name) in ATTRIBUTES {
-        match (key, plain(name)) {
-            // Their default, which a twin has without them.
-            ("discard", Some("ignore")) | ("detect-zeroes", Some("off")) | (_, None) => {}
-            (key, Some(value)) => twin.disk.set(key, value),
+    for setting in Setting::all().filter(|setting| setting.part != SettingPart::Iothread) {
+        let value = setting.libvirt.driver_attribute().and_then(plain);
+        // A default, which a twin has without it.
+        let unset = setting
+            .unset_value(1)
+            .filter(|_| setting.part == SettingPart::AllNodes);
+        if let Some(value) = value.filter(|value| unset.as_deref() != Some(*value)) {
+            twin.disk.set(setting.key, value);
         }
     }
     if plain("iothread").is_some() || child(driver, "iothreads").is_some() {

@@ -2,24 +2,12 @@
 
 use super::definition::{Twin, choose};
 use super::diff::unified_diff;
-use super::domain_disk::{ATTRIBUTES, Disk, disks, limit_of};
+use super::domain_disk::{Disk, disks, limit_of};
 use super::xml::{child, domain, text_of};
 use roxmltree::{Document, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// Settings of virtio's device that libvirt has at a SCSI disk's controller.
-const OF_CONTROLLER: [&str; 4] = ["ioeventfd", "iothread", "packed", "num-queues"];
-/// Those that a SCSI disk has itself, of those that are attributes.
-const OF_SCSI_DISK: [&str; 4] = ["aio", "cache", "detect-zeroes", "discard"];
-
-/// The attribute of a disk's `<driver>` that a setting is, by libvirt's name; not `iothread`, whose value is a number there.
-pub fn driver_attribute(setting: &str) -> Option<&'static str> {
-    ATTRIBUTES
-        .iter()
-        .find(|(known, _)| *known == setting)
-        .map(|(_, name)| *name)
-}
+use vmtax_model::{Libvirt, Setting, SettingPart};
 
 /// A changed domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,8 +40,12 @@ pub fn edit_domain(
     let is_scsi = disk.bus() == "scsi" && changed.get("bus").is_none_or(|bus| bus == "virtio-scsi");
     let controller = disk.virtio_controller(devices).filter(|_| is_scsi);
     for (key, value) in changed {
-        let is_of_controller = is_scsi && OF_CONTROLLER.contains(&key.as_str());
-        let is_elsewhere = is_scsi && !is_of_controller && !OF_SCSI_DISK.contains(&key.as_str());
+        let setting = Setting::of(key);
+        let form = setting.libvirt(value);
+        let is_of_controller = is_scsi && matches!(form, Libvirt::DriverOrController(_));
+        // libvirt has no attribute for them at a controller.
+        let is_elsewhere =
+            is_scsi && !is_of_controller && matches!(setting.part, SettingPart::Device(_));
         match key.as_str() {
             _ if is_of_controller && controller.is_none() => {
                 left_out.push(format!("{key}={value}"))
@@ -68,9 +60,12 @@ pub fn edit_domain(
                 .push(("iothread", number));
             }
             "bus" if value == "virtio-blk" => edits.bus(disk, devices),
-            "cache-size" => edits.metadata_cache(disk, value),
-            key if key.starts_with("throttling.") && value == "0" => {}
-            key => match driver_attribute(key) {
+            _ if form == Libvirt::MetadataCache => edits.metadata_cache(disk, value),
+            _ if setting.part == SettingPart::Throttle && value == "0" => {}
+            _ => match form
+                .driver_attribute()
+                .filter(|_| setting.part != SettingPart::Iothread)
+            {
                 Some(name) if is_of_controller => of_controller.push((name, value.clone())),
                 Some(name) if !is_elsewhere => attributes.push((name, value.clone())),
                 _ => left_out.push(format!("{key}={value}")),
@@ -82,8 +77,11 @@ pub fn edit_domain(
         let driver = disk
             .virtio_controller(devices)
             .and_then(|controller| child(controller, "driver"));
-        for setting in OF_CONTROLLER {
-            let name = driver_attribute(setting).unwrap_or(setting);
+        let of_controller = Setting::all().filter_map(|setting| match setting.libvirt {
+            Libvirt::DriverOrController(name) => Some(name),
+            _ => None,
+        });
+        for name in of_controller {
             let value = driver.and_then(|driver| driver.attribute(name));
             let is_changed = attributes.iter().any(|(known, _)| *known == name);
             attributes.extend(

@@ -14,7 +14,7 @@ mod source;
 mod xml;
 
 pub use definition::{Twin, TwinDisk};
-pub use domain_edit::{DomainEdit, driver_attribute, edit_domain};
+pub use domain_edit::{DomainEdit, edit_domain};
 pub use error::TwinError;
 pub use source::twin;
 

@@ -2,28 +2,8 @@
 
 use super::definition::Twin;
 use crate::vmm::qemu::arguments::Properties;
+use vmtax_model::{ScsiDevice, Setting, SettingPart};
 
-/// Properties of a disk's device, or of its controller, that a twin takes over.
-const TAKEN: [&str; 18] = [
-    "discard",
-    "event_idx",
-    "indirect_desc",
-    "ioeventfd",
-    "logical_block_size",
-    "max-discard-sectors",
-    "max-write-zeroes-sectors",
-    "min_io_size",
-    "modern-pio-notify",
-    "num-queues",
-    "opt_io_size",
-    "packed",
-    "page-per-vq",
-    "physical_block_size",
-    "queue-size",
-    "request-merging",
-    "seg-max-adjust",
-    "write-zeroes",
-];
 /// Properties of a device that name it, connect it to others, or were read before.
 const IDENTITY: [&str; 30] = [
     "driver",
@@ -87,13 +67,14 @@ const MACHINE_IDENTITY: [&str; 8] = [
 /// Takes over the properties of a disk's device; names the others.
 pub(super) fn of_device(twin: &mut Twin, device: &Properties) {
     for (key, value) in device.all() {
-        let name = match key {
-            // The controller's own names.
-            "num_queues" => "num-queues",
-            "virtqueue_size" => "queue-size",
-            key => key,
-        };
-        if TAKEN.contains(&name) {
+        // The controller has names of its own.
+        let is_controllers = |setting: &&Setting| matches!(setting.part, SettingPart::Device(ScsiDevice::ControllerAs(name)) if name == key);
+        let name = Setting::all()
+            .find(is_controllers)
+            .map_or(key, |setting| setting.key);
+        let is_taken =
+            |setting: &Setting| matches!(setting.part_with(switch(value)), SettingPart::Device(_));
+        if Setting::listed(name).is_some_and(is_taken) {
             twin.disk.set(name, switch(value));
         } else if name.starts_with("iothread-vq-mapping") {
             twin.disk.set("iothread", "on");

@@ -40,7 +40,6 @@ fn is_cached(target: &TuneTarget<'_>) -> bool {
 pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("cache", "none")],
-        since: (1, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |_, _| None,
         trap: "What the guest reads again comes from the device, not from the host's page cache.",
@@ -48,7 +47,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("aio", "native"), ("cache", "none")],
-        since: (1, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| lacks(target, "native"),
         trap: "With the host's page cache (cache=writeback) its submission blocks, so it is only used with cache=none.",
@@ -56,7 +54,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("aio", "io_uring")],
-        since: (5, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| lacks(target, "io_uring"),
         trap: "With cache=writeback it hangs on krbd and LVM, and fails on CIFS (Proxmox qemu-server, Drive.pm).",
@@ -64,7 +61,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("iothread", "on")],
-        since: (2, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |_, _| None,
         trap: "Slower where the vCPUs need all of the host's CPUs.",
@@ -72,7 +68,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("num-queues", "1")],
-        since: (2, 7),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| match target.cpus {
             1 => Some("with one vCPU there is one queue"),
@@ -83,7 +78,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("packed", "on")],
-        since: (4, 2),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| needs_driver(target),
         trap: "Guests before Linux 5.0 fall back to the split ring.",
@@ -91,7 +85,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("event_idx", "off")],
-        since: (1, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| needs_driver(target),
         trap: "More kicks and interrupts with many requests in flight.",
@@ -99,7 +92,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("modern-pio-notify", "on")],
-        since: (2, 4),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| match target.machine.is_kvm() {
             true => needs_driver(target),
@@ -110,7 +102,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("request-merging", "off")],
-        since: (3, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| match target.requests {
             Some(work) if work.depth == 1 => Some("with one request at a time nothing is merged"),
@@ -121,7 +112,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("queue-size", "1024")],
-        since: (2, 10),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| match target.requests {
             Some(work) if work.block < 512 << 10 => {
@@ -134,7 +124,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("iothread.poll-max-ns", "0")],
-        since: (2, 9),
         moves: has_iothread,
         not_for: |_, _| None,
         trap: "The iothread sleeps between requests: one at a time takes longer.",
@@ -142,7 +131,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("iothread.poll-max-ns", "200000")],
-        since: (2, 9),
         moves: has_iothread,
         not_for: |target, _| {
             (!target.has_spare_cpu())
@@ -153,7 +141,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("iothread.aio-max-batch", "128")],
-        since: (6, 1),
         moves: |target, baseline| {
             let is_native = baseline.get("aio").is_some_and(|engine| engine == "native");
             is_native
@@ -166,7 +153,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("iothread.thread-pool-min", "16")],
-        since: (7, 1),
         moves: |target, baseline| {
             let is_pool = baseline
                 .get("aio")
@@ -179,7 +165,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("logical_block_size", "4096")],
-        since: (1, 0),
         moves: |target, _| {
             let is_whole = target.requests.is_none_or(|work| work.block % 4096 == 0);
             uses_disk(target.workload) && target.has_large_sectors && is_whole
@@ -190,7 +175,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("block-queue.scheduler", "none")],
-        since: (1, 0),
         moves: |target, baseline| {
             // The kernel's default of a disk with several queues.
             let has_one = target.cpus == 1
@@ -205,7 +189,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("block-queue.nomerges", "2")],
-        since: (1, 0),
         moves: |target, _| {
             target.machine.has_kernel()
                 && is_deep(target)
@@ -217,7 +200,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("block-queue.rq_affinity", "2")],
-        since: (1, 0),
         moves: |target, _| target.machine.has_kernel() && is_deep(target) && target.cpus > 1,
         not_for: |_, _| None,
         trap: "A completion may interrupt another vCPU, under KVM by an exit.",
@@ -225,7 +207,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("block-queue.read_ahead_kb", "4096")],
-        since: (1, 0),
         moves: |target, _| is_cached(target),
         not_for: |_, _| None,
         trap: "What is read at random positions brings more than is needed.",
@@ -233,7 +214,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("block-queue.wbt_lat_usec", "0")],
-        since: (1, 0),
         moves: |target, _| is_cached(target),
         not_for: |_, _| None,
         trap: "Reads may wait behind many writes.",
@@ -241,7 +221,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cache", "unsafe")],
-        since: (1, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| {
             let risks = "a host crash loses data that the guest has flushed: --unsafe tries it, for disposable guests";

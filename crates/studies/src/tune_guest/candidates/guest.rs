@@ -60,7 +60,6 @@ fn needs_hardware(target: &TuneTarget<'_>, _: &Settings) -> Option<&'static str>
 pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("kernel-arg.idle", "poll")],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && waits(target),
         not_for: |target, _| {
             (!target.has_spare_cpu())
@@ -71,7 +70,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("kernel-arg.tsc", "reliable")],
-        since: (1, 0),
         moves: |target, _| {
             has_kernel(target)
                 && matches!(target.workload, WorkloadName::Syscalls | WorkloadName::Exec)
@@ -86,7 +84,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("kernel-arg.mitigations", "off")],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && computes(target) && target.machine.is_kvm(),
         not_for: |target, _| {
             let risks = "the guest's programs can then read its kernel's memory: --unsafe tries it, for disposable guests";
@@ -97,7 +94,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-model", "qemu64")],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && computes(target) && !target.machine.is_kvm(),
         not_for: |_, _| None,
         trap: "The guest lacks SSE4, AVX and AES instructions: programs that need them do not run.",
@@ -105,7 +101,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-model", "host")],
-        since: (1, 0),
         moves: |target, _| lacks_of_kvm(target) && computes(target),
         not_for: |_, _| None,
         trap: "The guest cannot be migrated to a host with another CPU.",
@@ -113,7 +108,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-flag.kvm-pv-ipi", "on")],
-        since: (3, 1),
         moves: |target, _| lacks_of_kvm(target) && target.cpus > 1,
         not_for: needs_hardware,
         trap: "A host without it cannot take the guest by migration.",
@@ -121,7 +115,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-flag.kvm-pv-tlb-flush", "on")],
-        since: (2, 12),
         moves: |target, _| lacks_of_kvm(target) && target.cpus > 1,
         not_for: needs_hardware,
         trap: "It helps where vCPUs wait for host CPUs, else it only costs.",
@@ -129,7 +122,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-flag.kvm-pv-unhalt", "on")],
-        since: (1, 5),
         moves: |target, _| lacks_of_kvm(target) && target.cpus > 1,
         not_for: |target, baseline| {
             let is_dedicated = target
@@ -142,7 +134,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-flag.tsc-deadline", "on")],
-        since: (1, 2),
         moves: |target, _| lacks_of_kvm(target) && waits(target),
         not_for: needs_hardware,
         trap: "A host without it cannot take the guest by migration.",
@@ -150,7 +141,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("cpu-flag.kvm-hint-dedicated", "on")],
-        since: (3, 0),
         moves: |target, _| has_kernel(target) && target.machine.is_kvm() && waits(target),
         not_for: |target, baseline| {
             let is_shared =
@@ -162,7 +152,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("qemu-args", "-overcommit cpu-pm=on")],
-        since: (3, 0),
         moves: |target, _| has_kernel(target) && target.machine.is_kvm() && waits(target),
         not_for: |target, baseline| {
             let is_shared =
@@ -177,7 +166,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("kernel-arg.clocksource", "tsc")],
-        since: (1, 0),
         moves: |target, baseline| {
             let is_named = baseline.contains_key("kernel-arg.clocksource");
             has_kernel(target)
@@ -191,7 +179,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("pinning", "split")],
-        since: (1, 0),
         moves: |target, baseline| {
             let is_pinned = baseline
                 .get("pinning")
@@ -207,7 +194,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("memory-backend.hugetlb", "on")],
-        since: (2, 12),
         moves: |target, _| has_kernel(target) && faults(target),
         not_for: |target, baseline| {
             let is_small = "the host has fewer free huge pages than the guest's memory takes (vm.nr_hugepages)";
@@ -218,7 +204,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("memory-backend.prealloc", "on")],
-        since: (5, 0),
         moves: |target, _| has_kernel(target) && faults(target),
         not_for: |_, baseline| of_virtiofs(baseline),
         trap: "The VM starts later, and takes all of its memory from the host at once.",
@@ -226,7 +211,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("host.thp", "always")],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && faults(target),
         not_for: |_, _| None,
         trap: "For all programs of the host; khugepaged makes latencies uneven (cloud-hypervisor#4852).",
@@ -234,7 +218,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("host.ksm", "0")],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && faults(target),
         not_for: |_, _| None,
         trap: "For all guests of the host: pages that they have in common take memory for each.",
@@ -242,7 +225,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("host.nx-huge-pages", "N")],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && faults(target),
         not_for: |target, baseline| needs_kvm(target, baseline).or(needs_trust(target)),
         trap: "A guest can stop a host whose CPU has the iTLB multihit erratum: for guests that are trusted.",
@@ -250,7 +232,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("host.l1d-flush", "never")],
-        since: (1, 0),
         moves: |target, _| waits(target),
         not_for: |target, baseline| needs_kvm(target, baseline).or(needs_trust(target)),
         trap: "A guest can read the host's memory (L1TF): for guests that are trusted.",
@@ -258,7 +239,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("host.halt-poll-ns", "200000")],
-        since: (1, 0),
         moves: |target, _| waits(target),
         not_for: needs_kvm,
         trap: "Idle guests burn the host's CPU: for all VMs of the host.",
@@ -266,7 +246,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("host.halt-poll-ns", "0")],
-        since: (1, 0),
         moves: |target, _| waits(target),
         not_for: needs_kvm,
         trap: "Each wake-up of a vCPU takes longer: for all VMs of the host.",
@@ -280,7 +259,6 @@ pub(super) const TABLE: &[KnownChange] = &[
                 "-chardev null,id=hvc0 -device virtconsole,chardev=hvc0",
             ),
         ],
-        since: (1, 0),
         moves: |target, _| has_kernel(target) && prints(target.command),
         not_for: |_, baseline| {
             baseline

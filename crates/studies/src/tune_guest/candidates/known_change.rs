@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use vmtax_host::find_program;
-use vmtax_model::{ChangeCost, Guest, Machine, QemuFacts, Variant, WorkloadName};
-use vmtax_vm::IOTHREAD;
+use vmtax_model::{ChangeCost, Machine, QemuFacts, Setting, WorkloadName};
 use vmtax_workload::BlockWork;
 
 /// Settings as in a variant.
@@ -60,8 +59,6 @@ impl TuneTarget<'_> {
 pub(super) struct KnownChange {
     /// Settings of the change; the first one is its name.
     pub set: &'static [(&'static str, &'static str)],
-    /// The first QEMU that has it.
-    pub since: (u32, u32),
     /// Function that returns true if the change can affect the workload, with these settings as the baseline.
     pub moves: fn(&TuneTarget<'_>, &Settings) -> bool,
     /// Why it is not tried there; `None` where it is.
@@ -72,22 +69,14 @@ pub(super) struct KnownChange {
     pub source: &'static str,
 }
 
-/// Returns the cost of applying a setting to a VM: live, replug, reboot or restart.
-pub(super) fn cost(key: &str) -> ChangeCost {
-    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| key.starts_with(prefix));
-    match key {
-        _ if begins(&[Variant::OF_HOST]) => ChangeCost::HostSetting,
-        "pinning" | "share.msize" | "share.cache" | "share.access" => ChangeCost::Live,
-        _ if begins(&["throttling.", IOTHREAD, Guest::BLOCK_QUEUE]) => ChangeCost::Live,
-        "kernel-args" => ChangeCost::GuestReboot,
-        _ if begins(&[Guest::KERNEL_ARG]) => ChangeCost::GuestReboot,
-        "cache" | "format" | "backend" | "share" | "qemu" | "qemu-args" | "cpu-model"
-        | "machine-type" | "disks" | "memory-regions" | "kernel" | "firmware" => {
-            ChangeCost::VmRestart
-        }
-        _ if begins(&Guest::PROPERTIES) || begins(&["image.", "share."]) => ChangeCost::VmRestart,
-        // A property of a device, or what is behind it.
-        _ => ChangeCost::Replug,
+impl KnownChange {
+    /// The first QEMU, major and minor, that has all of its settings.
+    pub fn since(&self) -> (u32, u32) {
+        let each = self
+            .set
+            .iter()
+            .map(|(key, value)| Setting::of(key).since(value));
+        each.max().unwrap_or_default()
     }
 }
 
@@ -102,7 +91,7 @@ pub(super) fn cost_of(set: &Settings) -> ChangeCost {
         ChangeCost::HostReboot => 5,
     };
     set.keys()
-        .map(|key| cost(key))
+        .map(|key| Setting::of(key).cost)
         .max_by_key(order)
         .unwrap_or(ChangeCost::Live)
 }

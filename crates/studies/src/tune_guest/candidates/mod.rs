@@ -13,38 +13,12 @@ use known_change::{KnownChange, cost_of};
 use std::collections::BTreeMap;
 use vmtax_host::QemuVersion;
 use vmtax_model::{
-    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant,
-    WorkloadName, parse_size,
+    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, Restored, Setting,
+    SettingPart, ShareMethod, Unset, Variant, WorkloadName, parse_size,
 };
-
-/// When another bus harms.
-const TRAP_OF_BUS: &str =
-    "The guest needs the driver of virtio-blk, and finds the disk by another name.";
 
 /// The largest clusters that an image of qcow2 may have.
 const MAX_CLUSTER_SIZE: &str = "2M";
-
-/// Returns QEMU's default for a setting, which is tried where the baseline sets another value.
-fn default_of(key: &str, cpus: u32) -> Option<String> {
-    Some(match key {
-        "bus" => "virtio-blk".to_owned(),
-        "format" => "raw".to_owned(),
-        "discard" => "ignore".to_owned(),
-        "detect-zeroes" | "image.lazy_refcounts" => "off".to_owned(),
-        "cache" => "writeback".to_owned(),
-        "aio" => "threads".to_owned(),
-        "iothread" | "packed" | "modern-pio-notify" => "off".to_owned(),
-        "ioeventfd" | "event_idx" | "indirect_desc" | "request-merging" => "on".to_owned(),
-        "num-queues" => cpus.to_string(),
-        "queue-size" | "rx_queue_size" => "256".to_owned(),
-        "iothread.poll-max-ns" => "32768".to_owned(),
-        "tx" => "bh".to_owned(),
-        "mrg_rxbuf" | "gso" | "csum" | "guest_csum" | "guest_tso4" | "guest_tso6" | "host_tso4"
-        | "host_tso6" => "on".to_owned(),
-        key if key.starts_with("throttling.") => "0".to_owned(),
-        _ => return None,
-    })
-}
 
 /// The baseline: of the disk QEMU's defaults that are not vmtax's own; of a share QEMU's own server, 9p.
 pub(super) fn defaults(workload: WorkloadName) -> Settings {
@@ -52,24 +26,12 @@ pub(super) fn defaults(workload: WorkloadName) -> Settings {
         .then_some(["cache", "aio"])
         .into_iter()
         .flatten();
-    let disk = disk.filter_map(|key| Some((key.to_owned(), default_of(key, 1)?)));
+    let disk = disk.filter_map(|key| Some((key.to_owned(), Setting::of(key).unset_value(1)?)));
     let share = workload
         .needs_share()
         .then(|| ("share".to_owned(), ShareMethod::NineP.to_string()));
     disk.chain(share).collect()
 }
-
-/// Settings that have to be something: what a guest without them would be is not known.
-const CHOICES: [&str; 8] = [
-    "backend",
-    "cpus",
-    "firmware",
-    "kernel",
-    "memory-mib",
-    "modules",
-    "qemu",
-    "share",
-];
 
 /// The candidates over a baseline, and what is not tried.
 pub(super) fn candidates(
@@ -127,7 +89,7 @@ pub(super) fn candidates(
         if known.set[0] == ("iothread", "on") {
             if set.contains_key("bus") {
                 name = format!("bus=virtio-blk,{name}");
-                trap = format!("{trap} {TRAP_OF_BUS}");
+                trap = format!("{trap} {}", Setting::of("bus").restored.trap);
             }
             // QEMU refuses an iothread without: the two are one change.
             if baseline
@@ -140,7 +102,7 @@ pub(super) fn candidates(
         }
         let is_older = target
             .qemu
-            .is_some_and(|qemu| version(&qemu.version) < known.since);
+            .is_some_and(|qemu| version(&qemu.version) < known.since());
         let fault_of_host = set
             .iter()
             .filter_map(|(key, value)| Some((key.strip_prefix(Variant::OF_HOST)?, value)))
@@ -200,67 +162,20 @@ fn name_of(known: &KnownChange) -> String {
 /// Returns the candidate without the user's setting: QEMU's default, or the setting left out; `None` if there is
 /// nothing to try.
 fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCandidate> {
-    let (name, default) = match default_of(key, target.cpus) {
-        Some(default) if default == value => return None,
-        Some(default) if key.starts_with("throttling.") => (format!("without {key}"), default),
-        Some(default) => (format!("{key}={default}"), default),
-        None if !target.named.contains_key(key) || CHOICES.contains(&key) => return None,
+    let setting = Setting::of(key);
+    let (name, unset) = match setting.unset_value(target.cpus) {
+        Some(unset) if unset == value => return None,
+        Some(unset) if setting.part == SettingPart::Throttle => (format!("without {key}"), unset),
+        Some(unset) => (format!("{key}={unset}"), unset),
+        None if setting.unset == Unset::Choice || !target.named.contains_key(key) => return None,
         None => (
             format!("without {key}={value}"),
             GuestTuneSpec::LEFT_OUT.to_owned(),
         ),
     };
-    let (trap, source) = match key {
-        "bus" => (TRAP_OF_BUS, "no published figure"),
-        "format" => (
-            "No snapshots, no backing image; the image is as large as its disk.",
-            "no published figure",
-        ),
-        "discard" => (
-            "What the guest frees stays allocated on the host.",
-            "no published figure",
-        ),
-        _ => ("", published(key)),
-    };
-    Some(candidate(
-        name,
-        BTreeMap::from([(key.to_owned(), default)]),
-        trap,
-        source,
-    ))
-}
-
-/// Returns the published figure for removing a setting, with its source.
-fn published(key: &str) -> &'static str {
-    match key {
-        "accel.thread" => "google/syzkaller#3984: a thread for each vCPU boots 25 % faster",
-        "accel.tb-size" => {
-            "qemu-devel, tcg: remove tb_lock: boot and shutdown 20 % faster with 8 vCPUs; of the size itself no figure"
-        }
-        "ioeventfd" => "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
-        "event_idx" => "qemu-devel: 15 % fewer notifications",
-        "kernel-arg.clocksource" => {
-            "Linux kernel documentation, Timekeeping Virtualization: a VM exit for each reading"
-        }
-        "host.thp" => "firecracker-microvm/firecracker#6003: boot -19 to -55 %",
-        "host.halt-poll-ns" => "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
-        "share.security-model" => {
-            "Qemu (KVM) and 9P (Virtfs) Mounts: small files 20 to 30 % slower with mapped attributes"
-        }
-        "share.msize" => "cilium #916: 174 MB/s to 6.7 GB/s",
-        "share.threads" => {
-            "virtiofs-tests, February 2021: random reads 53.2 to 77.4 MB/s without a pool of threads"
-        }
-        "cpu-flag.kvm-pv-eoi" => "Linux commit ae7a2a3fb6f8: up to half of an interrupt's VM exits",
-        "cpu-flag.kvm-pv-ipi" => {
-            "kvm mailing list: ebizzy 14 % faster, 70 % fewer MSR exits with 64 vCPUs"
-        }
-        "cpu-flag.tsc-deadline" => "Linux commit 26efe2fd92e5: a timer of 3,028 cycles takes 2,494",
-        "disks" | "memory-regions" => {
-            "QEMU commit 3aa221b382c9: 10 to 60 k requests/s with 100 devices of 32 queues each"
-        }
-        _ => "no published figure",
-    }
+    let Restored { trap, source } = setting.restored;
+    let set = BTreeMap::from([(key.to_owned(), unset)]);
+    Some(candidate(name, set, trap, source))
 }
 
 /// Why a change of the disk is not tried on its bus; an iothread brings the bus that it needs.

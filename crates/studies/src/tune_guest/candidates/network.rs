@@ -29,7 +29,6 @@ fn needs_vhost_user() -> Option<&'static str> {
 pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("backend", "tap")],
-        since: (1, 0),
         moves: |target, baseline| is_behind_other(target, baseline, "tap"),
         not_for: |_, _| (!rustix::process::geteuid().is_root()).then_some("only root makes a tap"),
         trap: "The guest's packets are in the host's network: it needs a bridge or routes, and a firewall.",
@@ -37,7 +36,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("backend", "passt")],
-        since: (7, 2),
         moves: |target, baseline| is_behind_other(target, baseline, "passt"),
         not_for: |_, _| needs_program("passt", "passt is not installed"),
         trap: "One more process a VM.",
@@ -45,7 +43,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("backend", "vhost-user")],
-        since: (5, 1),
         moves: |target, baseline| is_behind_other(target, baseline, "vhost-user"),
         not_for: |target, _| {
             let needs_kvm =
@@ -57,7 +54,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[(NetBackend::VHOST, "on")],
-        since: (1, 0),
         moves: |target, baseline| uses_network(target) && is_behind_tap(baseline),
         not_for: |_, _| needs_vhost(),
         trap: "A thread of the host's kernel for each queue, which needs a CPU.",
@@ -65,7 +61,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("netdev.poll-us", "50"), (NetBackend::VHOST, "on")],
-        since: (2, 7),
         moves: |target, baseline| {
             matches!(target.workload, WorkloadName::NetRr | WorkloadName::NetPps)
                 && is_behind_tap(baseline)
@@ -79,7 +74,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("rx_queue_size", "1024")],
-        since: (2, 8),
         moves: |target, _| {
             matches!(
                 target.workload,
@@ -92,7 +86,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("packed", "on")],
-        since: (4, 2),
         moves: |target, _| uses_network(target),
         not_for: |_, _| None,
         trap: "Guests before Linux 5.0 fall back to the split ring.",
@@ -100,7 +93,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("event_idx", "off")],
-        since: (1, 0),
         moves: |target, _| target.workload == WorkloadName::NetRr,
         not_for: |_, _| None,
         trap: "More kicks and interrupts with many packets under way.",

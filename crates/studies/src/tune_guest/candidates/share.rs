@@ -19,7 +19,6 @@ fn needs_reads(target: &TuneTarget<'_>) -> Option<&'static str> {
 pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("share.msize", "512000")],
-        since: (1, 0),
         moves: |target, baseline| uses_share(target) && is(baseline, "9p"),
         not_for: |_, _| None,
         trap: "Some memory for each request; kernels before 5.15 take at most 512000.",
@@ -27,7 +26,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("share.cache", "loose")],
-        since: (1, 0),
         moves: |target, baseline| uses_share(target) && is(baseline, "9p"),
         not_for: |_, _| None,
         trap: "The guest does not see what others change: for trees that it has for itself.",
@@ -35,7 +33,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("share", "virtiofs")],
-        since: (5, 0),
         moves: |target, baseline| uses_share(target) && !is(baseline, "virtiofs"),
         not_for: |_, _| needs_program("virtiofsd", "virtiofsd is not installed"),
         trap: "One more process a share, and memory that it shares with QEMU.",
@@ -43,7 +40,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("share", "virtiofs"), ("share.cache", "always")],
-        since: (5, 0),
         moves: |target, _| uses_share(target),
         not_for: |_, _| needs_program("virtiofsd", "virtiofsd is not installed"),
         trap: "The guest does not see what others change: for trees that it has for itself.",
@@ -51,7 +47,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("share", "disk")],
-        since: (1, 0),
         moves: |target, baseline| uses_share(target) && !is(baseline, "disk"),
         not_for: |_, _| needs_program("mkfs.ext4", "mkfs.ext4 is not installed"),
         trap: "A copy of the tree on a disk: host and guest do not see what the other changes.",
@@ -59,7 +54,6 @@ pub(super) const TABLE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("share", "erofs")],
-        since: (1, 0),
         moves: |target, baseline| uses_share(target) && !is(baseline, "erofs"),
         not_for: |target, _| {
             needs_reads(target)

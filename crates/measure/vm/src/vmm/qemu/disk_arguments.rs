@@ -2,52 +2,10 @@
 
 use super::arguments::{escaped, size};
 use super::disk_devices::DiskDevices;
-use crate::scratch::IMAGE;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Settings that belong to what is behind the device, without their prefix; all others are the device's.
-const DRIVE: [&str; 8] = [
-    "aio",
-    "driver",
-    "latency-ns",
-    "read-zeroes",
-    "size",
-    "locking",
-    "drop-cache",
-    "x-check-cache-dropped",
-];
-
-/// Settings that belong to the image's format.
-const FORMAT: [&str; 6] = [
-    "cache-clean-interval",
-    "cache-size",
-    "l2-cache-entry-size",
-    "l2-cache-size",
-    "refcount-cache-size",
-    "pass-discard-request",
-];
-
-/// Beginning of a property of the disk's iothread.
-pub const IOTHREAD: &str = "iothread.";
-
-/// Returns true if a disk's setting belongs to its image: to its format, to all of its nodes, or to the creation of
-/// the image (`image.KEY`).
-pub fn is_image_setting(key: &str, value: &str) -> bool {
-    FORMAT.contains(&key)
-        || key == "format"
-        || key == "detect-zeroes"
-        || key.starts_with(IMAGE)
-        // virtio-blk has a property of the same name, which is a switch.
-        || (key == "discard" && ["unmap", "ignore"].contains(&value))
-}
-
-/// The name of a disk's setting that belongs to what is behind the device; `cache` and limits aside.
-pub fn file_option(key: &str) -> Option<&str> {
-    key.strip_prefix("drive.")
-        .or(DRIVE.contains(&key).then_some(key))
-}
+use vmtax_model::{Setting, SettingPart};
 
 /// A disk of the measured guest: raw behind virtio-blk, where the settings do not say otherwise.
 pub(crate) struct Disk<'a> {
@@ -81,22 +39,23 @@ impl Disk<'_> {
         let mut limits = Map::new();
         let mut iothread = format!("iothread,id={node}-io");
         for (key, value) in self.set {
-            if let Some(limit) = key.strip_prefix("throttling.") {
-                limits.insert(limit.to_owned(), scalar(value));
-            } else if let Some(property) = key.strip_prefix(IOTHREAD) {
-                iothread += &format!(",{property}={}", escaped(value));
-            } else if is_image_setting(key, value) {
-                // Below, at the format and at all nodes.
-            } else if let Some(key) = file_option(key) {
+            let setting = Setting::of(key);
+            let name = setting.name(key);
+            match setting.part_with(value) {
+                SettingPart::Throttle => {
+                    limits.insert(name.to_owned(), scalar(value));
+                }
+                SettingPart::IothreadProperty => iothread += &format!(",{name}={}", escaped(value)),
                 // The one of them that is a text also when it is `on`.
-                let value = if key == "locking" {
-                    json!(value)
-                } else {
-                    scalar(value)
-                };
-                insert(&mut protocol, key, value);
-            } else if !matches!(key.as_str(), "cache" | "iothread" | "bus") {
-                device.insert(key.clone(), scalar(value));
+                SettingPart::FileNode if name == "locking" => {
+                    insert(&mut protocol, name, json!(value))
+                }
+                SettingPart::FileNode => insert(&mut protocol, name, scalar(value)),
+                SettingPart::Device(_) => {
+                    device.insert(key.clone(), scalar(value));
+                }
+                // Below, at the format, at all nodes, at the device. The others are not of a disk.
+                _ => {}
             }
         }
         if self.read_only {
@@ -105,7 +64,7 @@ impl Disk<'_> {
         let discard = self
             .set
             .get("discard")
-            .filter(|value| is_image_setting("discard", value));
+            .filter(|value| Setting::of("discard").part_with(value) == SettingPart::AllNodes);
         if let Some(discard) = discard {
             protocol["discard"] = json!(discard);
         }
@@ -127,7 +86,7 @@ impl Disk<'_> {
         for (key, value) in self
             .set
             .iter()
-            .filter(|(key, _)| driver != "raw" && FORMAT.contains(&key.as_str()))
+            .filter(|(key, _)| driver != "raw" && is_format_option(key))
         {
             format[key] = size(value, 1).map_or_else(|| scalar(value), |bytes| json!(bytes));
         }
@@ -233,6 +192,11 @@ impl Disk<'_> {
             None => None,
         }
     }
+}
+
+/// Returns true for an option of the format's node other than its driver.
+fn is_format_option(key: &str) -> bool {
+    key != "format" && Setting::of(key).part == SettingPart::FormatNode
 }
 
 /// A setting's value as the block layer's JSON has it.

@@ -1,18 +1,6 @@
 //! The devices by which a guest has a disk on a bus, and which of them a setting belongs to.
 
-/// Settings of a virtio-scsi disk that are its own; all others are its controller's.
-const OF_SCSI_DISK: [&str; 5] = [
-    "logical_block_size",
-    "min_io_size",
-    "opt_io_size",
-    "physical_block_size",
-    "rotation_rate",
-];
-
-/// `device.discard` is the device's, `discard` may be the image's.
-fn unprefixed(key: &str) -> &str {
-    key.strip_prefix("device.").unwrap_or(key)
-}
+use vmtax_model::{ScsiDevice, Setting, SettingPart};
 
 /// QEMU's devices for a disk, by the setting `bus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +32,16 @@ impl DiskDevices {
 
     /// Returns true if a property, or the iothread, is the controller's.
     pub fn is_of_controller(self, key: &str) -> bool {
-        self.is_virtio_scsi() && !OF_SCSI_DISK.contains(&unprefixed(key))
+        let is_disks = Setting::of(key).part == SettingPart::Device(ScsiDevice::Disk);
+        self.is_virtio_scsi() && !is_disks
     }
 
     /// The device's name of a property that is named as virtio-blk has it.
     pub fn property(self, key: &str) -> &str {
-        match key {
-            "num-queues" if self.is_virtio_scsi() => "num_queues",
-            "queue-size" if self.is_virtio_scsi() => "virtqueue_size",
-            key => unprefixed(key),
+        let setting = Setting::of(key);
+        match setting.part {
+            SettingPart::Device(ScsiDevice::ControllerAs(name)) if self.is_virtio_scsi() => name,
+            _ => setting.name(key),
         }
     }
 
