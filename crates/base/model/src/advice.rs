@@ -1,6 +1,6 @@
 //! Findings of rules in the evidence, and their remedies, as data.
 
-use crate::{ChangeCost, LiveChange};
+use crate::{ChangeCost, LiveChange, Setting};
 use serde::{Deserialize, Serialize};
 
 /// A cost that a rule found, with what takes it away.
@@ -69,7 +69,7 @@ impl Remedy<&str> {
     pub fn filled(&self, values: &[(&str, String)]) -> Remedy {
         let fill = |text: &str| filled(text, &|_| true, values);
         let (setting, value) = (fill(self.setting), fill(self.value));
-        let name = setting.rsplit('.').next().unwrap_or_default().to_owned();
+        let name = Setting::name(&setting).to_owned();
         let mut words = values.to_vec();
         words.extend([("NAME", name), ("VALUE", value.clone())]);
         let read_back = filled(self.read_back, &|_| true, &words);

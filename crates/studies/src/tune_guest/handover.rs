@@ -176,11 +176,11 @@ fn arguments(settings: &Settings) -> Vec<String> {
             .filter(|_| devices.is_of_controller(key))
             .unwrap_or(&mut front);
         let setting = Setting::of(key);
-        let name = setting.name(key);
+        let name = Setting::name(key);
         match setting.part_with(value) {
             SettingPart::Iothread => {
                 let properties: String = iothread_properties(settings)
-                    .map(|(key, value)| format!(",{}={value}", Setting::of(key).name(key)))
+                    .map(|(key, value)| format!(",{}={value}", Setting::name(key)))
                     .collect();
                 object = Some(format!("-object iothread,id=iothread0{properties}"));
                 *device += ",iothread=iothread0";
@@ -340,7 +340,7 @@ fn property(key: &str, value: &str) -> Option<String> {
     if !is_property(key, value) {
         return None;
     }
-    let key = Setting::of(key).name(key);
+    let key = Setting::name(key);
     let (kind, value) = match value {
         "on" => ("bool", "true"),
         "off" => ("bool", "false"),

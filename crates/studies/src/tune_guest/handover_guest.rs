@@ -73,13 +73,12 @@ fn removed(setting: &Setting, key: &str) -> String {
         (_, SettingPlace::GuestCommandLine) => "the guest's kernel command line".to_owned(),
         (_, SettingPlace::GuestSysfs) => "what sets it in the guest".to_owned(),
         (_, SettingPlace::HostSysfs) => "what sets it on the host".to_owned(),
-        (_, _) if setting.is_family() => {
+        (_, _) if key.contains('.') => {
             format!("`{}`", setting.line.split(' ').next().unwrap_or_default())
         }
         _ => return format!("remove `{key}`"),
     };
-    let name = key.split_once('.').map_or(key, |(_, name)| name);
-    format!("remove `{name}` from {place}")
+    format!("remove `{}` from {place}", Setting::name(key))
 }
 
 /// libvirt's element for it.
@@ -140,8 +139,7 @@ mod tests {
         );
         let text = settings_row("netdev.vhost", None, Some("on"));
         assert!(
-            text.contains("-netdev BACKEND,id=NETDEV,vhost=on")
-                && text.contains("<driver name='vhost'/>"),
+            text.contains("-netdev tap,…,vhost=on") && text.contains("<driver name='vhost'/>"),
             "{text}"
         );
         assert!(

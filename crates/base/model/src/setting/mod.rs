@@ -251,12 +251,8 @@ impl Setting {
     }
 
     /// The name of a setting without that of its family, as QEMU or a kernel has it.
-    pub fn name<'k>(&self, key: &'k str) -> &'k str {
-        if self.is_family() {
-            key.strip_prefix(self.key).unwrap_or(key)
-        } else {
-            key
-        }
+    pub fn name(key: &str) -> &str {
+        key.split_once('.').map_or(key, |(_, name)| name)
     }
 
     /// The part that has it with this value: `discard` is a switch of virtio-blk and a mode of block nodes.

@@ -46,7 +46,7 @@ impl Setting {
     /// Returns the line that applies a value of this key.
     pub fn line(&self, key: &str, value: &str) -> String {
         // Among properties of QEMU a comma would begin another.
-        let is_property = self.is_family() && self.place == SettingPlace::QemuArgument;
+        let is_property = key.contains('.') && self.place == SettingPlace::QemuArgument;
         let written = if is_property {
             value.replace(',', ",,")
         } else {
@@ -59,7 +59,7 @@ impl Setting {
     pub fn filled(&self, text: &str, key: &str, value: &str) -> String {
         let policy = if value == "off" { "disable" } else { "require" };
         let words = [
-            ("NAME", self.name(key).to_owned()),
+            ("NAME", Setting::name(key).to_owned()),
             ("VALUE", value.to_owned()),
             ("FILE", self.host_file().unwrap_or_default().to_owned()),
             ("POLICY", policy.to_owned()),

@@ -40,7 +40,7 @@ impl Disk<'_> {
         let mut iothread = format!("iothread,id={node}-io");
         for (key, value) in self.set {
             let setting = Setting::of(key);
-            let name = setting.name(key);
+            let name = Setting::name(key);
             match setting.part_with(value) {
                 SettingPart::Throttle => {
                     limits.insert(name.to_owned(), scalar(value));

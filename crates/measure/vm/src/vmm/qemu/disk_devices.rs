@@ -41,7 +41,7 @@ impl DiskDevices {
         let setting = Setting::of(key);
         match setting.part {
             SettingPart::Device(ScsiDevice::ControllerAs(name)) if self.is_virtio_scsi() => name,
-            _ => setting.name(key),
+            _ => Setting::name(key),
         }
     }
 
