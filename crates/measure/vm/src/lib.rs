@@ -53,7 +53,7 @@ pub use start::start;
 pub use twin::{
     DomainEdit, Twin, TwinDisk, TwinError, driver_attribute, edit_domain, read_twin, twin,
 };
-pub use vm::{FindError, Vm, check_identity, running};
+pub use vm::{FindError, Vm, find, process, running};
 pub use vmm::qemu::disk_arguments::{IOTHREAD, file_option, is_image_setting};
 pub use vmm::qemu::disk_devices::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;

@@ -62,7 +62,7 @@ impl Changes {
         let journal = Journal {
             recording,
             pid: vm.pid(),
-            started: started(vm.pid()).unwrap_or(0),
+            started: vm.start_ticks().unwrap_or(0),
             entries: Vec::new(),
         };
         Ok(Changes { vm, path, journal })
