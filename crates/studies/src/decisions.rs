@@ -1,4 +1,4 @@
-//! Decides from what was recorded so far what is measured next.
+//! Decisions on what is measured next, from what was recorded so far.
 
 use crate::compare::InterimAnalyses;
 use crate::registry::is_decided;
@@ -9,7 +9,7 @@ use vmtax_runner::{AfterRound, Decide};
 /// The decisions of a plan's study.
 pub struct Decisions<'a> {
     plan: &'a Plan,
-    /// Receives what is said of them.
+    /// Receives lines for people who wait.
     say: &'a dyn Fn(&str),
     interim: InterimAnalyses<'a>,
     /// The step of a guest's tuning that is measured.
@@ -17,7 +17,7 @@ pub struct Decisions<'a> {
 }
 
 impl<'a> Decisions<'a> {
-    /// Those of a plan that begins now; `say` receives lines for people who wait.
+    /// Returns the decisions of a plan that begins now.
     pub fn new(plan: &'a Plan, say: &'a dyn Fn(&str)) -> Decisions<'a> {
         Decisions {
             plan,
