@@ -4,6 +4,7 @@
 mod analysis;
 mod antipatterns;
 mod compare;
+mod decisions;
 mod diagnose;
 mod exec;
 mod exits;
@@ -22,7 +23,8 @@ mod tune_guest;
 mod vm;
 
 pub use analysis::{ReportFile, StudyError};
-pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_recordings, forecast};
+pub use compare::{CompareOptions, Compared, check, compare_recordings, forecast};
+pub use decisions::Decisions;
 pub use diagnose::DiagnoseOptions;
 pub use exec::ExecOptions;
 pub use exits::ExitsOptions;
@@ -34,7 +36,7 @@ pub use options::{
 };
 pub use overhead::OverheadOptions;
 pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_of_guests};
-pub use registry::{Answer, analyze, is_decided};
+pub use registry::{Answer, analyze};
 pub use scale::ScaleOptions;
 pub use share::ShareOptions;
 pub use tune::{TuneOptions, diagnosed};

@@ -118,7 +118,7 @@ const EARLY: RangeInclusive<u32> = vmtax_model::FEWEST_ROUNDS..=12;
 
 /// Returns true if each claim of the published result that a recording reproduces has its result after `rounds` whole
 /// rounds, or is unlikely to get one from further rounds. Always false outside `EARLY`.
-pub fn is_decided(folder: &Path, rounds: u32) -> bool {
+pub(crate) fn is_decided(folder: &Path, rounds: u32) -> bool {
     if !EARLY.contains(&rounds) {
         return false;
     }

@@ -64,16 +64,6 @@ pub enum Fault {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A twin of somebody's VM does not boot.
-    #[error(
-        "the twin of {like} failed to boot: {source}\nOverride the setting that fails: --qemu, --machine-type, --cpu-model, --memory or --machine"
-    )]
-    Twin {
-        /// VM whose configuration the test guest has.
-        like: String,
-        /// Reason of the failed boot.
-        source: vmtax_vm::MachineError,
-    },
     /// Options that do not go together, or say nothing.
     #[error("{0}")]
     Usage(String),

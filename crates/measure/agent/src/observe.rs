@@ -4,7 +4,6 @@
 use crate::error::AgentError;
 use crate::outbox::{Failure, send_frame, ship};
 use rustix::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_model::{DISK, ObservedDisk, ObservedGuest, SCHEMA};
 use vmtax_observe::{ProbeSet, Recorded, Tracer, cpu_buffer_kib, guest_disks};
@@ -42,7 +41,7 @@ impl GuestObserver {
         Ok(GuestObserver { disks, tracer })
     }
 
-    /// Traces until the time has passed or `stop` becomes true, and writes the file.
+    /// Traces until the time has passed or `stop` says so, and writes the file.
     ///
     /// # Errors
     /// [`AgentError`] where tracefs refuses, or the file cannot be written.
@@ -50,16 +49,15 @@ impl GuestObserver {
         self,
         output: BorrowedFd<'_>,
         time: Duration,
-        stop: &AtomicBool,
+        stop: &dyn Fn() -> bool,
     ) -> Result<ObservedGuest, AgentError> {
         let GuestObserver { disks, tracer } = self;
         let mut recorded = None;
         let mut send = |frame: &[u8]| send_frame(output, frame);
         let shipped = ship(&mut send, |ship| {
-            let is_over = || stop.load(Ordering::Relaxed);
             recorded = Some(
                 tracer
-                    .record(time, MAX_BYTES, &is_over, ship)
+                    .record(time, MAX_BYTES, stop, ship)
                     .map_err(|e| e.to_string())?,
             );
             Ok(())

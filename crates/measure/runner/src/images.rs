@@ -1,6 +1,7 @@
 //! The images that a plan's guests boot from: made once, used in every round.
 
-use crate::{Requirements, RunError};
+use crate::RunError;
+use crate::requirements::Requirements;
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{Init, KernelError, Purpose};
 use vmtax_model::{KernelFacts, Machine, Plan, Probes, ShareMethod};

@@ -1,20 +1,23 @@
-//! From a plan to a recording: finds what the plan's machines need, runs the slots of its schedule, and records each trial
-//! as it ends.
+//! From a plan to a recording: finds what the plan's machines need, runs the slots of its schedule or observes what runs already,
+//! and records each trial as it ends.
 
 mod control;
 mod exec;
 mod images;
 mod observe;
 mod pin;
+mod recorder;
 mod requirements;
 mod run;
 mod shares;
 mod stood_still;
 pub mod tool_output;
+mod tune_guest;
+mod watch;
 
-pub use observe::{diagnose, profile, tune, vm_exits, vm_layers};
-pub use requirements::{Requirements, find_requirements};
-pub use run::{BeforePart, CommandFailure, Ended, Progress, Watch, Workspace, run};
+pub use recorder::Recorder;
+pub use run::{CommandFailure, Ended};
+pub use watch::{AfterRound, Decide, Progress, Watch};
 
 use vmtax_guests::kernel::KernelError;
 use vmtax_host::HostError;
@@ -71,6 +74,35 @@ pub enum RunError {
         machine: Machine,
         /// Reason of the failure.
         source: MachineError,
+    },
+    /// A twin of somebody's VM does not boot.
+    #[error(
+        "the twin of {like} failed to boot: {source}\nOverride the setting that fails: --qemu, --machine-type, --cpu-model, --memory or --machine"
+    )]
+    Twin {
+        /// VM whose configuration the test guest has.
+        like: String,
+        /// Reason of the failed boot.
+        source: MachineError,
+    },
+    /// The plan's VM, or its process, is another one by now, or gone.
+    #[error(transparent)]
+    Find(#[from] vmtax_vm::FindError),
+    /// A plan of what another tool recorded, which cannot be recorded again.
+    #[error(
+        "the plan {plan} is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`"
+    )]
+    OfFiles {
+        /// Name of the plan.
+        plan: String,
+    },
+    /// A plan of an older version that tunes a running VM.
+    #[error(
+        "the plan tunes the VM of process {pid} and does not say when that started, so another VM may have its PID by now: `vmtax tune --vm VM` makes a plan of the VM as it is"
+    )]
+    UnknownStart {
+        /// PID of the process.
+        pid: i32,
     },
     /// The process to observe is no VM, or no longer one.
     #[error("process {pid} runs no VM: `vmtax vms` lists those that run")]

@@ -1,16 +1,14 @@
 //! Finds what a plan's machines need: VMM, kernel, a KVM that runs kernels.
 
 use crate::RunError;
-use std::path::PathBuf;
-use vmtax_guests::apt::AptError;
-use vmtax_guests::kernel::KernelError;
+use vmtax_guests::kernel::{KernelError, cache_dir};
 use vmtax_model::{HostFacts, KernelFacts, KvmClass, Machine, Plan, Variant, Vmm, WorkloadName};
 use vmtax_vm::VmmProgram;
 use vmtax_workload::WorkloadError;
 
 /// Programs and kernels that guests are started with.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Requirements {
+pub(crate) struct Requirements {
     /// For each of the plan's variants, the program of each VMM that the plan's machines have.
     programs: Vec<Vec<VmmProgram>>,
     pub(crate) kernels: Vec<KernelFacts>,
@@ -35,10 +33,9 @@ impl Requirements {
 ///
 /// # Errors
 /// [`RunError`] saying what is missing and how to get it.
-pub fn find_requirements(
+pub(crate) fn find_requirements(
     plan: &Plan,
     host: &HostFacts,
-    cache: &dyn Fn() -> Result<PathBuf, AptError>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Requirements>, RunError> {
     if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
@@ -112,7 +109,7 @@ pub fn find_requirements(
         }
     }
     if plan.machines.iter().any(|m| m.is_linux_guest()) {
-        requirements.kernels = kernels(plan, host, cache, say)?;
+        requirements.kernels = kernels(plan, host, say)?;
     }
     Ok(Some(requirements))
 }
@@ -121,7 +118,6 @@ pub fn find_requirements(
 fn kernels(
     plan: &Plan,
     host: &HostFacts,
-    cache: &dyn Fn() -> Result<PathBuf, AptError>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<KernelFacts>, RunError> {
     let mut kernels: Vec<KernelFacts> = Vec::new();
@@ -135,7 +131,7 @@ fn kernels(
                     && !named.exists()
                     && named.components().count() == 1 =>
             {
-                let cache = cache().map_err(KernelError::from)?;
+                let cache = cache_dir().map_err(KernelError::from)?;
                 let name = named.to_string_lossy();
                 if vmtax_guests::kernel::is_name(&name, &cache) {
                     vmtax_guests::kernel::fetch(Some(&name), &cache, say)?
@@ -146,7 +142,7 @@ fn kernels(
             (Some(image), _) => vmtax_guests::kernel::given(image, guest.modules.as_deref())?,
             (None, Some(found)) => found.clone(),
             (None, None) => {
-                let cache = cache().map_err(KernelError::from)?;
+                let cache = cache_dir().map_err(KernelError::from)?;
                 usual
                     .insert(vmtax_guests::kernel::fetch(None, &cache, say)?)
                     .clone()

@@ -7,17 +7,20 @@ mod state;
 mod workspace;
 mod write_trial;
 
+use crate::RunError;
 use crate::control;
 use crate::exec;
 use crate::images::no_program;
 use crate::observe::{Observation, Observers, TrialStore, may_trace};
 use crate::pin::Placement;
+use crate::requirements::Requirements;
 use crate::shares::{self, ShareSetup};
 use crate::stood_still::stood_still;
-use crate::{Requirements, RunError};
+use crate::watch::{AfterRound, Progress, Watch};
 use host_snapshot::HostSnapshot;
 use size_times::SizeTimes;
-pub use state::{BeforePart, CommandFailure, Progress};
+pub(crate) use state::BeforePart;
+pub use state::CommandFailure;
 use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,12 +31,9 @@ use vmtax_model::{
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
-use vmtax_vm::{
-    CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams,
-    no_files,
-};
+use vmtax_vm::{CommandRun, HostSettings, MachineError, RunningMachine, Setup, Sharing, no_files};
 use vmtax_workload::CheckedPlan;
-pub use workspace::Workspace;
+use workspace::Workspace;
 use write_trial::{note_boot, note_memory_tree};
 
 /// End of a run.
@@ -49,35 +49,33 @@ pub enum Ended {
     CommandFailed(CommandFailure),
 }
 
-/// Receives the progress, and decides whether to start another round.
-pub struct Watch<'a> {
-    /// Callback that receives the progress.
-    pub progress: &'a mut dyn FnMut(Progress<'_>),
-    /// Called after each complete round with the number of rounds: whether to start another.
-    pub go_on: &'a mut dyn FnMut(u32) -> bool,
-    /// Rounds and trials that the recording has already: `None` of a plan that is carried out as a whole.
+/// State that the parts of a tuning share; a plan that is carried out as a whole begins without any.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// Made by the first part: it has to have what the later ones need.
+    workspace: Option<Workspace>,
+    /// Rounds and trials that the recording has already.
     pub before: Option<BeforePart>,
 }
 
-/// Runs the plan, its command, if any, with `streams`. However it ends, completed trials are in the recording and nothing is
-/// left running. `workspace` is made where there is none; one of an earlier plan has to have what this one needs.
+/// Runs the plan. However it ends, completed trials are in the recording and nothing is left running.
 ///
 /// # Errors
 /// [`RunError`] when the plan cannot be run: the error would occur each time.
-pub fn run(
+pub(crate) fn run(
     plan: &CheckedPlan,
     requirements: Option<&Requirements>,
+    parts: &mut Parts,
     writer: &mut Writer,
-    interrupt: &Interrupt,
-    streams: Option<&Streams>,
-    workspace: &mut Option<Workspace>,
     watch: &mut Watch<'_>,
 ) -> Result<Ended, RunError> {
     let Watch {
+        interrupt,
+        streams,
         progress,
-        go_on,
-        before,
+        decide,
     } = watch;
+    let Parts { workspace, before } = parts;
     let patterns = exec::patterns(plan)?;
     let workspace = match workspace {
         Some(made) => made,
@@ -101,7 +99,7 @@ pub fn run(
         // Without tracing of the host's kernel, QEMU's own log of trace events is the source.
         events: plan.is_observed() && !may_trace(),
         interrupt,
-        streams,
+        streams: *streams,
         patterns: &patterns,
         number: before.map_or(0, |before| before.trials),
         before: *before,
@@ -126,8 +124,13 @@ pub fn run(
         let boot = boots[next];
         if boot[0].round > round {
             round = boot[0].round;
-            if !go_on(round) {
-                break;
+            match decide.after_round(run.writer.folder(), round) {
+                AfterRound::Another => {}
+                AfterRound::End => break,
+                AfterRound::Whole => {
+                    run.writer.shorten(round)?;
+                    break;
+                }
             }
         }
         if run.is_left_out(boot[0])? {

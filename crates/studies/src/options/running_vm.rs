@@ -4,7 +4,6 @@ use super::error::OptionsError;
 use super::values::duration;
 use clap::Args;
 use vmtax_model::{DeviceClass, ObservedVm, Plan, Study};
-use vmtax_vm::Vm;
 use vmtax_workload::CheckedPlan;
 
 /// For how long a VM is observed where nothing else is asked for, s.
@@ -60,18 +59,19 @@ pub(crate) fn plan_of_vm(
     seconds: f64,
     study: impl FnOnce(ObservedVm) -> Study,
 ) -> Result<CheckedPlan, OptionsError> {
-    let vm = Vm::find(name)?;
+    let vm = vmtax_vm::find(name)?;
+    let pid = vm.pid;
     let time_ms = ((seconds * 1e3).round() as u64).max(1);
     let study = study(ObservedVm {
-        pid: vm.pid(),
-        started: vm.start_ticks(),
-        name: vm.name(),
+        pid,
+        started: vm.started,
+        name: vm.name,
         time_ms,
         guest_vmtax: None,
         device: DeviceClass::Disk,
     });
     let plan = Plan::new(
-        &format!("{}-{}", study.name(), vm.pid()),
+        &format!("{}-{pid}", study.name()),
         1,
         Vec::new(),
         Vec::new(),

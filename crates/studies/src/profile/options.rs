@@ -124,23 +124,22 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let of_vm = self
-            .vm
-            .as_deref()
-            .map(|name| Vm::find(name).map(|vm| vm.pid()))
-            .transpose()?;
-        if let Some(pid) = self.pid.or(of_vm) {
+        let of_vm = self.vm.as_deref().map(vmtax_vm::find).transpose()?;
+        if let Some(process) = of_vm.or(self.pid.map(vmtax_vm::process)) {
             let limit = self
                 .stop_threads
                 .map(|seconds| milliseconds(seconds).max(1));
             let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)), limit);
-            let name = format!("{}-{pid}", Vm::program_of(pid));
+            let program = Vm::program_of(process.pid);
+            let title = format!("{program}-{}", process.pid);
             return Ok(CheckedPlan::new(attached(
                 ProfileSettings {
-                    pid: Some(pid),
+                    pid: Some(process.pid),
+                    started: process.started,
+                    name: process.name.or(Some(program)),
                     ..settings
                 },
-                &name,
+                &title,
             ))?);
         }
         if self.workload.is_empty() {
@@ -256,8 +255,6 @@ impl ProfileOptions {
             seconds.map(|seconds| milliseconds(seconds).max(1)),
         );
         ProfileSettings {
-            pid: None,
-            file: None,
             time_ms,
             hz: self.hz,
             wall_hz: self.wall_hz,
@@ -265,6 +262,7 @@ impl ProfileOptions {
             events_ms,
             stack: self.stack,
             symbols: self.symbols.clone(),
+            ..ProfileSettings::default()
         }
     }
 }

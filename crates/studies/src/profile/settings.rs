@@ -52,16 +52,10 @@ pub(super) fn inside(hz: u32, calls: Option<CountBy>) -> Probes {
 /// figure.
 pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
     let settings = ProfileSettings {
-        pid: None,
-        file: None,
-        time_ms: None,
-        hz: ProfileSettings::HZ,
-        wall_hz: ProfileSettings::WALL_HZ,
         stop_limit_ms: Some(OWN_STOP_LIMIT_MS),
         // Which functions differ is asked for; events would take the first second of a short command.
         events_ms: 0,
-        stack: ProfileSettings::STACK,
-        symbols: None,
+        ..ProfileSettings::default()
     };
     // One observer of requests or of QEMU at a time.
     let command = plan.command().map(|command| {

@@ -11,14 +11,10 @@ fn recording(folder: &Path) -> PathBuf {
     let host: HostFacts = serde_json::from_str(include_str!("../host.json")).unwrap();
     let settings = ProfileSettings {
         pid: Some(1),
-        file: None,
         time_ms: Some(1),
-        hz: 99,
-        wall_hz: 19,
-        stop_limit_ms: None,
         events_ms: 0,
         stack: 4096,
-        symbols: None,
+        ..ProfileSettings::default()
     };
     let plan = vmtax_studies::attached(settings, "qemu-1");
     let writer = Writer::create_at(folder, &plan, &host, &[], "0").unwrap();

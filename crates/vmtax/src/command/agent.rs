@@ -1,4 +1,4 @@
-use super::interrupt::stop_flag;
+use super::interrupt::interrupt;
 use super::print;
 use crate::cli::{AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 use crate::fault::Fault;
@@ -123,7 +123,7 @@ pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
         ));
     }
     vmtax_observe::remove_stale_traces();
-    let stop = stop_flag()?;
+    let interrupt = interrupt()?;
     // Removes the traces where this process is killed.
     let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
     let observer = GuestObserver::start()?;
@@ -143,7 +143,8 @@ pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
         "Tracing this guest for {} s; Ctrl-C ends it.",
         args.duration
     );
-    let guest = observer.record(file.as_fd(), Duration::from_secs_f64(args.duration), &stop)?;
+    let time = Duration::from_secs_f64(args.duration);
+    let guest = observer.record(file.as_fd(), time, &|| interrupt.raised())?;
     for missing in &guest.missing {
         eprintln!("Not traced: {}: {}.", missing.what, missing.why);
     }

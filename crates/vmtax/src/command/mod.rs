@@ -25,7 +25,6 @@ mod streams;
 mod study;
 mod top;
 mod tune;
-mod tune_guest;
 mod undo;
 mod vms;
 

@@ -63,13 +63,12 @@ fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     let settings = ProfileSettings {
         pid: args.pid,
         file: Some(args.file.clone()),
-        time_ms: None,
         hz: found.hz,
         wall_hz: 0,
-        stop_limit_ms: None,
         events_ms: 0,
         stack: 0,
         symbols: args.symbols.clone(),
+        ..ProfileSettings::default()
     };
     let plan = attached(settings, &name);
     if record.dry_run {

@@ -82,6 +82,7 @@ impl Display {
 
     pub fn show(&self, progress: Progress<'_>) {
         match progress {
+            Progress::Note(line) => return self.note(line),
             Progress::Preparing => self.step("preparing disks and the guest's image".to_owned()),
             Progress::Booting { slot } => {
                 self.step(format!("round {}: {} boots", slot.round + 1, slot.machine));

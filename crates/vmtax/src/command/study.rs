@@ -17,11 +17,6 @@ use vmtax_workload::CheckedPlan;
 pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
     let host = doctor::facts(None);
     let (plan, record) = (args.options.plan(&host)?, &args.record);
-    if plan.tune().is_some() {
-        // Another process may have the plan's PID by now.
-        let what = "the plan tunes a VM that ran when it was made: `vmtax tune --vm VM` makes one of the VM as it is";
-        return Err(Fault::Usage(what.to_owned()));
-    }
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }

@@ -1,6 +1,6 @@
 //! `vmtax tune`: a diagnosis, what it proposes, tried on the running VM; or a guest that is booted for it.
 
-use super::interrupt::stop_flag;
+use super::interrupt::interrupt;
 use super::progress::Display;
 use super::record::{Recorded, record};
 use super::study::study;
@@ -8,7 +8,6 @@ use super::{doctor, print, recording_folder, report};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 use vmtax_studies::{TuneOptions, analyze, diagnosed};
 
 pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
@@ -26,7 +25,7 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
         ..output.clone()
     };
     let Recorded { folder, .. } = record(&diagnosis, host.clone(), &beside, &display, None)?;
-    if stop_flag()?.load(Ordering::Relaxed) {
+    if interrupt()?.raised() {
         return Err(Fault::Interrupted { folder });
     }
     let plan = options.plan_of(&diagnosed(&vmtax_recording::open(&folder)?)?)?;

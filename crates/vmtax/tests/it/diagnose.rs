@@ -1,7 +1,7 @@
 //! `vmtax diagnose` of VMs that others started: the planted cause comes first, and where none was planted the VM is healthy.
 
 use crate::common::boot_guest::{BootGuest, polling_firmware, random_requests, reading};
-use crate::common::{Busy, Domain, Place, Quota, Signal, json, send, skipped, until};
+use crate::common::{Busy, Domain, Place, Quota, Signal, Start, json, send, skipped, until};
 use serde_json::Value;
 use std::fs;
 use std::fs::File;
@@ -72,31 +72,60 @@ fn a_quota_is_named_first_with_its_remedy_and_the_page_says_so() {
 
 /// A plan is of one process: another that has its PID later is another VM.
 #[test]
-fn a_stored_plan_does_not_diagnose_another_vm() {
+fn a_stored_plan_is_of_no_other_vm() {
     let place = Place::new();
     let vm = Busy::start(&place, "planned", "");
-    let plan = place
-        .vmtax(&format!("diagnose {} --dry-run", vm.name))
-        .succeeds()
-        .stdout;
-    let started = plan
-        .lines()
-        .find(|line| line.starts_with("started = "))
-        .unwrap();
-    fs::write(
-        place.path("plan.toml"),
-        plan.replace(started, "started = 7"),
-    )
-    .unwrap();
-    let refused = format!(
-        "process {} is not the VM of the plan, {} (started at tick 7)",
-        vm.pid(),
-        vm.name
-    );
-    place
-        .vmtax("run plan.toml --output out")
-        .fails(&[&refused, &format!("but {} (started at", vm.name)]);
+    let now = format!("but {} (started at", vm.name);
+    for (command, what) in [
+        ("diagnose", "VM"),
+        ("exits --vm", "VM"),
+        ("layers --vm", "VM"),
+        ("profile --vm", "one"),
+    ] {
+        let words = format!("{command} {} --dry-run", vm.name);
+        let plan = place.vmtax(&words).succeeds().stdout;
+        let started = started(&plan);
+        let refused = format!(
+            "process {} is not the {what} of the plan, {} (started at tick 7)",
+            vm.pid(),
+            vm.name
+        );
+        run_plan(&place, &plan.replace(started, "started = 7")).fails(&[&refused, &now]);
+        assert!(!place.path("out").exists(), "{command}");
+    }
+}
+
+#[test]
+fn a_stored_plan_tunes_its_vm_and_no_other() {
+    let place = Place::new();
+    let vm = Busy::start(&place, "planned", "");
+    let words = format!("diagnose {} --dry-run", vm.name);
+    let plan = place.vmtax(&words).succeeds().stdout;
+    let tuning = |started: &str| {
+        format!(
+            "study = \"tune\"\nrounds = 1\nmachines = []\nworkload = []\n[tune]\npid = {}\n{started}\napply = false\n\
+             time-ms = 1000\nblock-ms = 100\n",
+            vm.pid()
+        )
+    };
+    run_plan(&place, &tuning("started = 7")).fails(&["is not the VM of the plan", &vm.name]);
+    run_plan(&place, &tuning("")).fails(&["does not say when that started"]);
     assert!(!place.path("out").exists());
+    run_plan(&place, &tuning(started(&plan)))
+        .succeeds()
+        .shows(&vm.name);
+}
+
+/// The line of a plan that says when its process started.
+fn started(plan: &str) -> &str {
+    plan.lines()
+        .find(|line| line.starts_with("started = "))
+        .unwrap()
+}
+
+fn run_plan<'a>(place: &'a Place, plan: &str) -> Start<'a> {
+    fs::write(place.path("plan.toml"), plan).unwrap();
+    place.vmtax("run plan.toml --output out")
 }
 
 #[test]

@@ -55,6 +55,29 @@ fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
 }
 
 #[test]
+fn a_plan_of_another_tools_files_is_refused_by_name() {
+    let place = Place::new();
+    let head = "rounds = 1\nmachines = []\nworkload = []\n";
+    // The process of samples that a file holds ran elsewhere, whatever has its PID here.
+    let stacks = "hz = 99\nwall-hz = 0\nevents-ms = 0\nstack = 0\nfile = \"/perf.data\"\npid = 1";
+    for (name, of) in [
+        ("traces", "[import]\nfiles = [\"/trace.dat\"]"),
+        ("stacks", &format!("[profile]\n{stacks}")),
+    ] {
+        let study = if name == "traces" {
+            "import"
+        } else {
+            "profile"
+        };
+        let plan = format!("name = \"{name}\"\nstudy = \"{study}\"\n{head}{of}\n");
+        place.put("plan.toml", plan.as_bytes());
+        let refused = format!("the plan {name} is of files of another tool");
+        place.vmtax("run plan.toml").fails(&[&refused]);
+    }
+    assert!(!place.runs().exists());
+}
+
+#[test]
 fn recordings_that_cannot_be_written_are_said_so() {
     let place = Place::new();
     let plan = "run cpu cpu.time=0.05 --machine native --rounds 1 --dir";

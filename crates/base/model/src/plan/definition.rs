@@ -139,15 +139,27 @@ impl Plan {
         }
     }
 
-    /// The running VM that is observed or tuned.
-    pub fn running_vm(&self) -> Option<VmIdentity<'_>> {
-        let identity = |pid, started, name| VmIdentity { pid, started, name };
-        let observed = self
-            .observed_vm()
-            .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref()));
-        observed.or(self
-            .tune()
-            .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref())))
+    /// The running VM that is observed or tuned, or the process that is profiled.
+    pub fn running_vm(&self) -> Option<VmIdentity> {
+        let (pid, started, name) = match &self.study {
+            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
+                (vm.pid, vm.started, &vm.name)
+            }
+            Study::Tune(vm) => (vm.pid, vm.started, &vm.name),
+            Study::Profile(profile) => {
+                let process = &profile.settings;
+                // That of a file's samples ran elsewhere.
+                let pid = process.pid.filter(|_| process.file.is_none())?;
+                (pid, process.started, &process.name)
+            }
+            _ => return None,
+        };
+        Some(VmIdentity {
+            pid,
+            started,
+            name: name.clone(),
+            is_vm: !matches!(self.study, Study::Profile(_)),
+        })
     }
 
     /// Returns the changes that are tried on a running VM; `None` of a study other than `tune`.

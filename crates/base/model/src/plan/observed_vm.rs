@@ -25,15 +25,17 @@ pub struct ObservedVm {
     pub device: DeviceClass,
 }
 
-/// The process that is a plan's VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VmIdentity<'a> {
+/// The process that is a plan's VM, or that it profiles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmIdentity {
     /// PID of the process on the host.
     pub pid: i32,
     /// When it started, clock ticks after the host's boot; `None` where the plan does not say.
     pub started: Option<u64>,
-    /// The VM's name.
-    pub name: Option<&'a str>,
+    /// The VM's name; of another process the name of its program.
+    pub name: Option<String>,
+    /// True where the plan is of a VM, false where it may be of any process.
+    pub is_vm: bool,
 }
 
 /// A class of a guest's devices.

@@ -12,6 +12,12 @@ pub struct ProfileSettings {
     /// A process that runs already; the plan has no machines then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
+    /// When that process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// The name of its VM, else of its program, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The file of another tool that samples are read from; the plan has no machines then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
@@ -36,6 +42,24 @@ pub struct ProfileSettings {
     pub symbols: Option<PathBuf>,
 }
 
+impl Default for ProfileSettings {
+    fn default() -> ProfileSettings {
+        ProfileSettings {
+            pid: None,
+            started: None,
+            name: None,
+            file: None,
+            time_ms: None,
+            hz: Self::HZ,
+            wall_hz: Self::WALL_HZ,
+            stop_limit_ms: None,
+            events_ms: Self::EVENTS_MS,
+            stack: Self::STACK,
+            symbols: None,
+        }
+    }
+}
+
 impl ProfileSettings {
     /// Samples a second of each thread that runs.
     pub const HZ: u32 = 99;
@@ -45,21 +69,6 @@ impl ProfileSettings {
     pub const STACK: u32 = 12_288;
     /// Duration for which scheduler events and system calls are traced at first, ms.
     pub const EVENTS_MS: u64 = 1000;
-
-    /// Of a process that runs already, without stopping its threads.
-    pub fn of_process(pid: i32, time: Duration) -> ProfileSettings {
-        ProfileSettings {
-            pid: Some(pid),
-            file: None,
-            time_ms: Some((time.as_millis() as u64).max(1)),
-            hz: Self::HZ,
-            wall_hz: Self::WALL_HZ,
-            stop_limit_ms: None,
-            events_ms: Self::EVENTS_MS,
-            stack: Self::STACK,
-            symbols: None,
-        }
-    }
 
     /// Duration, at most.
     pub fn time(&self) -> Option<Duration> {

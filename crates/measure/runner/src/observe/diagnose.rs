@@ -1,17 +1,15 @@
 //! A running VM under every observer that the rights allow, one after another, so that none is in the figures of another.
 
-use super::wait::wait;
+use super::wait::{Stop, wait};
 use super::{profile, vm_layers};
 use crate::RunError;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_model::{
     AbilityName, DiskCounters, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA,
     VmCounters, VmSamples, files,
 };
-use vmtax_observe::has_ended;
 use vmtax_recording::{RecordingError, TrialFiles};
-use vmtax_vm::{Fleet, Level, MachineError};
+use vmtax_vm::{Fleet, Level, MachineError, Vm};
 
 /// The part of the time for the counters; the profile and the requests have equal parts of the rest.
 const COUNTERS: f64 = 0.4;
@@ -21,20 +19,21 @@ const MIN_REQUESTS_PER_S: f64 = 10.0;
 const REQUESTS: &str = "requests by layer";
 
 /// Reads the counters of a running VM, then profiles its threads and counts its VM exits, then traces its requests, until the time
-/// has passed or `stop` becomes true. The artifacts of each go to the files that `open` gives before the next begins. What was set in
+/// has passed or `stop` says so. The artifacts of each go to the files that `open` gives before the next begins. What was set in
 /// the VM is removed at the end.
 ///
 /// # Errors
 /// [`RunError`] for a process that is no VM, for a VM that ends while its counters are read, and when the files cannot be written.
-pub fn diagnose(
+pub(crate) fn diagnose(
+    vm: &Vm,
     spec: &ObservedVm,
     open: &dyn Fn() -> Result<TrialFiles, RecordingError>,
-    stop: &AtomicBool,
+    stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    let mut samples = match counters(spec, Level::Histograms, stop) {
+    let mut samples = match counters(vm, spec, Level::Histograms, stop) {
         // Without a folder in which to write down what is set, nothing is set.
         Err(RunError::Machine(error)) => {
-            let mut samples = counters(spec, Level::Counters, stop)?;
+            let mut samples = counters(vm, spec, Level::Counters, stop)?;
             samples.missing.push(Missing::for_error(
                 "the 99th percentile of requests",
                 &error,
@@ -61,35 +60,45 @@ pub fn diagnose(
         )?)
     };
     let left = spec.time().mul_f64(1.0 - COUNTERS);
-    if is_running && !stop.load(Ordering::Relaxed) {
+    if is_running && !stop() {
         let is_loaded = per_s.is_some_and(|per_s| per_s >= MIN_REQUESTS_PER_S);
         let each = if is_loaded { left / 2 } else { left };
-        let settings = ProfileSettings::of_process(spec.pid, each);
-        let profiled = profile(spec.pid, &settings, open()?, stop);
+        let time_ms = (each.as_millis() as u64).max(1);
+        let settings = ProfileSettings {
+            time_ms: Some(time_ms),
+            ..ProfileSettings::default()
+        };
+        let profiled = profile(vm, &settings, open()?, stop);
         if let Some(missing) = refused("threads, functions and VM exits", profiled)? {
             not_observed(files::MISSING_PROFILE, missing)?;
         }
-        if is_loaded && !stop.load(Ordering::Relaxed) {
+        if is_loaded && !stop() {
             let traced = ObservedVm {
-                time_ms: (each.as_millis() as u64).max(1),
+                time_ms,
                 ..spec.clone()
             };
-            if let Some(missing) = refused(REQUESTS, vm_layers(&traced, open()?, stop))? {
+            if let Some(missing) = refused(REQUESTS, vm_layers(vm, &traced, open()?, stop))? {
                 not_observed(files::MISSING_REQUESTS, missing)?;
             }
         }
     }
-    if has_ended(spec.pid) {
+    if vm.has_ended() {
         let missing =
-            Missing::for_error("the rest of the time", &RunError::Ended { pid: spec.pid });
+            Missing::for_error("the rest of the time", &RunError::Ended { pid: vm.pid() });
         not_observed(files::MISSING_END, missing)?;
     }
     Ok(())
 }
 
 /// The counters at both ends of the first part of the time.
-fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamples, RunError> {
-    let mut fleet = Fleet::of_process(spec.pid, level);
+fn counters(
+    vm: &Vm,
+    spec: &ObservedVm,
+    level: Level,
+    stop: &Stop<'_>,
+) -> Result<VmSamples, RunError> {
+    let pid = vm.pid();
+    let mut fleet = Fleet::of(vm.clone(), level)?;
     let mut sample = || -> Result<_, RunError> {
         let (samples, _) = fleet.sample()?;
         Ok(samples
@@ -97,15 +106,13 @@ fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamp
             .next()
             .map(|sample| (sample.facts.clone(), sample.counters)))
     };
-    let (_, before) = sample()?.ok_or(RunError::NoVm { pid: spec.pid })?;
-    wait(spec.time().mul_f64(COUNTERS), &|| {
-        stop.load(Ordering::Relaxed)
-    });
-    let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid: spec.pid })?;
+    let (_, before) = sample()?.ok_or(RunError::NoVm { pid })?;
+    wait(spec.time().mul_f64(COUNTERS), stop);
+    let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
     let mut missing = Vec::new();
     if level >= Level::Histograms {
         // Nothing of a process that is stopped answers.
-        let vm = fleet.vm(spec.pid).filter(|_| after.process_stop.is_none());
+        let vm = fleet.vm(pid).filter(|_| after.process_stop.is_none());
         match vm.and_then(|vm| vm.guest_settings(&after.settings.disks)) {
             Some(Ok(settings)) => after.settings.guest = Some(settings),
             Some(Err(error)) => missing.push(guest_not_read(&error)),

@@ -1,9 +1,8 @@
 //! The VM exits of a running guest: of a profile, or alone.
 
-use super::wait::wait;
+use super::wait::{Stop, wait};
 use crate::RunError;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{ExitCounts, ProfileFacts};
 use vmtax_model::{Accelerator, Missing, ObservedVm, files};
@@ -11,21 +10,22 @@ use vmtax_observe::{ExitTracer, ProbeError};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{Monitor, Vm};
 
-/// Counts the VM exits of a running VM, until the duration has passed, it ends, or `stop` becomes true. The counts go to `files`.
+/// Counts the VM exits of a running VM, until the duration has passed, it ends, or `stop` says so. The counts go to `files`.
 ///
 /// # Errors
 /// [`RunError`] for a VM without exits, and when the files cannot be written.
-pub fn vm_exits(
+pub(crate) fn vm_exits(
+    vm: &Vm,
     spec: &ObservedVm,
     mut files: TrialFiles,
-    stop: &AtomicBool,
+    stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    let vm = Vm::attach(spec.pid);
+    let pid = vm.pid();
     let (program, facts) = (vm.program(), vm.facts_with_state());
-    let exits = Exits::start(&vm).ok_or(RunError::NoExits { pid: spec.pid })?;
-    let (counts, why) = exits.follow(&vm, spec.time(), &|| stop.load(Ordering::Relaxed));
+    let exits = Exits::start(vm).ok_or(RunError::NoExits { pid })?;
+    let (counts, why) = exits.follow(vm, spec.time(), stop);
     if counts.traced.is_none() && counts.counters.is_empty() {
-        return Err(why.map_or(RunError::NoExits { pid: spec.pid }, RunError::from));
+        return Err(why.map_or(RunError::NoExits { pid }, RunError::from));
     }
     let missing = why
         .map(|why| Missing::for_error("VM exits by reason and device", &why))
@@ -35,7 +35,7 @@ pub fn vm_exits(
     Ok(files.store(
         files::OBSERVED,
         &ProfileFacts {
-            pid: spec.pid,
+            pid,
             program,
             vm: facts,
             missing,

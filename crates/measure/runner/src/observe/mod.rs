@@ -12,12 +12,12 @@ mod vm_blocks;
 mod wait;
 
 pub(crate) use blocks::may_trace;
-pub use diagnose::diagnose;
-pub use exits::vm_exits;
+pub(crate) use diagnose::diagnose;
+pub(crate) use exits::vm_exits;
 pub(crate) use observer::{Observation, TrialStore};
-pub use profile::profile;
-pub use tune::tune;
-pub use vm_blocks::vm_layers;
+pub(crate) use profile::{expected_stops, profile};
+pub(crate) use tune::tune;
+pub(crate) use vm_blocks::vm_layers;
 
 use blocks::BlockObserver;
 use inside::InsideObserver;

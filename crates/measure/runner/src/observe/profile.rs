@@ -3,17 +3,19 @@
 
 use super::exits::Exits;
 use super::observer::{Observer, failed};
-use super::wait::wait;
+use super::wait::{Stop, wait};
 use std::cell::Cell;
 use std::io;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_model::number::{counted, nanoseconds};
 use vmtax_model::samples::{CodeSamples, CpuUse, CpuUses, OnCpu, ProfileFacts};
 use vmtax_model::{Missing, ProfileSettings, files};
 use vmtax_observe::counters::{cpu_use, process_stop};
-use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, schedule, wall_clock};
+use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, StopTime, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
 
@@ -44,7 +46,7 @@ impl ProfileObserver {
         let profile = move || {
             let profiler = Profiler::start(vm, spec, no_breakpoints);
             drop(started);
-            profiler.follow(&Mutex::new(files), &told)
+            profiler.follow(&Mutex::new(files), &|| told.load(Ordering::Relaxed))
         };
         let profiling = Builder::new().spawn(profile).map_err(ProbeError::Thread)?;
         // Nothing is sent: the wait ends when the sender is gone.
@@ -81,17 +83,41 @@ impl Drop for ProfileObserver {
     }
 }
 
-/// Profiles a process as the plan says, until the timeout, it ends, or `stop` becomes true. The artifacts go to `files`.
+/// Profiles a process as the plan says, until the timeout, it ends, or `stop` says so. The artifacts go to `files`.
 ///
 /// # Errors
 /// [`RunError`] when it cannot be observed at all, or the files cannot be written.
-pub fn profile(
-    pid: i32,
+pub(crate) fn profile(
+    vm: &Vm,
     spec: &ProfileSettings,
     files: TrialFiles,
-    stop: &AtomicBool,
+    stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    Profiler::start(Vm::attach(pid), spec.clone(), false).follow(&Mutex::new(files), stop)
+    Profiler::start(vm.clone(), spec.clone(), false).follow(&Mutex::new(files), stop)
+}
+
+/// Describes the expected cost of stopping a process's threads for samples, measured on a process of vmtax itself; `None`
+/// where none is stopped.
+pub(crate) fn expected_stops(vm: &Vm, spec: &ProfileSettings) -> Option<String> {
+    let (pid, hz, limit) = (vm.pid(), spec.wall_hz, spec.stop_limit()?);
+    let measure =
+        || vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"]));
+    let measured = Builder::new().spawn(measure).map(JoinHandle::join);
+    let expected = match measured {
+        Ok(Ok(Ok(StopTime { median, max }))) => format!(
+            "{} a stop (median; longest {}) on this host now, at most {:.2} % of a thread's time",
+            nanoseconds(median.as_nanos() as f64),
+            nanoseconds(max.as_nanos() as f64),
+            median.as_secs_f64() * f64::from(hz) * 100.0
+        ),
+        _ => "an unknown time a stop".to_owned(),
+    };
+    let threads = counted(vmtax_observe::thread_names(pid).len() as u64, "thread");
+    Some(format!(
+        "Wall-clock samples stop {threads} of process {pid} up to {hz} times a second: expected {expected}. A stop longer \
+         than {} ends stopping.",
+        nanoseconds(limit.as_nanos() as f64)
+    ))
 }
 
 struct Profiler {
@@ -133,7 +159,7 @@ impl Profiler {
 
     /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples may stop threads, as the
     /// events would show; then the vCPUs of a guest of KVM are sampled, too. Its VM exits are counted meanwhile.
-    fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
+    fn follow(self, files: &Mutex<TrialFiles>, asked: &Stop<'_>) -> Result<(), RunError> {
         let Profiler {
             vm,
             spec,
@@ -146,7 +172,8 @@ impl Profiler {
         let pid = vm.pid();
         // Now, since the process may end meanwhile.
         let (program, facts) = (vm.program(), vm.facts());
-        let stop = || stopped.load(Ordering::Relaxed);
+        let failed = AtomicBool::new(false);
+        let stop = || failed.load(Ordering::Relaxed) || asked();
         let time = sampling.time;
         // Some time is left for samples by the wall clock.
         let tracing = spec.events().min(time / 2);
@@ -190,11 +217,11 @@ impl Profiler {
                 ))
             };
             // Those that began must not go on for the whole time.
-            let ending = |_: &ProbeError| stopped.store(true, Ordering::Relaxed);
+            let ending = |_: &ProbeError| failed.store(true, Ordering::Relaxed);
             let (counting, clock, code) = begin_all().inspect_err(ending)?;
             let sampled = on_cpu.map(|sampler| sampler.follow(&stop));
             if matches!(sampled, Err(ProbeError::Stacks(_))) {
-                stopped.store(true, Ordering::Relaxed); // report a wrong build immediately
+                failed.store(true, Ordering::Relaxed); // report a wrong build immediately
             }
             Ok::<_, ProbeError>((
                 sampled,

@@ -1,60 +1,50 @@
 //! Changes of a running VM under its own load: each is set and restored again and again, and measured both ways.
 
 use super::observer::{failed, unstorable};
-use super::wait::wait;
+use super::wait::{Stop, wait};
 use crate::RunError;
+use crate::watch::Decide;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_host::ask_command_unless;
 use vmtax_model::{
     LiveSetting, PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files,
 };
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{ChangeError, Changes, Fleet, Level};
+use vmtax_vm::{ChangeError, Changes, Fleet, Level, MachineError, Vm};
 
 /// Between a change and the measurement: requests under way end, caches begin to fill.
 const SETTLE: Duration = Duration::from_millis(250);
 /// Timeout of the user's command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Measures what `next` asks for, from what was recorded so far, until it ends, the VM ends, somebody else changes a setting, or
-/// `stop` becomes true. What is not kept is restored. Where the plan changes nothing, the VM alone is recorded.
+/// Measures what `decide` asks for, from what was recorded so far, until it ends, the VM ends, somebody else changes a setting, or
+/// `stop` says so. What is not kept is restored. Where the plan changes nothing, the VM alone is recorded.
 ///
 /// # Errors
 /// [`RunError`] for a process that is no VM, and where what is changed cannot be written down.
-pub fn tune(
+pub(crate) fn tune(
+    vm: &Vm,
     spec: &TuneSpec,
     files: TrialFiles,
-    next: &mut dyn FnMut(&[TuneRecord]) -> TuneStep,
-    stop: &AtomicBool,
+    decide: &mut dyn Decide,
+    stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    let fleet_at = |level| Fleet::of_process(spec.pid, level);
-    let (mut fleet, mut log) = (
-        fleet_at(Level::Histograms),
-        Log {
-            files,
-            records: Vec::new(),
-        },
-    );
+    let pid = vm.pid();
+    let mut log = Log {
+        files,
+        records: Vec::new(),
+    };
     // Without a folder in which to write down what is set, nothing is set.
-    if fleet.sample().is_err() {
-        fleet = fleet_at(Level::Counters);
-    }
+    let mut fleet = Fleet::of(vm.clone(), Level::Histograms)
+        .or_else(|_| Fleet::of(vm.clone(), Level::Counters))?;
     let (samples, _) = fleet.sample()?;
-    let vm = samples
-        .first()
-        .ok_or(RunError::NoVm { pid: spec.pid })?
-        .facts
-        .clone();
-    log.add(TuneRecord::Vm(Box::new(vm)))?;
+    let facts = samples.first().ok_or(RunError::NoVm { pid })?.facts.clone();
+    log.add(TuneRecord::Vm(Box::new(facts)))?;
     if !spec.apply {
         return Ok(());
     }
-    let vm = fleet
-        .vm(spec.pid)
-        .ok_or(RunError::NoVm { pid: spec.pid })?
-        .clone();
+    let vm = fleet.vm(pid).ok_or(RunError::NoVm { pid })?.clone();
     let recording = log
         .files
         .folder()
@@ -70,7 +60,7 @@ pub fn tune(
         stop,
     };
     loop {
-        let done = match next(&log.records) {
+        let done = match decide.next_of_vm(spec, &log.records) {
             TuneStep::End(kept) => {
                 let done = bench.switch(&kept).and_then(|()| bench.keep());
                 match done {
@@ -102,7 +92,7 @@ struct Log {
 }
 
 impl Log {
-    fn add(&mut self, record: TuneRecord) -> Result<(), vmtax_vm::MachineError> {
+    fn add(&mut self, record: TuneRecord) -> Result<(), MachineError> {
         let mut line = serde_json::to_vec(&record).map_err(failed("storing what was measured"))?;
         line.push(b'\n');
         self.records.push(record);
@@ -139,7 +129,7 @@ struct Bench<'a> {
     changes: Changes,
     /// The candidates that are on.
     on: Vec<usize>,
-    stop: &'a AtomicBool,
+    stop: &'a Stop<'a>,
 }
 
 impl Bench<'_> {
@@ -218,16 +208,16 @@ impl Bench<'_> {
 
     /// Measures for a while, or for as long as the user's command takes.
     fn block(&mut self) -> Result<TuneBlock, Stopped> {
-        wait(SETTLE, &|| self.is_stopped());
+        wait(SETTLE, self.stop);
         let before = self.sample()?;
         let printed = match &self.spec.metric {
             Some(TuneMetric::Command { line, .. }) => Some(self.ask(line)?),
             _ => {
-                wait(self.spec.block(), &|| self.is_stopped());
+                wait(self.spec.block(), self.stop);
                 None
             }
         };
-        if self.is_stopped() {
+        if (self.stop)() {
             return Err(Stopped::interrupted());
         }
         Ok(TuneBlock {
@@ -235,10 +225,6 @@ impl Bench<'_> {
             after: self.sample()?,
             printed,
         })
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 
     fn sample(&mut self) -> Result<VmCounters, Stopped> {
@@ -261,9 +247,9 @@ impl Bench<'_> {
         };
         let mut command = Command::new("sh");
         command.arg("-c").arg(line);
-        let answer = ask_command_unless(command, COMMAND_TIMEOUT, &|| self.is_stopped())
+        let answer = ask_command_unless(command, COMMAND_TIMEOUT, self.stop)
             .map_err(|e| failed(format!("could not be run: {e}")))?;
-        if self.is_stopped() {
+        if (self.stop)() {
             return Err(Stopped::interrupted());
         }
         let answer = answer.ok_or_else(|| failed("did not end within 60 s".to_owned()))?;

@@ -1,16 +1,16 @@
 //! The block requests of a VM that runs already, or its packets, traced from the host alone.
 
 use super::guest_trace::GuestTrace;
+use super::wait::Stop;
 use crate::RunError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use vmtax_model::{
     Accelerator, DeviceClass, DiskBus, HostDisk, Missing, ObservedVm, Probes, QemuThread, SCHEMA,
     TracedDisk, TracedNic, VmFacts, VmTrace, files,
 };
 use vmtax_observe::{
-    HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes,
+    HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, thread_names, uprobes,
 };
 use vmtax_recording::TrialFiles;
 use vmtax_vm::Vm;
@@ -22,28 +22,28 @@ const CPU_KIB: std::ops::RangeInclusive<usize> = (4 << 10)..=(32 << 10);
 /// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Traces the requests of a running VM's disks, or the packets of its network cards, until the duration has passed, it ends, or `stop` becomes true. The trace goes to `files`. Nothing
+/// Traces the requests of a running VM's disks, or the packets of its network cards, until the duration has passed, it ends, or `stop` says so. The trace goes to `files`. Nothing
 /// of the VM is changed.
 ///
 /// # Errors
 /// [`RunError`] for a process that is no VM or has none of these devices, where this user may not trace, and when the files cannot be written.
-pub fn vm_layers(
+pub(crate) fn vm_layers(
+    vm: &Vm,
     spec: &ObservedVm,
     mut files: TrialFiles,
-    stop: &AtomicBool,
+    stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    let vm = Vm::attach(spec.pid);
     let facts = vm
         .facts_with_state()
-        .ok_or(RunError::NoVm { pid: spec.pid })?;
+        .ok_or(RunError::NoVm { pid: vm.pid() })?;
     let guest = spec
         .guest_vmtax
         .as_deref()
-        .map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time()))
+        .map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()))
         .transpose()?;
-    let mut devices = Devices::of(&vm, spec.device)?;
+    let mut devices = Devices::of(vm, spec.device)?;
     let tracer = Tracer::start(
-        &probes(&vm, &devices, &facts),
+        &probes(vm, &devices, &facts),
         cpu_buffer_kib(ROOM_KIB, CPU_KIB),
     )?;
     let mut keep = |name: &str, bytes: &[u8]| {
@@ -53,10 +53,10 @@ pub fn vm_layers(
     };
     // A VM that has ended has none.
     let kvm_offset = vmtax_observe::kvm_offset(vm.pid());
-    let is_over = || stop.load(Ordering::Relaxed) || has_ended(vm.pid());
+    let is_over = || stop() || vm.has_ended();
     let Recorded { begin, end, full } =
         tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
-    let ended = has_ended(vm.pid());
+    let ended = vm.has_ended();
     if !ended {
         vm.place_disks(&mut devices.disks);
     }

@@ -1,60 +1,26 @@
 //! A run that is under way.
 
 use super::size_times::SizeTimes;
-use crate::Requirements;
 use crate::RunError;
 use crate::images::Images;
+use crate::requirements::Requirements;
 use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
+use crate::watch::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
-use vmtax_model::{KernelFacts, Machine, Probes, SizeRange, Slot, WorkloadSpec};
+use vmtax_model::{KernelFacts, Machine, Probes, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
 
 /// Rounds and trials that a recording has of the parts of a tuning before the one that is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BeforePart {
+pub(crate) struct BeforePart {
     /// Number of rounds.
     pub rounds: u32,
     /// Number of trials.
     pub trials: u32,
-}
-
-/// Progress of a run, for people who wait.
-#[derive(Debug, Clone, Copy)]
-pub enum Progress<'a> {
-    /// Making disks and the initramfs.
-    Preparing,
-    /// A machine boots.
-    Booting {
-        /// Slot whose machine boots.
-        slot: Slot,
-    },
-    /// A trial is under way.
-    Trial {
-        /// Number of the trial, from 0.
-        number: u32,
-        /// Slot of the trial.
-        slot: Slot,
-        /// Workload that runs.
-        workload: &'a WorkloadSpec,
-        /// Probes that observe it.
-        probes: Probes,
-    },
-    /// A budget leaves sizes out.
-    LeftOut {
-        /// The range without them.
-        range: &'a SizeRange,
-    },
-    /// A trial has no result.
-    Failed {
-        /// Number of the trial, from 0.
-        number: u32,
-        /// Reason of the failure.
-        error: &'a MachineError,
-    },
 }
 
 /// A failure of the plan's command on the baseline.

@@ -1,8 +1,9 @@
 //! Workspace of a run: the files that its machines work on.
 
+use crate::RunError;
 use crate::images::Images;
+use crate::requirements::Requirements;
 use crate::shares;
-use crate::{Requirements, RunError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Variant, WorkloadName};
@@ -11,7 +12,7 @@ use vmtax_workload::CheckedPlan;
 
 /// The scratch folder of a run and what its guests boot from; the parts of a tuning share them. Removed with the value.
 #[derive(Debug)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     pub(super) scratch: Scratch,
     pub(super) images: Images,
 }

@@ -62,7 +62,7 @@ impl Changes {
         let journal = Journal {
             recording,
             pid: vm.pid(),
-            started: started(vm.pid()).unwrap_or(0),
+            started: vm.start_ticks().unwrap_or(0),
             entries: Vec::new(),
         };
         Ok(Changes { vm, path, journal })
@@ -304,10 +304,11 @@ fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<Restored, ChangeE
     if is_gone && entry.setting.is_of_process() || !exists(vm, &entry.setting) {
         return Ok(Restored::Ended);
     }
-    if let Some(boot) = &entry.guest_boot
-        && guest_file::boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))? != *boot
-    {
-        return Ok(Restored::Ended);
+    if let Some(boot) = &entry.guest_boot {
+        let now = guest_file::boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))?;
+        if now != *boot {
+            return Ok(Restored::Ended);
+        }
     }
     match read(vm, &entry.setting)? {
         Some(now) if is_same(&now, &entry.before) => Ok(Restored::Yes),

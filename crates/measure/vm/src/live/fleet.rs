@@ -5,7 +5,7 @@ use super::level::Level;
 use super::libvirt_daemons::{LibvirtDaemons, stats_of};
 use super::sampler::Sampler;
 use crate::MachineError;
-use crate::vm::{FindError, Vm, is_vm, pids, running};
+use crate::vm::{FindError, Vm, find, is_vm, pids, running};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::thread::{self, Builder};
@@ -35,8 +35,8 @@ enum Wanted {
     All,
     /// The VMs of these names; one that ended may run again, as another process.
     Named(Vec<String>),
-    /// One process, and no other that has its PID later.
-    Process(i32),
+    /// No more than there are.
+    None,
 }
 
 /// One VM's sample.
@@ -55,7 +55,7 @@ impl Fleet {
     /// [`FindError`] where a name stands for no VM, or for several.
     pub fn find(names: &[String], level: Level) -> Result<Fleet, FindError> {
         for name in names {
-            Vm::find(name)?;
+            find(name)?;
         }
         Ok(Fleet::new(
             if names.is_empty() {
@@ -67,9 +67,14 @@ impl Fleet {
         ))
     }
 
-    /// The VM of a process.
-    pub fn of_process(pid: i32, level: Level) -> Fleet {
-        Fleet::new(Wanted::Process(pid), level)
+    /// One VM, and no other that has its PID later; none where it is no VM, or has ended.
+    ///
+    /// # Errors
+    /// [`MachineError`] where the histograms of level 1 cannot be written down.
+    pub fn of(vm: Vm, level: Level) -> Result<Fleet, MachineError> {
+        let mut fleet = Fleet::new(Wanted::None, level);
+        Sampler::of(vm, level).map_or(Ok(()), |sampler| fleet.add(sampler))?;
+        Ok(fleet)
     }
 
     fn new(wanted: Wanted, level: Level) -> Fleet {
@@ -154,13 +159,7 @@ impl Fleet {
                 let names = names.clone();
                 self.named(&names)
             }
-            Wanted::Process(pid) => {
-                let is_first = self.scanned.replace(Instant::now()).is_none();
-                Some(*pid)
-                    .filter(|pid| is_first && is_vm(*pid))
-                    .into_iter()
-                    .collect()
-            }
+            Wanted::None => return Ok(()),
         };
         let new: Vec<i32> = found
             .into_iter()
@@ -170,7 +169,7 @@ impl Fleet {
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
                 let pid = *pid;
-                Builder::new().spawn_scoped(scope, move || Sampler::attach(pid, level))
+                Builder::new().spawn_scoped(scope, move || Sampler::of(Vm::attach(pid), level))
             };
             let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
             Ok(threads
@@ -179,21 +178,25 @@ impl Fleet {
                 .collect())
         })
         .map_err(no_thread)?;
-        for sampler in attached {
-            if level >= Level::Histograms {
-                let histograms = match &mut self.histograms {
-                    Some(histograms) => histograms,
-                    none => none.insert(Histograms::new()?),
-                };
-                // A monitor that refuses, or has no such command, leaves the VM without them.
-                if let Err(error @ MachineError::System { .. }) =
-                    histograms.set(&sampler.vm, sampler.started)
-                {
-                    return Err(error);
-                }
+        attached
+            .into_iter()
+            .try_for_each(|sampler| self.add(sampler))
+    }
+
+    fn add(&mut self, sampler: Sampler) -> Result<(), MachineError> {
+        if self.level >= Level::Histograms {
+            let histograms = match &mut self.histograms {
+                Some(histograms) => histograms,
+                none => none.insert(Histograms::new()?),
+            };
+            // A monitor that refuses, or has no such command, leaves the VM without them.
+            if let Err(error @ MachineError::System { .. }) =
+                histograms.set(&sampler.vm, sampler.started)
+            {
+                return Err(error);
             }
-            self.vms.insert(sampler.facts.pid, sampler);
         }
+        self.vms.insert(sampler.facts.pid, sampler);
         Ok(())
     }
 
@@ -232,7 +235,7 @@ impl Fleet {
         }
         names
             .iter()
-            .filter_map(|name| Some(Vm::find(name).ok()?.pid()))
+            .filter_map(|name| Some(find(name).ok()?.pid))
             .collect()
     }
 }

@@ -23,8 +23,8 @@ use vmtax_model::{
 };
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights,
-    memory, memory_limit, process_io, process_stop, started, thread_state, thread_times,
-    transparent_huge, wait_channel,
+    memory, memory_limit, process_io, process_stop, thread_state, thread_times, transparent_huge,
+    wait_channel,
 };
 use vmtax_observe::{kvm_exits, thread_names};
 
@@ -56,15 +56,12 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Attaches to a VM; `None` where the process is none, or has ended.
-    pub fn attach(pid: i32, level: Level) -> Option<Sampler> {
-        let began = started(pid)?;
-        let vm = Vm::attach(pid);
-        let facts = vm.facts()?;
+    /// Of a VM; `None` where the process is none, or has ended.
+    pub fn of(vm: Vm, level: Level) -> Option<Sampler> {
         let mut sampler = Sampler {
+            started: vm.start_ticks()?,
+            facts: vm.facts()?,
             vm,
-            facts,
-            started: began,
             level,
             cgroups: Cgroups::default(),
             daemons: Vec::new(),
@@ -109,7 +106,7 @@ impl Sampler {
     /// A sample, with what its libvirt daemon says of it; `None` where the VM's process has ended, also where another one has its
     /// PID now.
     pub fn sample(&mut self, stats: Option<&DomainStats>) -> Option<VmCounters> {
-        if started(self.facts.pid) != Some(self.started) {
+        if self.vm.has_ended() {
             return None;
         }
         let pid = self.facts.pid;
@@ -119,7 +116,7 @@ impl Sampler {
         if self.is_due() || is_continued {
             // What did not answer may do so now.
             if self.vm.monitor().is_none() && process_stop.is_none() {
-                self.vm = Vm::attach(pid);
+                self.vm.attach_again();
             }
             self.facts = self.vm.facts()?;
             self.read_seldom();

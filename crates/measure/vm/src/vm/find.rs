@@ -39,12 +39,24 @@ pub enum FindError {
     #[error(
         "process {pid} is not the VM of the plan, {planned}, but {now}: name the VM again, `vmtax vms` lists those that run"
     )]
-    OtherProcess {
+    OtherVm {
         /// PID of the process.
         pid: i32,
         /// The VM of the plan, with its start.
         planned: String,
         /// The VM that the process is now, with its start.
+        now: String,
+    },
+    /// The process of a plan that is of any process is another one now, or none.
+    #[error(
+        "process {pid} is not the one of the plan, {planned}, but {now}: name the process again, or the VM with --vm"
+    )]
+    OtherProcess {
+        /// PID of the process.
+        pid: i32,
+        /// The process of the plan, with its start.
+        planned: String,
+        /// The process that has the PID now, with its start.
         now: String,
     },
     /// The process listens on no QMP socket, or is no VM.
@@ -79,56 +91,91 @@ pub(crate) fn is_vm(pid: i32) -> bool {
     vmm::recognize(pid).is_some()
 }
 
+/// A running VM by a name: its PID, the path of its QMP socket, its libvirt domain or UUID, its Proxmox ID, its QEMU name, or
+/// a part of the name that no other VM has. Nothing of it is asked.
+///
+/// # Errors
+/// [`FindError`] where it stands for none, or for several.
+pub fn find(name: &str) -> Result<VmIdentity, FindError> {
+    if name.contains('/') {
+        return by_socket(name).map(vm_of_process);
+    }
+    let all: Vec<Known> = running().into_iter().map(Known::of).collect();
+    choose(name, &all).map(vm_of_process)
+}
+
+/// The VM that a process runs, for a plan.
+fn vm_of_process(pid: i32) -> VmIdentity {
+    VmIdentity {
+        name: Known::of(pid).name,
+        is_vm: true,
+        ..process(pid)
+    }
+}
+
+/// Any process, for a plan.
+pub fn process(pid: i32) -> VmIdentity {
+    VmIdentity {
+        pid,
+        started: started(pid),
+        name: Some(Vm::program_of(pid)),
+        is_vm: false,
+    }
+}
+
 impl Vm {
-    /// A running VM by a name: its PID, the path of its QMP socket, its libvirt domain or UUID, its Proxmox ID, its QEMU name, or
-    /// a part of the name that no other VM has.
+    /// A running VM by a name, as [`find`] takes it.
     ///
     /// # Errors
     /// [`FindError`] where it stands for none, or for several.
     pub fn find(name: &str) -> Result<Vm, FindError> {
-        if name.contains('/') {
-            return by_socket(name).map(Vm::attach);
-        }
-        let all: Vec<Known> = running().into_iter().map(Known::of).collect();
-        choose(name, &all).map(Vm::attach)
+        find(name).map(|found| Vm::attach(found.pid))
     }
 
-    /// When its process started, clock ticks after the host's boot; `None` where it has ended.
-    pub fn start_ticks(&self) -> Option<u64> {
-        started(self.pid())
+    /// The VM of a plan, or its process, unless another process has its PID now, or none.
+    ///
+    /// # Errors
+    /// [`FindError::OtherVm`], [`FindError::OtherProcess`].
+    pub fn planned(planned: &VmIdentity) -> Result<Vm, FindError> {
+        match planned.started {
+            Some(at_start) if started(planned.pid) != Some(at_start) => {
+                Err(another(planned, at_start))
+            }
+            _ => Ok(Vm::attach(planned.pid)),
+        }
     }
 }
 
-/// Checks that the process of a plan is still the VM that it was made for.
-///
-/// # Errors
-/// [`FindError::OtherProcess`] where another process has its PID now, or none.
-pub fn check_identity(planned: VmIdentity<'_>) -> Result<(), FindError> {
-    let VmIdentity {
-        pid,
-        started: Some(at_start),
-        name,
-    } = planned
-    else {
-        return Ok(());
+/// The process of a plan as it was, and as it is now.
+fn another(planned: &VmIdentity, at_start: u64) -> FindError {
+    let pid = planned.pid;
+    let title = |vm: &VmIdentity, ticks: u64| {
+        let name = vm.name.as_deref().unwrap_or("unnamed");
+        format!("{name} (started at tick {ticks})")
     };
-    let now = started(pid);
-    if now == Some(at_start) {
-        return Ok(());
+    let now = if is_vm(pid) {
+        vm_of_process(pid)
+    } else {
+        process(pid)
+    };
+    let named_now = now
+        .started
+        .filter(|_| now.is_vm || !planned.is_vm)
+        .map(|ticks| title(&now, ticks));
+    let planned_vm = title(planned, at_start);
+    if planned.is_vm {
+        FindError::OtherVm {
+            pid,
+            planned: planned_vm,
+            now: named_now.unwrap_or_else(|| "no VM".to_owned()),
+        }
+    } else {
+        FindError::OtherProcess {
+            pid,
+            planned: planned_vm,
+            now: named_now.unwrap_or_else(|| "no process".to_owned()),
+        }
     }
-    let title = |name: Option<&str>| name.unwrap_or("unnamed").to_owned();
-    let now = match now.filter(|_| is_vm(pid)) {
-        Some(ticks) => format!(
-            "{} (started at tick {ticks})",
-            title(Known::of(pid).name.as_deref())
-        ),
-        None => "no VM".to_owned(),
-    };
-    Err(FindError::OtherProcess {
-        pid,
-        planned: format!("{} (started at tick {at_start})", title(name)),
-        now,
-    })
 }
 
 /// Names that people may give a VM.
@@ -290,14 +337,22 @@ mod tests {
 
     #[test]
     fn the_vm_of_a_plan_is_the_process_that_started_then() {
-        let (pid, name) = (std::process::id() as i32, Some("web01"));
-        let at_start = started(pid);
+        let own = process(std::process::id() as i32);
+        let (pid, at_start) = (own.pid, own.started);
         let check = |pid, started| {
-            check_identity(VmIdentity { pid, started, name }).map_err(|e| e.to_string())
+            let planned = VmIdentity {
+                pid,
+                started,
+                name: Some("web01".to_owned()),
+                is_vm: true,
+            };
+            Vm::planned(&planned)
+                .map(|vm| vm.pid())
+                .map_err(|e| e.to_string())
         };
         assert_eq!(
             (check(pid, at_start), check(pid, None)),
-            (Ok(()), Ok(())),
+            (Ok(pid), Ok(pid)),
             "an older plan does not say"
         );
         let why = check(pid, Some(7)).unwrap_err();
@@ -309,6 +364,17 @@ mod tests {
             check(i32::MAX, Some(7)).unwrap_err().contains("web01"),
             "it has ended"
         );
+        let program = own.name.clone().unwrap();
+        let earlier = VmIdentity {
+            started: Some(7),
+            ..own
+        };
+        let why = Vm::planned(&earlier).unwrap_err().to_string();
+        let expected = format!(
+            "process {pid} is not the one of the plan, {program} (started at tick 7), but {program} (started at tick {}): ",
+            at_start.unwrap()
+        );
+        assert!(why.starts_with(&expected), "{why}");
     }
 
     #[test]

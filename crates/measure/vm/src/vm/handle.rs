@@ -16,12 +16,15 @@ use vmtax_model::{
     VmSettings, Vmm,
 };
 use vmtax_observe::ProbePoint;
+use vmtax_observe::counters::started;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
 /// its monitor.
 #[derive(Debug, Clone)]
 pub struct Vm {
     pub(super) process: VmmProcess,
+    /// When the process started, clock ticks after the host's boot: a PID is used again. `None` of one that had ended.
+    started: Option<u64>,
     pub(super) has_agent: bool,
 }
 
@@ -36,6 +39,7 @@ impl Vm {
     ) -> Result<Vm, MachineError> {
         let process = VmmProcess::connect(setup, session, control, greeting)?;
         Ok(Vm {
+            started: started(process.pid),
             process,
             has_agent: setup.machine.has_kernel(),
         })
@@ -44,14 +48,30 @@ impl Vm {
     /// One that runs already. Nothing of it is changed. Its monitor, which serves one client, is left after each command.
     pub fn attach(pid: i32) -> Vm {
         Vm {
+            started: started(pid),
             process: VmmProcess::attach(pid),
             has_agent: false,
         }
     }
 
+    /// Tries once more to reach its monitor.
+    pub(crate) fn attach_again(&mut self) {
+        self.process = VmmProcess::attach(self.pid());
+    }
+
     /// Returns the PID of the VM's process.
     pub fn pid(&self) -> i32 {
         self.process.pid
+    }
+
+    /// When its process started, clock ticks after the host's boot; `None` of one that had ended.
+    pub fn start_ticks(&self) -> Option<u64> {
+        self.started
+    }
+
+    /// Returns true if its process has ended, also where another one has its PID now.
+    pub fn has_ended(&self) -> bool {
+        self.started.is_none() || started(self.pid()) != self.started
     }
 
     /// The VMM; `None` for any other process.

@@ -7,6 +7,6 @@ pub(crate) mod open_files;
 mod traced_disks;
 mod traced_nics;
 
-pub use find::{FindError, check_identity, running};
+pub use find::{FindError, find, process, running};
 pub(crate) use find::{is_vm, pids};
 pub use handle::Vm;

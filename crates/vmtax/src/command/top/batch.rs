@@ -34,7 +34,7 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
         } else {
             Vec::new()
         };
-        if waits(&interrupt, due) {
+        if waits(interrupt, due) {
             // Endless by what was asked: then the end is no failure.
             return Ok(samples.map_or(ExitCode::SUCCESS, |_| ExitCode::from(130)));
         }

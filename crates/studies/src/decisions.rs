@@ -1,0 +1,71 @@
+//! Decisions on what is measured next, from what was recorded so far.
+
+use crate::compare::InterimAnalyses;
+use crate::registry::is_decided;
+use std::path::Path;
+use vmtax_model::{GuestTuneStep, Plan, TrialRecord, TuneRecord, TuneSpec, TuneStep};
+use vmtax_runner::{AfterRound, Decide};
+
+/// The decisions of a plan's study.
+pub struct Decisions<'a> {
+    plan: &'a Plan,
+    /// Receives lines for people who wait.
+    say: &'a dyn Fn(&str),
+    interim: InterimAnalyses<'a>,
+    /// The step of a guest's tuning that is measured.
+    step: Option<GuestTuneStep>,
+}
+
+impl<'a> Decisions<'a> {
+    /// Returns the decisions of a plan that begins now.
+    pub fn new(plan: &'a Plan, say: &'a dyn Fn(&str)) -> Decisions<'a> {
+        Decisions {
+            plan,
+            say,
+            interim: InterimAnalyses::new(plan),
+            step: None,
+        }
+    }
+}
+
+impl Decide for Decisions<'_> {
+    fn after_round(&mut self, folder: &Path, rounds: u32) -> AfterRound {
+        let is_on = if self.step.is_some() {
+            // A step that cannot be read from what is recorded goes on to the part's end.
+            vmtax_recording::open(folder).map_or(true, |recording| {
+                vmtax_analysis::next_guest_step(&recording.plan, &recording.trials) == self.step
+            })
+        } else if self.plan.reproduces.is_some()
+            && self.plan.comparison().is_none()
+            && is_decided(folder, rounds)
+        {
+            // Of a published result the claims' verdicts count: when each has its own, no further round is needed. A
+            // comparison has interim analyses of its own.
+            return AfterRound::Whole;
+        } else {
+            self.interim.go_on(folder, rounds, self.say)
+        };
+        if is_on {
+            AfterRound::Another
+        } else {
+            AfterRound::End
+        }
+    }
+
+    fn next_of_vm(&mut self, spec: &TuneSpec, records: &[TuneRecord]) -> TuneStep {
+        let step = vmtax_analysis::next_step(spec, self.plan.seed, records);
+        if let Some(line) = vmtax_report::tune::begins(spec, records, &step) {
+            (self.say)(&line);
+        }
+        step
+    }
+
+    fn next_of_guest(&mut self, plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneStep> {
+        let step = vmtax_analysis::next_guest_step(plan, trials)?;
+        if let Some(line) = vmtax_report::tune_guest::begins(plan, trials, &step) {
+            (self.say)(&line);
+        }
+        self.step = Some(step.clone());
+        Some(step)
+    }
+}
