@@ -300,3 +300,42 @@ fn a_circle_is_found() {
     assert_eq!(found(&folder), Some(3));
     fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Conditions that chain `let`, which the oldest Rust does not compile; neither clippy nor a newer compiler says so.
+#[derive(Default)]
+struct LetChains(usize);
+
+impl<'ast> Visit<'ast> for LetChains {
+    fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
+        let is_let = |side: &syn::Expr| matches!(side, syn::Expr::Let(_));
+        self.0 += usize::from(is_let(&binary.left) || is_let(&binary.right));
+        visit::visit_expr_binary(self, binary);
+    }
+}
+
+fn let_chains(text: &str) -> usize {
+    let mut found = LetChains::default();
+    found.visit_file(&syn::parse_file(text).unwrap());
+    found.0
+}
+
+#[test]
+fn no_condition_chains_let() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![root];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                assert_eq!(let_chains(&text), 0, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 500, "{files} files");
+    assert_eq!(let_chains("fn a() { if let Some(b) = c && b {} }"), 1);
+}
