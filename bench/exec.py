@@ -56,8 +56,8 @@ class Bench:
         return checked([self.vmtax, "exec", *self.guest, "--", *command], **more)
 
     def recorded(self):
-        """The folder of the last recording, which is taken away after it was read; the ledger lies beside it."""
-        (folder,) = filter(Path.is_dir, (self.scratch / "runs").iterdir())
+        """The folder of the last recording, which is taken away after it was read; the history lies beside it."""
+        (folder,) = (path for path in (self.scratch / "runs").iterdir() if path.name != ".history")
         return folder
 
     def forget(self):

@@ -171,7 +171,7 @@ Examples:
     List(ListArgs),
     /// Show a metric over all runs, and where it changed
     #[command(
-        after_help = "Every run adds its figures to a database of results in --dir (ledger.sqlite), which keeps them when a recording is deleted. Without METRIC the metrics in it are listed. Only runs under the same conditions are compared. See docs/history.md.
+        after_help = "Every run adds its figures to a folder of Parquet files in --dir (.history), which keeps them when a recording is deleted. Without METRIC the metrics in it are listed. Only runs under the same conditions are compared. See docs/history.md.
 
 Examples:
   vmtax history
@@ -261,7 +261,7 @@ pub struct HistoryArgs {
     /// One machine: native, kvm, tcg, micro-kvm, micro-tcg [default: all]
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<Machine>,
-    /// Directory of recordings, with their database of results
+    /// Directory of recordings, with their history
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Print JSON

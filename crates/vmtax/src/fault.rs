@@ -55,7 +55,7 @@ pub enum Fault {
     #[error(transparent)]
     Study(#[from] vmtax_studies::StudyError),
     #[error(transparent)]
-    Ledger(#[from] vmtax_studies::history::LedgerError),
+    History(#[from] vmtax_studies::history::HistoryError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}{}", limit_remedy(.source))]
     File {

@@ -106,7 +106,7 @@ pub struct HistoryFindings {
     pub method: String,
 }
 
-/// One line of what a ledger holds.
+/// A metric of the history on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     /// Metric of the entry.

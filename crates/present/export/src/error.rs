@@ -45,7 +45,7 @@ pub enum ExportError {
     #[error(transparent)]
     Folder(#[from] RecordingError),
     /// A file of a dataset cannot be written.
-    #[error("cannot write {} ({source}): name a folder with --dataset that you may write to, on a disk with free space", path.display())]
+    #[error("cannot write {} ({source}): see to its owner, its permissions and the room on its disk", path.display())]
     File {
         /// The file, or its folder.
         path: PathBuf,

@@ -22,6 +22,10 @@ pub struct Run {
 }
 
 impl Run {
+    /// Returns the identity of a recording's run; with `hash_host` its host is known by a hash alone.
+    ///
+    /// # Errors
+    /// [`ExportError::Started`], [`ExportError::HostName`] if the recording has no time or host that can be.
     pub fn of(recording: &Recording, hash_host: bool) -> Result<Run, ExportError> {
         let Recording {
             manifest,

@@ -1,11 +1,12 @@
 //! The rounds that a comparison takes, estimated from earlier runs.
 
-use crate::history::Ledger;
+use crate::history::History;
 use std::path::Path;
 use vmtax_analysis::from_the_past;
 use vmtax_model::{Compare, Metric, PastFigure, Plan, SeriesKey};
+use vmtax_recording::RecordingsFolder;
 
-/// A sentence about the noisiest metric that the ledger beside the recordings knows under the same options; `None`
+/// A sentence about the noisiest metric that the history of the recordings knows under the same options; `None`
 /// where it knows none, or cannot be read, and where variants share a boot, as what it knows differs from boot to boot: then
 /// it is estimated from the first rounds.
 pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
@@ -18,7 +19,7 @@ pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
         return None;
     };
     let machine = plan.columns().first()?.0;
-    let ledger = Ledger::open_to_read(runs).ok()?;
+    let history = History::open(&RecordingsFolder::open(runs).ok()?).ok()?;
     let mut known: Vec<(Metric, f64, Option<u32>)> = Vec::new();
     for workload in &plan.workloads_of(0) {
         let options = vmtax_workload::check(workload).ok()?.spec().options;
@@ -28,7 +29,7 @@ pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
                 .all(|(name, value)| key.settings.get(name) == Some(value))
         };
         for metric in workload.name.metrics() {
-            let figures = ledger.figures(metric, Some(machine)).ok()?;
+            let figures = history.figures(metric, Some(machine));
             let of_past = |figure: &PastFigure| {
                 from_the_past(&figure.value, figure.n, min_effect.ln_1p(), plan.rounds)
             };

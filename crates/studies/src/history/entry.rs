@@ -1,59 +1,56 @@
-//! The entry of one run in the history database, made from its recording.
+//! The entry of one run in the history, made from its recording.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use vmtax_analysis::estimate;
+use vmtax_export::{ExportError, Run};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings, TuneVerdict,
-    shell_line,
+    Estimate, Facts, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings,
+    TuneVerdict,
 };
 use vmtax_recording::Recording;
 
-/// The fact that says what a tuning kept. Of a guest it is of a machine and no variant, so that no series of figures has it; of a running
-/// VM, which has no figures, it is of none.
-pub(super) const KEPT: &str = "kept";
-/// The fact that says which running VM was tuned.
-pub(super) const VM: &str = "VM";
-
-/// A run in the history database, with its facts and figures.
+/// A run of the history: what is known of it as a whole, and its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    pub folder: String,
-    pub started: String,
-    pub name: String,
-    pub command: String,
-    pub cpu: String,
-    pub cpus: u32,
-    pub facts: Vec<Fact>,
+    /// [`Run::id`], which does not depend on the folder's name.
+    pub id: Arc<str>,
+    pub folder: Arc<str>,
+    pub started: Arc<str>,
+    pub plan: Arc<str>,
+    /// Model and number of the host's CPUs.
+    pub cpu: Arc<str>,
+    /// The running VM that was tuned; empty for any other run.
+    pub vm: Arc<str>,
+    /// Changes that a tuning kept; empty for any other run.
+    pub kept: Arc<str>,
+    /// At least one: of a run without figures one that is of no metric, for its facts.
     pub figures: Vec<Figure>,
-}
-
-/// A fact about the setup of a run, such as QEMU's version. Machine and variant are empty for facts of the host.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Fact {
-    pub machine: String,
-    pub variant: String,
-    pub name: String,
-    pub value: String,
 }
 
 /// One metric of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    pub metric: String,
-    pub machine: String,
-    pub variant: String,
-    pub step: String,
+    pub metric: Arc<str>,
+    pub machine: Arc<str>,
+    pub variant: Arc<str>,
+    pub step: Arc<str>,
     /// [`Plan::settings_of`] as JSON.
-    pub settings: String,
+    pub settings: Arc<str>,
+    /// [`Facts`] of the host and the guest as JSON.
+    pub facts: Arc<str>,
     pub n: u32,
     pub value: Estimate,
 }
 
 impl Entry {
-    /// Of a recording in the folder of this name. Observed trials do not count: the probes are in their figures.
-    pub fn of(recording: &Recording) -> Entry {
+    /// Makes the entry of a recording, in the folder of this name. Observed trials do not count: the probes are in their figures.
+    ///
+    /// # Errors
+    /// As [`Run::of`].
+    pub fn of(recording: &Recording) -> Result<Entry, ExportError> {
         let Recording {
             manifest,
             plan,
@@ -65,21 +62,58 @@ impl Entry {
             .iter()
             .filter(|t| t.probes == Probes::None)
             .collect();
-        Entry {
-            folder: name(&recording.folder),
-            started: manifest.started.clone(),
-            name: plan.name.clone(),
-            command: shell_line(&manifest.command),
-            cpu: host.cpu.model.clone(),
-            cpus: host.cpu.online,
-            facts: facts(plan, host, &manifest.vmtax, &trials)
-                .into_iter()
-                .chain(kept(plan, &recording.trials))
-                .chain(tuned_vm(recording))
-                .collect(),
-            figures: figures(plan, &trials),
+        let mut facts = host_facts(host, &manifest.vmtax);
+        let mut figures = figures(plan, &trials, &facts, &guest_facts(plan, host, &trials));
+        let tuned = tuned_vm(recording);
+        if figures.is_empty() {
+            let qemu = tuned.as_ref().and_then(|tuned| tuned.qemu.clone());
+            facts.extend(qemu.map(|qemu| ("QEMU".to_owned(), qemu)));
+            figures.push(Figure::none(&facts));
+        }
+        let (vm, kept) = tuned.map_or_else(
+            || (String::new(), kept(plan, &recording.trials)),
+            |tuned| (tuned.id, Some(tuned.kept)),
+        );
+        Ok(Entry {
+            id: Run::of(recording, false)?.id.into(),
+            folder: name(&recording.folder).into(),
+            started: manifest.started.as_str().into(),
+            plan: plan.name.as_str().into(),
+            cpu: cpus(&host.cpu.model, host.cpu.online),
+            vm: vm.into(),
+            kept: kept.unwrap_or_default().into(),
+            figures,
+        })
+    }
+}
+
+impl Figure {
+    /// Makes the figure of no metric, for the facts of a run without figures.
+    pub fn none(facts: &Facts) -> Figure {
+        let empty: Arc<str> = "".into();
+        Figure {
+            metric: Arc::clone(&empty),
+            machine: Arc::clone(&empty),
+            variant: Arc::clone(&empty),
+            step: Arc::clone(&empty),
+            settings: empty,
+            facts: json(facts),
+            n: 0,
+            value: Estimate {
+                median: 0.0,
+                interval: None,
+            },
         }
     }
+}
+
+/// Model and number of CPUs, as a series names them.
+pub fn cpus(model: &str, count: u32) -> Arc<str> {
+    format!("{model}, {count} CPU{}", if count == 1 { "" } else { "s" }).into()
+}
+
+pub fn json(value: &BTreeMap<String, String>) -> Arc<str> {
+    serde_json::to_string(value).unwrap_or_default().into()
 }
 
 /// A folder's own name.
@@ -94,7 +128,12 @@ pub fn name(folder: &Path) -> String {
 /// Key of a figure: metric, machine, variant, size of a range.
 type Of<'a> = (Metric, Machine, &'a str, Option<u64>);
 
-fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
+fn figures(
+    plan: &Plan,
+    trials: &[&TrialRecord],
+    of_host: &Facts,
+    of_guests: &BTreeMap<(Machine, &str), Facts>,
+) -> Vec<Figure> {
     // Repeats within a turn are one value of its round.
     let mut values: BTreeMap<Of<'_>, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     let mut settings_of = BTreeMap::new();
@@ -129,12 +168,22 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
             .collect();
         let (metric, machine, variant, step) = key;
         let option = plan.range().map_or("", |range| range.option.as_str());
+        let mut facts = of_host.clone();
+        facts.extend(
+            of_guests
+                .get(&(machine, variant))
+                .cloned()
+                .unwrap_or_default(),
+        );
         Figure {
-            metric: metric.id().to_owned(),
-            machine: machine.to_string(),
-            variant: variant.to_owned(),
-            step: step.map_or(String::new(), |size| format!("{option}={size}")),
-            settings: serde_json::to_string(&settings_of[&key]).unwrap_or_default(),
+            metric: metric.id().into(),
+            machine: machine.as_str().into(),
+            variant: variant.into(),
+            step: step
+                .map_or_else(String::new, |size| format!("{option}={size}"))
+                .into(),
+            settings: json(&settings_of[&key]),
+            facts: json(&facts),
             n: values.len() as u32,
             value: estimate(values),
         }
@@ -142,10 +191,10 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
     values.into_iter().map(figure).collect()
 }
 
-fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) -> Vec<Fact> {
+fn host_facts(host: &HostFacts, vmtax: &str) -> Facts {
     let cpu = &host.cpu;
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
-    let of_host = [
+    let facts = [
         ("host", text(&host.identity.name)),
         ("vmtax", vmtax.to_owned()),
         ("host kernel", host.kernel.clone()),
@@ -155,60 +204,62 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
         ("clock source", cpu.clocksource.clone()),
         ("memory MiB", host.memory_mib.to_string()),
     ];
-    let of_host = of_host.map(|(name, value)| ((String::new(), String::new(), name), value));
-    let mut all = BTreeMap::from(of_host);
+    facts.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Facts of each guest that had a trial, by machine and variant.
+fn guest_facts<'a>(
+    plan: &Plan,
+    host: &HostFacts,
+    trials: &[&'a TrialRecord],
+) -> BTreeMap<(Machine, &'a str), Facts> {
+    let mut all: BTreeMap<_, Facts> = BTreeMap::new();
     for trial in trials.iter().filter(|t| t.machine.is_guest()) {
-        let mut add = |name, value: Option<String>| {
-            let key = (trial.machine.to_string(), trial.variant.clone(), name);
-            value
-                .into_iter()
-                .for_each(|value| _ = all.entry(key.clone()).or_insert(value));
-        };
-        add("QEMU", qemu(plan, host, trial));
-        add(
-            "guest kernel",
-            trial
-                .result()
-                .map(|r| format!("{} {}", r.kernel.system, r.kernel.release)),
-        );
+        let facts = all
+            .entry((trial.machine, trial.variant.as_str()))
+            .or_default();
+        let kernel = trial
+            .result()
+            .map(|r| format!("{} {}", r.kernel.system, r.kernel.release));
+        for (name, value) in [("QEMU", qemu(plan, host, trial)), ("guest kernel", kernel)] {
+            if let Some(value) = value {
+                facts.entry(name.to_owned()).or_insert(value);
+            }
+        }
     }
-    let fact = |((machine, variant, name), value): ((String, String, &str), String)| Fact {
-        machine,
-        variant,
-        name: name.to_owned(),
-        value,
-    };
-    all.into_iter().map(fact).collect()
+    all
 }
 
 /// Returns the changes that a run of `tune` kept, with their gain; `None` for any other run.
-pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
+pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<String> {
     let found = vmtax_analysis::tune_guest(plan, trials)?;
     let names = found
         .candidates
         .iter()
         .filter(|row| row.verdict == TuneVerdict::Keep);
     let names: Vec<&str> = names.map(|row| &*row.candidate.name).collect();
-    let value = match found.total.filter(|_| !names.is_empty()) {
+    Some(match found.total.filter(|_| !names.is_empty()) {
         Some(total) => format!(
             "{}, {} less time",
             names.join(" + "),
             percent(1.0 - total.ratio.median)
         ),
         None => "nothing".to_owned(),
-    };
-    let machine = plan.machines.first()?.to_string();
-    Some(Fact {
-        machine,
-        variant: String::new(),
-        name: KEPT.to_owned(),
-        value,
     })
 }
 
-/// Returns the name of the running VM that was tuned, its QEMU, and the changes that are still applied; nothing for
-/// any other run, and for a VM without a persistent name.
-fn tuned_vm(recording: &Recording) -> Vec<Fact> {
+/// A running VM that was tuned.
+#[derive(Debug, PartialEq)]
+pub(super) struct TunedVm {
+    pub id: String,
+    /// Version and path.
+    pub qemu: Option<String>,
+    /// Changes that are still applied.
+    pub kept: String,
+}
+
+/// Returns the running VM that was tuned; `None` for any other run, and for a VM without a persistent name.
+fn tuned_vm(recording: &Recording) -> Option<TunedVm> {
     let findings = recording
         .plan
         .tune()
@@ -216,11 +267,10 @@ fn tuned_vm(recording: &Recording) -> Vec<Fact> {
         .map(|spec| crate::tune::findings(recording, spec));
     findings
         .and_then(Result::ok)
-        .and_then(|found| facts_of_tuned(&found))
-        .unwrap_or_default()
+        .and_then(|found| vm_of(&found))
 }
 
-pub(super) fn facts_of_tuned(found: &TuneFindings) -> Option<Vec<Fact>> {
+pub(super) fn vm_of(found: &TuneFindings) -> Option<TunedVm> {
     let vm = &found.vm;
     // A PID is of one start alone.
     let id = vm
@@ -251,19 +301,7 @@ pub(super) fn facts_of_tuned(found: &TuneFindings) -> Option<Vec<Fact>> {
             .collect::<Vec<_>>()
             .join(" ")
     });
-    let fact = |(name, value): (&str, String)| Fact {
-        machine: String::new(),
-        variant: String::new(),
-        name: name.to_owned(),
-        value,
-    };
-    let facts = [(VM, Some(id)), ("QEMU", qemu), (KEPT, Some(kept))];
-    Some(
-        facts
-            .into_iter()
-            .filter_map(|(name, value)| Some(fact((name, value?))))
-            .collect(),
-    )
+    Some(TunedVm { id, qemu, kept })
 }
 
 /// Version and path of a guest's QEMU; of a variant with one of its own that the facts do not have, what it was called.

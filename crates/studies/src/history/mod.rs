@@ -1,37 +1,47 @@
-//! History of measurements: figures and facts of every run in `ledger.sqlite` beside the recordings. The recordings
-//! stay the truth: the database is rebuilt from them, and in addition keeps the figures of runs whose directories were
-//! deleted.
-//!
-//! ```text
-//! run     one a run: directory, when, the plan's name, the command, CPUs
-//! fact    of a run's setup: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own; of a
-//!         tuning the changes that it kept, of a running VM's tuning the VM
-//! figure  median, interval and rounds of a metric on a machine, in a variant, at a step, with the workload's settings
-//! ```
+//! History of measurements: figures and facts of every run in a folder of Parquet files beside the recordings. The
+//! recordings stay the truth: what is missing is added from them, and the figures of runs whose recordings were deleted are kept.
 
-mod connect;
 mod dataset;
 mod entry;
-mod ledger;
-mod open;
+mod error;
 mod read;
-mod repair;
-mod time_limit;
+mod runs;
+mod store;
+mod table;
 mod tunings;
-mod write;
 
 pub use dataset::ImportedRuns;
-pub use ledger::{FILE, Ledger, LedgerError};
+pub use error::HistoryError;
+pub use runs::History;
+pub use store::FOLDER;
 
+use entry::Entry;
 use std::path::Path;
+use store::Store;
 use vmtax_recording::RecordingsFolder;
 
-/// Puts a recording that was just finished into the ledger of a folder of recordings. Returns what whoever made it should know.
+/// Adds a recording that was just finished to the history of a folder of recordings. Of one that lies elsewhere the folder's
+/// whole path is its name. Returns notes for whoever made it: where the last tuning of the same workload or VM had another QEMU
+/// or kernel.
 ///
 /// # Errors
-/// [`LedgerError`], saying how to add it later; nothing is lost by it.
-pub fn add(runs: &RecordingsFolder, recording: &Path) -> Result<Vec<String>, LedgerError> {
-    let mut ledger = Ledger::open(runs)?;
-    ledger.add(&vmtax_recording::open(recording)?)?;
-    Ok(ledger.notes)
+/// [`HistoryError`], saying how to add it later; nothing is lost by it.
+pub fn add(runs: &RecordingsFolder, recording: &Path) -> Result<Vec<String>, HistoryError> {
+    let recording = vmtax_recording::open(recording)?;
+    let mut entry = Entry::of(&recording)?;
+    let folders = (recording.folder.canonicalize(), runs.path().canonicalize());
+    if let (Ok(folder), Ok(runs)) = folders {
+        if folder.parent() != Some(&runs) {
+            entry.folder = folder.to_string_lossy().into();
+        }
+    }
+    let mut notes = Vec::new();
+    // Only a tuning is compared with what is there.
+    if !entry.kept.is_empty() {
+        let history = History::open(runs)?;
+        notes.extend(history.since_last_tuning(&entry));
+        notes.extend(history.notes);
+    }
+    Store::open(runs.path())?.put(&[entry])?;
+    Ok(notes)
 }

@@ -1,143 +1,69 @@
 //! Changes on the host since the last tuning of the same workload or VM.
 
-use super::entry::{Entry, Fact, Figure, KEPT, VM};
-use super::ledger::{Ledger, LedgerError, failed};
-use rusqlite::{OptionalExtension, params};
-use std::collections::BTreeMap;
-use vmtax_model::GuestTuneSpec;
+use super::entry::{Entry, Figure};
+use super::runs::History;
+use vmtax_model::{Facts, GuestTuneSpec};
 
 /// The facts for which the result of a tuning holds.
 const HOLDS_FOR: [&str; 3] = ["QEMU", "guest kernel", "host kernel"];
 
-/// A tuning that is in the ledger.
-struct Last {
-    run: i64,
-    folder: String,
-    started: String,
-    kept: String,
-}
-
-impl Ledger {
+impl History {
     /// Where the last tuning of the same workload, with the same settings to begin with, or of the same running VM, had another QEMU or
     /// kernel than `entry`: what it kept, what is otherwise now, and what is kept now. `None` where there is none, or nothing is otherwise.
-    pub(super) fn since_last_tuning(&self, entry: &Entry) -> Result<Option<String>, LedgerError> {
-        let Some(kept) = entry.facts.iter().find(|fact| fact.name == KEPT) else {
-            return Ok(None);
-        };
-        let baseline = |variant: &str| variant == GuestTuneSpec::BASELINE;
-        let (last, machine, of) = match entry.facts.iter().find(|fact| fact.name == VM) {
-            Some(vm) => (
-                self.last_of_vm(entry, &vm.value)?,
-                "",
-                format!("VM {}", vm.value),
-            ),
-            None => {
-                let Some(figure) = entry
-                    .figures
-                    .iter()
-                    .find(|figure| baseline(&figure.variant))
-                else {
-                    return Ok(None);
-                };
-                (
-                    self.last_of_workload(entry, figure)?,
-                    figure.machine.as_str(),
-                    "this workload".to_owned(),
-                )
-            }
-        };
-        let Some(last) = last else { return Ok(None) };
-        let facts = "SELECT name, value FROM fact WHERE run = ?1 AND ((machine = ?2 AND variant = ?3) OR machine = '')";
-        let facts = self.select(
-            facts,
-            params![last.run, machine, GuestTuneSpec::BASELINE],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )?;
-        let then: BTreeMap<String, String> = facts.into_iter().collect();
-        let is_own = |fact: &&Fact| {
-            fact.machine.is_empty() || (fact.machine == machine && baseline(&fact.variant))
-        };
-        let now: BTreeMap<&str, &str> = entry
-            .facts
-            .iter()
-            .filter(is_own)
-            .map(|fact| (fact.name.as_str(), fact.value.as_str()))
-            .collect();
+    pub(super) fn since_last_tuning(&self, entry: &Entry) -> Option<String> {
+        // The tuning of a running VM has no figures of metrics.
+        let is_own = |f: &&Figure| f.metric.is_empty() || &*f.variant == GuestTuneSpec::BASELINE;
+        let now = entry.figures.iter().find(is_own)?;
+        let (last, then) = self.last_tuning(entry, now)?;
+        let facts = |figure: &Figure| serde_json::from_str::<Facts>(&figure.facts).ok();
+        let (then, now) = (facts(then)?, facts(now)?);
         let changes = HOLDS_FOR.iter().filter_map(|name| {
-            let (then, now) = (then.get(*name)?, now.get(name)?);
+            let (then, now) = (then.get(*name)?, now.get(*name)?);
             (then != now).then(|| format!("{name} {then} → {now}"))
         });
         let changes: Vec<String> = changes.collect();
-        let Last {
-            folder,
-            started,
-            kept: before,
-            ..
-        } = last;
-        let day = started.get(..10).unwrap_or(&started);
-        Ok((!changes.is_empty()).then(|| {
+        let day = last.started.get(..10).unwrap_or(&last.started);
+        let subject = match &*entry.vm {
+            "" => "this workload".to_owned(),
+            vm => format!("VM {vm}"),
+        };
+        (!changes.is_empty()).then(|| {
             format!(
-                "the last tuning of {of} ({folder}, {day}) kept {before}; since then {}; now kept: {}",
+                "the last tuning of {subject} ({}, {day}) kept {}; since then {}; now kept: {}",
+                last.folder,
+                last.kept,
                 changes.join(", "),
-                kept.value
+                entry.kept
             )
-        }))
+        })
     }
 
-    /// The last tuning before `entry` of the workload that this figure is of.
-    fn last_of_workload(
-        &self,
-        entry: &Entry,
-        figure: &Figure,
-    ) -> Result<Option<Last>, LedgerError> {
-        let last = "SELECT run.id, folder, started, fact.value FROM run
-                    JOIN figure ON figure.run = run.id JOIN fact ON fact.run = run.id
-                    WHERE figure.metric = ?1 AND figure.machine = ?2 AND figure.variant = ?3 AND figure.settings = ?4
-                      AND fact.name = ?5 AND fact.machine = ?2
-                      AND cpu = ?6 AND cpus = ?7 AND folder <> ?8 AND started <= ?9
-                    ORDER BY started DESC LIMIT 1";
-        self.last(
-            last,
-            params![
-                figure.metric,
-                figure.machine,
-                figure.variant,
-                figure.settings,
-                KEPT,
-                entry.cpu,
-                entry.cpus,
-                entry.folder,
-                entry.started
-            ],
-        )
-    }
-
-    /// The last tuning before `entry` of this running VM.
-    fn last_of_vm(&self, entry: &Entry, vm: &str) -> Result<Option<Last>, LedgerError> {
-        let last = "SELECT run.id, folder, started, kept.value FROM run
-                    JOIN fact ON fact.run = run.id JOIN fact AS kept ON kept.run = run.id
-                    WHERE fact.name = ?1 AND fact.value = ?2 AND kept.name = ?3 AND folder <> ?4 AND started <= ?5
-                    ORDER BY started DESC LIMIT 1";
-        self.last(last, params![VM, vm, KEPT, entry.folder, entry.started])
-    }
-
-    fn last(&self, sql: &str, of: impl rusqlite::Params) -> Result<Option<Last>, LedgerError> {
-        let last = self.connection.query_row(sql, of, |row| {
-            Ok(Last {
-                run: row.get(0)?,
-                folder: row.get(1)?,
-                started: row.get(2)?,
-                kept: row.get(3)?,
-            })
+    /// Returns the last tuning before `entry` of what its figure `now` is of, with that figure then.
+    fn last_tuning<'a>(&'a self, entry: &Entry, now: &Figure) -> Option<(&'a Entry, &'a Figure)> {
+        let is_same = |then: &&Figure| {
+            then.metric == now.metric
+                && then.machine == now.machine
+                && then.variant == now.variant
+                && then.settings == now.settings
+        };
+        let tunings = self.runs.iter().filter(|run| {
+            !run.kept.is_empty()
+                && run.vm == entry.vm
+                && (run.cpu == entry.cpu || !entry.vm.is_empty())
+                && run.folder != entry.folder
+                && run.started <= entry.started
         });
-        last.optional().map_err(failed(&self.path))
+        let same = tunings.filter_map(|run| Some((run, run.figures.iter().find(is_same)?)));
+        same.max_by(|(a, _), (b, _)| a.started.cmp(&b.started))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::entry::{facts_of_tuned, kept};
+    use crate::history::entry::{json, kept, vm_of};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
     use vmtax_model::testing::{done, result};
     use vmtax_model::{
         Candidate, ChangeCost, Comparison, Estimate, GuestCandidate, GuestTune, GuestTunePart,
@@ -147,20 +73,30 @@ mod tests {
     };
     use vmtax_recording::RecordingsFolder;
 
+    /// A history without files.
+    fn history() -> History {
+        let runs = tempfile::tempdir().unwrap();
+        History::open(&RecordingsFolder::open(runs.path()).unwrap()).unwrap()
+    }
+
+    fn facts(qemu: &str, kernel: &str) -> Arc<str> {
+        let facts = [("QEMU", qemu), ("host kernel", kernel)];
+        json(
+            &facts
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        )
+    }
+
     /// A tuning of the n-th day.
     fn tuning(day: u32, qemu: &str, kept: &str, settings: &str) -> Entry {
-        let fact = |machine: &str, variant: &str, name: &str, value: &str| Fact {
-            machine: machine.to_owned(),
-            variant: variant.to_owned(),
-            name: name.to_owned(),
-            value: value.to_owned(),
-        };
-        let figure = Figure {
-            metric: Metric::DiskRate.id().to_owned(),
-            machine: "tcg".to_owned(),
-            variant: GuestTuneSpec::BASELINE.to_owned(),
-            step: String::new(),
-            settings: settings.to_owned(),
+        let figure = |variant: &str, qemu| Figure {
+            metric: Metric::DiskRate.id().into(),
+            machine: "tcg".into(),
+            variant: variant.into(),
+            step: "".into(),
+            settings: settings.into(),
+            facts: facts(qemu, "6.1"),
             n: 8,
             value: Estimate {
                 median: 1e4,
@@ -168,41 +104,37 @@ mod tests {
             },
         };
         Entry {
-            folder: format!("tuning-{day}"),
-            started: format!("2026-11-{day:02}T12:00:00Z"),
-            name: "tune".to_owned(),
-            command: "vmtax tune".to_owned(),
-            cpu: "test".to_owned(),
-            cpus: 2,
-            facts: vec![
-                fact("", "", "host kernel", "6.1"),
-                fact("tcg", GuestTuneSpec::BASELINE, "QEMU", qemu),
-                // A candidate's own is not what the result holds for.
-                fact("tcg", "qemu=9.0", "QEMU", "9.0"),
-                fact("tcg", "", KEPT, kept),
+            id: format!("id-{day}").into(),
+            folder: format!("tuning-{day}").into(),
+            started: format!("2026-11-{day:02}T12:00:00Z").into(),
+            plan: "tune".into(),
+            cpu: "test".into(),
+            vm: "".into(),
+            kept: kept.into(),
+            // A candidate's own QEMU is not what the result holds for.
+            figures: vec![
+                figure("qemu=9.0", "9.0"),
+                figure(GuestTuneSpec::BASELINE, qemu),
             ],
-            figures: vec![figure],
         }
     }
 
     #[test]
     fn another_qemu_since_the_last_tuning_of_the_same_is_said() {
-        let runs = tempfile::tempdir().unwrap();
-        let ledger = Ledger::open(&RecordingsFolder::open(runs.path()).unwrap()).unwrap();
-        let mut ledger = ledger;
-        let said = |ledger: &Ledger, entry: &Entry| ledger.since_last_tuning(entry).unwrap();
+        let mut history = history();
+        let said = History::since_last_tuning;
         let first = tuning(1, "7.2 /a", "cache=none, 49 % less time", "{}");
-        assert_eq!(said(&ledger, &first), None, "no tuning before");
-        ledger.put(&first).unwrap();
-        assert_eq!(said(&ledger, &first), None, "itself");
+        assert_eq!(said(&history, &first), None, "no tuning before");
+        history.runs.push(first.clone());
+        assert_eq!(said(&history, &first), None, "itself");
         assert_eq!(
-            said(&ledger, &tuning(2, "7.2 /a", "nothing", "{}")),
+            said(&history, &tuning(2, "7.2 /a", "nothing", "{}")),
             None,
             "the same QEMU"
         );
         assert_eq!(
             said(
-                &ledger,
+                &history,
                 &tuning(2, "10.0 /b", "nothing", "{\"depth\":\"8\"}")
             ),
             None,
@@ -211,18 +143,18 @@ mod tests {
         let second = tuning(2, "10.0 /b", "nothing", "{}");
         let expected = "the last tuning of this workload (tuning-1, 2026-11-01) kept cache=none, 49 % less time; since then \
                         QEMU 7.2 /a → 10.0 /b; now kept: nothing";
-        assert_eq!(said(&ledger, &second).as_deref(), Some(expected));
-        ledger.put(&second).unwrap();
+        assert_eq!(said(&history, &second).as_deref(), Some(expected));
+        history.runs.push(second);
         // The last one counts, not the first.
-        assert_eq!(said(&ledger, &tuning(3, "10.0 /b", "nothing", "{}")), None);
+        assert_eq!(said(&history, &tuning(3, "10.0 /b", "nothing", "{}")), None);
         let mut upgraded = tuning(3, "10.0 /b", "nothing", "{}");
-        upgraded.facts[0].value = "6.12".to_owned();
+        upgraded.figures[1].facts = facts("10.0 /b", "6.12");
         assert!(
-            said(&ledger, &upgraded).is_some_and(|line| line.contains("host kernel 6.1 → 6.12"))
+            said(&history, &upgraded).is_some_and(|line| line.contains("host kernel 6.1 → 6.12"))
         );
-        let mut comparison = tuning(4, "11.0 /c", "nothing", "{}");
-        comparison.facts.retain(|fact| fact.name != KEPT);
-        assert_eq!(said(&ledger, &comparison), None, "it tunes nothing");
+        history.runs.push(tuning(4, "11.0 /c", "", "{}"));
+        let same = tuning(5, "10.0 /b", "nothing", "{}");
+        assert_eq!(said(&history, &same), None, "a comparison tunes nothing");
     }
 
     /// A tuning of a running VM on the n-th day.
@@ -285,41 +217,42 @@ mod tests {
             ended: None,
             seconds: 60.0,
         };
-        let mut entry = Entry {
-            figures: Vec::new(),
-            ..tuning(day, "", "", "")
-        };
-        entry.facts.truncate(1);
-        entry.facts.extend(facts_of_tuned(&found)?);
-        Some(entry)
+        let tuned = vm_of(&found)?;
+        Some(Entry {
+            vm: tuned.id.into(),
+            figures: vec![Figure {
+                facts: facts(&tuned.qemu?, "6.1"),
+                ..Figure::none(&Facts::new())
+            }],
+            ..tuning(day, "", &tuned.kept, "")
+        })
     }
 
     #[test]
     fn another_qemu_since_the_last_tuning_of_the_same_vm_is_said() {
-        let runs = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(&RecordingsFolder::open(runs.path()).unwrap()).unwrap();
-        let said = |ledger: &Ledger, entry: &Entry| ledger.since_last_tuning(entry).unwrap();
+        let mut history = history();
+        let said = History::since_last_tuning;
         assert_eq!(
             tuning_of_vm(1, None, None, "7.2"),
             None,
             "a PID does not last"
         );
-        ledger
-            .put(&tuning_of_vm(1, Some("web01"), Some("18-6"), "7.2").unwrap())
-            .unwrap();
+        history
+            .runs
+            .push(tuning_of_vm(1, Some("web01"), Some("18-6"), "7.2").unwrap());
         let same = tuning_of_vm(2, Some("renamed"), Some("18-6"), "7.2").unwrap();
-        assert_eq!(said(&ledger, &same), None, "the same QEMU");
+        assert_eq!(said(&history, &same), None, "the same QEMU");
         let other = tuning_of_vm(2, Some("web01"), Some("19-7"), "10.0").unwrap();
-        assert_eq!(said(&ledger, &other), None, "another VM of that name");
+        assert_eq!(said(&history, &other), None, "another VM of that name");
         let upgraded = tuning_of_vm(2, Some("renamed"), Some("18-6"), "10.0").unwrap();
         let expected = "the last tuning of VM libvirt 18-6 (tuning-1, 2026-11-01) kept \"Remove the I/O limits of disk0\", faster by 98 %; \
                         since then QEMU 7.2 → 10.0; now kept: \"Remove the I/O limits of disk0\", faster by 98 %";
         assert_eq!(
-            said(&ledger, &upgraded).unwrap().replace('\u{a0}', " "),
+            said(&history, &upgraded).unwrap().replace('\u{a0}', " "),
             expected
         );
         // A workload's tuning is none of a VM.
-        assert_eq!(said(&ledger, &tuning(3, "11.0", "nothing", "{}")), None);
+        assert_eq!(said(&history, &tuning(3, "11.0", "nothing", "{}")), None);
     }
 
     #[test]
@@ -385,7 +318,7 @@ mod tests {
                 })
                 .collect()
         };
-        let value = |rate| kept(&plan, &trials(rate)).unwrap().value;
+        let value = |rate| kept(&plan, &trials(rate)).unwrap();
         assert_eq!(
             value(2e4).replace('\u{a0}', " "),
             "cache=none, 50 % less time"

@@ -22,7 +22,7 @@ pub struct ImportTracesArgs {
     /// Traces of one VM
     #[arg(value_name = "FILE", required_unless_present = "dataset", num_args = 1..=64)]
     pub files: Vec<PathBuf>,
-    /// Add the runs of the dataset in DIR to the ledger in --dir, for `vmtax history`: figures and facts, no recordings
+    /// Add the runs of the dataset in DIR to the history in --dir, for `vmtax history`: figures and facts, no recordings
     #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "pid", "guest_trace", "tsc_mhz", "output", "dry_run", "json", "details"])]
     pub dataset: Option<PathBuf>,
     /// Of the dataset only the runs of the host with this name [default: all]

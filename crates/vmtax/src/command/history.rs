@@ -1,4 +1,4 @@
-//! `vmtax history`, and the line of every run in the ledger.
+//! `vmtax history`, and what every run adds to it.
 
 use super::{print, style};
 use crate::cli::{HistoryArgs, RecordArgs};
@@ -8,21 +8,21 @@ use std::process::ExitCode;
 use vmtax_model::{Plan, shell_line};
 use vmtax_recording::RecordingsFolder;
 use vmtax_report::{history as report, plain_json};
-use vmtax_studies::history::{Ledger, LedgerError};
+use vmtax_studies::history::{History, HistoryError};
 
 pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
-    let mut ledger = Ledger::open_to_read(&args.dir)?;
-    ledger.catch_up(&args.dir)?;
+    let mut history = History::open(&RecordingsFolder::open(&args.dir)?)?;
+    history.catch_up()?;
     let Some(metric) = args.metric else {
-        let mut entries = ledger.list()?;
+        let mut entries = history.list();
         entries.retain(|e| args.machine.is_none_or(|m| m == e.machine));
         match args.json {
             true => print(&(plain_json(&entries)? + "\n"))?,
-            false => print(&report::listing(&entries, &ledger.notes).terminal(style(), false))?,
+            false => print(&report::listing(&entries, &history.notes).terminal(style(), false))?,
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let figures = ledger.figures(metric, args.machine)?;
+    let figures = history.figures(metric, args.machine);
     if figures.is_empty() {
         let on = args.machine.map_or(String::new(), |m| format!(" on {m}"));
         return Err(Fault::Usage(format!(
@@ -37,7 +37,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
     let report = report::report(
         &findings,
-        &ledger.notes,
+        &history.notes,
         env!("CARGO_PKG_VERSION"),
         &shell_line(&words),
     );
@@ -55,15 +55,15 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts a finished recording into the ledger of --dir. One of --output is put in where it is a tuning and that folder is there, so that
-/// the next tuning of the same knows what it kept. A run does not fail for its ledger.
+/// Puts a finished recording into the history of --dir. One of --output is put in where it is a tuning and that folder is there, so that
+/// the next tuning of the same knows what it kept. A run does not fail for its history.
 pub(super) fn remember(args: &RecordArgs, plan: &Plan, recording: &Path) {
     let runs = &args.dir;
     let is_tuning = plan.guest_tune().is_some() || plan.tune().is_some();
     if args.output.is_some() && !(is_tuning && runs.is_dir()) {
         return;
     }
-    let added = RecordingsFolder::open(runs).map_err(LedgerError::from);
+    let added = RecordingsFolder::open(runs).map_err(HistoryError::from);
     let added = added.and_then(|runs| vmtax_studies::history::add(&runs, recording));
     let lines = added.unwrap_or_else(|error| vec![error.to_string()]);
     for line in lines {

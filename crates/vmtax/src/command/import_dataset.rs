@@ -1,4 +1,4 @@
-//! `vmtax import --dataset`: figures and facts of runs on other hosts, into the ledger.
+//! `vmtax import --dataset`: figures and facts of runs on other hosts, into the history.
 
 use super::print;
 use crate::fault::Fault;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use vmtax_model::shell_line;
 use vmtax_recording::RecordingsFolder;
 use vmtax_report::printable;
-use vmtax_studies::history::{ImportedRuns, Ledger};
+use vmtax_studies::history::{History, ImportedRuns};
 
 pub fn import(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCode, Fault> {
     let today = jiff::Timestamp::now()
@@ -15,9 +15,9 @@ pub fn import(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCod
         .date();
     let data = vmtax_export::read_dataset(dataset, today)?;
     let folder = RecordingsFolder::create(runs)?;
-    let mut ledger = Ledger::open(&folder)?;
+    let mut history = History::open(&folder)?;
     // A run that was recorded here is known by its recording.
-    ledger.catch_up(runs)?;
+    history.catch_up()?;
     if let Some(host) = host.filter(|host| data.runs.iter().all(|run| run.host != *host)) {
         let names = "select distinct host from 'DIR/figures/**/*.parquet' lists them in DuckDB";
         return Err(Fault::Usage(format!(
@@ -29,8 +29,8 @@ pub fn import(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCod
         added,
         known,
         unusable,
-    } = ledger.import(&data, host)?;
-    for line in data.warnings.iter().chain(&ledger.notes) {
+    } = history.import(&data, host)?;
+    for line in data.warnings.iter().chain(&history.notes) {
         eprintln!("Warning: {}", printable(line));
     }
     if unusable > 0 {

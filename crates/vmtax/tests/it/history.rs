@@ -1,7 +1,6 @@
-//! The ledger that every run writes into, and what is shown of it.
+//! The history that every run is added to, and what is shown of it.
 
-use crate::common::{Place, json};
-use rusqlite::Connection;
+use crate::common::{Place, files_below, json};
 use std::fs;
 use std::path::PathBuf;
 
@@ -16,8 +15,8 @@ fn history<'a>(place: &'a Place, words: &str) -> crate::common::Start<'a> {
         .words(words)
 }
 
-fn ledger(place: &Place) -> PathBuf {
-    place.runs().join("ledger.sqlite")
+fn files(place: &Place) -> Vec<PathBuf> {
+    files_below(&place.runs().join(".history/schema=1"))
 }
 
 #[test]
@@ -99,49 +98,36 @@ fn what_cannot_be_shown_is_said() {
 }
 
 #[test]
-fn a_run_does_not_fail_for_its_ledger() {
+fn a_run_does_not_fail_for_its_history() {
     let place = Place::new();
     place.run(RUN).succeeds();
-    let other = Connection::open(ledger(&place)).unwrap();
-    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let newer = place.runs().join(".history/schema=2");
+    fs::create_dir(&newer).unwrap();
     place
         .run(RUN)
         .succeeds()
         .says("Warning: ")
-        .says("locked by another program")
-        .says("vmtax history --dir");
-    other
-        .execute_batch("COMMIT; PRAGMA user_version = 2")
-        .unwrap();
-    place
-        .run(RUN)
+        .says("has schema 2")
+        .says("update vmtax, then `vmtax history --dir");
+    history(&place, "").fails(&["has schema 2"]);
+    fs::remove_dir(&newer).unwrap();
+    // What was missing is there now, and what is damaged is moved aside.
+    history(&place, "cpu.events").succeeds().shows("2 runs");
+    fs::write(&files(&place)[0], "this is no table, and never was one").unwrap();
+    history(&place, "cpu.events")
         .succeeds()
-        .says("has version 2")
-        .says("update vmtax");
-    history(&place, "").fails(&["has version 2"]);
-    other.execute_batch("PRAGMA user_version = 1").unwrap();
-    drop(other);
-    // What was missing is there now, and what is no ledger is moved aside.
-    history(&place, "cpu.events").succeeds().shows("3 runs");
-    fs::write(
-        ledger(&place),
-        "this is no ledger, and never was one: it is text",
-    )
-    .unwrap();
-    place
-        .run(RUN)
-        .succeeds()
-        .says("was damaged")
-        .says("ledger.sqlite.damaged-")
-        .says("from 4 recordings");
-    history(&place, "cpu.events").succeeds().shows("4 runs");
+        .shows("was damaged")
+        .shows(".parquet.damaged-")
+        .shows("2 runs");
+    let shown = history(&place, "cpu.events").succeeds();
+    assert!(!shown.stdout.contains("damaged"), "{shown}");
 }
 
 #[test]
 fn a_folder_that_cannot_be_written_is_read() {
     let place = Place::new();
     place.run(RUN).succeeds();
-    fs::remove_file(ledger(&place)).unwrap();
+    fs::remove_dir_all(place.runs().join(".history")).unwrap();
     let runs = place.runs();
     let ordinary = || {
         place
@@ -159,32 +145,35 @@ fn a_folder_that_cannot_be_written_is_read() {
     };
     closed();
     ordinary().succeeds().shows("1 run");
-    assert!(!ledger(&place).exists());
+    assert!(files(&place).is_empty());
     fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     place.run(RUN).succeeds();
     closed();
-    // One is in the ledger, the other is not.
+    // One is in the history, the other is not.
     ordinary().succeeds().shows("2 runs");
     fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 #[test]
-fn a_ledger_of_a_stranger_is_shown_harmlessly() {
+fn a_history_of_a_stranger_is_shown_harmlessly() {
     let place = Place::new();
     place.run(RUN).succeeds();
-    let file = Connection::open(ledger(&place)).unwrap();
-    file.execute(
-        "UPDATE run SET started = ?1, cpu = ?1, folder = ?1",
-        ["\u{1b}[2Jx<script>\u{202e}"],
-    )
-    .unwrap();
-    drop(file);
+    fs::remove_dir_all(place.runs().join(".history")).unwrap();
+    let recording = place.recording();
+    let hostile = "\u{1b}[2Jx<script>\u{202e}";
+    let host = fs::read_to_string(recording.join("host.json")).unwrap();
+    let mut host: serde_json::Value = serde_json::from_str(&host).unwrap();
+    host["cpu"]["model"] = hostile.into();
+    host["kernel"] = hostile.into();
+    fs::write(recording.join("host.json"), host.to_string()).unwrap();
+    fs::rename(&recording, recording.with_file_name(hostile)).unwrap();
     let page = place.path("page.html");
     let shown = history(&place, "cpu.events --output").arg(&page).succeeds();
     assert!(
         !shown.stdout.contains('\u{1b}') && !shown.stdout.contains('\u{202e}'),
         "{shown}"
     );
+    assert!(shown.stdout.contains("<script>"), "{shown}");
     history(&place, "").succeeds();
     assert!(!fs::read_to_string(page).unwrap().contains("<script>"));
 }

@@ -54,22 +54,22 @@ enum Trap {
     PipeAsLock,
     LinkAsRecording,
     LinkAsScratch,
-    LinkAsLedger,
-    PipeAsLedger,
+    LinkAsHistory,
+    PipeAsHistory,
 }
 
 const TRAPS: [Trap; 5] = [
     Trap::PipeAsLock,
     Trap::LinkAsRecording,
     Trap::LinkAsScratch,
-    Trap::LinkAsLedger,
-    Trap::PipeAsLedger,
+    Trap::LinkAsHistory,
+    Trap::PipeAsHistory,
 ];
 
 impl Trap {
     /// Sets it in a folder that is nobody's.
     fn set(self, runs: &Path, Victim(victim): &Victim) {
-        let (old, ledger) = (runs.join(OLD), runs.join("ledger.sqlite"));
+        let (old, history) = (runs.join(OLD), runs.join(".history"));
         fs::create_dir(runs).unwrap();
         match self {
             Trap::PipeAsLock => make_pipe(&old.join("scratch/lock")),
@@ -78,11 +78,8 @@ impl Trap {
                 fs::create_dir(&old).unwrap();
                 symlink(victim.join("scratch"), old.join("scratch")).unwrap();
             }
-            Trap::LinkAsLedger => {
-                symlink(victim.join("ledger"), ledger).unwrap();
-                symlink(victim.join("journal"), runs.join("ledger.sqlite-journal")).unwrap();
-            }
-            Trap::PipeAsLedger => make_pipe(&ledger),
+            Trap::LinkAsHistory => symlink(victim, history).unwrap(),
+            Trap::PipeAsHistory => make_pipe(&history),
         }
         chown(runs, NOBODY, NOBODY).unwrap();
     }
@@ -134,8 +131,8 @@ fn root_is_not_led_out_of_a_folder_that_it_uses() {
                     "{trap:?} stays"
                 );
             }
-            Trap::LinkAsLedger | Trap::PipeAsLedger => {
-                drop(outcome.says("ledger.sqlite is not a regular file"))
+            Trap::LinkAsHistory | Trap::PipeAsHistory => {
+                drop(outcome.says(".history is not a folder"))
             }
             Trap::LinkAsRecording => {}
         }

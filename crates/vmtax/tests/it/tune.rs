@@ -67,8 +67,8 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
         .shows("Nothing was changed yet.");
     assert_eq!(limit(&vm), 20, "nothing was changed");
     // Only what changes something is remembered, though it lies elsewhere.
-    let ledger = place.path("runs/ledger.sqlite");
-    assert!(!ledger.exists());
+    let history = place.path("runs/.history");
+    assert!(!history.exists());
     fs::remove_dir_all(place.path("out")).unwrap();
     let (found, row) = proposed(&place, vm.pid(), "--apply --slice 0.5", "vm-io-limit");
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
         .unwrap();
     assert!(high < 0.5, "{:#}", found["total"]);
     assert_eq!(limit(&vm), 0);
-    assert!(ledger.exists());
+    assert!(history.exists());
     let text = place.vmtax("report out").succeeds().stdout;
     assert!(
         text.contains(" times as fast")

@@ -16,7 +16,7 @@ const KIND: &str = "histograms";
 /// The histograms that this process has set.
 #[derive(Debug)]
 pub(super) struct Histograms {
-    ledger: PathBuf,
+    file: PathBuf,
     set: Vec<SetHistograms>,
 }
 
@@ -39,7 +39,7 @@ impl Histograms {
     pub fn new() -> Result<Histograms, MachineError> {
         let failed = |e| MachineError::system("a folder to write down which histograms are set", e);
         Ok(Histograms {
-            ledger: state_file::own(KIND).map_err(failed)?,
+            file: state_file::own(KIND).map_err(failed)?,
             set: Vec::new(),
         })
     }
@@ -61,9 +61,8 @@ impl Histograms {
             started,
             disks: disks.clone(),
         });
-        let written = state_file::write(&self.ledger, &self.set);
-        written
-            .map_err(|e| MachineError::system(format!("writing {}", self.ledger.display()), e))?;
+        let written = state_file::write(&self.file, &self.set);
+        written.map_err(|e| MachineError::system(format!("writing {}", self.file.display()), e))?;
         set(monitor, &disks)
     }
 
@@ -84,7 +83,7 @@ impl Histograms {
                 let _ = vm.monitor().map(|monitor| remove(monitor, &disks));
             }
         }
-        let _ = fs::remove_file(&self.ledger);
+        let _ = fs::remove_file(&self.file);
     }
 }
 
@@ -92,10 +91,6 @@ impl Histograms {
 pub fn remove_stale_histograms() {
     for file in state_file::stale(KIND) {
         let left: Vec<SetHistograms> = state_file::read(&file).unwrap_or_default();
-        Histograms {
-            ledger: file,
-            set: left,
-        }
-        .remove(|pid| Some(Vm::attach(pid)));
+        Histograms { file, set: left }.remove(|pid| Some(Vm::attach(pid)));
     }
 }

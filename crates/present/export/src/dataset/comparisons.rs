@@ -1,9 +1,8 @@
 //! The table `comparisons`: what runs of `run`, `exec` and `compare` found, each figure beside its baseline.
 
 use super::figures::printed_name;
-use super::rows::{Rows, maybe, words};
 use crate::run::Run;
-use crate::table::{Cell, Column, text};
+use crate::table::{Cell, Column, Rows, maybe, text, words};
 use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit};
 use vmtax_recording::Recording;
 

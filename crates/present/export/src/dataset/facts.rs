@@ -1,8 +1,7 @@
 //! The table `facts`: what is known of the host of a run, and of its guests.
 
-use super::rows::{Rows, words};
 use crate::run::Run;
-use crate::table::text;
+use crate::table::{Rows, text, words};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::Variant;

@@ -1,8 +1,7 @@
 //! The table `figures`: every measure of every trial that was not observed.
 
-use super::rows::{Rows, maybe, words};
 use crate::run::Run;
-use crate::table::{Cell, Column, text};
+use crate::table::{Cell, Column, Rows, maybe, text, words};
 use jiff::Timestamp;
 use vmtax_model::{Better, Probes, Unit};
 use vmtax_recording::Recording;

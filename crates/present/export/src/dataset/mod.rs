@@ -9,7 +9,6 @@ mod figures;
 mod layout;
 mod observed;
 mod read;
-mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -17,10 +16,10 @@ pub use read::read as read_dataset;
 
 use crate::joined::ObservedTrials;
 use crate::run::Run;
+use crate::table::{Change, Rows, write_whole};
 use crate::{ExportError, Requests, Segments};
-use layout::{Change, Partition};
+use layout::Partition;
 use observed::Observed;
-use rows::Rows;
 use std::fs::File;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
@@ -128,7 +127,7 @@ impl Dataset {
             date: &run.date,
             host: run.host.as_deref(),
         };
-        layout::put(&self.folder, &partition, &run.id, fill)
+        write_whole(&self.folder.join(partition.file(&run.id)), fill)
     }
 }
 

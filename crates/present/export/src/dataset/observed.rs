@@ -1,9 +1,8 @@
 //! The tables `exits` and `samples`: what was observed of guests and of VMs that ran already.
 
-use super::rows::{Rows, maybe, words};
 use crate::ExportError;
 use crate::run::Run;
-use crate::table::{Cell, Column, text};
+use crate::table::{Cell, Column, Rows, maybe, text, words};
 use vmtax_model::{Accelerator, ExitActivity, Machine, VmFacts};
 use vmtax_profile::{ObservedRows, Sampling, observed_rows};
 use vmtax_recording::Recording;

@@ -13,7 +13,7 @@ use vmtax_model::{
 /// Series that a terminal draws without details.
 const DRAWN: usize = 6;
 
-/// A metric over the runs. `notes`: what became of the ledger; `vmtax`: the version that draws it; `command`: what makes it
+/// A metric over the runs. `notes`: what became of the history; `vmtax`: the version that draws it; `command`: what makes it
 /// again.
 pub fn report<'a>(
     findings: &'a HistoryFindings,
@@ -212,7 +212,7 @@ fn others(before: &PastFigure, after: &PastFigure) -> String {
         .join("; ")
 }
 
-/// Makes the report of the contents of a history database.
+/// Makes the report of what the history has.
 pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     let table = Table::of("Metrics of the runs", entries)
         .column(Column::words("metric").cut(20, 14), |e| {

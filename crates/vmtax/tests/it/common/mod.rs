@@ -147,7 +147,7 @@ impl Place {
             .flatten()
             .flatten()
             .collect();
-        runs.retain(|entry| entry.path().is_dir()); // beside them lies the ledger
+        runs.retain(|entry| entry.file_name() != ".history");
         assert_eq!(runs.len(), 1, "recordings: {runs:?}");
         runs[0].path()
     }

@@ -1,17 +1,13 @@
 //! A dataset read back, as far as comparing hosts needs it: `figures` and `facts`. Whatever wrote its files, vmtax, DuckDB or
 //! nobody's tool, what makes sense is read, and the rest is counted and named.
 
-mod file;
 mod folder;
-mod footer;
-mod pages;
 mod part;
 #[cfg(test)]
 mod tests;
-mod texts;
 
 use crate::ExportError;
-use file::Problem;
+use crate::table::{Problem, Texts};
 use folder::{TableFile, files};
 use jiff::civil::Date;
 use part::{Fact, Figure, Part};
@@ -20,7 +16,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
-use texts::Texts;
 use vmtax_model::{Better, Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
 
 use super::layout::SCHEMA;

@@ -1,10 +1,8 @@
 //! Part of a dataset that one thread reads: rows of some files, their texts by number.
 
-use super::file::{Group, Problem, for_each_group};
 use super::folder::TableFile;
-use super::texts::Texts;
+use crate::table::{Group, Problem, Texts, for_each_group};
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A series by the numbers of its texts (metric, unit, better, machine, variant, workload, settings), and its size.
 pub type SeriesKey = ([u32; 7], Option<i64>);
@@ -60,11 +58,7 @@ impl Part {
         mut read: impl FnMut(&mut Part, &mut Group) -> Result<(), Problem>,
     ) {
         let before = (self.figures.len(), self.facts.len(), self.unusable);
-        // The library's answer to some damaged files is a panic.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            for_each_group(&file.path, |group| read(self, group))
-        }));
-        if let Err(problem) = result.unwrap_or(Err(Problem::Panic)) {
+        if let Err(problem) = for_each_group(&file.path, |group| read(self, group)) {
             self.figures.truncate(before.0);
             self.facts.truncate(before.1);
             self.unusable = before.2;

@@ -1,4 +1,4 @@
-//! Texts of a dataset, each once.
+//! Texts of tables, each once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ pub struct Texts {
 }
 
 impl Texts {
+    /// Returns the number of a text, a new one where it is not known.
     pub fn number(&mut self, text: &str) -> u32 {
         if let Some(&number) = self.numbers.get(text) {
             return number;
@@ -22,8 +23,14 @@ impl Texts {
         number
     }
 
+    /// Returns the text of a number.
     pub fn get(&self, number: u32) -> &str {
         &self.all[number as usize]
+    }
+
+    /// Returns the text of a number, to be kept.
+    pub fn shared(&self, number: u32) -> Arc<str> {
+        Arc::clone(&self.all[number as usize])
     }
 
     /// Takes in the texts of another: of each of its numbers this one's.

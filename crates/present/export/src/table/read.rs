@@ -7,6 +7,7 @@ use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// More rows or bytes in one group are no table of figures or facts: it is read at once. Writers make groups of 10^5 to 10^6 rows.
@@ -18,18 +19,32 @@ const MAX_ROWS_PER_BYTE: u64 = 32;
 /// Why a file is left out.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
+    /// The system does not give its content.
     #[error("{0}")]
     Unreadable(#[from] std::io::Error),
+    /// It is no Parquet, or claims what cannot be.
     #[error("{0}")]
     Damaged(#[from] ParquetError),
+    /// The library's answer to some damaged files.
     #[error("the library cannot read it")]
     Panic,
-    #[error("no column {0} of the type that docs/dataset.md gives")]
+    /// It is another table.
+    #[error("no column {0} of the documented type")]
     Column(&'static str),
 }
 
 /// Opens a file and reads its groups of rows, one after the other. What is allocated for it is bounded, whatever it claims.
+///
+/// # Errors
+/// [`Problem`] of the file, and of `read`: then it was called for the groups before.
 pub fn for_each_group(
+    path: &Path,
+    read: impl FnMut(&mut Group) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    catch_unwind(AssertUnwindSafe(|| groups(path, read))).unwrap_or(Err(Problem::Panic))
+}
+
+fn groups(
     path: &Path,
     mut read: impl FnMut(&mut Group) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
@@ -71,6 +86,7 @@ pub struct Group<'a> {
     file: &'a File,
     reader: Box<dyn RowGroupReader + 'a>,
     unpacker: &'a mut Unpacker,
+    /// Number of rows.
     pub rows: usize,
 }
 
@@ -87,6 +103,9 @@ impl Group<'_> {
     }
 
     /// A column of text by numbers, the empty text where it is null; `None` where there is no such column.
+    ///
+    /// # Errors
+    /// [`Problem`] if the column is damaged or of another type.
     pub fn texts(
         &mut self,
         name: &'static str,
@@ -117,6 +136,9 @@ impl Group<'_> {
     }
 
     /// Reads a column of texts that must be there, as numbers of the texts.
+    ///
+    /// # Errors
+    /// As [`Group::texts`], and if there is no such column.
     pub fn needed_texts(
         &mut self,
         name: &'static str,
@@ -126,6 +148,9 @@ impl Group<'_> {
     }
 
     /// A column of whole numbers, where there is one.
+    ///
+    /// # Errors
+    /// As [`Group::texts`].
     pub fn longs(&mut self, name: &'static str) -> Result<Option<Vec<Option<i64>>>, Problem> {
         let Some(column) = self.column(name).transpose()? else {
             return Ok(None);
@@ -143,6 +168,9 @@ impl Group<'_> {
     }
 
     /// A column of figures that must be there.
+    ///
+    /// # Errors
+    /// As [`Group::needed_texts`].
     pub fn floats(&mut self, name: &'static str) -> Result<Vec<Option<f64>>, Problem> {
         match self.column(name).ok_or(Problem::Column(name))?? {
             ColumnReader::DoubleColumnReader(column) => self.values(column),

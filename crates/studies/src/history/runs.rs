@@ -1,0 +1,98 @@
+//! The runs of a history, and recordings that are missing in it.
+
+use super::entry::{Entry, name};
+use super::error::HistoryError;
+use super::store::{MANY, Store, paths};
+use jiff::Timestamp;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vmtax_recording::{RecordingError, RecordingsFolder};
+
+/// The history of a folder of recordings.
+#[derive(Debug)]
+pub struct History {
+    pub(super) store: Store,
+    pub(super) runs: Vec<Entry>,
+    /// Notes for the user: what was damaged, which recording cannot be added.
+    pub notes: Vec<String>,
+}
+
+impl History {
+    /// Reads the history of a folder of recordings. A damaged file is moved aside: [`History::notes`] say so.
+    ///
+    /// # Errors
+    /// [`HistoryError`] when it is of a newer version, or may not be read.
+    pub fn open(runs: &RecordingsFolder) -> Result<History, HistoryError> {
+        let store = Store::open(runs.path())?;
+        let content = store.read()?;
+        let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let note = |(path, problem): (PathBuf, _)| {
+            let aside = path.with_extension(format!("parquet.damaged-{time}"));
+            let moved = match fs::rename(&path, &aside) {
+                Ok(()) => format!("moved to {}", aside.display()),
+                Err(error) => format!("it cannot be moved aside ({error})"),
+            };
+            let path = path.display();
+            format!(
+                "{path} was damaged ({problem}): {moved}. Its runs are added again as far as there are recordings of them"
+            )
+        };
+        Ok(History {
+            store,
+            runs: content.runs,
+            notes: content.damaged.into_iter().map(note).collect(),
+        })
+    }
+
+    /// Adds every finished recording of the folder that is not yet there, in memory only where the history cannot be written.
+    /// One that cannot be read gets a note.
+    ///
+    /// # Errors
+    /// [`HistoryError`] when the folder cannot be read, or the history not written.
+    pub fn catch_up(&mut self) -> Result<(), HistoryError> {
+        let is_writable = self.store.is_writable();
+        let recorded = self.runs.iter().filter(|run| self.store.is_recorded(run));
+        let recorded: HashSet<Arc<str>> = recorded.map(|run| Arc::clone(&run.id)).collect();
+        for folders in self.unknown()?.chunks(MANY) {
+            let entries = folders.iter().filter_map(|folder| self.entry(folder));
+            let mut entries: Vec<Entry> = entries.collect();
+            // A copy is the same run.
+            entries.retain(|entry| !recorded.contains(&entry.id));
+            if is_writable {
+                self.store.put(&entries)?;
+            }
+            self.runs.extend(entries);
+        }
+        self.store.each_once(&mut self.runs);
+        Ok(())
+    }
+
+    /// Folders beside the history that it does not know, in order.
+    fn unknown(&self) -> Result<Vec<PathBuf>, RecordingError> {
+        let runs = &self.store.runs;
+        let known: HashSet<&str> = self.runs.iter().map(|run| &*run.folder).collect();
+        let mut folders = paths(runs).map_err(|source| RecordingError::Read {
+            path: runs.clone(),
+            source,
+        })?;
+        folders.retain(|path| path.is_dir() && !known.contains(&*name(path)));
+        folders.sort();
+        Ok(folders)
+    }
+
+    /// Returns the entry of a folder, if that is a finished recording: one without an end may be under way.
+    fn entry(&mut self, folder: &Path) -> Option<Entry> {
+        let entry = match vmtax_recording::open(folder) {
+            Ok(recording) if recording.manifest.ended.is_some() => {
+                Entry::of(&recording).map_err(HistoryError::from)
+            }
+            Ok(_) | Err(RecordingError::Foreign { .. }) => return None,
+            Err(error) => Err(error.into()),
+        };
+        entry
+            .map_err(|error| self.notes.push(error.to_string()))
+            .ok()
+    }
+}

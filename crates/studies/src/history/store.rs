@@ -1,0 +1,203 @@
+//! The folder of a history: a small file for each run that was added, which are folded into larger ones. Files are written
+//! whole, under names of their own, and never changed, so that any number of processes add to it and read it at once.
+
+use super::entry::Entry;
+use super::error::HistoryError;
+use super::table;
+use jiff::Timestamp;
+use rustix::fs::{Access, FlockOperation, access, flock};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use vmtax_export::table::{Problem, Texts, write_whole};
+
+/// Name of the history in a folder of recordings. Patterns such as `runs/*/` pass over it.
+pub const FOLDER: &str = ".history";
+/// Schema of the files, which lie in a folder of its name.
+const SCHEMA: u32 = 1;
+/// Most small files, and runs of a large one.
+pub(super) const MANY: usize = 64;
+/// What the name of a file with fewer runs begins with.
+const SMALL: &str = "few-";
+const LARGE: &str = "many-";
+
+/// The files of a history.
+#[derive(Debug)]
+pub struct Store {
+    /// The folder of recordings.
+    pub runs: PathBuf,
+    files: PathBuf,
+}
+
+/// Content of the files.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Each run once.
+    pub runs: Vec<Entry>,
+    /// Files that cannot be read, and why.
+    pub damaged: Vec<(PathBuf, Problem)>,
+}
+
+impl Store {
+    /// Opens the history of a folder of recordings; there need not be one yet.
+    pub fn open(runs: &Path) -> Result<Store, HistoryError> {
+        let folder = runs.join(FOLDER);
+        let files = folder.join(format!("schema={SCHEMA}"));
+        // A link would have files made where it leads.
+        let is_other = |path: &&PathBuf| path.symlink_metadata().is_ok_and(|m| !m.is_dir());
+        if let Some(path) = [&folder, &files].into_iter().find(is_other) {
+            return Err(HistoryError::NotAFolder {
+                path: path.clone(),
+                runs: runs.to_owned(),
+            });
+        }
+        let schema = |path: &PathBuf| {
+            path.file_name()?
+                .to_str()?
+                .strip_prefix("schema=")?
+                .parse()
+                .ok()
+        };
+        let newest = entries(&folder)?.iter().filter_map(schema).max();
+        if let Some(schema) = newest.filter(|schema| *schema > SCHEMA) {
+            return Err(HistoryError::TooNew {
+                path: folder,
+                schema,
+            });
+        }
+        Ok(Store {
+            runs: runs.to_owned(),
+            files,
+        })
+    }
+
+    /// Returns true if files can be added.
+    pub fn is_writable(&self) -> bool {
+        let place = if self.files.exists() {
+            &self.files
+        } else {
+            &self.runs
+        };
+        access(place, Access::WRITE_OK).is_ok()
+    }
+
+    /// Reads all files.
+    pub fn read(&self) -> Result<Content, HistoryError> {
+        'again: loop {
+            // Small ones are listed first: those that are folded meanwhile are in a large one.
+            let files = [self.files(SMALL)?, self.files(LARGE)?].concat();
+            let (mut content, mut texts) = (Content::default(), Texts::default());
+            for path in files {
+                match table::read(&path, &mut texts) {
+                    Ok(runs) => content.runs.extend(runs),
+                    // It was folded after it was listed, into a file that was not there yet.
+                    Err(Problem::Unreadable(e)) if e.kind() == ErrorKind::NotFound => {
+                        continue 'again;
+                    }
+                    Err(Problem::Unreadable(source)) => {
+                        return Err(HistoryError::Read { path, source });
+                    }
+                    Err(problem) => content.damaged.push((path, problem)),
+                }
+            }
+            self.each_once(&mut content.runs);
+            return Ok(content);
+        }
+    }
+
+    /// Leaves one entry of each run, and of each folder: the recording that is there, and the latest one.
+    pub fn each_once(&self, runs: &mut Vec<Entry>) {
+        runs.sort_by_cached_key(|run| (run.id.clone(), !self.is_recorded(run)));
+        runs.dedup_by(|other, first| other.id == first.id);
+        runs.sort_by(|a, b| (&a.folder, &b.started).cmp(&(&b.folder, &a.started)));
+        runs.dedup_by(|earlier, last| earlier.folder == last.folder);
+    }
+
+    /// Returns true if the recording of a run is still there.
+    pub fn is_recorded(&self, run: &Entry) -> bool {
+        self.runs.join(&*run.folder).is_dir()
+    }
+
+    /// Adds runs, and folds small files where there are many. Each run is there as a whole, or not at all.
+    pub fn put(&self, runs: &[Entry]) -> Result<(), HistoryError> {
+        self.write(runs)?;
+        if self.files(SMALL)?.len() > MANY {
+            // What stays is read as it is, and folded the next time.
+            let _ = self.fold();
+        }
+        Ok(())
+    }
+
+    fn write(&self, runs: &[Entry]) -> Result<(), HistoryError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        for runs in runs.chunks(MANY) {
+            let kind = if runs.len() < MANY { SMALL } else { LARGE };
+            let (now, process) = (Timestamp::now().as_nanosecond(), std::process::id());
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = self
+                .files
+                .join(format!("{kind}{now}-{process}-{number}.parquet"));
+            let rows = table::rows(runs);
+            write_whole(&path, |file| rows.write("history", file)).map_err(|source| {
+                HistoryError::Write {
+                    runs: self.runs.clone(),
+                    source,
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Folds the small files, unless another process does. They are removed once their runs are in place elsewhere.
+    fn fold(&self) -> Result<(), HistoryError> {
+        let failed = |source: io::Error| HistoryError::Read {
+            path: self.files.clone(),
+            source,
+        };
+        // Given up when the descriptor closes.
+        let lock = File::open(&self.files).map_err(failed)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| failed(e.into()))?;
+        let (mut runs, mut texts) = (Vec::new(), Texts::default());
+        let mut files = self.files(SMALL)?;
+        // A damaged one is for a reader to say.
+        files.retain(|path| {
+            table::read(path, &mut texts)
+                .map(|of_file| runs.extend(of_file))
+                .is_ok()
+        });
+        self.each_once(&mut runs);
+        self.write(&runs)?;
+        files.iter().try_for_each(fs::remove_file).map_err(failed)
+    }
+
+    /// Returns the files whose names begin with this. What is no regular file is passed over.
+    fn files(&self, kind: &str) -> Result<Vec<PathBuf>, HistoryError> {
+        let mut files = entries(&self.files)?;
+        files.retain(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(kind)
+                && name.ends_with(".parquet")
+                && path.symlink_metadata().is_ok_and(|file| file.is_file())
+        });
+        files.sort();
+        Ok(files)
+    }
+}
+
+/// Returns what is in a folder; nothing where there is none.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, HistoryError> {
+    match paths(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        paths => paths.map_err(|source| HistoryError::Read {
+            path: folder.to_owned(),
+            source,
+        }),
+    }
+}
+
+pub(super) fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect()
+}
