@@ -3,7 +3,9 @@
 use crate::number::{count, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
-use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict};
+use vmtax_model::{
+    Batching, Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict,
+};
 
 /// Returns the tracing overhead, compared with the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
@@ -265,10 +267,6 @@ fn reasons(m: &Matched, before: &str) -> String {
 /// Returns the batching of packets, and those lost on the way; `None` if requests are no packets.
 pub fn packets(column: &LayerColumn) -> Option<String> {
     let packets = column.packets.as_ref()?;
-    let batched = packets
-        .batching
-        .iter()
-        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
     let losses = [
         ("lost requests", packets.unanswered.lost),
         ("late responses", packets.unanswered.late),
@@ -276,7 +274,23 @@ pub fn packets(column: &LayerColumn) -> Option<String> {
         ("out of order", packets.reordered),
     ];
     let losses = losses.map(|(what, n)| format!("{what} {}", count(n)));
-    Some([batched.collect::<Vec<_>>().join(", "), losses.join(", ")].join("; "))
+    Some([batched(&packets.batching), losses.join(", ")].join("; "))
+}
+
+/// "2.50 transmitted per doorbell, 1.00 transmitted per write to the backend".
+fn batched(all: &[Batching]) -> String {
+    let texts = all
+        .iter()
+        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// A sentence, behind a space, on the batching of packets; empty where none is known.
+pub fn batches(all: &[Batching]) -> String {
+    match all {
+        [] => String::new(),
+        all => format!(" Packets: {}.", batched(all)),
+    }
 }
 
 /// The fraction that was joined, cut to two decimals and not rounded: 100 % means all.
