@@ -2,7 +2,7 @@
 //! direction.
 
 use super::column::column;
-use super::column_data::ColumnData;
+use super::column_sums::ColumnSums;
 use super::distribution::Distribution;
 use super::round_medians::RoundMedians;
 use super::traced_runs::{advice, in_flight, observed_s, of_columns, of_run, total_ns};
@@ -146,7 +146,7 @@ fn of_device(
 }
 
 /// The requests of one kind, and their sums. Of a request that is not followed the guest's kernel tells how long it took.
-fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindUse, ColumnData) {
+fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindUse, ColumnSums) {
     let parts = mem::take(&mut data.joined.parts);
     let trial = JoinedTrial::new(data);
     let mut sums = of_run(&trial);
@@ -157,7 +157,7 @@ fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindU
         followed: trial.matched.joined,
         bytes: bytes.clone().fold(0, u64::saturating_add),
         sizes: Vec::new(),
-        time: sums.sums.total.summary(),
+        time: sums.total.summary(),
         batching: None,
     };
     match class {

@@ -1,7 +1,6 @@
 //! Findings over all trials of a plan.
 
 pub(crate) mod column;
-pub(crate) mod column_data;
 pub(crate) mod column_sums;
 pub(crate) mod command;
 pub(crate) mod corrected_sums;

@@ -1,6 +1,6 @@
 //! Common code for single traced runs, of a command or of a running VM, whichever device's requests are followed.
 
-use super::column_data::ColumnData;
+use super::column_sums::ColumnSums;
 use super::round_medians::RoundMedians;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::trial_data::TrialData;
@@ -89,11 +89,11 @@ pub(super) fn observed_s(wall_s: f64, read: &TrialData) -> f64 {
 }
 
 /// The sums of one traced run.
-pub(super) fn of_run(trial: &JoinedTrial) -> ColumnData {
-    let mut data = ColumnData::default();
-    data.sums.add(0, trial);
-    data.traced_medians = RoundMedians::of(0, data.sums.total.latency());
-    data
+pub(super) fn of_run(trial: &JoinedTrial) -> ColumnSums {
+    let mut sums = ColumnSums::default();
+    sums.add(0, trial);
+    sums.traced_medians = RoundMedians::of(0, sums.total.latency());
+    sums
 }
 
 #[cfg(test)]

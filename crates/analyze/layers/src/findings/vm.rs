@@ -9,7 +9,7 @@ use crate::net::from_host::batching;
 use crate::request::JoinedRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::vm::{machine, read_vm};
-use crate::trial::vm_data::{Device, DeviceData, VmData, is_placed};
+use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
 use vmtax_model::{
     Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, RequestCount, RequestKind,
@@ -148,8 +148,7 @@ fn requests(
     seconds: f64,
 ) -> VmRequests {
     let disk = device.known.as_ref();
-    // QEMU makes it up.
-    if disk.is_some_and(|disk| disk.disk.file.to_string_lossy().starts_with("null-")) {
+    if disk.is_some_and(|disk| is_made_up(&disk.disk)) {
         within_qemu(column);
     }
     let (mut kavg, mut davg) = <(Distribution, Distribution)>::default();

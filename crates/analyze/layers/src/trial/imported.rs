@@ -1,7 +1,7 @@
 //! Reads the traces of a guest's kernel and its host that other tools recorded: the requests of each of the guest's disks,
 //! joined with what QEMU and the host's kernel tell of them.
 
-use super::trial_data::Sides;
+use super::trial_data::Traces;
 use super::vm_data::{Device, DiskData, facts};
 use crate::error::LayersError;
 use crate::events::clocks::clock;
@@ -77,14 +77,14 @@ fn read_disk(
         violations: 0,
     };
 
-    let sides = Sides {
+    let traces = Traces {
         guest: Some(guest),
         host,
         log: Vec::new(),
         map: map.as_ref(),
         clock,
     };
-    let mut data = sides.join(Join::unstamped(&facts, bound), &facts, |_, _| false)?;
+    let mut data = traces.join(Join::unstamped(&facts, bound), &facts, |_, _| false)?;
     data.missing.splice(..0, missing);
     let device = Device {
         name,

@@ -1,7 +1,7 @@
 //! Reads a trial's folder: facts, the workload's stamps and both traces, on one clock.
 
 use super::joined_trial::JoinedTrial;
-use super::trial_data::{Sides, TrialData};
+use super::trial_data::{Traces, TrialData};
 use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
@@ -138,14 +138,14 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         drift_ns: map.moved() as f64 * 1000.0 / facts.tsc_mhz,
         violations: 0,
     };
-    let sides = Sides {
+    let traces = Traces {
         guest: guest.as_ref(),
         host: host.as_ref(),
         log,
         map: Some(&map),
         clock,
     };
-    let mut data = sides.join(join, &facts, |_, _| false)?;
+    let mut data = traces.join(join, &facts, |_, _| false)?;
     missing.append(&mut data.missing);
     missing.extend(frames.and_then(|_| not_followed(&data.joined.requests)));
     Ok(TrialData {

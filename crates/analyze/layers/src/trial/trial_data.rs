@@ -60,7 +60,7 @@ impl TrialData {
 }
 
 /// The traces of both sides, and how their clocks are joined.
-pub(super) struct Sides<'a> {
+pub(super) struct Traces<'a> {
     pub guest: Option<&'a Trace>,
     pub host: Option<&'a Trace>,
     /// The events of QEMU's log, in place of the host's trace.
@@ -70,19 +70,17 @@ pub(super) struct Sides<'a> {
     pub clock: ClockFinding,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> Traces<'a> {
     /// Both sides of a VM that its host alone traced: all times are of the host's counter.
-    pub fn of_host(host: &'a Trace) -> Sides<'a> {
-        Sides {
+    pub fn of_host(host: &'a Trace) -> Traces<'a> {
+        Traces {
             guest: None,
             host: Some(host),
             log: Vec::new(),
             map: None,
             clock: ClockFinding {
-                bound_ns: 0.0,
                 source: "all events are of the host".to_owned(),
-                drift_ns: 0.0,
-                violations: 0,
+                ..ClockFinding::default()
             },
         }
     }

@@ -4,8 +4,8 @@ use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{check, read_json};
-use super::trial_data::Sides;
-use super::vm_data::{Device, DiskData, VmData, facts, is_placed};
+use super::trial_data::Traces;
+use super::vm_data::{Device, DiskData, VmData, facts, is_made_up, is_placed, unknown_kicks};
 use super::vm_nics::read_nics;
 use crate::error::LayersError;
 use crate::events::trace_reader::{Trace, each, open};
@@ -231,19 +231,19 @@ fn read_disk(
         guest_disk: of_guest.map(|(_, disk)| disk.disk.clone()),
         ..facts(trace)
     };
-    let (join, sides) = match of_guest {
-        None => (Join::from_host(&facts), Sides::of_host(host)),
+    let (join, traces) = match of_guest {
+        None => (Join::from_host(&facts), Traces::of_host(host)),
         Some((guest, _)) => (
             Join::unstamped(&facts, guest.map.bound()),
-            Sides {
+            Traces {
                 guest: Some(&guest.trace),
                 map: Some(&guest.map),
                 clock: guest.clock.clone(),
-                ..Sides::of_host(host)
+                ..Traces::of_host(host)
             },
         ),
     };
-    let mut data = sides.join(join.may_lack(may_lack), &facts, |readers, event| {
+    let mut data = traces.join(join.may_lack(may_lack), &facts, |readers, event| {
         // An account that tells no device is that of something else than a disk, as of a block job.
         let is_account = readers.is_account(event);
         readers.device(event).map_or(is_account, |of| {
@@ -293,68 +293,57 @@ fn untraced(disk: &str) -> Missing {
 
 /// Returns the data that cannot be observed of a disk, with the reasons.
 fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
-    let mut missing = Vec::new();
-    let mut add = |what: String, why: String, fix: &str| {
-        missing.push(Missing {
-            what,
-            why,
-            fix: fix.to_owned(),
-        })
-    };
-    let beneath = format!("the host's block device beneath {name}");
-    match disk {
-        None if trace.imported => {
-            let why = "the files do not say which of the host's devices has the disk";
-            add(
-                beneath,
-                why.to_owned(),
-                "trace the running VM with `vmtax layers --vm`",
-            );
-        }
-        None => add(
-            beneath,
-            "neither QEMU's monitor nor its command line tells which file the disk is".to_owned(),
-            "give QEMU a QMP socket, or the device an id",
-        ),
-        Some(disk) if disk.disk.file.to_string_lossy().starts_with("null-") => {
-            add(beneath, "QEMU's null driver has none".to_owned(), "");
-        }
-        Some(disk) if is_placed(&disk.host) => {}
-        Some(disk) => {
-            let why = match (disk.host.device, disk.disk.format.as_deref()) {
-                (None, Some(format))
-                    if !matches!(format, "raw" | "file" | "host_device" | "throttle") =>
-                {
-                    format!(
-                        "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
-                    )
-                }
-                (None, _) => format!(
-                    "{} lies on no single block device, or is no raw image",
-                    disk.disk.file.display()
-                ),
-                (Some(_), _) => format!(
-                    "no place of {} on its device is known",
-                    disk.disk.file.display()
-                ),
-            };
-            add(
-                beneath,
-                why,
-                "the time there is part of the host kernel's: use a raw image on one disk to see it apart",
-            );
-        }
-    }
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
-    if is_kvm && !trace.imported && disk.is_none_or(|disk| disk.notify.is_empty()) {
-        add(
-            format!("virtqueue kicks of {name}"),
-            "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
-                .to_owned(),
-            "give QEMU a QMP socket, and trace once the guest is up",
-        );
+    let has_kicks = disk.is_some_and(|disk| !disk.notify.is_empty());
+    let kicks = (is_kvm && !trace.imported && !has_kicks).then(|| {
+        unknown_kicks(
+            name,
+            "no QMP monitor tells their addresses, or the guest had not placed them",
+        )
+    });
+    let beneath = beneath(disk, trace).map(|(why, fix)| Missing {
+        what: format!("the host's block device beneath {name}"),
+        why,
+        fix: fix.to_owned(),
+    });
+    beneath.into_iter().chain(kicks).collect()
+}
+
+/// Returns why the host's block device beneath a disk cannot be observed, and what to do; `None` where it can.
+fn beneath(disk: Option<&TracedDisk>, trace: &VmTrace) -> Option<(String, &'static str)> {
+    let Some(TracedDisk { disk, host, .. }) = disk else {
+        let (why, fix) = if trace.imported {
+            (
+                "the files do not say which of the host's devices has the disk",
+                "trace the running VM with `vmtax layers --vm`",
+            )
+        } else {
+            (
+                "neither QEMU's monitor nor its command line tells which file the disk is",
+                "give QEMU a QMP socket, or the device an id",
+            )
+        };
+        return Some((why.to_owned(), fix));
+    };
+    if is_made_up(disk) {
+        return Some(("QEMU's null driver has none".to_owned(), ""));
     }
-    missing
+    if is_placed(host) {
+        return None;
+    }
+    let file = disk.file.display();
+    let why = match (host.device, disk.format.as_deref()) {
+        (None, Some(format)) if !matches!(format, "raw" | "file" | "host_device" | "throttle") => {
+            format!(
+                "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
+            )
+        }
+        (None, _) => format!("{file} lies on no single block device, or is no raw image"),
+        (Some(_), _) => format!("no place of {file} on its device is known"),
+    };
+    let fix =
+        "the time there is part of the host kernel's: use a raw image on one disk to see it apart";
+    Some((why, fix))
 }
 
 fn unnamed_requests() -> Missing {

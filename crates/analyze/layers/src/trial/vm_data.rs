@@ -1,7 +1,7 @@
 //! A VM's trace, read: its disks with their joined requests, or its network cards with their packets.
 
 use super::trial_data::TrialData;
-use vmtax_model::{HostDisk, Missing, TraceFacts, TracedDisk, VmNic, VmTrace};
+use vmtax_model::{HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmNic, VmTrace};
 
 /// A traced VM, and its devices with requests.
 pub(crate) struct VmData {
@@ -54,4 +54,18 @@ pub(super) fn facts(trace: &VmTrace) -> TraceFacts {
 /// Returns true if the disk's location on the host's device is known.
 pub(crate) fn is_placed(host: &HostDisk) -> bool {
     host.device.is_some() && !host.extents.is_empty()
+}
+
+/// Returns true if QEMU makes up what the disk holds: its requests do not go to the host's kernel at all.
+pub(crate) fn is_made_up(disk: &VmDisk) -> bool {
+    disk.file.to_string_lossy().starts_with("null-")
+}
+
+/// The missing addresses of the doorbells of a device, with the reason.
+pub(super) fn unknown_kicks(of: &str, why: &str) -> Missing {
+    Missing {
+        what: format!("virtqueue kicks of {of}"),
+        why: format!("{why}, so a kick shows by the thread that it wakes"),
+        fix: "give QEMU a QMP socket, and trace once the guest is up".to_owned(),
+    }
 }

@@ -1,11 +1,11 @@
 //! Reads the packets of a running VM's network cards, followed from the host alone.
 
-use super::trial_data::Sides;
-use super::vm_data::{Device, NicData, facts};
+use super::trial_data::Traces;
+use super::vm_data::{Device, NicData, facts, unknown_kicks};
 use crate::error::LayersError;
 use crate::events::trace_reader::Trace;
 use crate::join::joiner::Join;
-use vmtax_model::{Accelerator, Missing, TraceFacts, TracedNic, VmTrace};
+use vmtax_model::{Accelerator, TraceFacts, TracedNic, VmTrace};
 
 /// More are not followed: the trace is read once for each.
 const MAX_NICS: usize = 16;
@@ -36,25 +36,21 @@ fn read_nic(host: &Trace, trace: &VmTrace, traced: &TracedNic) -> Result<NicData
     };
     let tap = &traced.nic.tap;
     let join = Join::packets_from_host(&facts);
-    let mut data = Sides::of_host(host).join(join, &facts, |readers, event| {
+    let mut data = Traces::of_host(host).join(join, &facts, |readers, event| {
         readers.interface(event).is_some_and(|of| of != *tap)
     })?;
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
     data.missing
-        .extend((is_kvm && traced.notify.is_empty()).then(|| unknown_doorbells(tap)));
+        .extend((is_kvm && traced.notify.is_empty()).then(|| {
+            unknown_kicks(
+                &format!("the card on {tap}"),
+                "no QMP monitor tells their addresses",
+            )
+        }));
     let device = Device {
         name: tap.clone(),
         known: traced.nic.clone(),
         is_from_host: true,
     };
     Ok(NicData { device, data })
-}
-
-fn unknown_doorbells(tap: &str) -> Missing {
-    Missing {
-        what: format!("virtqueue kicks of the card on {tap}"),
-        why: "no QMP monitor tells their addresses, so a kick shows by the thread that it wakes"
-            .to_owned(),
-        fix: "give QEMU a QMP socket, and trace once the guest is up".to_owned(),
-    }
 }

@@ -1,6 +1,6 @@
 //! Sentences about layers' findings, the same on the terminal and in HTML.
 
-use crate::number::{count, nanoseconds, percent, range, signed_percent};
+use crate::number::{count, counted, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
 use vmtax_model::{
@@ -12,17 +12,14 @@ pub fn observer(column: &LayerColumn) -> String {
     let Some(observer) = &column.observer else {
         return "not measured, there is no untraced run of the same requests".to_owned();
     };
-    let effect = match observer.interval {
-        Some(i) => format!(
-            "{} (median of the rounds' ratios, not the ratio of the medians above; 95\u{a0}% CI {})",
-            signed_percent(observer.median - 1.0),
-            span(i.low - 1.0, i.high - 1.0, signed_percent)
-        ),
-        None => {
-            let effect = signed_percent(observer.median - 1.0);
-            format!("{effect} (median of the rounds' ratios, not the ratio of the medians above)")
-        }
-    };
+    let ci = observer.interval.map_or(String::new(), |i| {
+        let range = span(i.low - 1.0, i.high - 1.0, signed_percent);
+        format!("; 95\u{a0}% CI {range}")
+    });
+    let effect = format!(
+        "{} (median of the rounds' ratios, not the ratio of the medians above{ci})",
+        signed_percent(observer.median - 1.0)
+    );
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
     let control = column
         .control_median
@@ -188,7 +185,7 @@ pub fn clock(column: &LayerColumn) -> String {
     };
     let violations = match clock.violations {
         0 => "no causality violations".to_owned(),
-        n => format!("{} violated causality, rejected", requests(n)),
+        n => format!("{} violated causality, rejected", counted(n, "request")),
     };
     let marked = below_bound(&[column]).map_or(
         "",
@@ -204,11 +201,7 @@ pub fn clock(column: &LayerColumn) -> String {
 /// Returns the number of operations joined and rejected; `runs`: number of traced runs in a round.
 pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let m = &column.matched;
-    let all = if m.operations == 1 {
-        "1 traced request".to_owned()
-    } else {
-        format!("{} traced requests", count(m.operations))
-    };
+    let all = counted(m.operations, "traced request");
     let each = (runs > 1).then(|| format!("{runs} traced runs each"));
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
     let of = [rounds, each]
@@ -229,8 +222,7 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     );
     let lost = match m.lost_events {
         0 => "no events lost".to_owned(),
-        1 => "1 event lost".to_owned(),
-        n => format!("{} events lost", count(n)),
+        n => format!("{} lost", counted(n, "event")),
     };
     format!("{text}; {lost}")
 }
@@ -350,14 +342,6 @@ pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     marked.then(|| {
         "† shorter than the clock error: reliable only as a sum with the rows beside it".to_owned()
     })
-}
-
-fn requests(n: u64) -> String {
-    if n == 1 {
-        "1 request".to_owned()
-    } else {
-        format!("{} requests", count(n))
-    }
 }
 
 /// "4.0 to 9.0 %".
