@@ -74,11 +74,8 @@ fn requests(found: &VmLayers) -> String {
         return of_requests(requests, column);
     }
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
-    if found
-        .missing
-        .iter()
-        .any(|missing| missing.what == VmLayers::REQUESTS)
-    {
+    let mut missing = found.missing.iter();
+    if missing.any(|missing| missing.what == VmLayers::REQUESTS) {
         return format!(
             "The requests of {name} cannot be followed in this build of QEMU: below is why."
         );
@@ -218,20 +215,23 @@ fn quality(traced: &VmTraced, column: &LayerColumn) -> String {
     format!("{}{thread}: {matched}.{clock}", column.variant)
 }
 
+/// The columns of an average.
+fn heads(name: &str) -> [Column; 3] {
+    [
+        Column::figures(format!("{name} mean").trim_start()),
+        Column::figures("p50").spare(2),
+        Column::figures("p99").spare(1),
+    ]
+}
+
+fn times(average: Option<&Summary>) -> [String; 3] {
+    average.map_or([NONE; 3].map(str::to_owned), |a| {
+        [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
+    })
+}
+
 /// The short form: a line for each disk and kind.
 pub(super) fn latencies(found: &VmLayers) -> Table {
-    let heads = |name: &str| {
-        [
-            Column::figures(format!("{name} mean")),
-            Column::figures("p50").spare(2),
-            Column::figures("p99").spare(1),
-        ]
-    };
-    let times = |average: Option<&Summary>| {
-        average.map_or([NONE; 3].map(str::to_owned), |a| {
-            [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
-        })
-    };
     Table::of("Latency by disk", &found.requests)
         .column(Column::words("disk").broken(16, 8), |row| row.disk.clone())
         .column(Column::words("requests"), |row| row.traced.kind.label())
@@ -259,13 +259,7 @@ fn packet_latencies(found: &VmLayers) -> Table {
             count(row.traced.count.number())
         })
         .column(Column::figures("per s"), |row| rate(row.traced.per_s))
-        .column(Column::figures("mean"), |row| nanoseconds(row.time.mean_ns))
-        .column(Column::figures("p50").spare(2), |row| {
-            nanoseconds(row.time.p50_ns)
-        })
-        .column(Column::figures("p99").spare(1), |row| {
-            nanoseconds(row.time.p99_ns)
-        })
+        .columns(heads(""), |row| times(Some(&row.time)))
         .done()
         .notes([note.to_owned()].into_iter().chain(idle).collect())
 }
