@@ -10,9 +10,7 @@ use crate::{diagnose, exits, import, layers, reproduce, tune, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use vmtax_model::{
-    CheckFindings, ClaimVerdict, CompareFindings, DeviceClass, ReproductionFindings, Study,
-};
+use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -78,12 +76,6 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
             recording,
             import::findings(recording)?,
             page::import::report,
-            page::json,
-        ),
-        Study::VmLayers(vm) if vm.device == DeviceClass::Net => found(
-            recording,
-            vm::layers(recording)?,
-            page::vm_packets::report,
             page::json,
         ),
         Study::VmLayers(_) => found(

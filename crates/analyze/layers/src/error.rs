@@ -46,3 +46,13 @@ pub enum LayersError {
     #[error("the guest's requests were not traced{0}")]
     Unseen(String),
 }
+
+impl LayersError {
+    /// The error that facts have no trace beside them.
+    pub(crate) fn no_trace(path: PathBuf) -> LayersError {
+        LayersError::Facts {
+            path,
+            reason: "there is no trace beside it".to_owned(),
+        }
+    }
+}

@@ -155,7 +155,7 @@ pub struct Matched {
 }
 
 /// Agreement of guest and host ticks, as far as it is known.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClockFinding {
     /// Half the width of the offset's interval, ns: the largest of the trials.
     pub bound_ns: f64,

@@ -79,7 +79,7 @@ pub use checkpoint::{
     Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State,
 };
 pub use command_layers::{
-    CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind,
+    CommandLayers, CommandPackets, DeviceUse, KindUse, RequestCount, RequestKind, UsedKinds,
 };
 pub use compare::{
     Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds,
@@ -144,9 +144,9 @@ pub use plan::{
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{
-    CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses,
-    ProfileChanges, ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare,
-    ThreadShare, ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
+    FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
+    ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare,
+    ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
 pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Verdict};
@@ -183,7 +183,7 @@ pub use vm_diagnosis::VmDiagnosis;
 pub use vm_hang::{BlockedThread, ProcessStop, RunState};
 pub use vm_layers::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic,
-    VmLayers, VmPackets, VmRequests, VmTrace,
+    VmLayers, VmPackets, VmRequests, VmTrace, VmTraced,
 };
 pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates,

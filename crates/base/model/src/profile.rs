@@ -2,8 +2,8 @@
 
 use crate::samples::StopsEnded;
 use crate::{
-    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, ProcessStop, Role,
-    RunState, SampleShare, ScheduleFindings, WaitFor,
+    Advice, CallCounts, CpuContention, GuestCode, GuestExits, Missing, ProcessStop, Role, RunState,
+    SampleShare, ScheduleFindings, WaitFor,
 };
 use serde::{Deserialize, Serialize};
 
@@ -273,7 +273,7 @@ pub struct GuestFindings {
     /// Statistics of joining samples of guest and QEMU; null where their clocks could not be compared.
     pub joined: Option<JoinFindings>,
     /// Null where system calls were not counted.
-    pub calls: Option<CallFindings>,
+    pub calls: Option<CallCounts<GuestCall>>,
 }
 
 /// Statistics of joining samples of a guest with those of its QEMU.
@@ -285,19 +285,6 @@ pub struct JoinFindings {
     pub joined: SampleShare,
     /// Median distance of the joined samples, ns.
     pub apart_ns: u64,
-}
-
-/// A guest's system calls.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallFindings {
-    #[serde(default, rename = "way")]
-    pub method: CountMethod,
-    /// By total time, largest first.
-    pub rows: Vec<GuestCall>,
-    /// Calls that were not counted for lack of room; without BPF, lost records.
-    pub lost: u64,
-    /// Counting overhead per call, ns, measured in the guest before the workload; null where it could not be.
-    pub added_ns: Option<f64>,
 }
 
 /// A system call in a guest.

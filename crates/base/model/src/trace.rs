@@ -227,16 +227,16 @@ pub enum CountMethod {
     CallByCall,
 }
 
-/// The guest's system calls, as its agent counted them.
+/// The guest's system calls, as its agent counted them; in findings each row is a [`crate::GuestCall`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallCounts {
+pub struct CallCounts<Row = CallCount> {
     #[serde(default, rename = "way")]
     pub method: CountMethod,
     /// By total time, largest first.
-    pub rows: Vec<CallCount>,
+    pub rows: Vec<Row>,
     /// Calls that were not counted for lack of room; without BPF, lost records.
     pub lost: u64,
-    /// Counting overhead per call, ns, measured in the guest before the workload.
+    /// Counting overhead per call, ns, measured in the guest before the workload; null where it could not be.
     pub added_ns: Option<f64>,
 }
 
@@ -302,7 +302,7 @@ impl Missing {
 }
 
 /// `trace.json`: the metadata needed to read a trial's traces.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceFacts {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,

@@ -1,8 +1,8 @@
 //! The block requests of a running VM, as its host traces them, and what they say.
 
 use crate::{
-    Batching, GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary,
-    VmDisk, VmFacts, VmNic,
+    Batching, GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestCount, RequestKind,
+    Summary, VmDisk, VmFacts, VmNic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -200,6 +200,22 @@ pub struct GuestTrace {
     pub source: String,
 }
 
+/// The traced requests of one kind, or packets of one direction, of a device of a running VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmTraced {
+    /// The thread that takes requests from the ring, or that reads or writes the tap, as `main loop`, `iothread io0`.
+    pub thread: String,
+    /// Kind of these requests.
+    pub kind: RequestKind,
+    /// Number of requests that QEMU completed, or of packets that the tap passed on.
+    #[serde(flatten)]
+    pub count: RequestCount,
+    /// Number of these that were followed.
+    pub followed: u64,
+    /// Requests or packets per second.
+    pub per_s: f64,
+}
+
 /// The requests of one kind to one disk of a running VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmRequests {
@@ -209,16 +225,9 @@ pub struct VmRequests {
     pub file: Option<String>,
     /// The image's format; null where it is not known.
     pub format: Option<String>,
-    /// The thread that takes its requests from the ring, as `main loop`, `iothread io0`.
-    pub thread: String,
-    /// Kind of these requests.
-    pub kind: RequestKind,
-    /// Number of requests that QEMU completed.
-    pub requests: u64,
-    /// Number of these that were followed.
-    pub followed: u64,
-    /// Requests per second.
-    pub per_s: f64,
+    /// The requests.
+    #[serde(flatten)]
+    pub traced: VmTraced,
     /// Requests in flight at once, mean over the time.
     pub in_flight: f64,
     /// From the first to the last moment that the host sees of each: esxtop's GAVG without the guest's own part.
@@ -237,16 +246,9 @@ pub struct VmPackets {
     pub tap: String,
     /// The queues that the tap has.
     pub queues: usize,
-    /// The thread that reads or writes the tap, as `main loop`.
-    pub thread: String,
-    /// Direction: `Transmit` or `Receive`.
-    pub kind: RequestKind,
-    /// Number of packets that the tap passed on.
-    pub packets: u64,
-    /// Number of these that were followed.
-    pub followed: u64,
-    /// Packets per second.
-    pub per_s: f64,
+    /// The packets.
+    #[serde(flatten)]
+    pub traced: VmTraced,
     /// From the first to the last moment that the host sees of each.
     pub time: Summary,
     /// Numbers of packets that one doorbell, write or interrupt served.

@@ -19,7 +19,7 @@ pub use engine::{
 pub use json::{findings_json, json, plain_json};
 pub use studies::{
     antipatterns, check, compare, exec, exits, fleet, growth, history, import, layers, overhead,
-    profile, reproduction, shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers, vm_packets,
+    profile, reproduction, shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers,
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;

@@ -1,27 +1,18 @@
 //! One machine in one variant: its table and what goes with it.
 
-use super::column_data::ColumnData;
 use super::column_sums::{ColumnSums, row_means};
 use crate::events::calls::CallKind;
 use crate::trial::common_path::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{
-    ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls,
-};
+use vmtax_model::{LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};
 use vmtax_trace::call_rows;
 
-pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> LayerColumn {
-    let sums = &data.sums;
+pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> LayerColumn {
     let traced = sums.total.summary();
-    let clock = sums.clock.clone().unwrap_or(ClockFinding {
-        bound_ns: 0.0,
-        source: String::new(),
-        drift_ns: 0.0,
-        violations: 0,
-    });
+    let clock = sums.clock.clone().unwrap_or_default();
     let rows = rows(sums, clock.bound_ns);
-    let (control, observed) = (data.control_medians.rounds(), data.traced_medians.rounds());
+    let (control, observed) = (sums.control_medians.rounds(), sums.traced_medians.rounds());
     let unexplained_ns = traced.mean_ns - rows.iter().map(|r| r.time.mean_ns).sum::<f64>();
     LayerColumn {
         machine,
@@ -31,7 +22,7 @@ pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> Laye
         matched: sums.matched.clone(),
         clock,
         traced,
-        control: Summary::of(&data.control),
+        control: Summary::of(&sums.control),
         control_median: (!control.is_empty())
             .then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),

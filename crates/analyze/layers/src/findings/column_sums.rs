@@ -4,6 +4,7 @@ use super::corrected_sums::CorrectedSums;
 use super::distribution::Distribution;
 use super::heat::Heat;
 use super::nested::NestedTally;
+use super::round_medians::RoundMedians;
 use super::waterfall::{Candidate, WaterfallCandidates};
 use crate::events::calls::CallKind;
 use crate::request::{JoinedRequest, Who};
@@ -11,7 +12,9 @@ use crate::trial::call_times::TrialCalls;
 use crate::trial::common_path::RowKey;
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, PacketCounts, Role};
+use vmtax_model::{
+    Checkpoint, ClockFinding, Latency, Matched, Missing, Moments, PacketCounts, Role,
+};
 use vmtax_trace::CallPhase;
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
@@ -29,8 +32,13 @@ pub(crate) struct Tail {
     pub rows: BTreeMap<RowKey, (f64, f64)>,
 }
 
+/// Sums of one machine in one variant, over its trials.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ColumnSums {
+    /// Operations without probes, all rounds together.
+    pub control: Latency,
+    pub control_medians: RoundMedians,
+    pub traced_medians: RoundMedians,
     pub total: Distribution,
     pub rows: BTreeMap<RowKey, Distribution>,
     pub rounds: BTreeMap<u32, Round>,

@@ -1,19 +1,24 @@
-//! The findings of a command's requests, which have no workload stamps: by guest and kind.
+//! The findings of a command's requests, which have no workload stamps: by guest and kind; of its packets by guest and
+//! direction.
 
 use super::column::column;
-use super::command_packets::packets;
-use super::traced_runs::{
-    advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run, total_ns,
-};
-use crate::disk::request::GuestRequest;
+use super::column_sums::ColumnSums;
+use super::distribution::Distribution;
+use super::round_medians::RoundMedians;
+use super::traced_runs::{advice, in_flight, observed_s, of_columns, of_run, total_ns};
+use crate::net::from_both::batching;
 use crate::trial::joined_trial::JoinedTrial;
-use crate::trial::open::TrialData;
+use crate::trial::open::read_all;
+use crate::trial::trial_data::TrialData;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::PathBuf;
+use vmtax_analysis::add_warning;
 use vmtax_model::{
-    CommandLayers, DiskUse, HostFacts, KindUse, LayerColumn, Machine, Plan, Probes, RequestKind,
-    TrialRecord,
+    CommandLayers, CommandPackets, DeviceClass, DeviceUse, HostFacts, KindUse, LayerColumn,
+    LayerFindings, Machine, Metric, Plan, Probes, RequestCount, RequestKind, TrialRecord,
+    UsedKinds, Warning,
 };
 
 /// The findings of a command's traced runs on a host, each given with its folder; one whose traces cannot be read counts as missing,
@@ -23,19 +28,23 @@ pub fn command<'a>(
     host: &HostFacts,
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)> + Clone,
 ) -> CommandLayers {
-    let (disks, columns, warnings) = of_guests(trials.clone(), Probes::Layers, disk);
-    let part = |machine| {
-        disks
-            .iter()
-            .find(|disk| disk.machine == machine)
-            .map(|disk| disk.under_way_s / disk.observed_s)
+    let of_class = |class, probes| {
+        let trials = trials.clone();
+        let mut traced = trials
+            .filter(|(record, _)| record.probes == probes)
+            .peekable();
+        let is_traced = traced.peek().is_some();
+        (is_traced, of_devices(plan, host, class, traced))
     };
-    let advice = advice(plan, host, &columns, "Requests", part);
-    let packets = packets(plan, host, trials);
+    let (_, (disks, layers)) = of_class(DeviceClass::Disk, Probes::Layers);
+    let (has_packets, (nics, of_packets)) = of_class(DeviceClass::Net, Probes::Network);
     CommandLayers {
         disks,
-        layers: of_columns(columns, warnings, advice, METHOD),
-        packets,
+        layers,
+        packets: has_packets.then_some(CommandPackets {
+            nics,
+            layers: of_packets,
+        }),
     }
 }
 
@@ -43,68 +52,129 @@ const METHOD: &str = "Requests are matched across layers by offset and address, 
                       its completion; segments do not overlap. Figures are means of one traced run, so there \
                       is no CI.";
 
-/// The disk use of one guest, and a column for each kind of request.
-fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerColumn>) {
-    let TrialData {
-        joined,
-        losses,
-        clock,
-        mhz,
-        missing,
-        first,
-        costs,
-    } = read;
-    let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
-    let in_flight_s = seconds(in_flight(
-        joined
-            .parts
+const PACKET_METHOD: &str = "Packets are matched between guest and QEMU by order and length, as a virtqueue keeps their order; within the guest by the \
+                             kernel's address for each. One that the guest sends is followed from its stack to QEMU's backend, or to that one's \
+                             write to a socket; one that it receives from QEMU's backend to the guest's stack. Segments do not overlap. Figures \
+                             are means of one traced run, so there is no CI.";
+
+/// The use of each guest's devices of a class, from the runs that traced these, and where the time of a request goes.
+fn of_devices<'a>(
+    plan: &Plan,
+    host: &HostFacts,
+    class: DeviceClass,
+    traced: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
+) -> (Vec<DeviceUse>, LayerFindings) {
+    let (mut uses, mut columns, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+    for (record, folder) in traced {
+        record
+            .warnings
             .iter()
-            .map(|part| (part.begin(), part.complete.at)),
-    ));
-    let mut kinds: BTreeMap<RequestKind, Vec<GuestRequest>> = BTreeMap::new();
-    joined
-        .parts
-        .iter()
-        .for_each(|part| kinds.entry(part.kind).or_default().push(*part));
-    let observed_s = observed_s(wall_s, &losses, first, mhz);
-    let mut of_kind = by_kind(joined);
-    let (mut rows, mut columns) = (Vec::new(), Vec::new());
-    for (kind, parts) in kinds {
-        let of_kind = of_kind.remove(&kind).unwrap_or_default();
-        let trial = JoinedTrial::new(of_kind, &losses, clock.clone(), mhz, missing.clone());
-        let trial = JoinedTrial {
-            costs: costs.clone(),
-            ..trial
+            .for_each(|w| add_warning(&mut warnings, w));
+        let machine = record.machine;
+        let read = match record.failure() {
+            Some(why) => Err(why.to_owned()),
+            None => read_all(&folder, record).map_err(|error| error.to_string()),
         };
-        let took = parts
-            .iter()
-            .map(|p| trial.ns(p.complete.at.saturating_sub(p.begin())));
-        let (data, times) = of_run(&trial, took);
-        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
-        parts
-            .iter()
-            .for_each(|p| *sizes.entry(p.bytes).or_default() += 1);
-        rows.push(KindUse {
-            kind,
-            requests: parts.len() as u64,
-            followed: trial.matched.joined,
-            bytes: parts.iter().map(|p| p.bytes).fold(0, u64::saturating_add),
-            sizes: sizes.into_iter().collect(),
-            time: times.summary(),
-        });
+        match read {
+            Ok(read) => {
+                let wall = record.result().and_then(|r| r.value(Metric::ExecWall));
+                let (used, more) = of_device(class, machine, wall.unwrap_or(0.0), read);
+                uses.push(used);
+                columns.extend(more);
+            }
+            Err(reason) => {
+                let missing = Warning::TrialsMissing {
+                    machine,
+                    missing: 1,
+                    planned: 1,
+                    reason,
+                };
+                add_warning(&mut warnings, &missing);
+            }
+        }
+    }
+    let (what, method) = match class {
+        DeviceClass::Disk => ("Requests", METHOD),
+        DeviceClass::Net => ("Packets", PACKET_METHOD),
+    };
+    let part = |machine| {
+        let used = uses.iter().find(|used| used.machine == machine)?;
+        Some(used.under_way_s / used.observed_s)
+    };
+    let layers = LayerFindings {
+        advice: advice(plan, host, &columns, what, part),
+        warnings,
+        ..of_columns(columns, method)
+    };
+    (uses, layers)
+}
+
+/// The use of one guest's device, and a column for each kind of request.
+fn of_device(
+    class: DeviceClass,
+    machine: Machine,
+    wall_s: f64,
+    read: TrialData,
+) -> (DeviceUse, Vec<LayerColumn>) {
+    let (mhz, observed_s) = (read.mhz, observed_s(wall_s, &read));
+    let (parts, requests) = (read.joined.parts.iter(), read.joined.requests.iter());
+    let under_way = match class {
+        DeviceClass::Disk => in_flight(parts.map(|part| (part.begin(), part.complete.at))),
+        DeviceClass::Net => in_flight(requests.map(|packet| (packet.begin(), packet.end()))),
+    };
+    let (mut kinds, mut columns) = (Vec::new(), Vec::new());
+    for (kind, data) in read.by_kind() {
+        let (used, data) = of_kind(class, kind, data);
+        kinds.push(used);
         columns.push(column(machine, kind.label(), &data));
     }
-    columns.sort_by_key(|column| Reverse(total_ns(column) as u64));
-    (
-        DiskUse {
-            machine,
-            wall_s,
-            observed_s,
-            under_way_s: in_flight_s,
-            kinds: rows,
-        },
-        columns,
-    )
+    let kinds = match class {
+        DeviceClass::Disk => {
+            columns.sort_by_key(|column| Reverse(total_ns(column) as u64));
+            UsedKinds::Kinds(kinds)
+        }
+        DeviceClass::Net => UsedKinds::Directions(kinds),
+    };
+    let used = DeviceUse {
+        machine,
+        wall_s,
+        observed_s,
+        under_way_s: under_way as f64 / mhz / 1e6,
+        kinds,
+    };
+    (used, columns)
+}
+
+/// The requests of one kind, and their sums. Of a request that is not followed the guest's kernel tells how long it took.
+fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindUse, ColumnSums) {
+    let parts = mem::take(&mut data.joined.parts);
+    let trial = JoinedTrial::new(data);
+    let mut sums = of_run(&trial);
+    let bytes = parts.iter().map(|part| part.bytes);
+    let mut used = KindUse {
+        kind,
+        count: RequestCount::Packets(trial.matched.operations),
+        followed: trial.matched.joined,
+        bytes: bytes.clone().fold(0, u64::saturating_add),
+        sizes: Vec::new(),
+        time: sums.total.summary(),
+        batching: None,
+    };
+    match class {
+        DeviceClass::Disk => {
+            let (mut times, mut sizes) = (Distribution::default(), BTreeMap::new());
+            for part in &parts {
+                times.add(trial.ns(part.complete.at.saturating_sub(part.begin())));
+                *sizes.entry(part.bytes).or_default() += 1;
+            }
+            sums.traced_medians = RoundMedians::of(0, times.latency());
+            used.count = RequestCount::Requests(parts.len() as u64);
+            used.sizes = sizes.into_iter().collect();
+            used.time = times.summary();
+        }
+        DeviceClass::Net => used.batching = Some(batching(kind, &trial.requests)),
+    }
+    (used, sums)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests of the findings about a command's requests, with synthetic requests.
 
 use super::*;
+use crate::disk::request::GuestRequest;
 use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use vmtax_model::ClockFinding;
@@ -64,16 +65,24 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
         missing: Vec::new(),
         first: Some(1_000),
     };
-    let (disk, columns) = disk(Machine::TCG, 2.0, read);
+    let (disk, columns) = of_device(DeviceClass::Disk, Machine::TCG, 2.0, read);
     assert_eq!((disk.wall_s, disk.under_way_s), (2.0, 8e-6));
     assert_eq!(
         disk.observed_s, 500e-6,
         "from the first event until the buffer was full"
     );
-    let rows: Vec<_> = disk
-        .kinds
+    let kinds = disk.kinds.all();
+    let rows: Vec<_> = kinds
         .iter()
-        .map(|k| (k.kind, k.requests, k.followed, k.bytes, k.sizes.clone()))
+        .map(|k| {
+            (
+                k.kind,
+                k.count.number(),
+                k.followed,
+                k.bytes,
+                k.sizes.clone(),
+            )
+        })
         .collect();
     assert_eq!(
         rows,
@@ -82,7 +91,7 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
             (RequestKind::Flush, 1, 0, 0, vec![(0, 1)])
         ]
     );
-    assert_eq!(disk.kinds[0].time.max_ns, 2_500.0);
+    assert_eq!(kinds[0].time.max_ns, 2_500.0);
     assert_eq!(columns.iter().map(|c| c.matched.operations).sum::<u64>(), 3);
     assert!(
         columns

@@ -1,10 +1,8 @@
 //! Findings over all trials of a plan.
 
 pub(crate) mod column;
-pub(crate) mod column_data;
 pub(crate) mod column_sums;
 pub(crate) mod command;
-mod command_packets;
 pub(crate) mod corrected_sums;
 pub(crate) mod distribution;
 pub(crate) mod heat;
@@ -13,5 +11,4 @@ pub(crate) mod plan;
 pub(crate) mod round_medians;
 mod traced_runs;
 pub(crate) mod vm;
-mod vm_packets;
 pub(crate) mod waterfall;

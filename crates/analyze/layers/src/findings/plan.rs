@@ -1,7 +1,7 @@
 //! The findings of a plan's trials. Intervals are over the figures of the rounds.
 
 use super::column::column;
-use super::column_data::ColumnData;
+use super::column_sums::ColumnSums;
 use crate::error::LayersError;
 use crate::trial::call_times::calls;
 use crate::trial::open::join;
@@ -24,7 +24,7 @@ pub fn findings<'a>(
     measured_on: &HostFacts,
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
 ) -> Result<LayerFindings, LayersError> {
-    let mut all: BTreeMap<(Machine, &str), ColumnData> = BTreeMap::new();
+    let mut all: BTreeMap<(Machine, &str), ColumnSums> = BTreeMap::new();
     let mut host = Latency::new();
     let (mut warnings, mut failed, mut read) = (Vec::new(), Vec::new(), 0);
     for (record, folder) in trials {
@@ -57,13 +57,13 @@ pub fn findings<'a>(
             Probes::Layers | Probes::Network => match join(&folder, record) {
                 Ok(trial) => {
                     read += 1;
-                    data.sums.add(record.round, &trial);
+                    data.add(record.round, &trial);
                     data.traced_medians.add(record.round, &latency);
                 }
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
             Probes::Calls => match calls(&folder) {
-                Ok(trial) => data.sums.add_calls(&trial),
+                Ok(trial) => data.add_calls(&trial),
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
             // It has no requests.
@@ -145,7 +145,7 @@ fn missing(
 pub(crate) fn together(
     plan: &Plan,
     measured_on: &HostFacts,
-    all: &BTreeMap<(Machine, &str), ColumnData>,
+    all: &BTreeMap<(Machine, &str), ColumnSums>,
     host: &Latency,
     mut warnings: Vec<Warning>,
 ) -> LayerFindings {
@@ -190,7 +190,7 @@ pub(crate) fn together(
 fn differences(
     plan: &Plan,
     machine: Machine,
-    all: &BTreeMap<(Machine, &str), ColumnData>,
+    all: &BTreeMap<(Machine, &str), ColumnSums>,
 ) -> Vec<Difference> {
     let control = |variant: &str| {
         all.get(&(machine, variant))

@@ -21,7 +21,7 @@ fn time_with_several_in_flight_counts_once() {
 /// Advice is about traced requests, and a run is more than its requests.
 #[test]
 fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
-    let mut main = column(Machine::TCG, "writes", &ColumnData::default());
+    let mut main = column(Machine::TCG, "writes", &ColumnSums::default());
     let time = Summary {
         mean_ns: 80e3,
         ..Summary::default()
@@ -50,7 +50,7 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
     }];
     let plan = Plan::new("exec", 1, vec![Machine::TCG], Vec::new());
     let host = vmtax_model::testing::host(vmtax_model::KvmClass::Absent);
-    let small = column(Machine::KVM, "reads", &ColumnData::default());
+    let small = column(Machine::KVM, "reads", &ColumnSums::default());
     let columns = [small, main];
     let advice_for = |part: f64| {
         advice(&plan, &host, &columns, "Packets", |machine| {

@@ -1,19 +1,19 @@
-//! The findings of a running VM's requests, as its host shows them: by disk and kind.
+//! The findings of a running VM's requests, as its host shows them: by disk and kind; of its packets by network card
+//! and direction.
 
 use super::column::column;
-use super::column_data::ColumnData;
 use super::distribution::Distribution;
-use super::round_medians::RoundMedians;
-use super::traced_runs::by_kind;
+use super::traced_runs::{of_columns, of_run, total_ns};
 use crate::error::LayersError;
+use crate::net::from_host::batching;
 use crate::request::JoinedRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::vm::{machine, read_vm};
-use crate::trial::vm_data::{DiskData, VmData};
+use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
 use vmtax_model::{
-    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, REPORT_SCHEMA, RequestKind,
-    VmLayers, VmPackets, VmRequests,
+    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, RequestCount, RequestKind,
+    TracedDisk, VmLayers, VmNic, VmPackets, VmRequests, VmTraced,
 };
 use vmtax_rules::Evidence;
 
@@ -33,14 +33,12 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
     } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
-    let mut all: Vec<(VmRequests, LayerColumn)> = disks
-        .into_iter()
-        .flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz))
-        .collect();
-    all.sort_by(|(a, _), (b, _)| b.in_flight.total_cmp(&a.in_flight));
-    let (requests, mut columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
-    let of_nics = super::vm_packets::columns(nics, machine, seconds, trace.tsc_mhz);
-    let (packets, of_packets): (Vec<VmPackets>, Vec<LayerColumn>) = of_nics.into_iter().unzip();
+    let (requests, mut columns) = of_devices(machine, disks, |disk, kind, trial, column| {
+        requests(disk, kind, trial, column, seconds)
+    });
+    let (packets, of_packets) = of_devices(machine, nics, |nic, kind, trial, column| {
+        packets(nic, kind, trial, column, seconds)
+    });
     columns.extend(of_packets);
     // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
     let main = columns
@@ -54,21 +52,15 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         ..Evidence::default()
     };
     let advice = vmtax_rules::advice(&evidence);
+    let method = match (&trace.guest, is_guest_traced) {
+        _ if !trace.nics.is_empty() => PACKET_METHOD,
+        (None, false) => METHOD,
+        (None, true) => BOTH_METHOD,
+        (Some(_), _) => GUEST_METHOD,
+    };
     let layers = LayerFindings {
-        schema: REPORT_SCHEMA,
-        rounds_planned: 1,
-        host: None,
-        columns,
-        differences: Vec::new(),
-        method: match (&trace.guest, is_guest_traced) {
-            _ if !trace.nics.is_empty() => PACKET_METHOD,
-            (None, false) => METHOD,
-            (None, true) => BOTH_METHOD,
-            (Some(_), _) => GUEST_METHOD,
-        }
-        .to_owned(),
-        warnings: Vec::new(),
         advice,
+        ..of_columns(columns, method)
     };
     Ok(VmLayers {
         vm: trace.vm,
@@ -106,79 +98,109 @@ const GUEST_METHOD: &str = "Each request is followed from the guest's block laye
                             kernel by its offset on the disk, as far as their traces are among the files; segments do not \
                             overlap. Figures are of one traced period, so there is no CI.";
 
-/// The requests of a disk by kind, each with its column.
-fn of_disk(
-    data: DiskData,
+/// Each device's kinds of requests with their columns, those first whose requests took most time.
+fn of_devices<D, R>(
     machine: Machine,
+    devices: Vec<DeviceData<D>>,
+    row: impl Fn(&Device<D>, RequestKind, &JoinedTrial, &mut LayerColumn) -> R,
+) -> (Vec<R>, Vec<LayerColumn>) {
+    let mut all: Vec<(R, LayerColumn)> = Vec::new();
+    for DeviceData { device, data } in devices {
+        for (kind, data) in data.by_kind() {
+            let trial = JoinedTrial::new(data);
+            let name = format!("{}, {}", device.name, kind.label());
+            let mut column = column(machine, &name, &of_run(&trial));
+            column.from_host = device.is_from_host;
+            all.push((row(&device, kind, &trial, &mut column), column));
+        }
+    }
+    all.sort_by(|(_, a), (_, b)| total_ns(b).total_cmp(&total_ns(a)));
+    all.into_iter().unzip()
+}
+
+fn per_s(count: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count / seconds } else { 0.0 }
+}
+
+/// What requests and packets have in common. `at`: the checkpoint that their thread makes them pass.
+fn traced(
+    kind: RequestKind,
+    trial: &JoinedTrial,
+    at: Checkpoint,
+    count: fn(u64) -> RequestCount,
     seconds: f64,
-    mhz: f64,
-) -> Vec<(VmRequests, LayerColumn)> {
-    let (has_device, has_host_part) = (data.has_device(), data.has_host_part());
-    let is_from_host = data.is_from_host;
-    let DiskData {
-        name,
-        disk,
-        joined,
-        losses,
-        missing,
-        clock,
-        ..
-    } = data;
-    let of_kind = |(kind, joined): (RequestKind, _)| {
-        let trial = JoinedTrial::new(joined, &losses, clock.clone(), mhz, missing.clone());
-        let mut sums = ColumnData::default();
-        sums.sums.add(0, &trial);
-        let (mut gavg, mut kavg, mut davg) =
-            <(Distribution, Distribution, Distribution)>::default();
-        for request in &trial.requests {
-            let device = device(request);
-            gavg.add(trial.ns(request.total()));
-            kavg.add(trial.ns(request.total().saturating_sub(device)));
-            davg.add(trial.ns(device));
-        }
-        sums.traced_medians = RoundMedians::of(0, gavg.latency());
-        let mut column = column(machine, &format!("{name}, {}", kind.label()), &sums);
-        column.from_host = is_from_host;
-        if !has_host_part {
-            within_qemu(&mut column);
-        }
-        let total_s = gavg.summary().mean_ns * gavg.count() as f64 / 1e9;
-        // What a flush makes the device do cannot be distinguished from others' flushes.
-        let is_placed = has_device && matches!(kind, RequestKind::Read | RequestKind::Write);
-        let per_s = |count: u64| {
-            if seconds > 0.0 {
-                count as f64 / seconds
-            } else {
-                0.0
-            }
-        };
-        let requests = VmRequests {
-            disk: name.clone(),
-            file: disk
-                .as_ref()
-                .map(|disk| disk.disk.file.display().to_string()),
-            format: disk.as_ref().and_then(|disk| disk.disk.format.clone()),
-            thread: trial.thread_at(Checkpoint::QemuPop),
+) -> VmTraced {
+    let operations = trial.matched.operations;
+    VmTraced {
+        thread: trial.thread_at(at),
+        kind,
+        count: count(operations),
+        followed: trial.matched.joined,
+        per_s: per_s(operations as f64, seconds),
+    }
+}
+
+fn requests(
+    device: &Device<Option<TracedDisk>>,
+    kind: RequestKind,
+    trial: &JoinedTrial,
+    column: &mut LayerColumn,
+    seconds: f64,
+) -> VmRequests {
+    let disk = device.known.as_ref();
+    if disk.is_some_and(|disk| is_made_up(&disk.disk)) {
+        within_qemu(column);
+    }
+    let (mut kavg, mut davg) = <(Distribution, Distribution)>::default();
+    for request in &trial.requests {
+        let device = time_at_device(request);
+        kavg.add(trial.ns(request.total().saturating_sub(device)));
+        davg.add(trial.ns(device));
+    }
+    // What a flush makes the device do cannot be distinguished from others' flushes.
+    let is_placed = disk.is_some_and(|disk| is_placed(&disk.host))
+        && matches!(kind, RequestKind::Read | RequestKind::Write);
+    VmRequests {
+        disk: device.name.clone(),
+        file: disk.map(|disk| disk.disk.file.display().to_string()),
+        format: disk.and_then(|disk| disk.disk.format.clone()),
+        traced: traced(
             kind,
-            requests: trial.matched.operations,
-            followed: trial.matched.joined,
-            per_s: per_s(trial.matched.operations),
-            in_flight: if seconds > 0.0 {
-                total_s / seconds
-            } else {
-                0.0
-            },
-            gavg: gavg.summary(),
-            kavg: is_placed.then(|| kavg.summary()),
-            davg: is_placed.then(|| davg.summary()),
-        };
-        (requests, column)
+            trial,
+            Checkpoint::QemuPop,
+            RequestCount::Requests,
+            seconds,
+        ),
+        in_flight: per_s(total_ns(column) / 1e9, seconds),
+        gavg: column.traced,
+        kavg: is_placed.then(|| kavg.summary()),
+        davg: is_placed.then(|| davg.summary()),
+    }
+}
+
+fn packets(
+    device: &Device<VmNic>,
+    kind: RequestKind,
+    trial: &JoinedTrial,
+    column: &LayerColumn,
+    seconds: f64,
+) -> VmPackets {
+    let on_tap = match kind {
+        RequestKind::Transmit => Checkpoint::NetTapReceive,
+        RequestKind::Receive if device.known.vhost => Checkpoint::NetVhostRead,
+        _ => Checkpoint::NetTapRead,
     };
-    by_kind(joined).into_iter().map(of_kind).collect()
+    VmPackets {
+        tap: device.name.clone(),
+        queues: device.known.queues,
+        traced: traced(kind, trial, on_tap, RequestCount::Packets, seconds),
+        time: column.traced,
+        batching: batching(kind, &trial.requests),
+    }
 }
 
 /// Returns the time that a request was at the host's device, in ticks; 0 if it was not there.
-fn device(request: &JoinedRequest) -> u64 {
+fn time_at_device(request: &JoinedRequest) -> u64 {
     let time_at = |checkpoint| request.at(checkpoint);
     let spent = time_at(Checkpoint::HostComplete).zip(time_at(Checkpoint::HostIssue));
     spent.map_or(0, |(complete, issue)| complete.saturating_sub(issue))

@@ -31,7 +31,7 @@ pub(crate) struct Rejected {
 }
 
 /// The joined requests of a trial, and the rejected operations.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Joined {
     pub requests: Vec<JoinedRequest>,
     pub rejected: Vec<Rejected>,

@@ -64,7 +64,7 @@ pub(crate) struct Join {
     /// The guest's requests that are complete; the host may still tell of a moment before that.
     complete: VecDeque<GuestRequest>,
     done: EventWindow<GuestRequest>,
-    paths: EventWindow<(GuestRequest, Result<RequestPath, Violation>)>,
+    paths: EventWindow<(GuestRequest, Result<RequestPath, Reason>)>,
     /// In how many operations a task of the guest made a system call.
     callers: BTreeMap<i32, u64>,
     /// Number of operations that have begun.
@@ -362,113 +362,93 @@ impl Join {
         }
     }
 
-    fn follow(&mut self, part: GuestRequest) {
+    /// Returns a request's path, as far as the traces show it. `part` gets its place on the disk where the host alone
+    /// shows it.
+    fn path(&self, part: &mut GuestRequest) -> Result<RequestPath, Reason> {
+        let (host, guest, params) = (&self.host, &self.guest, self.params);
         if self.on_tap.is_some() {
-            let path = FromHost {
-                host: &self.host,
-                slack: self.params.slack,
-            }
-            .path(&part);
-            let (begin, end) = path
-                .as_ref()
-                .map_or((part.begin(), part.complete.at), RequestPath::span);
-            return self.end_unstamped(&part, begin, end, path);
+            let slack = params.slack;
+            return FromHost { host, slack }.path(part);
         }
-        if let Some(in_queues) = &self.in_queues {
-            let (params, guest_alone) = (self.params, in_queues.guest_alone);
+        if let Some(InQueues { guest_alone, .. }) = self.in_queues {
             let packet = FromBoth {
-                host: &self.host,
-                guest: &self.guest,
+                host,
+                guest,
                 bound: params.bound,
                 guest_alone,
             };
-            let path = packet.path(&part);
-            let (begin, end) = path
-                .as_ref()
-                .map_or((part.begin(), part.complete.at), RequestPath::span);
-            self.out.parts.push(part);
-            return self.end_unstamped(&part, begin, end, path);
+            return packet.path(part);
         }
         let follow = Follow {
-            host: &self.host,
-            guest: &self.guest,
+            host,
+            guest,
             done: &self.done,
-            params: self.params,
+            params,
         };
-        if self.params.view == View::Host {
-            let mut part = part;
-            let path = follow.host_path(&mut part);
-            let (begin, end) = path
-                .as_ref()
-                .map_or((part.begin(), part.complete.at), RequestPath::span);
-            return self.end_unstamped(
-                &part,
-                begin,
-                end,
-                path.map_err(|Violation| Reason::Violation),
-            );
-        }
-        let path = follow.path(&part);
-        self.done.push(part.complete.at, part);
-        if !self.unstamped {
-            self.paths.push(part.complete.at, (part, path));
-            return;
-        }
-        self.out.parts.push(part);
-        let path = path.map(|mut path| {
-            path.begins_in_kernel = true;
-            path
-        });
-        self.end_unstamped(
-            &part,
-            part.begin(),
-            part.complete.at,
-            path.map_err(|Violation| Reason::Violation),
-        );
+        let path = match params.view {
+            View::Host => follow.host_path(part),
+            _ => follow.path(part),
+        };
+        path.map_err(|Violation| Reason::Violation)
     }
 
-    /// Ends a request that nobody stamped.
-    fn end_unstamped(
-        &mut self,
-        part: &GuestRequest,
-        begin: u64,
-        end: u64,
-        path: Result<RequestPath, Reason>,
-    ) {
+    fn follow(&mut self, mut part: GuestRequest) {
+        let mut path = self.path(&mut part);
+        let is_from_guest = self.params.view != View::Host;
+        let is_of_disk = is_from_guest && self.in_queues.is_none();
+        if is_of_disk {
+            self.done.push(part.complete.at, part);
+            if !self.unstamped {
+                self.paths.push(part.complete.at, (part, path));
+                return;
+            }
+            if let Ok(path) = &mut path {
+                path.begins_in_kernel = true;
+            }
+        }
+        if is_from_guest {
+            self.out.parts.push(part);
+        }
+        let (begin, end) = match &path {
+            Ok(path) if !is_of_disk => path.span(),
+            _ => (part.begin(), part.complete.at),
+        };
         let operation = Stamped {
             begin,
             end,
             key: part.at_device(),
         };
-        match path.and_then(|path| self.whole(path, part, operation)) {
+        let request = path.and_then(|path| self.whole(path, &part, operation));
+        self.put(request, operation, part.kind);
+    }
+
+    /// Ends an operation with its request, or with the reason why there is none.
+    fn put(
+        &mut self,
+        request: Result<JoinedRequest, Reason>,
+        operation: Stamped,
+        kind: RequestKind,
+    ) {
+        let Stamped { begin, end, .. } = operation;
+        match request {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => self.out.rejected.push(Rejected {
                 begin,
                 end,
-                kind: part.kind,
+                kind,
                 reason,
             }),
         }
     }
 
-    /// Ends an operation: with a joined request, or with the reason why there is none.
+    /// Ends an operation that the workload stamped.
     fn end(&mut self, operation: Stamped) {
         if self.frames.is_none() && self.params.view != View::Kernel {
             // Without a block layer to tell of requests, the operation itself is one.
             self.follow(GuestRequest::of_operation(&operation, self.bytes));
         }
-        match self.request(operation) {
-            Ok(request) => self.out.requests.push(request),
-            Err(reason) => {
-                let Stamped { begin, end, .. } = operation;
-                self.out.rejected.push(Rejected {
-                    begin,
-                    end,
-                    kind: RequestKind::Other,
-                    reason,
-                });
-            }
-        }
+        let request = self.request(operation);
+        self.put(request, operation, RequestKind::Other);
     }
 
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
@@ -500,7 +480,7 @@ impl Join {
             .within(begin, end)
             .filter(|(_, (part, _))| mine(part));
         let (_, (part, path)) = of_mine.last().ok_or(Reason::NoRequest)?;
-        let (part, mut path) = (*part, path.map_err(|Violation| Reason::Violation)?);
+        let (part, mut path) = (*part, (*path)?);
         if self.params.view == View::Kernel {
             self.call(&part, begin, end, &mut path);
         }

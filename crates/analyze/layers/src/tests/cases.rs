@@ -5,11 +5,12 @@ use super::{START, alone};
 use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
 use crate::events::trace_reader::Loss;
 use crate::findings::column_sums::ColumnSums;
-use crate::join::joined::Reason;
+use crate::join::joined::{Joined, Reason};
 use crate::join::match_params::View;
 use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
 use crate::trial::joined_trial::JoinedTrial;
+use crate::trial::trial_data::TrialData;
 use std::collections::BTreeMap;
 use vmtax_model::{
     Checkpoint, ClockFinding, EventKind, Layer, RequestKind, Role, Side, Stamped, State,
@@ -25,17 +26,24 @@ pub fn made_up() -> ClockFinding {
 }
 
 pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
-    // A tick is a nanosecond.
-    let trial = JoinedTrial::new(
-        world.join(View::Kernel, 0, |t| t),
-        losses,
-        made_up(),
-        1000.0,
-        Vec::new(),
-    );
-    JoinedTrial {
+    let data = TrialData {
+        losses: losses.to_vec(),
         costs: world.costs.iter().map(|cost| (Side::Host, *cost)).collect(),
-        ..trial
+        ..data(world.join(View::Kernel, 0, |t| t))
+    };
+    JoinedTrial::new(data)
+}
+
+/// Of a trial whose tick is a nanosecond.
+pub fn data(joined: Joined) -> TrialData {
+    TrialData {
+        joined,
+        losses: Vec::new(),
+        clock: made_up(),
+        mhz: 1000.0,
+        missing: Vec::new(),
+        first: None,
+        costs: Vec::new(),
     }
 }
 

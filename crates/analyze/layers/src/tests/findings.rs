@@ -2,7 +2,7 @@
 
 use super::alone;
 use super::cases::trial;
-use crate::findings::column_data::ColumnData;
+use crate::findings::column_sums::ColumnSums;
 use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
 use crate::trial::call_times::TrialCalls;
@@ -15,7 +15,7 @@ const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"no
 /// Six rounds of three variants: the host gets slower all the while, b takes two thirds, c is as a except noise.
 fn findings() -> LayerFindings {
     let plan = Plan::from_toml(PLAN).unwrap();
-    let mut all: BTreeMap<(Machine, &str), ColumnData> = BTreeMap::new();
+    let mut all: BTreeMap<(Machine, &str), ColumnSums> = BTreeMap::new();
     let mut host = Latency::new();
     host.record(28_000);
     for round in 0..6 {
@@ -46,10 +46,10 @@ fn findings() -> LayerFindings {
                 })
                 .collect();
             let world = alone(&requests);
-            data.sums.add(round, &trial(&world, &[]));
+            data.add(round, &trial(&world, &[]));
             let mut calls = TrialCalls::new(&facts(), 0..=u64::MAX);
             world.host.iter().for_each(|event| calls.take(event));
-            data.sums.add_calls(&calls);
+            data.add_calls(&calls);
         }
     }
     together(

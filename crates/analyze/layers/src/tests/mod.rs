@@ -205,9 +205,8 @@ fn by_hand_a_million_requests_and_what_they_take() {
     }
     let joined = join.finish();
     assert_eq!(joined.requests.len() as u64, COUNT);
-    let clock = cases::made_up();
     let took = begin.elapsed() - planting;
-    let trial = JoinedTrial::new(joined, &[], clock, 1000.0, Vec::new());
+    let trial = JoinedTrial::new(cases::data(joined));
     let mut sums = ColumnSums::default();
     let tallied = std::time::Instant::now();
     sums.add(0, &trial);

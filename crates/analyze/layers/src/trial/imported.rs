@@ -1,14 +1,14 @@
 //! Reads the traces of a guest's kernel and its host that other tools recorded: the requests of each of the guest's disks,
 //! joined with what QEMU and the host's kernel tell of them.
 
-use super::open::feed;
-use super::vm_data::{DiskData, facts};
+use super::trial_data::Traces;
+use super::vm_data::{Device, DiskData, facts};
 use crate::error::LayersError;
 use crate::events::clocks::clock;
-use crate::events::trace_reader::{Trace, TraceReader, next, open};
+use crate::events::trace_reader::{Trace, open};
 use crate::join::joiner::Join;
 use std::path::Path;
-use vmtax_clock::{ClockError, GuestTicks};
+use vmtax_clock::ClockError;
 use vmtax_model::{
     ClockFinding, DISK, GuestDisk, GuestTrace, Missing, Series, Side, TraceFacts, VmTrace, files,
 };
@@ -21,11 +21,7 @@ pub(super) fn read_guest(
     host: Option<&Trace>,
 ) -> Result<Vec<DiskData>, LayersError> {
     let guest = open(&folder.join(files::GUEST), DISK, Side::Guest)?;
-    let path = folder.join(files::VM_TRACE);
-    let guest = guest.ok_or_else(|| LayersError::Facts {
-        path,
-        reason: "there is no trace beside it".to_owned(),
-    })?;
+    let guest = guest.ok_or_else(|| LayersError::no_trace(folder.join(files::VM_TRACE)))?;
     of_guest
         .disks
         .iter()
@@ -81,34 +77,21 @@ fn read_disk(
         violations: 0,
     };
 
-    let on_host = |ticks| {
-        map.as_ref()
-            .map_or(ticks, |map| map.host(GuestTicks(ticks)).0)
-    };
-    let mut join = Join::unstamped(&facts, bound);
-    let mut guest = Some(TraceReader::begin(guest, on_host)?);
-    let mut host = host
-        .map(|host| TraceReader::begin(host, |ticks| ticks))
-        .transpose()?;
-    feed(&mut join, &facts, &mut guest, &mut || {
-        next(&mut host, |readers, event| readers.host(event, &facts))
-    })?;
-    let mut losses = Vec::new();
-    if let Some(side) = guest {
-        side.end(&mut losses, &mut missing);
-    }
-    if let Some(side) = host {
-        side.end(&mut losses, &mut missing);
-    }
-    Ok(DiskData {
-        name,
-        disk: None,
-        joined: join.finish(),
-        losses,
-        missing,
+    let traces = Traces {
+        guest: Some(guest),
+        host,
+        log: Vec::new(),
+        map: map.as_ref(),
         clock,
+    };
+    let mut data = traces.join(Join::unstamped(&facts, bound), &facts, |_, _| false)?;
+    data.missing.splice(..0, missing);
+    let device = Device {
+        name,
+        known: None,
         is_from_host: false,
-    })
+    };
+    Ok(DiskData { device, data })
 }
 
 fn unobserved(name: &str) -> Missing {

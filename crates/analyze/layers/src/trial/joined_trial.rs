@@ -1,6 +1,7 @@
 //! The joined requests of a trial: the input of findings and exports.
 
 use super::common_path::CommonPath;
+use super::trial_data::TrialData;
 use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
@@ -33,13 +34,7 @@ pub struct JoinedTrial {
 
 impl JoinedTrial {
     /// Rejects requests that overlap a loss of events or lack a checkpoint that the others have.
-    pub(crate) fn new(
-        joined: Joined,
-        losses: &[Loss],
-        clock: ClockFinding,
-        mhz: f64,
-        missing: Vec<Missing>,
-    ) -> Self {
+    pub(crate) fn new(data: TrialData) -> Self {
         let Joined {
             mut requests,
             rejected,
@@ -47,8 +42,8 @@ impl JoinedTrial {
             may_lack,
             packets,
             ..
-        } = joined;
-        let losses = Losses::new(losses);
+        } = data.joined;
+        let losses = Losses::new(&data.losses);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
         for Rejected {
@@ -94,17 +89,17 @@ impl JoinedTrial {
         };
         let common_path = CommonPath::of(&requests);
         JoinedTrial {
-            mhz,
+            mhz: data.mhz,
             threads,
             common_path,
             requests,
             matched,
             packets,
-            missing,
-            costs: Vec::new(),
+            missing: data.missing,
+            costs: data.costs,
             clock: ClockFinding {
                 violations,
-                ..clock
+                ..data.clock
             },
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod joined_trial;
 mod observed;
 pub(crate) mod open;
 mod shared_requests;
+pub(crate) mod trial_data;
 pub(crate) mod vm;
 pub(crate) mod vm_data;
 mod vm_nics;

@@ -66,8 +66,7 @@ impl GuestSide {
         let clock = ClockFinding {
             bound_ns,
             source,
-            drift_ns: 0.0,
-            violations: 0,
+            ..ClockFinding::default()
         };
         let mut missing = guest.missing;
         missing.extend(guest.full.then(|| Missing {

@@ -1,13 +1,12 @@
 //! Reads a trial's folder: facts, the workload's stamps and both traces, on one clock.
 
 use super::joined_trial::JoinedTrial;
+use super::trial_data::{Traces, TrialData};
 use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
 use crate::events::event::{Event, HostEvent};
-use crate::events::trace_reader::Loss;
-use crate::events::trace_reader::{TraceReader, next, open};
-use crate::join::joined::Joined;
+use crate::events::trace_reader::open;
 use crate::join::joiner::Join;
 use crate::join::match_params::View;
 use crate::net::frames::Frames;
@@ -30,37 +29,11 @@ const BLOCK: u64 = 4096;
 /// # Errors
 /// [`LayersError`] when a file cannot be read, or the clock offset cannot be bounded.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
-    let TrialData {
-        joined,
-        losses,
-        clock,
-        mhz,
-        missing,
-        costs,
-        ..
-    } = read_all(folder, record)?;
-    let mut trial = JoinedTrial {
-        costs,
-        ..JoinedTrial::new(joined, &losses, clock, mhz, missing)
-    };
+    let mut trial = JoinedTrial::new(read_all(folder, record)?);
     if let (Some(packets), Some(result)) = (&mut trial.packets, record.result()) {
         packets.unanswered = result.unanswered.unwrap_or_default();
     }
     Ok(trial)
-}
-
-/// The joined requests of a trial before any is rejected.
-pub(crate) struct TrialData {
-    pub joined: Joined,
-    pub losses: Vec<Loss>,
-    pub clock: ClockFinding,
-    /// Ticks per microsecond.
-    pub mhz: f64,
-    pub missing: Vec<Missing>,
-    /// Time of the guest's first event, host ticks.
-    pub first: Option<u64>,
-    /// Costs of recorded events: empty if they are not known of each side that was traced.
-    pub costs: Vec<(Side, EventCost)>,
 }
 
 /// The costs of both sides' events, if none is missing.
@@ -134,27 +107,12 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         .bound()
         .saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
-    let mut join = match (unstamped, frames) {
+    let join = match (unstamped, frames) {
         (true, _) if is_network => Join::packets(&facts, bound, host.is_none()),
         (true, _) => Join::unstamped(&facts, bound),
         (false, Some(frames)) => Join::network(&facts, operations, frames, view, bound),
         (false, None) => Join::new(&facts, operations, block_size(record), view, bound),
     };
-
-    let mut guest = guest
-        .as_ref()
-        .map(|g| TraceReader::begin(g, |ticks| map.host(GuestTicks(ticks)).0))
-        .transpose()?;
-    let mut host = host
-        .as_ref()
-        .map(|h| TraceReader::begin(h, |ticks| ticks))
-        .transpose()?;
-    let mut log = log.into_iter();
-    let mut next_of_host = || match &mut host {
-        None => Ok(log.next()),
-        Some(_) => next(&mut host, |r, e| r.host(e, &facts)),
-    };
-    let first = feed(&mut join, &facts, &mut guest, &mut next_of_host)?;
 
     let mut missing = facts.missing.clone();
     let mut gone = |what: &str, folder: &str| {
@@ -174,55 +132,27 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     if host.is_none() && coarse == 0.0 {
         gone("KVM, QEMU and the host's kernel", files::HOST);
     }
-    let mut losses = Vec::new();
-    if let Some(side) = guest {
-        side.end(&mut losses, &mut missing);
-    }
-    if let Some(side) = host {
-        side.end(&mut losses, &mut missing);
-    }
     let clock = ClockFinding {
         bound_ns: bound as f64 * 1000.0 / facts.tsc_mhz,
         source: map.source().to_string(),
         drift_ns: map.moved() as f64 * 1000.0 / facts.tsc_mhz,
         violations: 0,
     };
-    let joined = join.finish();
-    missing.extend(frames.and_then(|_| not_followed(&joined.requests)));
-    Ok(TrialData {
-        joined,
-        losses,
+    let traces = Traces {
+        guest: guest.as_ref(),
+        host: host.as_ref(),
+        log,
+        map: Some(&map),
         clock,
-        mhz: facts.tsc_mhz,
+    };
+    let mut data = traces.join(join, &facts, |_, _| false)?;
+    missing.append(&mut data.missing);
+    missing.extend(frames.and_then(|_| not_followed(&data.joined.requests)));
+    Ok(TrialData {
         missing,
-        first,
         costs,
+        ..data
     })
-}
-
-/// Hands the events of both sides to the join in the order of time; gives that of the guest's first, host ticks.
-pub(super) fn feed<M: Fn(u64) -> u64>(
-    join: &mut Join,
-    facts: &TraceFacts,
-    guest: &mut Option<TraceReader<'_, M>>,
-    next_of_host: &mut dyn FnMut() -> Result<Option<Event<HostEvent>>, LayersError>,
-) -> Result<Option<u64>, LayersError> {
-    let mut next_guest = next(guest, |r, e| r.guest(e, facts))?;
-    let mut next_host = next_of_host()?;
-    let first = next_guest.map(|event| event.at);
-    loop {
-        match (&next_guest, &next_host) {
-            (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
-                join.guest(g);
-                next_guest = next(guest, |r, e| r.guest(e, facts))?;
-            }
-            (_, Some(h)) => {
-                join.host(h);
-                next_host = next_of_host()?;
-            }
-            _ => return Ok(first),
-        }
-    }
 }
 
 fn missing_text(missing: &Missing) -> String {
@@ -252,25 +182,25 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LayersErr
 
 pub(super) fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
     let path = folder.join(files::FACTS);
+    let facts: TraceFacts = read_json(&path)?;
+    check(&path, facts.schema, facts.tsc_mhz)?;
+    Ok(facts)
+}
+
+/// Checks what the facts of every trace begin with.
+pub(super) fn check(path: &Path, schema: u32, tsc_mhz: f64) -> Result<(), LayersError> {
     let wrong = |reason: String| LayersError::Facts {
-        path: path.clone(),
+        path: path.to_owned(),
         reason,
     };
-    let facts: TraceFacts = read_json(&path)?;
-    if facts.schema > vmtax_model::SCHEMA {
-        return Err(wrong(format!(
-            "schema {} is from a newer vmtax",
-            facts.schema
-        )));
+    if schema > vmtax_model::SCHEMA {
+        return Err(wrong(format!("schema {schema} is from a newer vmtax")));
     }
     // Any plausible TSC.
-    if !(1.0..=1e6).contains(&facts.tsc_mhz) {
-        return Err(wrong(format!(
-            "invalid TSC frequency of {} MHz",
-            facts.tsc_mhz
-        )));
+    if !(1.0..=1e6).contains(&tsc_mhz) {
+        return Err(wrong(format!("invalid TSC frequency of {tsc_mhz} MHz")));
     }
-    Ok(facts)
+    Ok(())
 }
 
 pub(super) fn series(folder: &Path) -> Result<Series, LayersError> {

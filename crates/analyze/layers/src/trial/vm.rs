@@ -3,21 +3,18 @@
 use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
-use super::open::{feed, read_json};
-use super::vm_data::{DiskData, NicData, VmData, facts, is_placed};
+use super::open::{check, read_json};
+use super::trial_data::Traces;
+use super::vm_data::{Device, DiskData, VmData, facts, is_made_up, is_placed, unknown_kicks};
 use super::vm_nics::read_nics;
 use crate::error::LayersError;
-use crate::events::decode::Readers;
-use crate::events::event::{Event, HostEvent};
-use crate::events::trace_reader::{Trace, TraceReader, each, next, open};
+use crate::events::trace_reader::{Trace, each, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeMap;
 use std::path::Path;
-use vmtax_clock::GuestTicks;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK,
-    ObservedDisk, Side, TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files,
-    libvirt_target,
+    Accelerator, Checkpoint, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK, ObservedDisk,
+    Side, TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files, libvirt_target,
 };
 
 /// More disks than this are not followed: the trace is read once for each.
@@ -40,30 +37,18 @@ pub struct VmTrial {
 /// # Errors
 /// [`LayersError`] when a file cannot be read.
 pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
-    let read = read_vm(folder)?;
-    let (mhz, machine) = (read.trace.tsc_mhz, machine(&read.trace));
-    let of_disk = |disk: DiskData| {
-        let joined = JoinedTrial::new(disk.joined, &disk.losses, disk.clock, mhz, disk.missing);
-        VmTrial {
-            machine,
-            device: disk.name,
-            joined,
-        }
+    let VmData {
+        trace, disks, nics, ..
+    } = read_vm(folder)?;
+    let machine = machine(&trace);
+    let disks = disks.into_iter().map(|disk| (disk.device.name, disk.data));
+    let nics = nics.into_iter().map(|nic| (nic.device.name, nic.data));
+    let joined = |(device, data)| VmTrial {
+        machine,
+        device,
+        joined: JoinedTrial::new(data),
     };
-    let of_nic = |data: NicData| {
-        let joined = JoinedTrial::new(data.joined, &data.losses, one_clock(), mhz, data.missing);
-        VmTrial {
-            machine,
-            device: data.nic.tap,
-            joined,
-        }
-    };
-    Ok(read
-        .disks
-        .into_iter()
-        .map(of_disk)
-        .chain(read.nics.into_iter().map(of_nic))
-        .collect())
+    Ok(disks.chain(nics).map(joined).collect())
 }
 
 /// A Linux guest stands for any: what it is the host does not know.
@@ -75,144 +60,107 @@ pub(crate) fn machine(trace: &VmTrace) -> Machine {
     }
 }
 
-/// All times are of the host's counter.
-pub(crate) fn one_clock() -> ClockFinding {
-    ClockFinding {
-        bound_ns: 0.0,
-        source: "all events are of the host".to_owned(),
-        drift_ns: 0.0,
-        violations: 0,
-    }
-}
-
 pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let path = folder.join(files::VM_TRACE);
     let trace: VmTrace = read_json(&path)?;
-    let wrong = |reason: String| LayersError::Facts {
-        path: path.clone(),
-        reason,
-    };
-    if trace.schema > vmtax_model::SCHEMA {
-        return Err(wrong(format!(
-            "schema {} is from a newer vmtax",
-            trace.schema
-        )));
-    }
-    if !(1.0..=1e6).contains(&trace.tsc_mhz) {
-        return Err(wrong(format!(
-            "invalid TSC frequency of {} MHz",
-            trace.tsc_mhz
-        )));
-    }
-    let table = if trace.nics.is_empty() { DISK } else { NETWORK };
+    check(&path, trace.schema, trace.tsc_mhz)?;
+    let is_of_nics = !trace.nics.is_empty();
+    let table = if is_of_nics { NETWORK } else { DISK };
     let host = open(&folder.join(files::HOST), table, Side::Host)?;
-    let mut missing = trace.missing.clone();
-    if let Some(guest) = &trace.guest {
-        missing.extend(trace.full.then(|| no_room(&trace)));
-        let disks = read_guest(folder, &trace, guest, host.as_ref())?;
-        return Ok(VmData {
-            disks,
-            nics: Vec::new(),
-            idle: Vec::new(),
-            not_followed: Vec::new(),
-            missing,
-            trace,
-            is_guest_traced: false,
-        });
-    }
-    let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
-    if !trace.nics.is_empty() {
-        missing.extend(trace.full.then(|| no_room(&trace)));
-        let (nics, idle) = read_nics(&host, &trace)?;
-        return Ok(VmData {
-            disks: Vec::new(),
-            nics,
-            idle,
-            not_followed: Vec::new(),
-            missing,
-            trace,
-            is_guest_traced: false,
-        });
-    }
-    let mut trace = trace;
-    missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
-    missing.extend(trace.full.then(|| no_room(&trace)));
-    let is_followed =
-        |disk: &TracedDisk| disk.bus() != Some(DiskBus::Other) || host.readers.tells_accounts();
-    let devices = devices(&host, &trace)?;
-    let disk_of = |device: &str| {
-        let disks = &trace.disks;
-        let known = disks.iter().find(|disk| disk.device == device);
-        // One that is left on either side belongs to the other.
-        let mut nameless = disks.iter().filter(|disk| disk.device.is_empty());
-        let unknown = || {
-            devices
-                .keys()
-                .filter(|device| !disks.iter().any(|disk| disk.device == **device))
-                .count()
-        };
-        known
-            .or_else(|| {
-                nameless
-                    .next()
-                    .filter(|_| nameless.next().is_none() && unknown() == 1)
-            })
-            .cloned()
+    let mut data = VmData {
+        missing: trace.missing.clone(),
+        trace,
+        disks: Vec::new(),
+        nics: Vec::new(),
+        idle: Vec::new(),
+        not_followed: Vec::new(),
+        is_guest_traced: false,
     };
+    let hides = |host: &Trace| !is_of_nics && !host.readers.tells_devices();
+    if data.trace.guest.is_none() && host.as_ref().is_some_and(hides) {
+        data.missing.push(unnamed_requests());
+    }
+    if data.trace.full {
+        data.missing.push(no_room(&data.trace));
+    }
+    match (&data.trace.guest, host) {
+        (Some(guest), host) => data.disks = read_guest(folder, &data.trace, guest, host.as_ref())?,
+        (None, None) => return Err(LayersError::no_trace(path)),
+        (None, Some(host)) if is_of_nics => {
+            (data.nics, data.idle) = read_nics(&host, &data.trace)?;
+        }
+        (None, Some(host)) => read_disks(folder, &host, &mut data)?,
+    }
+    Ok(data)
+}
+
+/// Reads the requests of the VM's disks, from the guest's block layer on where its trace lies beside the host's.
+fn read_disks(folder: &Path, host: &Trace, data: &mut VmData) -> Result<(), LayersError> {
+    let trace = &data.trace;
+    let devices = devices(host, trace)?;
     let with: Vec<(&String, Option<TracedDisk>)> = devices
         .keys()
-        .map(|device| (device, disk_of(device)))
+        .map(|device| (device, known(device, trace, &devices).cloned()))
         .collect();
     let without = trace
         .disks
         .iter()
         .filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
-    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) =
-        without.partition(|disk| is_followed(disk));
+    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without
+        .partition(|disk| disk.bus() != Some(DiskBus::Other) || host.readers.tells_accounts());
     let named = |disk: &TracedDisk| match disk.device.as_str() {
         "" => disk.disk.file.display().to_string(),
-        device => name(device, Some(disk), &trace),
+        device => name(device, Some(disk), trace),
     };
-    let idle: Vec<String> = idle.into_iter().map(named).collect();
-    let not_followed: Vec<String> = others.into_iter().map(named).collect();
-    missing.extend(not_followed.iter().map(|disk| untraced(disk)));
-    let guest = GuestSide::open(folder, &trace, &host, &with)?;
-    let read = |(number, (device, disk)): (usize, (&String, Option<TracedDisk>))| {
+    data.idle = idle.into_iter().map(named).collect();
+    data.not_followed = others.into_iter().map(named).collect();
+    let untraced = data.not_followed.iter().map(|disk| untraced(disk));
+    data.missing.extend(untraced);
+    let guest = GuestSide::open(folder, trace, host, &with)?;
+    for (number, (path, disk)) in with.into_iter().enumerate() {
+        let device = TracedDevice {
+            path,
+            is_accounted: devices[path],
+        };
         let of_guest = guest
             .as_ref()
             .and_then(|guest| Some((guest, guest.disk(number)?)));
-        let mut data = read_disk(&host, &trace, device, devices[device], disk, of_guest)?;
-        if let Some(GuestSide {
-            window: (begin, end),
-            ..
-        }) = &guest
-        {
-            data.joined
+        let mut disk = read_disk(host, trace, &device, disk, of_guest)?;
+        if let Some(guest) = &guest {
+            let (begin, end) = guest.window;
+            let joined = &mut disk.data.joined;
+            joined
                 .requests
-                .retain(|request| request.begin() >= *begin && request.end() <= *end);
-            data.joined
+                .retain(|request| request.begin() >= begin && request.end() <= end);
+            joined
                 .rejected
-                .retain(|request| request.begin >= *begin && request.end <= *end);
+                .retain(|request| request.begin >= begin && request.end <= end);
         }
-        Ok(data)
-    };
-    let disks = with
-        .into_iter()
-        .enumerate()
-        .map(read)
-        .collect::<Result<_, LayersError>>()?;
-    if let Some(guest) = &guest {
-        (trace.begin, trace.end) = guest.window;
-        missing.extend(guest.missing.iter().cloned());
+        data.disks.push(disk);
     }
-    Ok(VmData {
-        disks,
-        nics: Vec::new(),
-        idle,
-        not_followed,
-        missing,
-        trace,
-        is_guest_traced: guest.is_some(),
+    data.is_guest_traced = guest.is_some();
+    if let Some(guest) = guest {
+        (data.trace.begin, data.trace.end) = guest.window;
+        data.missing.extend(guest.missing);
+    }
+    Ok(())
+}
+
+/// The disk that is this device of QEMU's.
+fn known<'a>(
+    device: &str,
+    trace: &'a VmTrace,
+    devices: &BTreeMap<String, bool>,
+) -> Option<&'a TracedDisk> {
+    let disks = &trace.disks;
+    let known = disks.iter().find(|disk| disk.device == device);
+    // One that is left on either side belongs to the other.
+    let mut nameless = disks.iter().filter(|disk| disk.device.is_empty());
+    let is_known = |device: &String| disks.iter().any(|disk| disk.device == *device);
+    let unknown = || devices.keys().filter(|device| !is_known(device)).count();
+    known.or_else(|| {
+        let nameless_disk = nameless.next();
+        nameless_disk.filter(|_| nameless.next().is_none() && unknown() == 1)
     })
 }
 
@@ -250,20 +198,26 @@ fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, Laye
     Ok(devices)
 }
 
+/// A device of QEMU's that has requests.
+struct TracedDevice<'a> {
+    /// Its path among QEMU's objects.
+    path: &'a str,
+    /// True if its requests are those that QEMU accounts for.
+    is_accounted: bool,
+}
+
 /// The requests of the disk that is this device; from the guest's block layer on, where that was traced.
 fn read_disk(
     host: &Trace,
     trace: &VmTrace,
-    device: &str,
-    is_accounted: bool,
+    device: &TracedDevice<'_>,
     disk: Option<TracedDisk>,
     of_guest: Option<(&GuestSide, &ObservedDisk)>,
 ) -> Result<DiskData, LayersError> {
-    let name = name(device, disk.as_ref(), trace);
-    let is_direct = disk
-        .as_ref()
-        .is_some_and(|disk| disk.disk.direct == Some(true));
-    let is_placed = disk.as_ref().is_some_and(|disk| is_placed(&disk.host));
+    let known = disk.as_ref();
+    let name = name(device.path, known, trace);
+    let is_direct = known.is_some_and(|disk| disk.disk.direct == Some(true));
+    let is_placed = known.is_some_and(|disk| is_placed(&disk.host));
     let may_lack: &[Checkpoint] = match (is_placed, is_direct) {
         (true, true) => &[],
         // The page cache answers some.
@@ -271,64 +225,38 @@ fn read_disk(
         // Of several at once, which call is whose does not show.
         (false, _) => &[Checkpoint::HostCall],
     };
-    let mut missing = missing(&name, disk.as_ref(), trace);
     let facts = TraceFacts {
-        host_disk: disk
-            .as_ref()
-            .map_or_else(HostDisk::default, |disk| disk.host.clone()),
-        notify: disk
-            .as_ref()
-            .map_or_else(Vec::new, |disk| disk.notify.clone()),
+        host_disk: known.map_or_else(HostDisk::default, |disk| disk.host.clone()),
+        notify: known.map_or_else(Vec::new, |disk| disk.notify.clone()),
         guest_disk: of_guest.map(|(_, disk)| disk.disk.clone()),
         ..facts(trace)
     };
-    let mut join = match of_guest {
-        None => Join::from_host(&facts),
-        Some((guest, _)) => Join::unstamped(&facts, guest.map.bound()),
-    }
-    .may_lack(may_lack);
-    let mut side = Some(TraceReader::begin(host, |ticks| ticks)?);
-    let of_disk = |readers: &Readers, event: &vmtax_trace::Event<'_>| {
+    let (join, traces) = match of_guest {
+        None => (Join::from_host(&facts), Traces::of_host(host)),
+        Some((guest, _)) => (
+            Join::unstamped(&facts, guest.map.bound()),
+            Traces {
+                guest: Some(&guest.trace),
+                map: Some(&guest.map),
+                clock: guest.clock.clone(),
+                ..Traces::of_host(host)
+            },
+        ),
+    };
+    let mut data = traces.join(join.may_lack(may_lack), &facts, |readers, event| {
         // An account that tells no device is that of something else than a disk, as of a block job.
         let is_account = readers.is_account(event);
-        let is_other = readers
-            .device(event)
-            .map_or(is_account, |of| of != device || is_account != is_accounted);
-        let found = readers.host(event, &facts);
-        if is_other {
-            Event {
-                what: HostEvent::Other,
-                ..found
-            }
-        } else {
-            found
-        }
-    };
-    let on_host = |ticks| of_guest.map_or(ticks, |(guest, _)| guest.map.host(GuestTicks(ticks)).0);
-    let mut guest = of_guest
-        .map(|(guest, _)| TraceReader::begin(&guest.trace, on_host))
-        .transpose()?;
-    feed(&mut join, &facts, &mut guest, &mut || {
-        next(&mut side, of_disk)
+        readers.device(event).map_or(is_account, |of| {
+            of != device.path || is_account != device.is_accounted
+        })
     })?;
-    let mut losses = Vec::new();
-    if let Some(side) = side {
-        side.end(&mut losses, &mut missing);
-    }
-    if let Some(guest) = guest {
-        guest.end(&mut losses, &mut missing);
-    }
-    let clock = of_guest.map_or_else(one_clock, |(guest, _)| guest.clock.clone());
-    let name = of_guest.map_or(name.clone(), |(_, disk)| format!("{name} ({})", disk.name));
-    Ok(DiskData {
-        name,
-        disk,
-        joined: join.finish(),
-        losses,
-        missing,
-        clock,
+    data.missing.splice(..0, missing(&name, known, trace));
+    let device = Device {
+        name: of_guest.map_or(name.clone(), |(_, disk)| format!("{name} ({})", disk.name)),
+        known: disk,
         is_from_host: of_guest.is_none(),
-    })
+    };
+    Ok(DiskData { device, data })
 }
 
 /// Returns the usual name of a disk.
@@ -365,68 +293,57 @@ fn untraced(disk: &str) -> Missing {
 
 /// Returns the data that cannot be observed of a disk, with the reasons.
 fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
-    let mut missing = Vec::new();
-    let mut add = |what: String, why: String, fix: &str| {
-        missing.push(Missing {
-            what,
-            why,
-            fix: fix.to_owned(),
-        })
-    };
-    let beneath = format!("the host's block device beneath {name}");
-    match disk {
-        None if trace.imported => {
-            let why = "the files do not say which of the host's devices has the disk";
-            add(
-                beneath,
-                why.to_owned(),
-                "trace the running VM with `vmtax layers --vm`",
-            );
-        }
-        None => add(
-            beneath,
-            "neither QEMU's monitor nor its command line tells which file the disk is".to_owned(),
-            "give QEMU a QMP socket, or the device an id",
-        ),
-        Some(disk) if disk.disk.file.to_string_lossy().starts_with("null-") => {
-            add(beneath, "QEMU's null driver has none".to_owned(), "");
-        }
-        Some(disk) if is_placed(&disk.host) => {}
-        Some(disk) => {
-            let why = match (disk.host.device, disk.disk.format.as_deref()) {
-                (None, Some(format))
-                    if !matches!(format, "raw" | "file" | "host_device" | "throttle") =>
-                {
-                    format!(
-                        "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
-                    )
-                }
-                (None, _) => format!(
-                    "{} lies on no single block device, or is no raw image",
-                    disk.disk.file.display()
-                ),
-                (Some(_), _) => format!(
-                    "no place of {} on its device is known",
-                    disk.disk.file.display()
-                ),
-            };
-            add(
-                beneath,
-                why,
-                "the time there is part of the host kernel's: use a raw image on one disk to see it apart",
-            );
-        }
-    }
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
-    if is_kvm && !trace.imported && disk.is_none_or(|disk| disk.notify.is_empty()) {
-        add(
-            format!("virtqueue kicks of {name}"),
-            "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
-                .to_owned(),
-            "give QEMU a QMP socket, and trace once the guest is up",
-        );
+    let has_kicks = disk.is_some_and(|disk| !disk.notify.is_empty());
+    let kicks = (is_kvm && !trace.imported && !has_kicks).then(|| {
+        unknown_kicks(
+            name,
+            "no QMP monitor tells their addresses, or the guest had not placed them",
+        )
+    });
+    let beneath = beneath(disk, trace).map(|(why, fix)| Missing {
+        what: format!("the host's block device beneath {name}"),
+        why,
+        fix: fix.to_owned(),
+    });
+    beneath.into_iter().chain(kicks).collect()
+}
+
+/// Returns why the host's block device beneath a disk cannot be observed, and what to do; `None` where it can.
+fn beneath(disk: Option<&TracedDisk>, trace: &VmTrace) -> Option<(String, &'static str)> {
+    let Some(TracedDisk { disk, host, .. }) = disk else {
+        let (why, fix) = if trace.imported {
+            (
+                "the files do not say which of the host's devices has the disk",
+                "trace the running VM with `vmtax layers --vm`",
+            )
+        } else {
+            (
+                "neither QEMU's monitor nor its command line tells which file the disk is",
+                "give QEMU a QMP socket, or the device an id",
+            )
+        };
+        return Some((why.to_owned(), fix));
+    };
+    if is_made_up(disk) {
+        return Some(("QEMU's null driver has none".to_owned(), ""));
     }
-    missing
+    if is_placed(host) {
+        return None;
+    }
+    let file = disk.file.display();
+    let why = match (host.device, disk.format.as_deref()) {
+        (None, Some(format)) if !matches!(format, "raw" | "file" | "host_device" | "throttle") => {
+            format!(
+                "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
+            )
+        }
+        (None, _) => format!("{file} lies on no single block device, or is no raw image"),
+        (Some(_), _) => format!("no place of {file} on its device is known"),
+    };
+    let fix =
+        "the time there is part of the host kernel's: use a raw image on one disk to see it apart";
+    Some((why, fix))
 }
 
 fn unnamed_requests() -> Missing {

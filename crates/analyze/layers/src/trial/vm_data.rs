@@ -1,10 +1,9 @@
-//! A VM's trace, read: its disks with their joined requests.
+//! A VM's trace, read: its disks with their joined requests, or its network cards with their packets.
 
-use crate::events::trace_reader::Loss;
-use crate::join::joined::Joined;
-use vmtax_model::{ClockFinding, HostDisk, Missing, TraceFacts, TracedDisk, VmNic, VmTrace};
+use super::trial_data::TrialData;
+use vmtax_model::{HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmNic, VmTrace};
 
-/// A traced VM, and its disks with requests.
+/// A traced VM, and its devices with requests.
 pub(crate) struct VmData {
     pub trace: VmTrace,
     pub disks: Vec<DiskData>,
@@ -20,40 +19,25 @@ pub(crate) struct VmData {
     pub is_guest_traced: bool,
 }
 
-/// The joined requests of one disk before any is rejected.
-pub(crate) struct DiskData {
+/// A disk or a network card of the VM.
+pub(crate) struct Device<D> {
     pub name: String,
-    /// Facts about the disk; `None` if nothing is known.
-    pub disk: Option<TracedDisk>,
-    pub joined: Joined,
-    pub losses: Vec<Loss>,
-    pub missing: Vec<Missing>,
-    pub clock: ClockFinding,
-    /// The host alone shows them.
+    /// Facts about it; of a disk `None` if nothing is known.
+    pub known: D,
+    /// The host alone shows its requests.
     pub is_from_host: bool,
 }
 
-/// The followed packets of one network card before any is rejected.
-pub(crate) struct NicData {
-    pub nic: VmNic,
-    pub joined: Joined,
-    pub losses: Vec<Loss>,
-    pub missing: Vec<Missing>,
+/// The joined requests of one device before any is rejected.
+pub(crate) struct DeviceData<D> {
+    pub device: Device<D>,
+    pub data: TrialData,
 }
 
-impl DiskData {
-    /// Returns true if the host's device beneath the disk is observed.
-    pub fn has_device(&self) -> bool {
-        self.disk.as_ref().is_some_and(|disk| is_placed(&disk.host))
-    }
-
-    /// Returns true if the disk's requests go to the host's kernel at all.
-    pub fn has_host_part(&self) -> bool {
-        self.disk
-            .as_ref()
-            .is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
-    }
-}
+/// A disk with its requests.
+pub(crate) type DiskData = DeviceData<Option<TracedDisk>>;
+/// A network card with its packets.
+pub(crate) type NicData = DeviceData<VmNic>;
 
 /// Returns the facts that a trial's requests are joined with, as far as the trace of a VM has them: neither exchanges
 /// of time stamps nor costs.
@@ -63,20 +47,25 @@ pub(super) fn facts(trace: &VmTrace) -> TraceFacts {
         tsc_mhz: trace.tsc_mhz,
         qemu: trace.vm.pid,
         threads: trace.threads.clone(),
-        pings: Vec::new(),
-        moments: Vec::new(),
-        kvm_offset: None,
-        host_disk: HostDisk::default(),
-        guest_disk: None,
-        guest_nic: None,
-        notify: Vec::new(),
-        missing: Vec::new(),
-        host_costs: Vec::new(),
-        guest_costs: Vec::new(),
+        ..TraceFacts::default()
     }
 }
 
 /// Returns true if the disk's location on the host's device is known.
-pub(super) fn is_placed(host: &HostDisk) -> bool {
+pub(crate) fn is_placed(host: &HostDisk) -> bool {
     host.device.is_some() && !host.extents.is_empty()
+}
+
+/// Returns true if QEMU makes up what the disk holds: its requests do not go to the host's kernel at all.
+pub(crate) fn is_made_up(disk: &VmDisk) -> bool {
+    disk.file.to_string_lossy().starts_with("null-")
+}
+
+/// The missing addresses of the doorbells of a device, with the reason.
+pub(super) fn unknown_kicks(of: &str, why: &str) -> Missing {
+    Missing {
+        what: format!("virtqueue kicks of {of}"),
+        why: format!("{why}, so a kick shows by the thread that it wakes"),
+        fix: "give QEMU a QMP socket, and trace once the guest is up".to_owned(),
+    }
 }

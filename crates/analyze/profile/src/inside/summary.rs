@@ -4,7 +4,7 @@ use super::Joined;
 use crate::share::share;
 use crate::summary::{functions, threads};
 use vmtax_model::samples::GuestProfile;
-use vmtax_model::{CallCounts, CallFindings, GuestCall, GuestFindings, JoinFindings};
+use vmtax_model::{CallCounts, GuestCall, GuestFindings, JoinFindings};
 use vmtax_trace::system_call_name;
 
 /// Returns the findings from the guest's samples.
@@ -32,7 +32,7 @@ pub fn summary(guest: &GuestProfile, joined: Option<&Joined>) -> GuestFindings {
 }
 
 /// Returns the findings from the counts of system calls, with names.
-pub fn calls(counts: &CallCounts) -> CallFindings {
+pub fn calls(counts: &CallCounts) -> CallCounts<GuestCall> {
     let row = |row: &vmtax_model::CallCount| GuestCall {
         call: row.call,
         name: system_call_name(row.call.into()).into_owned(),
@@ -44,7 +44,7 @@ pub fn calls(counts: &CallCounts) -> CallFindings {
         total_ns: row.total_ns,
     };
     let rows = counts.rows.iter().map(row).collect();
-    CallFindings {
+    CallCounts {
         method: counts.method,
         rows,
         lost: counts.lost,

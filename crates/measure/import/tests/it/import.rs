@@ -331,14 +331,18 @@ fn requests_of_guest_and_qemu_are_joined_by_cause_and_effect() {
     };
     let completed = lines("guest.txt", "block_rq_complete");
     assert_eq!(
-        (reads.kind, reads.requests, reads.disk.as_str()),
+        (
+            reads.traced.kind,
+            reads.traced.count.number(),
+            reads.disk.as_str()
+        ),
         (RequestKind::Read, completed, "guest disk 254:0")
     );
     // The kernel had read the first sectors before it was traced, so one pop too many has that offset.
     assert!(
-        reads.followed + 1 >= completed,
+        reads.traced.followed + 1 >= completed,
         "{} of {completed}",
-        reads.followed
+        reads.traced.followed
     );
     let column = &found.layers.columns[0];
     assert!(
@@ -411,7 +415,7 @@ fn two_traces_of_qemu_must_have_one_clock() {
 fn each_side_alone_has_its_own_requests() {
     let found = import(settings(&[data("guest.txt")])).unwrap().layers();
     assert_eq!(
-        found.requests[0].followed,
+        found.requests[0].traced.followed,
         lines("guest.txt", "block_rq_complete")
     );
     let unobserved =
@@ -429,15 +433,15 @@ fn each_side_alone_has_its_own_requests() {
     let followed: u64 = found
         .requests
         .iter()
-        .map(|requests| requests.followed)
+        .map(|requests| requests.traced.followed)
         .sum();
     assert_eq!(followed, lines("qemu.log", "virtio_blk_req_complete"));
     let most = found
         .requests
         .iter()
-        .max_by_key(|requests| requests.followed)
+        .max_by_key(|requests| requests.traced.followed)
         .unwrap();
-    assert_eq!(most.thread, "QEMU thread 15531");
+    assert_eq!(most.traced.thread, "QEMU thread 15531");
 }
 
 #[test]
@@ -527,7 +531,10 @@ fn qemus_simple_trace_is_on_the_clock_of_the_hosts_kernel() {
     );
     let found = imported.layers();
     assert_eq!(
-        (found.requests[0].requests, found.requests[0].followed),
+        (
+            found.requests[0].traced.count.number(),
+            found.requests[0].traced.followed
+        ),
         (20, 20)
     );
     assert!(
@@ -548,7 +555,7 @@ fn qemus_simple_trace_is_on_the_clock_of_the_hosts_kernel() {
         "{:?}",
         apart.facts.missing
     );
-    assert_eq!(apart.layers().requests[0].followed, 20);
+    assert_eq!(apart.layers().requests[0].traced.followed, 20);
 }
 
 #[test]
@@ -599,7 +606,7 @@ fn a_shared_counter_joins_guest_and_host() {
         );
         let found = imported.layers();
         assert_eq!(
-            found.requests[0].followed,
+            found.requests[0].traced.followed,
             lines("guest.txt", "block_rq_complete"),
             "{:?}",
             found.layers.columns[0].matched
@@ -664,7 +671,7 @@ fn what_cannot_be_imported_is_said_in_one_line() {
         found
             .requests
             .iter()
-            .map(|requests| requests.followed)
+            .map(|requests| requests.traced.followed)
             .sum::<u64>()
             > 5
     );

@@ -1,80 +1,136 @@
-//! Requests of a command's guests to their disks, beside the cost of the command.
+//! Requests of a command's guests to their disks, and packets of their network cards, beside the cost of the command.
 
-use super::layers;
+use super::layers::{self, words};
 use crate::engine::{Block, Column, Section, Table};
 use crate::number::{bytes, count, nanoseconds, percent, value};
-use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Machine, Metric, Unit};
+use vmtax_model::{
+    CommandLayers, DeviceClass, DeviceUse, ExecFindings, KindUse, LayerColumn, Metric, Unit,
+    UsedKinds,
+};
 
-/// Each disk's use, then where the time of a request goes.
+/// Each disk's use, then where the time of a request goes; the same of the network cards, direction by direction.
 pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Section<'a>> {
-    let disks = found.disks.iter().map(|disk| {
-        let title = format!(
-            "Requests to the scratch disk on {} (one more run, traced)",
-            disk.machine
-        );
-        let table = (!disk.kinds.is_empty()).then(|| Block::Table(table(disk, &title)));
-        let blocks = table
-            .into_iter()
-            .chain([Block::Text(sentence(disk, exec))])
-            .collect();
-        Section::new(title, blocks)
-    });
-    disks
-        .chain(layers::brief(&found.layers, 1))
-        .chain(layers::details(&found.layers))
-        .collect()
+    let device = |used| device(used, exec);
+    let mut all: Vec<Section<'a>> = found.disks.iter().map(device).collect();
+    all.extend(layers::brief(&found.layers, 1));
+    all.extend(layers::details(&found.layers));
+    if let Some(packets) = &found.packets {
+        all.extend(packets.nics.iter().map(device));
+        let directions = packets.nics.iter().flat_map(|nic| nic.kinds.all());
+        let columns = packets.layers.columns.iter().zip(directions);
+        let quality = columns.map(|(column, used)| quality(column, used));
+        let untraced = "the untraced runs do not time packets";
+        all.extend(layers::of_runs(
+            &packets.layers,
+            DeviceClass::Net,
+            quality,
+            untraced,
+        ));
+    }
+    all
+}
+
+fn device<'a>(used: &DeviceUse, exec: &ExecFindings) -> Section<'a> {
+    let what = match used.kinds {
+        UsedKinds::Kinds(_) => "Requests to the scratch disk",
+        UsedKinds::Directions(_) => "Packets of the network card",
+    };
+    let title = format!("{what} on {} (one more run, traced)", used.machine);
+    let table = (!used.kinds.all().is_empty()).then(|| Block::Table(table(used, &title)));
+    let sentence = Block::Text(sentence(used, exec));
+    let blocks = table.into_iter().chain([sentence]).collect();
+    Section::new(title, blocks)
 }
 
 /// Returns a sentence on the part of the command's time in which requests were in flight.
-fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
-    let took = took(disk.machine, disk.wall_s, disk.observed_s, exec);
-    if disk.kinds.is_empty() {
-        return format!("No request reached the disk: the guest kept all in its memory. {took}");
+fn sentence(used: &DeviceUse, exec: &ExecFindings) -> String {
+    let took = took(used, exec);
+    match &used.kinds {
+        UsedKinds::Kinds(kinds) if kinds.is_empty() => {
+            format!("No request reached the disk: the guest kept all in its memory. {took}")
+        }
+        UsedKinds::Directions(kinds) if kinds.is_empty() => {
+            format!("No packet passed the network card: the command did not use it. {took}")
+        }
+        UsedKinds::Kinds(_) => {
+            let share = percent(used.under_way_s / used.observed_s.max(f64::MIN_POSITIVE));
+            format!(
+                "At least one request was in flight for {} ({share} of the time), so disk I/O accounts for at most {share} of it. \
+                 {took}",
+                seconds(used.under_way_s)
+            )
+        }
+        UsedKinds::Directions(_) => took,
     }
-    let share = percent(disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE));
-    format!(
-        "At least one request was in flight for {} ({share} of the time), so disk I/O accounts for at most {share} of it. \
-         {took}",
-        seconds(disk.under_way_s)
-    )
 }
 
 /// Returns a sentence on the duration of a traced run, beside the untraced ones, and on the part of it that was
 /// observed.
-pub(super) fn took(machine: Machine, wall_s: f64, observed_s: f64, exec: &ExecFindings) -> String {
+fn took(used: &DeviceUse, exec: &ExecFindings) -> String {
     let row = exec
         .overheads
         .rows
         .iter()
         .find(|row| row.metric == Metric::ExecWall);
-    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == machine));
+    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == used.machine));
     let untraced = column
         .and_then(|c| c.spread.as_ref())
         .map_or(String::new(), |spread| {
             format!(", the untraced ones {} (median)", seconds(spread.median))
         });
-    let part = if observed_s < wall_s {
+    let part = if used.observed_s < used.wall_s {
         format!(
             " Its first {} alone were observed: then the buffers for events were full.",
-            seconds(observed_s)
+            seconds(used.observed_s)
         )
     } else {
         String::new()
     };
-    format!("This run took {}{untraced}.{part}", seconds(wall_s))
+    format!("This run took {}{untraced}.{part}", seconds(used.wall_s))
 }
 
 fn seconds(s: f64) -> String {
     value(Unit::Seconds, s)
 }
 
-fn table(disk: &DiskUse, title: &str) -> Table {
-    Table::of(title, &disk.kinds)
+/// Returns the number of packets followed, how they were batched, and the accuracy.
+fn quality(column: &LayerColumn, used: &KindUse) -> String {
+    let corrected = words::corrected(column).map_or(String::new(), |text| {
+        format!(" Corrected for tracing: {text}.")
+    });
+    format!(
+        "{}, {}: {}.{} Clock error: {}.{corrected}",
+        column.machine,
+        used.kind.label(),
+        words::matched(column, 1),
+        words::batches(used.batching.as_deref().unwrap_or_default()),
+        words::clock(column)
+    )
+}
+
+fn table(used: &DeviceUse, title: &str) -> Table {
+    let is_disk = matches!(used.kinds, UsedKinds::Kinds(_));
+    let number = if is_disk { "requests" } else { "packets" };
+    let table = Table::of(title, used.kinds.all())
         .column(Column::words(""), |kind| kind.kind.label())
-        .column(Column::figures("requests"), |kind| count(kind.requests))
-        .column(Column::figures("bytes").spare(4), |kind| bytes(kind.bytes))
-        .column(Column::figures("each").spare(1), |kind| sizes(kind))
-        .column(Column::figures("p50"), |kind| nanoseconds(kind.time.p50_ns))
+        .column(Column::figures(number), |kind| count(kind.count.number()))
+        .column(Column::figures("bytes").spare(4), |kind| bytes(kind.bytes));
+    let p50 = |kind: &&KindUse| nanoseconds(kind.time.p50_ns);
+    let (table, notes) = if is_disk {
+        let table = table
+            .column(Column::figures("each").spare(1), |kind| sizes(kind))
+            .column(Column::figures("p50"), p50);
+        (table, Vec::new())
+    } else {
+        let table = table
+            .column(Column::figures("mean"), |kind| {
+                nanoseconds(kind.time.mean_ns)
+            })
+            .column(Column::figures("p50").spare(1), p50);
+        let note = "Transmitted: from the guest's stack to QEMU's backend; received: from there to the guest's stack.";
+        (table, vec![note.to_owned()])
+    };
+    table
         .column(Column::figures("p99").spare(3), |kind| {
             nanoseconds(kind.time.p99_ns)
         })
@@ -83,6 +139,7 @@ fn table(disk: &DiskUse, title: &str) -> Table {
         })
         .column(Column::figures("matched"), |kind| count(kind.followed))
         .done()
+        .notes(notes)
 }
 
 /// The shortest and the longest.

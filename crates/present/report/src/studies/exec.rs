@@ -1,7 +1,7 @@
 //! `exec`: how a command ended, what it cost on each machine, and where the difference goes.
 
 use super::metric_rows;
-use super::{command_layers, command_packets, overhead};
+use super::{command_layers, overhead};
 use crate::ReportError;
 use crate::charts::parts::{NEGLIGIBLE_S, Parts, seconds};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
@@ -38,9 +38,6 @@ pub fn report<'a>(
         command_layers::sections(layers, findings)
     });
     let of_packets = layers.and_then(|layers| layers.packets.as_ref());
-    let packets = of_packets.map_or(Vec::new(), |packets| {
-        command_packets::sections(packets, findings)
-    });
     let traced = || {
         layers
             .map(|layers| &layers.layers)
@@ -84,7 +81,6 @@ pub fn report<'a>(
             .chain([Section::new("", about)])
             .chain(overhead::sections(recording, overheads, &rows))
             .chain(requests)
-            .chain(packets)
             .chain([overhead::trials(recording)])
             .chain(view::facts(recording, &overheads.kernels))
             .collect(),

@@ -3,7 +3,6 @@
 pub mod antipatterns;
 pub mod check;
 mod command_layers;
-mod command_packets;
 pub mod compare;
 pub mod exec;
 pub mod exits;
@@ -22,4 +21,3 @@ pub mod tune_guest;
 pub mod vm_diagnosis;
 pub mod vm_exits;
 pub mod vm_layers;
-pub mod vm_packets;

@@ -6,8 +6,8 @@ use crate::text::when;
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
 use vmtax_model::{
-    BeforeAfter, Comparison, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow, TuneSpec,
-    TuneStep, TuneVerdict, shell_line,
+    BeforeAfter, Comparison, Interval, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow,
+    TuneSpec, TuneStep, TuneVerdict, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -84,27 +84,18 @@ fn answer(found: &TuneFindings) -> String {
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
         return format!(
             "{name}: {}; nothing is kept.",
-            match found.candidates.len() {
-                1 => "the change that was tried did not measurably help".to_owned(),
-                n => format!("none of {n} changes measurably helped"),
-            }
+            none_helped(found.candidates.len())
         );
     };
     let actions: Vec<&str> = kept
         .iter()
         .map(|row| &*row.candidate.change.action)
         .collect();
-    let state = if found.is_on {
-        "It was left on"
-    } else {
-        "It is not kept"
-    };
-    let state = if kept.len() > 1 {
-        state
-            .replace("It is", "They are")
-            .replace("It was", "They were")
-    } else {
-        state.to_owned()
+    let state = match (found.is_on, kept.len() > 1) {
+        (true, false) => "It was left on",
+        (true, true) => "They were left on",
+        (false, false) => "It is not kept",
+        (false, true) => "They are not kept",
     };
     // The figure that counts, where it is one of the VM's.
     let moved = found.moved.iter().find(|row| row.name == found.metric);
@@ -119,32 +110,28 @@ fn answer(found: &TuneFindings) -> String {
     )
 }
 
+/// That none of so many changes helped.
+pub(super) fn none_helped(tried: usize) -> String {
+    match tried {
+        1 => "the change that was tried did not measurably help".to_owned(),
+        n => format!("none of {n} changes measurably helped"),
+    }
+}
+
 /// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison` is faster.
 pub(super) fn gain(comparison: &Comparison) -> String {
     let ratio = &comparison.ratio;
-    let ci = |range: String| format!(" (95 % CI {range})");
+    let ci = |range: fn(&Interval) -> String| {
+        let text = |i: &Interval| format!(" (95 % CI {})", range(i));
+        ratio.interval.as_ref().map_or(String::new(), text)
+    };
     if ratio.median < 0.5 {
-        let range = ratio
-            .interval
-            .map(|i| ci(format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low))));
-        return format!(
-            "is {} times as fast{}",
-            factor(1.0 / ratio.median),
-            range.unwrap_or_default()
-        );
+        let ci = ci(|i| format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low)));
+        return format!("is {} times as fast{ci}", factor(1.0 / ratio.median));
     }
-    let range = ratio.interval.map(|i| {
-        ci(format!(
-            "{} to {}",
-            percent(1.0 - i.high),
-            percent(1.0 - i.low)
-        ))
-    });
-    format!(
-        "takes {} less time per operation{}",
-        percent(1.0 - ratio.median),
-        range.unwrap_or_default()
-    )
+    let ci = ci(|i| format!("{} to {}", percent(1.0 - i.high), percent(1.0 - i.low)));
+    let less = percent(1.0 - ratio.median);
+    format!("takes {less} less time per operation{ci}")
 }
 
 /// A figure in its unit.
@@ -178,75 +165,83 @@ fn not_tried(remedy: &vmtax_model::NotTried) -> String {
 }
 
 fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
-    let mut all = Vec::new();
-    if !found.candidates.is_empty() {
-        all.push(Section::new(
-            if found.applied {
-                "Changes"
-            } else {
-                "Changes to try"
-            },
-            vec![Block::Table(changes(found))],
-        ));
-    }
-    if !found.moved.is_empty() {
-        all.push(Section::new(
-            "Without vs. with the kept changes",
-            vec![Block::Table(before_after(
-                "Without vs. with the kept changes",
-                &found.moved,
-            ))],
-        ));
-    }
-    all
+    let title = if found.applied {
+        "Changes"
+    } else {
+        "Changes to try"
+    };
+    let is_any = !found.candidates.is_empty();
+    let changes = is_any.then(|| Section::new(title, vec![Block::Table(changes(found))]));
+    let moved = before_after("Without vs. with the kept changes", &found.moved);
+    changes.into_iter().chain(moved).collect()
 }
 
 fn changes(found: &TuneFindings) -> Table {
-    let mut columns = vec![
-        Column::words("change").broken(28, 16),
-        Column::figures("at most"),
-    ];
-    if found.applied {
-        let measured =
-            ["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12));
-        columns.extend(measured);
-        columns.push(Column::words("result"));
+    let action = |row: &TuneRow| row.candidate.change.action.clone();
+    let table = Table::of("Changes", &found.candidates)
+        .column(Column::words("change").broken(28, 16), |row| action(row))
+        .column(Column::figures("at most"), |row| {
+            match row.candidate.ceiling {
+                ceiling if ceiling > 0.0 => percent(ceiling),
+                _ => NONE.to_owned(),
+            }
+        });
+    let table = if found.applied {
+        table.columns(measured(), |row| {
+            let [screening, confirmation] = ratios([&row.screening, &row.confirmation], "pair");
+            [screening, confirmation, result(row.verdict, None)]
+        })
     } else {
-        columns.push(Column::words("settings").broken(24, 16));
-    }
-    let mut table = Table::new("Changes", columns);
-    let mut notes = Vec::new();
-    for row in &found.candidates {
-        let candidate = &row.candidate;
-        let ceiling = if candidate.ceiling > 0.0 {
-            percent(candidate.ceiling)
-        } else {
-            NONE.to_owned()
-        };
-        let mut cells = vec![Cell::from(candidate.change.action.clone()), ceiling.into()];
-        if found.applied {
-            cells.extend(
-                [&row.screening, &row.confirmation]
-                    .map(|comparison| Cell::from(ratio(comparison.as_ref(), "pair"))),
-            );
-            cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
-        } else {
-            cells.push(settings(row).into());
-        }
-        table.row(cells);
-        notes.extend(
-            row.why
-                .iter()
-                .map(|why| format!("{}: {why}.", candidate.change.action)),
-        );
-    }
+        table.column(Column::words("settings").broken(24, 16), |row| {
+            settings(row)
+        })
+    };
     let meaning = if found.applied {
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the pairs' ratios, 95 % CI; below ×1 is \
          faster. At most: the fraction of the time that its cause takes."
     } else {
         "At most: the fraction of the time that its cause takes."
     };
-    table.notes([vec![meaning.to_owned()], notes].concat())
+    let why = |row: &TuneRow| Some(format!("{}: {}.", action(row), row.why.as_ref()?));
+    let whys = found.candidates.iter().filter_map(why);
+    table
+        .done()
+        .notes([meaning.to_owned()].into_iter().chain(whys).collect())
+}
+
+/// The columns of what was measured of a change.
+pub(super) fn measured() -> [Column; 3] {
+    let ratio = |name| Column::figures(name).broken(14, 12);
+    [
+        ratio("screening"),
+        ratio("confirmation"),
+        Column::words("result"),
+    ]
+}
+
+/// The cells of both measurements of a change, each of so many pairs or rounds (`what`).
+pub(super) fn ratios(comparisons: [&Option<Comparison>; 2], what: &str) -> [Cell; 2] {
+    comparisons.map(|comparison| {
+        let text = |found: &Comparison| {
+            let range = match found.ratio.interval {
+                Some(_) => interval(&found.ratio),
+                None => counted(found.rounds.into(), what),
+            };
+            format!("{} ({range})", number::ratio(found.ratio.median))
+        };
+        Cell::from(comparison.as_ref().map_or(NONE.to_owned(), text))
+    })
+}
+
+/// The cell of a change's result, in other words than its own where there are some.
+pub(super) fn result(verdict: TuneVerdict, words: Option<&str>) -> Cell {
+    let tone = match verdict {
+        TuneVerdict::Keep => Tone::Good,
+        TuneVerdict::Reject => Tone::Bad,
+        TuneVerdict::Refused => Tone::Warn,
+        TuneVerdict::Inconclusive | TuneVerdict::NotMeasured => Tone::Soft,
+    };
+    Cell::from(words.map_or_else(|| verdict.to_string(), str::to_owned)).tone(tone)
 }
 
 /// The settings and their new values; of many the first.
@@ -267,54 +262,27 @@ fn settings(row: &TuneRow) -> String {
     }
 }
 
-pub(super) fn ratio(comparison: Option<&Comparison>, what: &str) -> String {
-    comparison.map_or_else(
-        || NONE.to_owned(),
-        |found| match found.ratio.interval {
-            Some(_) => format!(
-                "{} ({})",
-                number::ratio(found.ratio.median),
-                interval(&found.ratio)
-            ),
-            None => format!(
-                "{} ({})",
-                number::ratio(found.ratio.median),
-                counted(found.rounds.into(), what)
-            ),
-        },
-    )
-}
-
-pub(super) fn tone(verdict: TuneVerdict) -> Tone {
-    match verdict {
-        TuneVerdict::Keep => Tone::Good,
-        TuneVerdict::Reject => Tone::Bad,
-        TuneVerdict::Refused => Tone::Warn,
-        TuneVerdict::Inconclusive | TuneVerdict::NotMeasured => Tone::Soft,
-    }
-}
-
-/// Figures without and with what is kept.
-pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
-    Table::of(title, rows)
+/// Figures without and with what is kept; `None` where there are none.
+pub(super) fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section<'a>> {
+    let of_comparison = |row: &BeforeAfter, text: fn(&Comparison) -> String| {
+        row.comparison.as_ref().map_or(NONE.to_owned(), text)
+    };
+    let table = Table::of(title, rows)
         .column(Column::words("metric"), |row| row.name.clone())
         .column(Column::figures("without"), |row| value(row, row.before))
         .column(Column::figures("with"), |row| value(row, row.after))
         .column(Column::figures("ratio"), |row| {
-            row.comparison.map_or_else(
-                || NONE.to_owned(),
-                |found| number::ratio(found.ratio.median),
-            )
+            of_comparison(row, |found| number::ratio(found.ratio.median))
         })
         .column(Column::figures("95 % CI").spare(2), |row| {
-            row.comparison
-                .map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
+            of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
         .notes(vec![
             "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without."
                 .to_owned(),
-        ])
+        ]);
+    (!rows.is_empty()).then(|| Section::new(title, vec![Block::Table(table)]))
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {
@@ -372,8 +340,7 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
 mod tests {
     use super::*;
     use vmtax_model::{
-        Candidate, ChangeCost, Estimate, Interval, LiveChange, LiveMetric, SettingValue, Verdict,
-        VmFacts,
+        Candidate, ChangeCost, Estimate, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
     };
 
     fn row(action: &str, verdict: TuneVerdict) -> TuneRow {

@@ -1,7 +1,9 @@
 //! `tune` of a guest that is booted for it: which settings make its workload faster, and by how much.
 
-use super::tune::{before_after, gain, ratio, tone, value as guard_value};
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
+use super::tune::{
+    before_after, gain, measured, none_helped, ratios, result, value as guard_value,
+};
+use crate::engine::{Block, Column, Notice, Report, Section, Table};
 use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::when;
 use crate::view::{self, host, origin};
@@ -108,7 +110,7 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
             .candidates
             .iter()
             .filter(|row| row.screening.is_some())
-            .count() as u64;
+            .count();
         let bound = found.at_most.map_or(String::new(), |most| {
             format!(
                 " (at most {} of the time, of those that were measured to the end)",
@@ -117,8 +119,7 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
         });
         let why = match measured {
             0 => "no change was measured".to_owned(),
-            1 => "the change that was tried did not measurably help".to_owned(),
-            several => format!("none of {several} changes measurably helped"),
+            several => none_helped(several),
         };
         return format!("{what}: {why}{bound}; nothing is kept.");
     };
@@ -259,15 +260,7 @@ fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> +
 
 fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<Section<'a>> {
     let mut all = vec![Section::new("Changes", vec![Block::Table(changes(found))])];
-    if !found.guards.is_empty() {
-        all.push(Section::new(
-            "Baseline vs. kept changes",
-            vec![Block::Table(before_after(
-                "Baseline vs. kept changes",
-                &found.guards,
-            ))],
-        ));
-    }
+    all.extend(before_after("Baseline vs. kept changes", &found.guards));
     all.push(Section::detail(
         "What is published of these changes",
         vec![Block::Table(published(found))],
@@ -277,10 +270,6 @@ fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<S
 }
 
 fn changes(found: &GuestTuneFindings) -> Table {
-    let mut columns = vec![Column::words("change").broken(28, 16)];
-    columns.extend(["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12)));
-    columns.push(Column::words("result"));
-    let mut table = Table::new("Changes", columns);
     let mut notes = vec![
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the rounds' ratios, 95 % CI; below ×1 \
          is faster. Screening: on the baseline or, for those listed below, on top of other changes. Confirmation: all kept changes vs. \
@@ -289,26 +278,24 @@ fn changes(found: &GuestTuneFindings) -> Table {
     ];
     notes.extend(screened_beside(found));
     notes.extend(found.second_screening.as_ref().map(second_screening));
-    for row in &found.candidates {
-        let mut cells = vec![Cell::from(row.candidate.name.clone())];
-        cells.extend(
-            [&row.screening, &row.confirmation]
-                .map(|comparison| Cell::from(ratio(comparison.as_ref(), "round"))),
-        );
-        // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, is not kept.
-        let result = match row.verdict {
-            TuneVerdict::Inconclusive if row.why.is_some() => "not kept".to_owned(),
-            verdict => verdict.to_string(),
-        };
-        cells.push(Cell::from(result).tone(tone(row.verdict)));
-        table.row(cells);
-        notes.extend(
-            row.why
-                .iter()
-                .map(|why| format!("{}: {}.", row.candidate.name, why.trim_end_matches('.'))),
-        );
-    }
-    table.notes(notes)
+    let why = |row: &GuestTuneRow| {
+        let why = row.why.as_ref()?.trim_end_matches('.');
+        Some(format!("{}: {why}.", row.candidate.name))
+    };
+    notes.extend(found.candidates.iter().filter_map(why));
+    Table::of("Changes", &found.candidates)
+        .column(Column::words("change").broken(28, 16), |row| {
+            row.candidate.name.clone()
+        })
+        .columns(measured(), |row| {
+            // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, is not kept.
+            let is_left_out = row.verdict == TuneVerdict::Inconclusive && row.why.is_some();
+            let [screening, confirmation] = ratios([&row.screening, &row.confirmation], "round");
+            let result = result(row.verdict, is_left_out.then_some("not kept"));
+            [screening, confirmation, result]
+        })
+        .done()
+        .notes(notes)
 }
 
 /// Returns the changes that were screened on top of others, a line for each set of these others.

@@ -1,34 +1,26 @@
-//! `layers --vm`: where the time of a running VM's requests goes, as its host sees them.
+//! `layers --vm`: where the time of a running VM's requests or packets goes, as its host sees them.
 
 use super::layers::{self, largest_layers, largest_states, words};
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
+use crate::engine::{Block, Column, Notice, Report, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds};
 use crate::text::when;
 use crate::view::{host, origin, vm};
-use vmtax_model::{LayerColumn, Missing, RequestKind, Summary, VmLayers, VmRequests};
+use vmtax_model::{
+    DeviceClass, LayerColumn, Missing, RequestKind, Study, Summary, VmLayers, VmPackets,
+    VmRequests, VmTraced,
+};
 use vmtax_recording::Recording;
 
-/// Makes the report of the block requests of a running VM, layer by layer.
+/// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
+/// layer.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
-    let main = found.requests.first().zip(found.layers.columns.first());
-    Report {
-        answer: main.map_or_else(
-            || idle(found),
-            |(requests, column)| answer(requests, column),
-        ),
-        sections: sections(found),
-        ..traced(recording, found, "Block requests", "requests")
-    }
-}
-
-/// Makes the parts of the report that every traced VM has: `title` and `traced` name the kind of operation that was
-/// traced.
-pub(super) fn traced<'a>(
-    recording: &'a Recording,
-    found: &'a VmLayers,
-    title: &str,
-    traced: &str,
-) -> Report<'a> {
+    let is_net =
+        matches!(&recording.plan.study, Study::VmLayers(vm) if vm.device == DeviceClass::Net);
+    let (title, traced, answer) = if is_net {
+        ("Packets", "packets", packets(found))
+    } else {
+        ("Block requests", "requests", requests(found))
+    };
     let (origin, name) = (origin(recording), vm::name(&found.vm));
     let time = format!("traced for {:.1} s", found.seconds);
     let ended = || {
@@ -40,6 +32,8 @@ pub(super) fn traced<'a>(
     Report {
         study: "layers",
         title: format!("{title} of {name}, by layer and state"),
+        answer,
+        sections: sections(found),
         basis: [
             vm::basis(&found.vm),
             vec![time, when(&recording.manifest.started)],
@@ -67,22 +61,21 @@ pub(super) fn traced<'a>(
 
 /// Returns the data that could not be observed of the VM's requests.
 pub(super) fn missing(found: &VmLayers) -> impl Iterator<Item = &Missing> {
-    found
-        .layers
-        .columns
-        .iter()
+    let columns = found.layers.columns.iter();
+    columns
         .flat_map(|column| &column.missing)
         .chain(&found.missing)
 }
 
-/// That there is nothing to follow is an answer, too.
-fn idle(found: &VmLayers) -> String {
+/// The answer about requests. That there is nothing to follow is one, too.
+fn requests(found: &VmLayers) -> String {
+    let main = found.requests.first().zip(found.layers.columns.first());
+    if let Some((requests, column)) = main {
+        return of_requests(requests, column);
+    }
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
-    if found
-        .missing
-        .iter()
-        .any(|missing| missing.what == VmLayers::REQUESTS)
-    {
+    let mut missing = found.missing.iter();
+    if missing.any(|missing| missing.what == VmLayers::REQUESTS) {
         return format!(
             "The requests of {name} cannot be followed in this build of QEMU: below is why."
         );
@@ -98,147 +91,180 @@ fn idle(found: &VmLayers) -> String {
     format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
+fn time(ns: f64) -> String {
+    nanoseconds(ns).replace(' ', "\u{a0}")
+}
+
+/// "Of this 75 % is service time. Largest layer: device (35 %)."
+fn of_this(column: &LayerColumn) -> String {
+    format!(
+        "Of this {}. {}",
+        largest_states(column),
+        largest_layers(column)
+    )
+}
+
 /// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".
-fn answer(requests: &VmRequests, column: &LayerColumn) -> String {
-    let time = |ns: f64| nanoseconds(ns).replace(' ', "\u{a0}");
-    let kind = one(requests.kind);
-    let disk = &requests.disk;
-    if requests.followed == 0 {
+fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
+    let (disk, kind) = (&requests.disk, requests.traced.kind);
+    if requests.traced.followed == 0 {
         return format!(
             "None of {} to {disk} could be followed: below is why.",
-            requests.kind.label()
+            kind.label()
         );
     }
-    let parts = requests
-        .kavg
-        .as_ref()
-        .zip(requests.davg.as_ref())
-        .map_or_else(
-            || "; its time at the host's device is not observed".to_owned(),
-            |(k, d)| {
-                format!(
-                    ": {} at the host's device (DAVG) and {} above it (KAVG)",
-                    time(d.mean_ns),
-                    time(k.mean_ns)
-                )
-            },
-        );
-    let (states, layers) = (largest_states(column), largest_layers(column));
-    let gavg = time(requests.gavg.mean_ns);
+    let parts = match (&requests.kavg, &requests.davg) {
+        (Some(k), Some(d)) => format!(
+            ": {} at the host's device (DAVG) and {} above it (KAVG)",
+            time(d.mean_ns),
+            time(k.mean_ns)
+        ),
+        // Where only the guest's trace shows them, the host's device does not.
+        _ if !column.from_host => String::new(),
+        _ => "; its time at the host's device is not observed".to_owned(),
+    };
     let scope = if column.from_host {
         "on the host (GAVG, mean)"
     } else {
         "from the guest's block layer on (GAVG, mean)"
     };
-    // Where only the guest's trace shows them, the host's device does not.
-    let parts = if column.from_host || requests.davg.is_some() {
-        parts
-    } else {
-        String::new()
-    };
-    format!("{kind} of {disk} takes {gavg} {scope}{parts}. Of this {states}. {layers}")
-}
-
-/// A request of a kind, at the begin of a sentence.
-fn one(kind: RequestKind) -> &'static str {
-    match kind {
+    let one = match kind {
         RequestKind::Read => "A read",
         RequestKind::Write => "A write",
         RequestKind::Flush => "A flush",
         RequestKind::Discard => "A discard",
         RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
+    };
+    let gavg = time(requests.gavg.mean_ns);
+    format!(
+        "{one} of {disk} takes {gavg} {scope}{parts}. {}",
+        of_this(column)
+    )
+}
+
+/// The answer about packets: a sentence or two for each direction of the card with most packet time.
+fn packets(found: &VmLayers) -> String {
+    let (name, seconds) = (vm::name(&found.vm), found.seconds);
+    let Some(first) = found.packets.first() else {
+        let why = vm::stopped(&found.vm, &name).map_or(String::new(), |why| format!(": {why}"));
+        return format!("No packet of {name} passed its taps in {seconds:.1} s{why}.");
+    };
+    let all = found.packets.iter().zip(&found.layers.columns);
+    let of_card = all.filter(|(packets, _)| packets.tap == first.tap);
+    of_card
+        .map(|(packets, column)| direction(packets, column))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// "A packet that the guest sends takes 62 µs on the host, from the doorbell to the host's stack (vnet0, mean). Of this …".
+fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
+    let (tap, kind) = (&packets.tap, packets.traced.kind);
+    if packets.traced.followed == 0 {
+        return format!(
+            "None of the {} of {tap} could be followed: below is why.",
+            kind.label()
+        );
     }
+    let (verb, way) = match kind {
+        RequestKind::Transmit => ("sends", "from the doorbell to the host's stack"),
+        _ => ("receives", "from its stack to the interrupt"),
+    };
+    format!(
+        "A packet that the guest {verb} takes {} on the host, {way} ({tap}, mean). {}",
+        time(packets.time.mean_ns),
+        of_this(column)
+    )
 }
 
 fn sections(found: &VmLayers) -> Vec<Section<'_>> {
-    if found.requests.is_empty() {
+    if found.layers.columns.is_empty() {
         return Vec::new();
     }
-    let mut all = vec![Section::new(
-        "Latency by disk",
-        vec![Block::Table(latencies(found))],
-    )];
-    all.extend(layers::pictures(&found.layers));
-    let quality = found
-        .requests
-        .iter()
-        .zip(&found.layers.columns)
-        .map(|(requests, column)| {
-            let thread = if requests.thread.is_empty() {
-                String::new()
-            } else {
-                format!(" ({})", requests.thread)
-            };
-            let clock = if column.from_host {
-                String::new()
-            } else {
-                format!(" Clock error: {}.", words::clock(column))
-            };
-            Block::Text(format!(
-                "{}{thread}: {}.{clock}",
-                column.variant,
-                words::matched(column, 1)
-            ))
-        });
-    let control = Block::Text(
-        "Tracing overhead: not measured, a running VM has no untraced run of the same requests."
-            .to_owned(),
-    );
-    all.push(Section::new("", quality.chain([control]).collect()));
-    all.extend(layers::details(&found.layers));
+    let (class, table, what) = match found.packets.is_empty() {
+        true => (DeviceClass::Disk, latencies(found), "requests"),
+        false => (DeviceClass::Net, packet_latencies(found), "packets"),
+    };
+    let mut all = vec![Section::new(table.label.clone(), vec![Block::Table(table)])];
+    let requests = found.requests.iter();
+    let requests = requests.map(|requests| (&requests.traced, &[][..]));
+    let packets = found.packets.iter();
+    let packets = packets.map(|packets| (&packets.traced, &*packets.batching));
+    let traced = requests.chain(packets).zip(&found.layers.columns);
+    let quality = traced.map(|((traced, batching), column)| {
+        let batches = words::batches(batching);
+        quality(traced, column) + &batches
+    });
+    let untraced = format!("a running VM has no untraced run of the same {what}");
+    all.extend(layers::of_runs(&found.layers, class, quality, &untraced));
     all
+}
+
+/// Returns the number of requests followed, by which thread, and the accuracy.
+fn quality(traced: &VmTraced, column: &LayerColumn) -> String {
+    let thread = match &*traced.thread {
+        "" => String::new(),
+        thread => format!(" ({thread})"),
+    };
+    let clock = if column.from_host {
+        String::new()
+    } else {
+        format!(" Clock error: {}.", words::clock(column))
+    };
+    let matched = words::matched(column, 1);
+    format!("{}{thread}: {matched}.{clock}", column.variant)
+}
+
+/// The columns of an average.
+fn heads(name: &str) -> [Column; 3] {
+    [
+        Column::figures(format!("{name} mean").trim_start()),
+        Column::figures("p50").spare(2),
+        Column::figures("p99").spare(1),
+    ]
+}
+
+fn times(average: Option<&Summary>) -> [String; 3] {
+    average.map_or([NONE; 3].map(str::to_owned), |a| {
+        [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
+    })
 }
 
 /// The short form: a line for each disk and kind.
 pub(super) fn latencies(found: &VmLayers) -> Table {
-    let columns = vec![
-        Column::words("disk").broken(16, 8),
-        Column::words("requests"),
-        Column::figures("per s"),
-        Column::figures("in flight").spare(3),
-    ];
-    let averages = ["GAVG", "KAVG", "DAVG"].map(|name| {
-        [
-            Column::figures(format!("{name} mean")),
-            Column::figures("p50").spare(2),
-            Column::figures("p99").spare(1),
-        ]
-    });
-    let mut table = Table::new(
-        "Latency by disk",
-        columns
-            .into_iter()
-            .chain(averages.into_iter().flatten())
-            .collect(),
-    )
-    .naming_left_out();
-    for requests in &found.requests {
-        let latency_cells = |average: Option<&Summary>| {
-            average.map_or([NONE.to_owned(), NONE.to_owned(), NONE.to_owned()], |a| {
-                [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
-            })
-        };
-        let words = [
-            requests.disk.clone(),
-            requests.kind.label().to_owned(),
-            rate(requests.per_s),
-        ];
-        let figures = [
-            latency_cells(Some(&requests.gavg)),
-            latency_cells(requests.kavg.as_ref()),
-            latency_cells(requests.davg.as_ref()),
-        ]
-        .concat();
-        let cells = words
-            .into_iter()
-            .chain([format!("{:.2}", requests.in_flight)])
-            .chain(figures);
-        table.row(cells.map(Cell::from).collect::<Vec<_>>());
-    }
-    table.notes(notes(found))
+    Table::of("Latency by disk", &found.requests)
+        .column(Column::words("disk").broken(16, 8), |row| row.disk.clone())
+        .column(Column::words("requests"), |row| row.traced.kind.label())
+        .column(Column::figures("per s"), |row| rate(row.traced.per_s))
+        .column(Column::figures("in flight").spare(3), |row| {
+            format!("{:.2}", row.in_flight)
+        })
+        .columns(heads("GAVG"), |row| times(Some(&row.gavg)))
+        .columns(heads("KAVG"), |row| times(row.kavg.as_ref()))
+        .columns(heads("DAVG"), |row| times(row.davg.as_ref()))
+        .done()
+        .naming_left_out()
+        .notes(notes(found))
 }
 
-pub(super) fn rate(per_s: f64) -> String {
+/// The short form: a line for each card and direction.
+fn packet_latencies(found: &VmLayers) -> Table {
+    let note = "Transmitted: from the doorbell to the receipt by the host's stack; received: from the tap's queue to the interrupt's delivery. \
+         The guest's own part is outside.";
+    let idle = idle(found, "tap", "packets");
+    Table::of("Latency by tap", &found.packets)
+        .column(Column::words("tap").broken(16, 8), |row| row.tap.clone())
+        .column(Column::words(""), |row| row.traced.kind.label())
+        .column(Column::figures("packets"), |row| {
+            count(row.traced.count.number())
+        })
+        .column(Column::figures("per s"), |row| rate(row.traced.per_s))
+        .columns(heads(""), |row| times(Some(&row.time)))
+        .done()
+        .notes([note.to_owned()].into_iter().chain(idle).collect())
+}
+
+fn rate(per_s: f64) -> String {
     if per_s < 10.0 {
         format!("{per_s:.1}")
     } else {
@@ -248,12 +274,8 @@ pub(super) fn rate(per_s: f64) -> String {
 
 /// Returns the meaning of the columns, a description of the disks, and the disks that were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
-    let is_from_host = found
-        .layers
-        .columns
-        .first()
-        .is_none_or(|column| column.from_host);
-    let scope = if is_from_host {
+    let main = found.layers.columns.first();
+    let scope = if main.is_none_or(|column| column.from_host) {
         "GAVG = KAVG + DAVG: from the guest's kick to the interrupt's delivery, as far as they are seen; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
     } else if found
@@ -285,12 +307,13 @@ fn notes(found: &VmLayers) -> Vec<String> {
         ))
     });
     notes.extend(named);
-    if !found.idle.is_empty() {
-        let disks = counted(found.idle.len() as u64, "disk");
-        notes.push(format!(
-            "{disks} without requests: {}.",
-            found.idle.join(", ")
-        ));
-    }
+    notes.extend(idle(found, "disk", "requests"));
     notes
+}
+
+/// Returns the devices that were not used.
+fn idle(found: &VmLayers, device: &str, what: &str) -> Option<String> {
+    let number = found.idle.len() as u64;
+    let names = found.idle.join(", ");
+    (number > 0).then(|| format!("{} without {what}: {names}.", counted(number, device)))
 }

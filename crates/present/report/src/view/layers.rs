@@ -181,24 +181,28 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
         .collect()
 }
 
-/// The percent of the whole that a column's requests are service time of a layer.
-pub fn percent_in_service(column: &LayerColumn, layer: Layer) -> f64 {
-    column
-        .rows
-        .iter()
-        .filter(|r| r.layer == layer && r.state == State::Running)
-        .map(|r| r.percent)
-        .sum()
+/// The percent of the whole that a column's requests spend in such rows.
+fn percent(column: &LayerColumn, is_such: impl Fn(&&Row) -> bool) -> f64 {
+    column.rows.iter().filter(is_such).map(|r| r.percent).sum()
+}
+
+/// The percent of the whole that a column's requests are in a layer.
+pub fn percent_of(column: &LayerColumn, layer: Layer) -> f64 {
+    percent(column, |r| r.layer == layer)
+}
+
+/// The percent of the whole that a column's requests are in a state within a layer.
+pub fn percent_in(column: &LayerColumn, layer: Layer, state: State) -> f64 {
+    percent(column, |r| r.layer == layer && r.state == state)
 }
 
 /// The state other than service time that more than half of a layer's time is, if any.
 pub fn mostly(column: &LayerColumn, layer: Layer) -> Option<State> {
-    let whole = percent_of(column, layer);
-    let rows = || column.rows.iter().filter(|r| r.layer == layer);
-    let percent = |state| -> f64 { rows().filter(|r| r.state == state).map(|r| r.percent).sum() };
-    rows()
+    let half = percent_of(column, layer) / 2.0;
+    let states = column.rows.iter().filter(|r| r.layer == layer);
+    states
         .map(|r| r.state)
-        .find(|state| *state != State::Running && percent(*state) > whole / 2.0)
+        .find(|state| *state != State::Running && percent_in(column, layer, *state) > half)
 }
 
 /// The states that any request of a column was in, with their mean, ns, and percent of the whole; the longest first.
@@ -229,16 +233,6 @@ pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
 pub fn slowest_percent(column: &LayerColumn) -> f64 {
     let mean: f64 = column.tail.iter().map(|row| row.slowest_ns).sum();
     mean / column.traced.mean_ns
-}
-
-/// The percent of the whole that a column's requests are in a layer.
-pub fn percent_of(column: &LayerColumn, layer: Layer) -> f64 {
-    column
-        .rows
-        .iter()
-        .filter(|r| r.layer == layer)
-        .map(|r| r.percent)
-        .sum()
 }
 
 /// A state for tables of segments, where an empty one is service time.

@@ -1,5 +1,6 @@
 //! Facts about a running VM for every report.
 
+use super::not_observed;
 use crate::text::plain;
 use vmtax_model::{FailureKind, Missing, ProcessStop, VmFacts};
 
@@ -72,12 +73,7 @@ fn panicked(vm: &VmFacts, name: &str) -> Option<String> {
 pub fn missing<'a>(all: impl Iterator<Item = &'a Missing>) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for m in all {
-        let fix = if m.fix.is_empty() {
-            String::new()
-        } else {
-            format!(" → {}", m.fix)
-        };
-        let text = format!("{}: {}.{fix}", m.what, m.why.trim_end_matches('.'));
+        let text = not_observed(m, "");
         if !texts.contains(&text) {
             texts.push(text);
         }

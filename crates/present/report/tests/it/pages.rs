@@ -4,6 +4,7 @@ use crate::common::layers::{column, corrected, layers_recording, plain, varied};
 use crate::common::studies::{
     antipatterns, command, compared, grown, regressed, reproduced, shared, states,
 };
+use crate::common::traced::{command_traced, guest_tuned, tuned, vm_idle, vm_packets, vm_requests};
 use crate::common::{self, THREE, exits::exits, few, findings, recording, trial_mut, vm};
 use crate::snapshot;
 use serde::Serialize;
@@ -11,8 +12,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_model::{
-    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome,
-    Readiness, RunState, State, Summary, Thresholds, VmFacts, WorkloadName,
+    AbilityName, Advice, CheckFindings, DeviceClass, Estimate, Interval, LayerFindings, Machine,
+    ObservedVm, Outcome, Readiness, RunState, State, Study, Summary, Thresholds, VmFacts,
+    WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};
@@ -75,6 +77,13 @@ impl Pages {
                 self.put(name, format, page);
             }
         }
+    }
+
+    /// A terminal's page, and JSON.
+    fn short(&mut self, name: &str, report: &Report, findings: &impl Serialize) {
+        self.terminal(name, report);
+        let json = snapshot::rounded(&findings_json(findings).unwrap());
+        self.put(name, "json", json);
     }
 
     fn layers(&mut self, name: &str, findings: &LayerFindings) {
@@ -268,6 +277,51 @@ fn layers(pages: &mut Pages) {
     }
 }
 
+/// Of a command's guests, and of a running VM.
+fn traced_runs(pages: &mut Pages) {
+    let (r, found) = command(7);
+    let requests = command_traced();
+    pages.short(
+        "exec-traced",
+        &report::exec::report(&r, &found, Some(&requests)),
+        &requests,
+    );
+    let mut r = layers_recording(1);
+    for (name, found, device) in [
+        ("vm-requests", vm_requests(true), DeviceClass::Disk),
+        (
+            "vm-requests-in-guest",
+            vm_requests(false),
+            DeviceClass::Disk,
+        ),
+        ("vm-requests-none", vm_idle(), DeviceClass::Disk),
+        ("vm-packets", vm_packets(), DeviceClass::Net),
+        ("vm-packets-none", vm_idle(), DeviceClass::Net),
+    ] {
+        r.plan.study = Study::VmLayers(ObservedVm {
+            pid: 7,
+            started: None,
+            name: None,
+            time_ms: 10_000,
+            guest_vmtax: None,
+            device,
+        });
+        pages.short(name, &report::vm_layers::report(&r, &found), &found);
+    }
+}
+
+fn tunings(pages: &mut Pages) {
+    let r = layers_recording(1);
+    for (name, is_done) in [("tune", true), ("tune-plan", false)] {
+        let found = tuned(is_done);
+        pages.short(name, &report::tune::report(&r, &found), &found);
+    }
+    for (name, is_kept) in [("tune-guest", true), ("tune-guest-nothing", false)] {
+        let found = guest_tuned(is_kept);
+        pages.short(name, &report::tune_guest::report(&r, &found), &found);
+    }
+}
+
 fn hosts(pages: &mut Pages) {
     let mut host = common::host();
     pages.all("doctor", &report::doctor(&host), &host);
@@ -315,9 +369,17 @@ fn hosts(pages: &mut Pages) {
 #[test]
 fn reports_are_the_pages_beside_the_tests() {
     let mut pages = Pages::default();
-    [overheads, comparisons, causes, layers, hosts]
-        .iter()
-        .for_each(|add| add(&mut pages));
+    [
+        overheads,
+        comparisons,
+        causes,
+        layers,
+        traced_runs,
+        tunings,
+        hosts,
+    ]
+    .iter()
+    .for_each(|add| add(&mut pages));
     snapshot::compare(
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pages"),
         &pages.0,

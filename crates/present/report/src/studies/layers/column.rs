@@ -52,7 +52,7 @@ pub fn sums(column: &LayerColumn) -> Table {
     for (layer, means) in view::layers_of(&[column]) {
         let (whole, in_service) = (
             view::percent_of(column, layer),
-            view::percent_in_service(column, layer),
+            view::percent_in(column, layer, State::Running),
         );
         table.row(row(
             Cell::key(class(layer), layer.label()),

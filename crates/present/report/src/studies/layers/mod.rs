@@ -11,7 +11,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
+use vmtax_model::{DeviceClass, LayerColumn, LayerFindings, Plan, Probes, main_column};
 use vmtax_recording::Recording;
 
 /// Most states and layers that the answer names.
@@ -225,6 +225,28 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
             rests.into_iter().flatten().map(Block::Text).collect(),
         ));
     }
+    all
+}
+
+/// The columns of single traced runs. `quality` says how exact each is, `untraced` why it has no control. The main
+/// column's tables are enough of a disk's requests; of packets all columns' are shown.
+pub fn of_runs<'a>(
+    findings: &'a LayerFindings,
+    class: DeviceClass,
+    quality: impl Iterator<Item = String>,
+    untraced: &str,
+) -> Vec<Section<'a>> {
+    if findings.columns.is_empty() {
+        return Vec::new();
+    }
+    let mut all = pictures(findings);
+    if class == DeviceClass::Net {
+        all.extend(findings.columns.iter().skip(1).flat_map(sums_and_segments));
+    }
+    let overhead = format!("Tracing overhead: not measured, {untraced}.");
+    let texts = quality.chain([overhead]).map(Block::Text);
+    all.push(Section::new("", texts.collect()));
+    all.extend(details(findings));
     all
 }
 

@@ -1,26 +1,25 @@
 //! Sentences about layers' findings, the same on the terminal and in HTML.
 
-use crate::number::{count, nanoseconds, percent, range, signed_percent};
+use crate::number::{count, counted, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
-use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict};
+use vmtax_model::{
+    Batching, Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict,
+};
 
 /// Returns the tracing overhead, compared with the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
     let Some(observer) = &column.observer else {
         return "not measured, there is no untraced run of the same requests".to_owned();
     };
-    let effect = match observer.interval {
-        Some(i) => format!(
-            "{} (median of the rounds' ratios, not the ratio of the medians above; 95\u{a0}% CI {})",
-            signed_percent(observer.median - 1.0),
-            span(i.low - 1.0, i.high - 1.0, signed_percent)
-        ),
-        None => {
-            let effect = signed_percent(observer.median - 1.0);
-            format!("{effect} (median of the rounds' ratios, not the ratio of the medians above)")
-        }
-    };
+    let ci = observer.interval.map_or(String::new(), |i| {
+        let range = span(i.low - 1.0, i.high - 1.0, signed_percent);
+        format!("; 95\u{a0}% CI {range}")
+    });
+    let effect = format!(
+        "{} (median of the rounds' ratios, not the ratio of the medians above{ci})",
+        signed_percent(observer.median - 1.0)
+    );
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
     let control = column
         .control_median
@@ -186,7 +185,7 @@ pub fn clock(column: &LayerColumn) -> String {
     };
     let violations = match clock.violations {
         0 => "no causality violations".to_owned(),
-        n => format!("{} violated causality, rejected", requests(n)),
+        n => format!("{} violated causality, rejected", counted(n, "request")),
     };
     let marked = below_bound(&[column]).map_or(
         "",
@@ -202,11 +201,7 @@ pub fn clock(column: &LayerColumn) -> String {
 /// Returns the number of operations joined and rejected; `runs`: number of traced runs in a round.
 pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let m = &column.matched;
-    let all = if m.operations == 1 {
-        "1 traced request".to_owned()
-    } else {
-        format!("{} traced requests", count(m.operations))
-    };
+    let all = counted(m.operations, "traced request");
     let each = (runs > 1).then(|| format!("{runs} traced runs each"));
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
     let of = [rounds, each]
@@ -227,8 +222,7 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     );
     let lost = match m.lost_events {
         0 => "no events lost".to_owned(),
-        1 => "1 event lost".to_owned(),
-        n => format!("{} events lost", count(n)),
+        n => format!("{} lost", counted(n, "event")),
     };
     format!("{text}; {lost}")
 }
@@ -265,10 +259,6 @@ fn reasons(m: &Matched, before: &str) -> String {
 /// Returns the batching of packets, and those lost on the way; `None` if requests are no packets.
 pub fn packets(column: &LayerColumn) -> Option<String> {
     let packets = column.packets.as_ref()?;
-    let batched = packets
-        .batching
-        .iter()
-        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
     let losses = [
         ("lost requests", packets.unanswered.lost),
         ("late responses", packets.unanswered.late),
@@ -276,7 +266,23 @@ pub fn packets(column: &LayerColumn) -> Option<String> {
         ("out of order", packets.reordered),
     ];
     let losses = losses.map(|(what, n)| format!("{what} {}", count(n)));
-    Some([batched.collect::<Vec<_>>().join(", "), losses.join(", ")].join("; "))
+    Some([batched(&packets.batching), losses.join(", ")].join("; "))
+}
+
+/// "2.50 transmitted per doorbell, 1.00 transmitted per write to the backend".
+fn batched(all: &[Batching]) -> String {
+    let texts = all
+        .iter()
+        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// A sentence, behind a space, on the batching of packets; empty where none is known.
+pub fn batches(all: &[Batching]) -> String {
+    match all {
+        [] => String::new(),
+        all => format!(" Packets: {}.", batched(all)),
+    }
 }
 
 /// The fraction that was joined, cut to two decimals and not rounded: 100 % means all.
@@ -336,14 +342,6 @@ pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     marked.then(|| {
         "† shorter than the clock error: reliable only as a sum with the rows beside it".to_owned()
     })
-}
-
-fn requests(n: u64) -> String {
-    if n == 1 {
-        "1 request".to_owned()
-    } else {
-        format!("{} requests", count(n))
-    }
 }
 
 /// "4.0 to 9.0 %".

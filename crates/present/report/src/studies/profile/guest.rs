@@ -5,7 +5,7 @@ use super::share::percent;
 use crate::ReportError;
 use crate::engine::{Block, Column, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds, were};
-use vmtax_model::{CallFindings, CountMethod, GuestFindings};
+use vmtax_model::{CallCounts, CountMethod, GuestCall, GuestFindings};
 
 /// System calls that a terminal shows without details, and that a page lists.
 const SHOWN: (usize, usize) = (15, 40);
@@ -56,7 +56,7 @@ fn threads(guest: &GuestFindings) -> Table {
         .done()
 }
 
-fn calls<'a>(found: &CallFindings) -> Block<'a> {
+fn calls<'a>(found: &CallCounts<GuestCall>) -> Block<'a> {
     if found.rows.is_empty() {
         return Block::Text("none".to_owned());
     }
@@ -146,7 +146,7 @@ pub fn notes(guest: &GuestFindings) -> Vec<String> {
 ///
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
-pub fn call_lines(found: &CallFindings) -> Result<String, ReportError> {
+pub fn call_lines(found: &CallCounts<GuestCall>) -> Result<String, ReportError> {
     found
         .rows
         .iter()

@@ -3,6 +3,7 @@
 pub mod exits;
 pub mod layers;
 pub mod studies;
+pub mod traced;
 
 use std::path::PathBuf;
 use vmtax_model::*;
