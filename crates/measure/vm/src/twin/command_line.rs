@@ -3,11 +3,11 @@
 use super::definition::{Twin, TwinDisk, choose};
 use super::error::TwinError;
 use super::properties::{of_device, of_machine, switch};
-use crate::vmm::qemu::arguments::{Arguments, Properties};
-use crate::vmm::qemu::disks::MAX_NODES;
+use crate::vmm::qemu::arguments::{Arguments, Properties, is_on};
+use crate::vmm::qemu::block_graph::{BlockGraph, Chain, GuestDisk, Storage};
 use std::path::PathBuf;
 use vmtax_host::find_program;
-use vmtax_model::Setting;
+use vmtax_model::{Setting, SettingPart};
 
 /// QEMU's program for x86-64, and its names of distributions.
 const PROGRAMS: [&str; 4] = ["qemu-system-x86_64", "qemu-kvm", "kvm", "qemu"];
@@ -59,14 +59,41 @@ const SILENT: [&str; 44] = [
     "m",
 ];
 
-/// A disk's device or drive, with all that its options say.
-struct DiskOptions {
-    name: String,
+/// Parts of options of block nodes that name them, connect them, are read elsewhere or say nothing of speed.
+const NODE_IDENTITY: [&str; 25] = [
+    "addr",
+    "aio",
+    "auto-read-only",
+    "bus",
+    "cache",
+    "discard",
+    "driver",
+    "drop-cache",
+    "file",
+    "filename",
+    "force-share",
+    "id",
+    "if",
+    "image",
+    "index",
+    "locking",
+    "media",
+    "node-name",
+    "read-only",
+    "rerror",
+    "serial",
+    "throttle-group",
+    "throttling",
+    "unit",
+    "werror",
+];
+
+/// A disk that a test guest can have.
+struct UsableDisk<'a> {
+    found: &'a GuestDisk,
     bus: &'static str,
-    /// Of the device; empty for `-drive if=virtio`.
-    device: Properties,
-    /// The drive or block node, and those below it.
-    nodes: Vec<Properties>,
+    chain: Chain<'a>,
+    file: PathBuf,
 }
 
 /// The twin of what these arguments start, the first of which is the program; of the disk of that name, else of the first.
@@ -96,14 +123,18 @@ pub(super) fn read(words: &[String], disk: Option<&str>) -> Result<Twin, TwinErr
     if smp.get("threads").is_some_and(|threads| threads != "1") {
         twin.lacks("vCPU topology: each vCPU is a core of its own");
     }
-    let all = disks(&arguments, &mut twin);
-    let found = choose(&all, disk, |found| found.name.clone())?;
-    read_disk(&mut twin, found, &arguments);
-    for other in all.iter().filter(|other| other.name != found.name) {
-        twin.lacks(format!(
-            "disk {}: one disk is tuned; --disk names another",
-            other.name
-        ));
+    let graph = BlockGraph::of(&arguments);
+    let (all, left_out) = disks(&graph);
+    let chosen = choose(&all, disk, |disk| disk.found.name.clone())
+        .map_err(|error| error.because(&left_out))?;
+    read_disk(&mut twin, chosen, &graph);
+    left_out.into_iter().for_each(|line| twin.lacks(line));
+    for other in all.iter().map(|disk| &disk.found.name) {
+        if *other != chosen.found.name {
+            twin.lacks(format!(
+                "disk {other}: one disk is tuned; --disk names another"
+            ));
+        }
     }
     others(&arguments, &mut twin);
     Ok(twin)
@@ -140,268 +171,195 @@ pub(super) fn is_program(word: &str) -> bool {
     PROGRAMS.contains(&name) || name.starts_with("qemu-system-")
 }
 
-/// The disks that it names, those with a device first.
-fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<DiskOptions> {
-    let mut all = Vec::new();
-    let mut served: Vec<String> = Vec::new();
-    for device in arguments.properties("device") {
-        let Some(drive) = device.get("drive").map(str::to_owned) else {
-            continue;
-        };
-        served.push(drive.clone());
-        let name = device.get("id").unwrap_or(&drive).to_owned();
-        let driver = device.first("driver").unwrap_or_default().to_owned();
-        let bus = match driver.as_str() {
-            driver if driver.starts_with("virtio-blk") => "virtio-blk",
-            "scsi-hd" | "scsi-disk" => "virtio-scsi",
-            // The machine type's own controller has buses of this name.
-            "ide-hd" | "ide-drive"
-                if device.get("bus").is_none_or(|bus| bus.starts_with("ide.")) =>
-            {
-                "ide"
-            }
-            "ide-hd" | "ide-drive" => "sata",
-            "nvme" | "nvme-ns" => "nvme",
-            other => {
-                twin.lacks(format!("device {other} {name}"));
-                continue;
-            }
-        };
-        all.push(DiskOptions {
-            name,
-            bus,
-            device,
-            nodes: nodes(arguments, &drive),
-        });
-    }
-    for (number, drive) in arguments.properties("drive").enumerate() {
-        let name = drive
-            .get("id")
-            .map_or_else(|| format!("drive{number}"), str::to_owned);
-        if served.contains(&name) {
-            continue;
+/// The disks that a test guest can have, and a line for each other one.
+fn disks(graph: &BlockGraph) -> (Vec<UsableDisk<'_>>, Vec<String>) {
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
+    for disk in graph.disks() {
+        match usable(graph, disk) {
+            Ok(disk) => all.push(disk),
+            Err(why) => left_out.push(why),
         }
-        let bus = match (drive.get("media"), drive.get("if").unwrap_or("ide")) {
-            (Some("cdrom"), _) | (_, "none" | "pflash" | "floppy" | "sd" | "mtd") => {
-                twin.lacks(format!(
-                    "drive {name} ({})",
-                    drive.get("media").or(drive.get("if")).unwrap_or("none")
-                ));
-                continue;
-            }
-            (_, "virtio") => "virtio-blk",
-            (_, "scsi") => "virtio-scsi",
-            _ => "ide",
-        };
-        all.push(DiskOptions {
-            name,
-            bus,
-            device: Properties::default(),
-            nodes: vec![drive],
-        });
     }
-    for (option, file) in arguments
-        .options()
-        .filter(|(option, _)| ["hda", "hdb", "hdc", "hdd"].contains(option))
-    {
-        let drive = Properties::parse(&format!(
-            "file={}",
-            crate::vmm::qemu::arguments::escaped(file)
-        ));
-        all.push(DiskOptions {
-            name: option.to_owned(),
-            bus: "ide",
-            device: Properties::default(),
-            nodes: vec![drive],
-        });
-    }
-    all.retain(|disk| {
-        let is_read_only = |node: &Properties| {
-            ["read-only", "readonly"]
-                .iter()
-                .any(|key| node.get(key).is_some_and(|on| switch(on) == "on"))
-        };
-        let is_read_only = disk.nodes.iter().any(is_read_only);
-        if is_read_only {
-            twin.lacks(format!("disk {}: it is read-only", disk.name));
-        }
-        !is_read_only
-    });
-    all
+    (all, left_out)
 }
 
-/// The `-drive`, or the `-blockdev` nodes from the top to the file.
-fn nodes(arguments: &Arguments, name: &str) -> Vec<Properties> {
-    if let Some(drive) = arguments
-        .properties("drive")
-        .find(|drive| drive.get("id") == Some(name))
-    {
-        return vec![drive];
-    }
-    let (mut all, mut name) = (Vec::new(), name.to_owned());
-    for _ in 0..MAX_NODES {
-        let Some(node) = arguments
-            .properties("blockdev")
-            .find(|node| node.get("node-name") == Some(&name))
-        else {
-            break;
-        };
-        let below = node.get("file").map(str::to_owned);
-        all.push(node);
-        match below {
-            Some(below) => name = below,
-            None => break,
+/// Returns the disk, or a line that says why a test guest cannot have it.
+fn usable<'a>(graph: &'a BlockGraph, found: &'a GuestDisk) -> Result<UsableDisk<'a>, String> {
+    let name = &found.name;
+    let bus = bus_of(graph, found)?;
+    let missing = || format!("disk {name}: the command line has no file of it, or too many nodes");
+    let chain = graph.of_disk(found).ok_or_else(missing)?;
+    let file = match chain.storage().ok_or_else(missing)? {
+        Storage::File(file) => file,
+        Storage::Driver(driver) => {
+            let driver = if driver == "rbd" {
+                "Ceph's RBD"
+            } else {
+                &driver
+            };
+            return Err(format!(
+                "disk {name}: its storage is {driver}, for which a local file cannot stand"
+            ));
         }
+    };
+    if chain.is_read_only() {
+        return Err(format!("disk {name}: it is read-only"));
     }
-    all
+    Ok(UsableDisk {
+        found,
+        bus,
+        chain,
+        file,
+    })
+}
+
+/// The bus of a disk; a line about what is no disk.
+fn bus_of(graph: &BlockGraph, found: &GuestDisk) -> Result<&'static str, String> {
+    let [device, _] = graph.devices_of(found);
+    let driver = device.and_then(|device| device.get("driver"));
+    let bus = device.and_then(|device| device.get("bus"));
+    let name = &found.name;
+    match (found.interface.as_deref(), driver.unwrap_or_default()) {
+        (Some("virtio"), _) => Ok("virtio-blk"),
+        (Some("scsi"), _) => Ok("virtio-scsi"),
+        (Some("ide"), _) => Ok("ide"),
+        (Some(other), _) => Err(format!("drive {name} ({other})")),
+        (None, driver) if driver.starts_with("virtio-blk") => Ok("virtio-blk"),
+        (None, "scsi-hd" | "scsi-disk") => Ok("virtio-scsi"),
+        // The machine type's own controller has buses of this name.
+        (None, "ide-hd" | "ide-drive") if bus.is_none_or(|bus| bus.starts_with("ide.")) => {
+            Ok("ide")
+        }
+        (None, "ide-hd" | "ide-drive") => Ok("sata"),
+        (None, "nvme" | "nvme-ns") => Ok("nvme"),
+        (None, other) => Err(format!("device {other} {name}")),
+    }
 }
 
 /// Reads the disk that is tuned.
-fn read_disk(twin: &mut Twin, found: &DiskOptions, arguments: &Arguments) {
+fn read_disk(twin: &mut Twin, disk: &UsableDisk<'_>, graph: &BlockGraph) {
+    let [device, controller] = graph.devices_of(disk.found);
     twin.disk = TwinDisk {
-        name: found.name.clone(),
+        name: disk.found.name.clone(),
+        file: Some(disk.file.clone()),
         ..TwinDisk::default()
     };
-    if found.bus != "virtio-blk" {
-        twin.disk.set("bus", found.bus);
+    if disk.bus != "virtio-blk" {
+        twin.disk.set("bus", disk.bus);
     }
-    of_device(twin, &found.device);
-    let iothread_of = |device: &Properties| device.get("iothread").map(str::to_owned);
-    let mut iothread = iothread_of(&found.device);
-    // A controller's ID is that of its bus without the number behind the dot.
-    let controller = found
-        .device
-        .get("bus")
-        .and_then(|bus| bus.split('.').next())
-        .unwrap_or_default();
-    if found.bus == "virtio-scsi" {
-        let owner = arguments
-            .properties("device")
-            .find(|device| device.get("id") == Some(controller));
-        match owner {
-            Some(owner)
-                if owner
-                    .first("driver")
-                    .is_some_and(|driver| driver.starts_with("virtio-scsi")) =>
-            {
-                iothread = iothread.or_else(|| iothread_of(&owner));
-                of_device(twin, &owner);
-            }
-            Some(owner) => {
-                let driver = owner.first("driver").unwrap_or_default().to_owned();
-                twin.lacks(format!(
-                    "SCSI controller {driver}: virtio-scsi in its place"
-                ));
-            }
-            None => {}
-        }
-    }
-    if let Some(id) = iothread {
-        twin.disk.set("iothread", "on");
-        let object = arguments
-            .properties("object")
-            .find(|object| object.get("id") == Some(&id));
-        for (key, value) in object
+    let driver = controller.and_then(|owner| owner.get("driver"));
+    let is_other = |driver: &&str| {
+        !["virtio-scsi", "nvme"]
             .iter()
-            .flat_map(|object| object.all())
-            .map(|(key, value)| (format!("iothread.{key}"), value))
-            .filter(|(key, _)| Setting::listed(key).is_some_and(|setting| !setting.is_family()))
-        {
-            twin.disk.set(&key, value);
+            .any(|own| driver.starts_with(own))
+    };
+    if let Some(driver) = driver.filter(is_other) {
+        twin.lacks(format!(
+            "SCSI controller {driver}: virtio-scsi in its place"
+        ));
+    }
+    let controller = controller.filter(|_| driver.is_none_or(|driver| !is_other(&driver)));
+    let devices = [device, controller];
+    for device in devices.into_iter().flatten() {
+        of_device(twin, device);
+    }
+    let mut iothreads = devices
+        .iter()
+        .flatten()
+        .filter_map(|one| one.get("iothread"));
+    if let Some(id) = iothreads.next() {
+        twin.disk.set("iothread", "on");
+        let object = graph.object(id).into_iter().flat_map(Properties::all);
+        for (key, value) in object.map(|(key, value)| (format!("iothread.{key}"), value)) {
+            if Setting::listed(&key).is_some_and(|setting| !setting.is_family()) {
+                twin.disk.set(&key, value);
+            }
         }
     }
-    let mut cache = Cache {
-        direct: false,
-        no_flush: false,
-        mode: None,
+    let given = device.and_then(|device| is_on(device.get("write-cache")?));
+    let writes_back = given.unwrap_or(disk.chain.switch("cache.writeback") != Some(false));
+    read_cache(twin, &disk.chain, writes_back);
+    read_nodes(twin, &disk.chain);
+    read_limits(twin, &disk.chain, graph);
+}
+
+/// Reads QEMU's switches of a cache as its mode.
+fn read_cache(twin: &mut Twin, chain: &Chain<'_>, writes_back: bool) {
+    let is_direct = chain.switch("cache.direct") == Some(true);
+    let has_no_flush = chain.switch("cache.no-flush") == Some(true);
+    let mode = match (is_direct, has_no_flush, writes_back) {
+        (true, _, true) => "none",
+        (true, _, false) => "directsync",
+        (false, true, _) => "unsafe",
+        (false, false, true) => "writeback",
+        (false, false, false) => "writethrough",
     };
-    for node in &found.nodes {
-        read_node(twin, node, &mut cache, arguments);
-    }
-    let write_back = found.device.get("write-cache").map_or("on", switch) != "off";
-    twin.disk.set("cache", cache.mode(write_back));
-    if cache.direct && cache.no_flush {
+    twin.disk.set("cache", mode);
+    if is_direct && has_no_flush {
         twin.lacks("cache.no-flush beside cache.direct: the twin flushes");
     }
 }
 
-/// QEMU's cache switches.
-struct Cache {
-    direct: bool,
-    no_flush: bool,
-    /// `cache=` of a `-drive`.
-    mode: Option<String>,
-}
-
-impl Cache {
-    fn mode(&self, write_back: bool) -> String {
-        let by_switches = match (self.direct, self.no_flush, write_back) {
-            (true, _, true) => "none",
-            (true, _, false) => "directsync",
-            (false, true, _) => "unsafe",
-            (false, false, true) => "writeback",
-            (false, false, false) => "writethrough",
-        };
-        self.mode
-            .clone()
-            .filter(|mode| mode != "default")
-            .unwrap_or_else(|| by_switches.to_owned())
+/// Reads the format, and the options of the block nodes.
+fn read_nodes(twin: &mut Twin, chain: &Chain<'_>) {
+    match chain.format() {
+        Some(given) => format(twin, given),
+        None => twin.disk.is_format_probed = true,
+    }
+    for filter in chain.filters().filter(|filter| *filter != "throttle") {
+        twin.lacks(format!("block filter {filter} of the disk"));
+    }
+    if let Some(aio) = chain.of_file("aio") {
+        twin.disk.set("aio", aio);
+    }
+    if chain.discards() {
+        twin.disk.set("discard", "unmap");
+    }
+    for (key, value) in chain
+        .options()
+        .filter(|(_, value)| is_on(value) != Some(false))
+    {
+        let name = key.split('.').next().unwrap_or(key);
+        match name {
+            "backing" if value == "null" => {}
+            "backing" => twin.lacks("backing image: the scratch image has none"),
+            "aio-max-batch" => twin.disk.set("drive.aio-max-batch", value),
+            _ if NODE_IDENTITY.contains(&name) => {}
+            _ if is_of_image(key) => twin.disk.set(key, switch(value)),
+            // Values may be keys.
+            _ => twin.lacks(format!("option {name} of the disk's image")),
+        }
     }
 }
 
-/// Reads a drive or a block node.
-fn read_node(twin: &mut Twin, node: &Properties, cache: &mut Cache, arguments: &Arguments) {
-    let driver = node.get("driver").unwrap_or_default().to_owned();
-    for (key, value) in node.all() {
-        // The file below a format, in one option.
-        let key = key.strip_prefix("file.").unwrap_or(key);
-        match key {
-            "file" if driver.is_empty() => twin.disk.file = Some(PathBuf::from(value)),
-            "filename" => twin.disk.file = Some(PathBuf::from(value)),
-            "format" => format(twin, value),
-            "driver" if ["qcow2", "raw"].contains(&value) => format(twin, value),
-            "driver" if ["file", "host_device", "throttle"].contains(&value) => {}
-            "driver" => twin.lacks(format!("block driver {value}: a file in its place")),
-            "aio" => twin.disk.set("aio", value),
-            "cache" => cache.mode = Some(value.to_owned()),
-            "cache.direct" => cache.direct = switch(value) == "on",
-            "cache.no-flush" => cache.no_flush = switch(value) == "on",
-            "cache.writeback" if switch(value) == "off" => {
-                cache.mode = Some("writethrough".to_owned())
-            }
-            "discard" if ["unmap", "on"].contains(&switch(value)) => {
-                twin.disk.set("discard", "unmap")
-            }
-            "detect-zeroes" if value != "off" => twin.disk.set("detect-zeroes", value),
-            "l2-cache-size" | "cache-size" | "refcount-cache-size" | "l2-cache-entry-size" => {
-                twin.disk.set(key, value)
-            }
-            "throttle-group" => {
-                let group = arguments
-                    .properties("object")
-                    .find(|object| object.get("id") == Some(value));
-                let limits = group.iter().flat_map(|group| group.all());
-                for (key, value) in limits.filter_map(|(key, value)| {
-                    let key = key.strip_prefix("limits.").or(key.strip_prefix("x-"))?;
-                    Some((key.to_owned(), value.to_owned()))
-                }) {
-                    twin.disk.set(&format!("throttling.{key}"), value);
-                }
-            }
-            "iops" | "bps" => twin.disk.set(&format!("throttling.{key}-total"), value),
-            "iops_rd" | "bps_rd" => twin.disk.set(
-                &format!("throttling.{}-read", &key[..4].trim_end_matches('_')),
-                value,
-            ),
-            "iops_wr" | "bps_wr" => twin.disk.set(
-                &format!("throttling.{}-write", &key[..4].trim_end_matches('_')),
-                value,
-            ),
-            limit if limit.starts_with("throttling.") && limit != "throttling.group" => {
-                twin.disk.set(limit, value)
-            }
-            _ => {}
+/// Returns true if the test guest's image has an option of block nodes by the same name.
+fn is_of_image(option: &str) -> bool {
+    let part = Setting::listed(option).map(|setting| setting.part);
+    matches!(part, Some(SettingPart::FormatNode | SettingPart::AllNodes))
+}
+
+/// Reads the limits of the drive, or of the first throttle group above its file.
+fn read_limits(twin: &mut Twin, chain: &Chain<'_>, graph: &BlockGraph) {
+    let own = chain.options().filter_map(|(key, value)| {
+        let limit = key
+            .strip_prefix("throttling.")
+            .filter(|key| *key != "group")?;
+        Some((limit, value))
+    });
+    let mut all: Vec<(&str, &str)> = own.collect();
+    for id in chain.throttle_groups() {
+        let group = graph.object(id).filter(|_| all.is_empty());
+        if group.is_none() {
+            twin.lacks(format!("limits of throttle group {id}"));
         }
+        let limits = group.into_iter().flat_map(Properties::all);
+        all.extend(limits.filter_map(|(key, value)| {
+            let limit = key.strip_prefix("limits.").or(key.strip_prefix("x-"))?;
+            Some((limit, value))
+        }));
+    }
+    for (limit, value) in all.into_iter().filter(|(_, value)| *value != "0") {
+        twin.disk.set(&format!("throttling.{limit}"), value);
     }
 }
 
@@ -429,6 +387,7 @@ fn others(arguments: &Arguments, twin: &mut Twin) {
             "ich9-ahci",
             "virtio-serial",
             "virtserialport",
+            "nvme",
         ];
         let is_usual = [
             "usb-tablet",
@@ -474,14 +433,15 @@ fn others(arguments: &Arguments, twin: &mut Twin) {
                 }
             }
             "mem-path" | "mem-prealloc" | "overcommit" | "numa" | "readconfig" | "writeconfig"
-            | "plugin" | "incoming" | "fsdev" | "virtfs" | "cdrom" | "fda" | "tpmdev"
-            | "snapshot" | "icount" | "no-hpet" | "no-acpi" => {
+            | "plugin" | "incoming" | "fsdev" | "virtfs" | "tpmdev" | "snapshot" | "icount"
+            | "no-hpet" | "no-acpi" => {
                 twin.lacks(format!(
                     "-{option}{}{value}",
                     if value.is_empty() { "" } else { " " }
                 ));
             }
-            "smp" | "device" | "drive" | "blockdev" | "hda" | "hdb" | "hdc" | "hdd" => {}
+            "smp" | "device" | "drive" | "blockdev" | "hda" | "hdb" | "hdc" | "hdd" | "cdrom"
+            | "fda" | "fdb" | "mtdblock" | "sd" => {}
             known if SILENT.contains(&known) => {}
             other => twin.lacks(format!("-{other}")),
         }
@@ -545,9 +505,9 @@ mod tests {
 
     #[test]
     fn block_nodes_are_followed_to_the_file() {
-        let line = r#"/usr/bin/qemu-system-x86_64 -blockdev {"driver":"file","filename":"/d","node-name":"f","aio":"io_uring","cache":{"direct":true,"no-flush":false}} -blockdev {"node-name":"q","driver":"qcow2","file":"f","discard":"unmap"} -object {"qom-type":"throttle-group","id":"g","limits":{"bps-total":9}} -blockdev driver=throttle,node-name=t,file=q,throttle-group=g -device virtio-scsi-pci,id=s,iothread=x,num_queues=4 -device scsi-hd,bus=s.0,drive=t,id=sd,write-cache=off"#;
+        let line = r#"/usr/bin/qemu-system-x86_64 -blockdev {"driver":"file","filename":"/d","node-name":"f","aio":"io_uring","cache":{"direct":true,"no-flush":false}} -blockdev {"node-name":"q","driver":"qcow2","file":"f"} -object {"qom-type":"throttle-group","id":"g","limits":{"bps-total":9}} -blockdev driver=throttle,node-name=t,file=q,throttle-group=g -device virtio-scsi-pci,id=s,iothread=x,num_queues=4 -device scsi-hd,bus=s.0,drive=t,id=sd,write-cache=off"#;
         let twin = of(line, Some("sd")).unwrap();
-        let all = "aio=io_uring bus=virtio-scsi cache=directsync discard=unmap format=qcow2 iothread=on num-queues=4 throttling.bps-total=9";
+        let all = "aio=io_uring bus=virtio-scsi cache=directsync format=qcow2 iothread=on num-queues=4 throttling.bps-total=9";
         assert_eq!(set(&twin), all);
         assert_eq!(twin.disk.file, Some(PathBuf::from("/d")));
         assert!(
@@ -568,10 +528,10 @@ mod tests {
             set(&of("kvm -hda /a", None).unwrap()),
             "bus=ide cache=writeback"
         );
-        assert!(matches!(
-            of("qemu -m 1G -drive file=/r,if=virtio,read-only=on", None),
-            Err(TwinError::NoDisk)
-        ));
+        let read_only = of("qemu -m 1G -drive file=/r,if=virtio,read-only=on", None);
+        let why = read_only.unwrap_err().to_string();
+        assert!(why.contains("(disk drive0: it is read-only)"), "{why}");
+        assert!(matches!(of("qemu -m 1G", None), Err(TwinError::NoDisk)));
         assert!(matches!(
             of("qemu-system-aarch64 -hda /a", None),
             Err(TwinError::Architecture(_))
@@ -584,10 +544,148 @@ mod tests {
         assert_eq!((micro.machine_type, micro.not_twinned.len()), (None, 1));
     }
 
+    #[test]
+    fn nodes_within_one_another_are_read_to_the_file() {
+        // As Proxmox VE 9 writes them.
+        let line = r#"/usr/bin/kvm -object {"id":"throttle-drive-scsi0","limits":{"iops-total":800,"iops-total-max":0},"qom-type":"throttle-group"} -device virtio-scsi-pci,id=scsihw0,bus=pci.0,iothread=io -blockdev {"driver":"throttle","node-name":"drive-scsi0","throttle-group":"throttle-drive-scsi0","file":{"driver":"qcow2","node-name":"f0","discard":"unmap","detect-zeroes":"unmap","cache":{"direct":true,"no-flush":false},"file":{"driver":"file","node-name":"e0","filename":"/srv/v,1","aio":"io_uring","discard":"unmap","cache":{"direct":true,"no-flush":false}}}} -device scsi-hd,bus=scsihw0.0,drive=drive-scsi0,id=scsi0,write-cache=on"#;
+        let twin = of(line, None).unwrap();
+        let all = "aio=io_uring bus=virtio-scsi cache=none detect-zeroes=unmap format=qcow2 iothread=on throttling.iops-total=800";
+        assert_eq!(set(&twin), all, "the filter does not discard");
+        assert_eq!(twin.disk.file, Some(PathBuf::from("/srv/v,1")));
+        assert_eq!(twin.not_twinned, Vec::<String>::new());
+        let discards = line.replace(
+            r#""node-name":"drive-scsi0""#,
+            r#""discard":"unmap","node-name":"drive-scsi0""#,
+        );
+        assert!(set(&of(&discards, None).unwrap()).contains("discard=unmap"));
+    }
+
+    #[test]
+    fn discard_is_that_of_each_node() {
+        let storage = r#"qemu -blockdev {"driver":"file","filename":"/a","node-name":"s1","discard":"unmap"} "#;
+        let format = r#"-blockdev {"node-name":"f1","driver":"qcow2","file":"s1","backing":null} "#;
+        let device = r#"-device {"driver":"virtio-blk-pci","drive":"f1","id":"virtio-disk0"}"#;
+        let twin = of(&format!("{storage}{format}{device}"), None).unwrap();
+        assert_eq!(set(&twin), "cache=writeback format=qcow2");
+        assert_eq!(twin.not_twinned, Vec::<String>::new());
+        let drive = of("qemu -drive file=/a,if=virtio,format=raw,discard=on", None).unwrap();
+        assert_eq!(set(&drive), "cache=writeback discard=unmap");
+    }
+
+    #[test]
+    fn old_options_of_drives_are_limits_and_switches() {
+        let line = "qemu -drive file=/a,if=virtio,format=raw,iops_wr=200,iops_wr_max=600,iops_size=4096,bps_rd=7,bps_rd_max_length=3,iops=0";
+        let all = "cache=writeback throttling.bps-read=7 throttling.bps-read-max-length=3 throttling.iops-size=4096 throttling.iops-write=200 \
+                   throttling.iops-write-max=600";
+        assert_eq!(set(&of(line, None).unwrap()), all);
+        let line = "qemu -drive file=/a,id=d,if=none,cache=writethrough,cache.direct=on -device virtio-blk-pci,drive=d";
+        assert_eq!(set(&of(line, None).unwrap()), "cache=directsync");
+        let back = format!("{line},write-cache=on");
+        assert_eq!(set(&of(&back, None).unwrap()), "cache=none");
+    }
+
+    #[test]
+    fn a_group_that_is_no_object_is_named() {
+        let line = "qemu -blockdev driver=throttle,throttle-group=g,node-name=t,file.driver=file,file.filename=/a -device virtio-blk,drive=t";
+        let twin = of(line, None).unwrap();
+        assert_eq!(twin.not_twinned, ["limits of throttle group g"]);
+        let line =
+            format!("{line} -object throttle-group,id=g,x-bps-read=9,x-bps-read-max-length=2");
+        let limits = "throttling.bps-read=9 throttling.bps-read-max-length=2";
+        assert!(set(&of(&line, None).unwrap()).ends_with(limits));
+    }
+
+    #[test]
+    fn what_an_image_has_besides_is_named() {
+        let named = |options: &str, line: &str| {
+            let drive = format!("qemu -drive file=/a,if=virtio,{options}");
+            let twin = of(&drive, None).unwrap();
+            assert!(
+                twin.not_twinned.iter().any(|own| own == line),
+                "{options}: {:?}",
+                twin.not_twinned
+            );
+        };
+        named("copy-on-read=on", "option copy-on-read of the disk's image");
+        named("snapshot=on", "option snapshot of the disk's image");
+        named("offset=512", "option offset of the disk's image");
+        named(
+            "format=luks,key-secret=s",
+            "image format luks: raw in its place",
+        );
+        named(
+            "format=luks,key-secret=s",
+            "option key-secret of the disk's image",
+        );
+        named(
+            "driver=copy-on-read",
+            "block filter copy-on-read of the disk",
+        );
+        named(
+            "backing.file.filename=/b",
+            "backing image: the scratch image has none",
+        );
+        named(
+            "data-file.filename=/b",
+            "option data-file of the disk's image",
+        );
+        let twin = of("qemu -no-hpet -rtc base=utc -drive file=/a,id=d,if=none -device virtio-scsi-pci,id=s -device scsi-hd,bus=s.0,drive=d", None).unwrap();
+        assert_eq!(twin.not_twinned, ["-no-hpet"]);
+        assert!(twin.disk.is_format_probed);
+    }
+
+    #[test]
+    fn storage_without_a_path_is_refused_by_its_kind_alone() {
+        let refused = |file: &str| {
+            let line = format!(
+                "qemu -drive file={file},if=virtio,format=raw -cdrom http://u:SECRET@h/x.iso"
+            );
+            let why = of(&line, None).unwrap_err().to_string();
+            assert!(!why.contains("SECRET"), "{why}");
+            why
+        };
+        let ceph = refused("rbd:p/vm-a:id=SECRET:key=SECRET==:mon_host=192.0.2.1");
+        assert!(
+            ceph.contains("disk drive0: its storage is Ceph's RBD, for"),
+            "{ceph}"
+        );
+        for (file, kind) in [
+            ("iscsi://u%SECRET@h/iqn/1", "iscsi"),
+            ("nbd:unix:/SECRET", "nbd"),
+            ("nfs://h/x?SECRET", "nfs"),
+            ("https://u:SECRET@h/x", "https"),
+            (
+                r#"json:{"driver":"raw",,"file.driver":"ssh",,"file.user":"SECRET"}"#,
+                "ssh",
+            ),
+            (r#"json:{"driver":"rbd",,"key":"SECRET"#, "json"),
+        ] {
+            let why = refused(file);
+            assert!(why.contains(&format!("its storage is {kind}, ")), "{why}");
+        }
+        let line = "qemu -drive file=/a,if=virtio -drive file=rbd:p/i:key=SECRET,if=virtio";
+        let twin = of(line, None).unwrap();
+        assert!(twin.not_twinned[0].starts_with("disk drive1: its storage is Ceph's RBD"));
+        assert!(!format!("{twin:?}").contains("SECRET"));
+    }
+
+    #[test]
+    fn a_namespace_has_the_controller_of_nvme() {
+        let line = "qemu -drive file=/a,id=d,if=none,format=raw -device nvme,id=n,serial=x -device nvme-ns,drive=d,bus=n,logical_block_size=4096";
+        let twin = of(line, None).unwrap();
+        assert_eq!(
+            set(&twin),
+            "bus=nvme cache=writeback logical_block_size=4096"
+        );
+        assert_eq!(twin.not_twinned, Vec::<String>::new());
+        let missing = of("qemu -device virtio-blk-pci,drive=none", None);
+        assert!(missing.unwrap_err().to_string().contains("no file of it"));
+    }
+
     proptest! {
         #[test]
         fn any_arguments_are_survived(
-            all in proptest::collection::vec("(-device|-drive|-blockdev|-object|-M|-m|-smp|[a-z{}\":=,.-]{0,30}|drive=d,id=x|id=d,if=none,file=/x)", 0..10),
+            all in proptest::collection::vec("(-device|-drive|-blockdev|-object|-M|-m|-smp|[a-z{}\":=,.-]{0,30}|drive=d,id=x|id=d,if=none,file=(json:|rbd:|/x)|node-name=d,file(\\.file){0,12}\\.(filename|driver)=d)", 0..10),
         ) {
             let _ = read(&all, None);
         }

@@ -40,6 +40,8 @@ pub struct TwinDisk {
     pub file: Option<PathBuf>,
     /// The guest's disk, bytes; `None` where the image cannot be read.
     pub size: Option<u64>,
+    /// True where nothing but the image itself tells its format.
+    pub is_format_probed: bool,
     /// Settings of the disk, as in a plan's variant.
     pub set: BTreeMap<String, String>,
 }

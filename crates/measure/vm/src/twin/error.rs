@@ -43,6 +43,11 @@ pub enum TwinError {
         "the VM has no disk that vmtax can tune: give one with a virtio-blk, SCSI, SATA, IDE or NVMe disk on a file or block device"
     )]
     NoDisk,
+    /// None of its disks can be tuned.
+    #[error(
+        "the VM has no disk that vmtax can tune ({0}): give one with a virtio-blk, SCSI, SATA, IDE or NVMe disk on a file or block device"
+    )]
+    NoUsableDisk(String),
     /// It has no disk of that name.
     #[error("the VM has no disk {name}; its disks: {known}")]
     UnknownDisk {
@@ -51,4 +56,16 @@ pub enum TwinError {
         /// The disks there are.
         known: String,
     },
+}
+
+impl TwinError {
+    /// Adds the reasons why the disks that there are cannot be tuned.
+    pub(super) fn because(self, left_out: &[String]) -> TwinError {
+        match self {
+            TwinError::NoDisk if !left_out.is_empty() => {
+                TwinError::NoUsableDisk(left_out.join("; "))
+            }
+            other => other,
+        }
+    }
 }

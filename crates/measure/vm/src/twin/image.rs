@@ -13,6 +13,20 @@ const EXTENDED_L2: u64 = 1 << 4;
 /// Compatible feature: lazy refcounts.
 const LAZY_REFCOUNTS: u64 = 1;
 
+/// The place and bytes by which QEMU finds the format of an image that is not qcow2.
+const MAGICS: [(usize, &[u8], &str); 10] = [
+    (0, b"KDMV", "vmdk"),
+    (0, b"COWD", "vmdk"),
+    (0, b"# Disk DescriptorFile", "vmdk"),
+    (0, b"QED\0", "qed"),
+    (0, b"LUKS\xba\xbe", "luks"),
+    (0, b"vhdxfile", "vhdx"),
+    (0, b"conectix", "vpc"),
+    (0, b"WithoutFreeSpace", "parallels"),
+    (0, b"WithouFreSpacExt", "parallels"),
+    (64, b"\x7f\x10\xda\xbe", "vdi"),
+];
+
 /// A qcow2 image, by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Qcow2 {
@@ -52,20 +66,27 @@ pub(super) fn qcow2(header: &[u8]) -> Option<Qcow2> {
     })
 }
 
-/// Adds what the image itself says: its size, of qcow2 how it was made. One that cannot be read is named.
+/// Adds what the image itself says: its format where nothing else does, its size, of qcow2 how it was made. One that cannot be
+/// read is named.
 pub(super) fn add(twin: &mut Twin) {
-    let is_qcow2 = twin
-        .disk
-        .set
-        .get("format")
-        .is_some_and(|format| format == "qcow2");
     let Some(path) = twin.disk.file.clone() else {
         return;
     };
-    match read(&path) {
+    let image = read(&path);
+    let name = path.display();
+    if let Some(header) = twin.disk.is_format_probed.then_some(image.as_ref()) {
+        match header.map(|(_, header)| format_of(header)) {
+            Ok("raw") => {}
+            Ok("qcow2") => twin.disk.set("format", "qcow2"),
+            Ok(other) => twin.lacks(format!("image format {other}: raw in its place")),
+            Err(_) => twin.lacks(format!("image format of {name}, unknown: raw in its place")),
+        }
+    }
+    let set = &twin.disk.set;
+    let is_qcow2 = set.get("format").is_some_and(|format| format == "qcow2");
+    match image.map(|(bytes, header)| (bytes, qcow2(&header))) {
         Err(why) => twin.lacks(format!(
-            "image {}: {why}; its size and how it was made are not known",
-            path.display()
+            "image {name}: {why}; its size and how it was made are not known"
         )),
         Ok((_, Some(image))) if is_qcow2 => {
             twin.disk.size = Some(image.size);
@@ -77,12 +98,23 @@ pub(super) fn add(twin: &mut Twin) {
         Ok((bytes, _)) => {
             twin.disk.size = Some(bytes).filter(|_| !is_qcow2);
             if is_qcow2 {
-                twin.lacks(format!(
-                    "image {}: it has no header of qcow2",
-                    path.display()
-                ));
+                twin.lacks(format!("image {name}: it has no header of qcow2"));
             }
         }
+    }
+}
+
+/// The format that QEMU finds in the first bytes of an image.
+fn format_of(header: &[u8]) -> &'static str {
+    let has = |(at, magic, _): &&(usize, &[u8], &str)| {
+        header
+            .get(*at..)
+            .is_some_and(|rest| rest.starts_with(magic))
+    };
+    match qcow2(header) {
+        Some(image) if image.version >= 2 => "qcow2",
+        _ if header.starts_with(&MAGIC) => "qcow",
+        _ => MAGICS.iter().find(has).map_or("raw", |(.., format)| format),
     }
 }
 
@@ -105,7 +137,7 @@ fn made(disk: &mut TwinDisk, image: &Qcow2) {
 }
 
 /// The bytes of an image and its header.
-fn read(path: &Path) -> std::io::Result<(u64, Option<Qcow2>)> {
+fn read(path: &Path) -> std::io::Result<(u64, Vec<u8>)> {
     let kind = path.metadata()?.file_type();
     // Opening a FIFO would wait for a writer.
     if !kind.is_file() && !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
@@ -118,7 +150,7 @@ fn read(path: &Path) -> std::io::Result<(u64, Option<Qcow2>)> {
     file.by_ref()
         .take(HEADER_BYTES as u64)
         .read_to_end(&mut header)?;
-    Ok((file.seek(SeekFrom::End(0))?, qcow2(&header)))
+    Ok((file.seek(SeekFrom::End(0))?, header))
 }
 
 #[cfg(test)]
@@ -163,13 +195,43 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_format_that_nothing_names_is_that_of_the_image() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            let mut twin = Twin::default();
+            twin.disk.file = Some(file.path().to_owned());
+            twin.disk.is_format_probed = true;
+            add(&mut twin);
+            (
+                twin.disk.set.get("format").cloned(),
+                twin.disk.size,
+                twin.not_twinned,
+            )
+        };
+        let (format, size, lacks) = read(&header(3, 17, 0, 0));
+        assert_eq!((format.as_deref(), size), (Some("qcow2"), Some(8 << 30)));
+        assert!(lacks.is_empty(), "{lacks:?}");
+        assert_eq!(read(b"any bytes"), (None, Some(9), Vec::new()));
+        let (_, _, lacks) = read(b"KDMV");
+        assert_eq!(lacks, ["image format vmdk: raw in its place"]);
+        assert_eq!(format_of(&header(1, 16, 0, 0)), "qcow");
+        let mut gone = Twin::default();
+        gone.disk.file = Some("/nonexistent/a".into());
+        gone.disk.is_format_probed = true;
+        add(&mut gone);
+        let unknown = "image format of /nonexistent/a, unknown: raw in its place";
+        assert_eq!(gone.not_twinned[0], unknown);
+    }
+
     proptest! {
         #[test]
         fn any_header_is_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), is_qcow2 in any::<bool>()) {
             if is_qcow2 {
                 bytes.splice(0..bytes.len().min(4), MAGIC);
             }
-            let _ = qcow2(&bytes);
+            let _ = format_of(&bytes);
         }
     }
 }

@@ -9,6 +9,41 @@ pub const NET_DEVICE: &str = "net-device";
 /// Properties of `-cpu` that decide how interrupts end.
 pub(crate) const PV_EOI: &str = "kvm-pv-eoi";
 pub(crate) const X2APIC: &str = "x2apic";
+/// Options of QEMU that have no argument.
+const FLAGS: [&str; 32] = [
+    "S",
+    "daemonize",
+    "enable-fips",
+    "enable-kvm",
+    "enable-sync-profile",
+    "full-screen",
+    "h",
+    "help",
+    "mem-prealloc",
+    "no-acpi",
+    "no-fd-bootchk",
+    "no-hpet",
+    "no-kvm",
+    "no-kvm-irqchip",
+    "no-kvm-pit-reinjection",
+    "no-quit",
+    "no-reboot",
+    "no-shutdown",
+    "no-user-config",
+    "nodefaults",
+    "nographic",
+    "nouserconfig",
+    "only-migratable",
+    "portrait",
+    "preconfig",
+    "sdl",
+    "semihosting",
+    "singlestep",
+    "snapshot",
+    "usb",
+    "version",
+    "win2k-hack",
+];
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 
@@ -32,14 +67,18 @@ impl Arguments {
         self.0.iter().map(String::as_str)
     }
 
-    /// The options in order, without their dashes, with the argument behind each.
+    /// The options in order, without their dashes, with the argument of each; an image that has no option is that of `-hda`.
     pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self
-            .0
-            .iter()
-            .zip(self.0.iter().skip(1).map(String::as_str).chain([""]));
-        pairs.filter_map(|(option, value)| {
-            Some((option.strip_prefix('-')?.trim_start_matches('-'), value))
+        let words = self.0.iter().skip(1).map(String::as_str);
+        let mut words = words.filter(|word| !word.is_empty()).peekable();
+        std::iter::from_fn(move || {
+            let word = words.next()?;
+            let Some(option) = word.strip_prefix('-') else {
+                return Some(("hda", word));
+            };
+            let option = option.trim_start_matches('-');
+            let has_value = |next: &&str| !FLAGS.contains(&option) && !next.starts_with('-');
+            Some((option, words.next_if(has_value).unwrap_or_default()))
         })
     }
 
@@ -106,22 +145,6 @@ impl Arguments {
         }
     }
 
-    /// The images that it names: `-drive file=…`, `-blockdev` of a file or a host device, `-hda` to `-hdd`.
-    pub fn images(&self) -> Vec<PathBuf> {
-        let image = |(option, value): (&str, &str)| match option {
-            "drive" => Properties::parse(value).get("file").map(PathBuf::from),
-            "blockdev" => {
-                let node = Properties::parse(value);
-                node.get("filename")
-                    .or_else(|| node.get("file.filename"))
-                    .map(PathBuf::from)
-            }
-            "hda" | "hdb" | "hdc" | "hdd" => Some(PathBuf::from(value)),
-            _ => None,
-        };
-        self.options().filter_map(image).collect()
-    }
-
     /// The path of a character device's socket or file.
     pub fn chardev_path(&self, id: &str) -> Option<PathBuf> {
         let mut all = self
@@ -163,24 +186,40 @@ pub(crate) struct Properties(Vec<(String, String)>);
 impl Properties {
     /// Reads the argument behind an option.
     pub fn parse(argument: &str) -> Properties {
-        let mut all = Properties::default();
-        match serde_json::from_str(argument) {
-            Ok(value @ Value::Object(_)) => all.flatten("", &value),
-            _ => {
-                for property in separated(argument) {
-                    let (key, value) = property.split_once('=').unwrap_or(("", &property));
-                    all.0.push((key.to_owned(), value.to_owned()));
-                }
+        Properties::of_json(argument).unwrap_or_else(|| {
+            let mut all = Properties::default();
+            for property in separated(argument) {
+                let (key, value) = property.split_once('=').unwrap_or(("", &property));
+                all.push(key, value);
             }
-        }
-        all
+            all
+        })
     }
 
-    /// A property's value.
+    /// Reads a JSON object: `{"a":{"b":1}}` is `a.b=1`.
+    pub fn of_json(text: &str) -> Option<Properties> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let mut all = Properties::default();
+        value.is_object().then(|| all.flatten("", &value))?;
+        Some(all)
+    }
+
+    /// Adds a property, which overrides those of its name.
+    pub fn push(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        self.0.push((key.into(), value.into()));
+    }
+
+    /// Gives the property that comes first its name, which may be left out.
+    pub fn with_first(mut self, key: &str) -> Properties {
+        let first = self.0.first_mut().filter(|(name, _)| name.is_empty());
+        first.into_iter().for_each(|(name, _)| key.clone_into(name));
+        self
+    }
+
+    /// A property's value; of several the last, as in QEMU.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(name, _)| name == key)
+        let mut all = self.0.iter().rev();
+        all.find(|(name, _)| name == key)
             .map(|(_, value)| value.as_str())
     }
 
@@ -202,11 +241,6 @@ impl Properties {
             let mut unnamed = self.0.iter().filter(|(key, _)| key.is_empty());
             unnamed.any(|(_, value)| value.strip_prefix(sign).is_some_and(is_name))
         };
-        let is_on = |(_, value): &(String, String)| match value.as_str() {
-            "on" | "true" | "yes" => Some(true),
-            "off" | "false" | "no" => Some(false),
-            _ => None,
-        };
         match (has('-'), has('+')) {
             (true, _) => Some(false),
             (false, true) => Some(true),
@@ -215,7 +249,7 @@ impl Properties {
                 .iter()
                 .rev()
                 .find(|(key, _)| is_name(key))
-                .and_then(is_on),
+                .and_then(|(_, value)| is_on(value)),
         }
     }
 
@@ -226,12 +260,6 @@ impl Properties {
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Returns true if any of the properties has this value.
-    pub fn has_value(&self, value: &str) -> bool {
-        self.0.iter().any(|(_, own)| own == value)
-    }
-
-    /// `{"a":{"b":1}}` is `a.b=1`.
     fn flatten(&mut self, prefix: &str, value: &Value) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -244,8 +272,8 @@ impl Properties {
                     value,
                 );
             }),
-            Value::String(text) => self.0.push((prefix.to_owned(), text.clone())),
-            other => self.0.push((prefix.to_owned(), other.to_string())),
+            Value::String(text) => self.push(prefix, text),
+            other => self.push(prefix, other.to_string()),
         }
     }
 }
@@ -265,6 +293,15 @@ fn separated(argument: &str) -> Vec<String> {
         }
     }
     parts
+}
+
+/// The value of a switch.
+pub(crate) fn is_on(value: &str) -> Option<bool> {
+    match value {
+        "on" | "true" | "yes" => Some(true),
+        "off" | "false" | "no" => Some(false),
+        _ => None,
+    }
 }
 
 /// A size in bytes: a bare number of `unit` bytes, or with a suffix.
@@ -311,7 +348,12 @@ mod tests {
             (json.get("cache.direct"), json.get("file")),
             (Some("true"), Some("f,1"))
         );
-        assert!(json.has_value("f,1") && json.first("driver") == Some("raw"));
+        assert_eq!(json.first("driver"), Some("raw"));
+        let twice = Properties::parse("virtio-blk-pci,id=a,id=b").with_first("driver");
+        assert_eq!(
+            (twice.get("driver"), twice.get("id")),
+            (Some("virtio-blk-pci"), Some("b"))
+        );
     }
 
     #[test]
@@ -340,10 +382,17 @@ mod tests {
     }
 
     #[test]
-    fn images_have_three_forms() {
-        let line = r#"q -drive if=none,file=/a -hdb /b -blockdev {"driver":"file","filename":"/c"} -blockdev driver=raw,file=n"#;
-        let images = Arguments::from_line(line).images();
-        assert_eq!(images, ["/a", "/b", "/c"].map(PathBuf::from));
+    fn a_flag_has_no_argument_and_an_image_may_have_no_option() {
+        let arguments = Arguments::from_line("q -no-hpet -rtc base=utc --snapshot /a.raw -S");
+        let all: Vec<(&str, &str)> = arguments.options().collect();
+        let expected = [
+            ("no-hpet", ""),
+            ("rtc", "base=utc"),
+            ("snapshot", ""),
+            ("hda", "/a.raw"),
+            ("S", ""),
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The disks of a running QEMU: from its monitor, else from the files that it has open and its command line.
 
-use super::arguments::{Arguments, Properties, path_of};
+use super::arguments::{Arguments, path_of};
+use super::block_graph::{BlockGraph, Chain, GuestDisk, Storage};
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use serde_json::Value;
@@ -12,8 +13,8 @@ use vmtax_observe::{block_device_number, host_disk_in_use, lowest_device};
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
 const BACKEND: &str = TracedDisk::VIRTIO_BACKEND;
-/// Block nodes stacked deeper than this are not followed.
-pub(crate) const MAX_NODES: usize = 8;
+/// Format of an image of which the guest's disk is a part.
+const PART: &str = "raw with an offset";
 
 /// The disks of a process, of which the open `files` and the arguments are known.
 pub(crate) fn disks(
@@ -22,7 +23,7 @@ pub(crate) fn disks(
     files: &[OpenFile],
     arguments: &Arguments,
 ) -> Vec<VmDisk> {
-    devices(pid, monitor, files, arguments)
+    devices(pid, monitor, files, &BlockGraph::of(arguments))
         .into_iter()
         .map(|(_, disk)| disk)
         .collect()
@@ -35,16 +36,18 @@ pub(crate) fn traced(
     files: &[OpenFile],
     arguments: &Arguments,
 ) -> Vec<TracedDisk> {
+    let graph = BlockGraph::of(arguments);
     let traced = |(device, disk): (Option<String>, VmDisk)| {
+        let on_line = || graph.disk_of_file(&names(pid, &disk.file));
         let device = device
-            .or_else(|| device_of(arguments, &names(pid, &disk.file)))
+            .or_else(|| device_of(&graph, on_line()?))
             .unwrap_or_default();
         let controller = match monitor {
             _ if device.is_empty() || device.ends_with(BACKEND) => None,
             Some(monitor) => monitor
                 .bus_of(&device)
                 .and_then(|bus| virtio_controller(&bus)),
-            None => controller_of(arguments, &device),
+            None => on_line().and_then(|disk| controller_of(&graph, disk)),
         };
         let virtio = controller.as_ref().unwrap_or(&device);
         let regions = |monitor: &Monitor| monitor.regions_of_object(device_path(virtio)).ok();
@@ -57,7 +60,7 @@ pub(crate) fn traced(
             notify,
         }
     };
-    devices(pid, monitor, files, arguments)
+    devices(pid, monitor, files, &graph)
         .into_iter()
         .map(traced)
         .collect()
@@ -68,7 +71,7 @@ fn devices(
     pid: i32,
     monitor: Option<&Monitor>,
     files: &[OpenFile],
-    arguments: &Arguments,
+    graph: &BlockGraph,
 ) -> Vec<(Option<String>, VmDisk)> {
     let from_monitor =
         monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
@@ -80,10 +83,9 @@ fn devices(
             .filter_map(|d| disk_of_device(monitor, d))
             .collect(),
         // Another user's: the kernel does not list its open files.
-        None if files.is_empty() => arguments
-            .images()
-            .into_iter()
-            .map(|file| (None, named_disk(file)))
+        None if files.is_empty() => graph
+            .chains()
+            .filter_map(|chain| Some((None, chain_disk(&chain)?)))
             .collect(),
         None => files
             .iter()
@@ -92,9 +94,15 @@ fn devices(
             .collect(),
     };
     // A file may be open several times.
-    disks.dedup_by(|(_, a), (_, b)| from_monitor.is_none() && a.file == b.file);
+    let are_open = from_monitor.is_none() && !files.is_empty();
+    disks.dedup_by(|(_, a), (_, b)| are_open && a.file == b.file);
     for (_, disk) in &mut disks {
-        disk.aio = aio(arguments, &names(pid, &disk.file));
+        if let Some(chain) = graph.of_file(&names(pid, &disk.file)) {
+            disk.aio = Some(chain.of_file("aio").unwrap_or("threads").to_owned());
+            if from_monitor.is_none() {
+                disk.format = format_of(&chain);
+            }
+        }
         let path = path_of(pid, &disk.file);
         if let Some(file) = files.iter().find(|file| file.is_at(&path)) {
             let host = host_disk_in_use(&file.path).unwrap_or_default();
@@ -124,10 +132,14 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
         }
     };
     let path = text(&device["qdev"]).map(by_id);
+    let file = inserted["file"].as_str()?;
+    let is_part = BlockGraph::of_name(file)
+        .chains()
+        .any(|chain| chain.has_offset());
     let disk = VmDisk {
         id: name_of(&device["qdev"], &device["device"], &inserted["node-name"]),
-        file: host_file(inserted["file"].as_str()?),
-        format: text(&inserted["drv"]),
+        file: host_file(file),
+        format: is_part.then(|| PART.to_owned()).or(text(&inserted["drv"])),
         direct: inserted["cache"]["direct"].as_bool(),
         read_only: inserted["ro"].as_bool().unwrap_or(false),
         aio: None,
@@ -160,23 +172,14 @@ fn virtio_controller(bus: &str) -> Option<String> {
     controller.ends_with(BACKEND).then(|| controller.to_owned())
 }
 
-/// The virtio-scsi controller to whose bus the command line puts a device with an ID: the one named, else the first.
-fn controller_of(arguments: &Arguments, device: &str) -> Option<String> {
-    let id = device_id(device)?;
-    let own = arguments
-        .properties("device")
-        .find(|own| own.get("id") == Some(id))?;
-    own.first("driver")?.starts_with("scsi-").then_some(())?;
-    let bus = own
-        .get("bus")
-        .map(|bus| bus.split('.').next().unwrap_or_default().to_owned());
-    let is_it = |one: &Properties| {
-        let is_virtio = one
-            .first("driver")
-            .is_some_and(|driver| driver.starts_with("virtio-scsi"));
-        is_virtio && bus.as_deref().is_none_or(|bus| one.get("id") == Some(bus))
-    };
-    let controller = arguments.properties("device").find(is_it)?;
+/// The virtio-scsi controller that the command line gives a disk.
+fn controller_of(graph: &BlockGraph, disk: &GuestDisk) -> Option<String> {
+    let [_, controller] = graph.devices_of(disk);
+    let controller = controller?;
+    controller
+        .get("driver")?
+        .starts_with("virtio-scsi")
+        .then_some(())?;
     Some(format!("{PERIPHERAL}{}{BACKEND}", controller.get("id")?))
 }
 
@@ -191,35 +194,11 @@ fn names(pid: i32, file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The device with an ID that the command line puts on a file of these names, by its path among QEMU's objects.
-fn device_of(arguments: &Arguments, names: &[String]) -> Option<String> {
-    let has_file = |node: &Properties| names.iter().any(|name| node.has_value(name));
-    let drives = || arguments.properties("drive").filter(&has_file);
-    // A node stands on others that it names, or has them within.
-    let mut nodes: Vec<String> = drives()
-        .filter_map(|drive| drive.get("id").map(str::to_owned))
-        .collect();
-    for _ in 0..MAX_NODES {
-        let on = |node: &Properties| {
-            has_file(node) || nodes.iter().any(|below| node.get("file") == Some(below))
-        };
-        let names = arguments
-            .properties("blockdev")
-            .filter(on)
-            .filter_map(|n| n.get("node-name").map(str::to_owned));
-        let new: Vec<String> = names.filter(|name| !nodes.contains(name)).collect();
-        if new.is_empty() {
-            break;
-        }
-        nodes.extend(new);
-    }
-    let is_on = |device: &Properties| {
-        device
-            .get("drive")
-            .is_some_and(|drive| nodes.iter().any(|node| node == drive))
-    };
-    let device = arguments.properties("device").find(is_on)?;
-    let part = if device.first("driver")?.starts_with("virtio-blk") {
+/// The device with an ID that the command line gives a disk, by its path among QEMU's objects.
+fn device_of(graph: &BlockGraph, disk: &GuestDisk) -> Option<String> {
+    let [device, _] = graph.devices_of(disk);
+    let device = device?;
+    let part = if device.get("driver")?.starts_with("virtio-blk") {
         BACKEND
     } else {
         ""
@@ -250,21 +229,32 @@ pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
         .to_owned()
 }
 
-/// The file at the end of a chain of block nodes, which has no plain name where it has options; the driver, as `null-co://`, where
-/// there is no file.
+/// The file of an image that QEMU names, which has no plain name where it has options; the driver, as `null-co://`, where there is no
+/// file.
 pub(super) fn host_file(name: &str) -> PathBuf {
-    fn inner(node: &Value) -> Option<String> {
-        let file = node["filename"].as_str().map(str::to_owned);
-        let driver = || Some(format!("{}://", node["driver"].as_str()?));
-        file.or_else(|| node.get("file").map_or_else(driver, inner))
-    }
-    let node = name
-        .strip_prefix("json:")
-        .and_then(|json| serde_json::from_str::<Value>(json).ok());
-    node.as_ref()
-        .and_then(inner)
-        .unwrap_or_else(|| name.to_owned())
-        .into()
+    let graph = BlockGraph::of_name(name);
+    let storage = graph.chains().find_map(|chain| chain.storage());
+    storage.map_or_else(|| "unknown://".into(), Storage::name)
+}
+
+/// One of the command line, of which no more is known.
+fn chain_disk(chain: &Chain<'_>) -> Option<VmDisk> {
+    Some(VmDisk {
+        format: format_of(chain),
+        direct: Some(chain.switch("cache.direct") == Some(true)),
+        read_only: chain.is_read_only(),
+        ..named_disk(chain.storage()?.name())
+    })
+}
+
+/// The format of an image that the command line names.
+fn format_of(chain: &Chain<'_>) -> Option<String> {
+    let format = if chain.has_offset() {
+        Some(PART)
+    } else {
+        chain.format()
+    };
+    format.map(str::to_owned)
 }
 
 fn open_disk(file: &OpenFile) -> VmDisk {
@@ -291,18 +281,6 @@ fn named_disk(file: PathBuf) -> VmDisk {
     }
 }
 
-/// The way in which the option that has a file by one of these names submits requests; QEMU's default where it does not say.
-fn aio(arguments: &Arguments, names: &[String]) -> Option<String> {
-    let mut options = ["drive", "blockdev"]
-        .into_iter()
-        .flat_map(|option| arguments.properties(option));
-    let option = options.find(|option| names.iter().any(|name| option.has_value(name)))?;
-    let aio = ["aio", "file.aio"]
-        .into_iter()
-        .find_map(|key| option.get(key));
-    Some(aio.unwrap_or("threads").to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,7 +292,8 @@ mod tests {
         let null = r#"json:{"driver":"raw","file":{"driver":"null-co","size":"64M"}}"#;
         assert_eq!(host_file(null), Path::new("null-co://"));
         assert_eq!(host_file("/plain"), Path::new("/plain"));
-        assert_eq!(host_file("json:{"), Path::new("json:{"));
+        assert_eq!(host_file("json:{"), Path::new("json://"));
+        assert_eq!(host_file("rbd:p/i:id=u:key=s"), Path::new("rbd://"));
     }
 
     #[test]
@@ -348,8 +327,9 @@ mod tests {
     #[test]
     fn the_device_on_a_file_is_found_in_the_command_line() {
         let line = r#"q -drive if=none,id=a,file=/a -device virtio-blk-pci,drive=a,id=disk-a -blockdev {"driver":"file","filename":"/b","node-name":"b-file"} -blockdev {"driver":"qcow2","file":"b-file","node-name":"b"} -device {"driver":"virtio-blk-pci","drive":"b","id":"disk-b"} -drive if=virtio,file=/c"#;
+        let graph = BlockGraph::of(&Arguments::from_line(line));
         let device_on_file =
-            |file: &str| device_of(&Arguments::from_line(line), &[file.to_owned()]);
+            |file: &str| device_of(&graph, graph.disk_of_file(&[file.to_owned()])?);
         assert_eq!(
             device_on_file("/a").as_deref(),
             Some("/machine/peripheral/disk-a/virtio-backend")
@@ -363,19 +343,20 @@ mod tests {
 
     #[test]
     fn a_scsi_disk_has_the_virtio_controller_of_its_bus() {
-        let line = "q -device lsi53c895a,id=old -device virtio-scsi-pci,id=s0 -device virtio-scsi-pci,id=s1 \
-            -device scsi-hd,id=a,bus=s1.0 -device scsi-hd,id=b -device scsi-hd,id=c,bus=old.0 -device ide-hd,id=d";
-        let of =
-            |id: &str| controller_of(&Arguments::from_line(line), &format!("{PERIPHERAL}{id}"));
+        let line = "q -device lsi53c895a,id=old -device virtio-scsi-pci,id=s0 -device virtio-scsi-pci,id=s1 -hda /x \
+            -device scsi-hd,id=a,bus=s0.0,drive=a -device scsi-hd,id=b,drive=b -device scsi-hd,id=c,bus=old.0,drive=c -device ide-hd,id=d,drive=d";
+        let graph = BlockGraph::of(&Arguments::from_line(line));
+        let controllers: Vec<Option<String>> = graph
+            .disks()
+            .iter()
+            .map(|disk| controller_of(&graph, disk))
+            .collect();
+        let path = |id: &str| Some(format!("/machine/peripheral/{id}/virtio-backend"));
         assert_eq!(
-            of("a").as_deref(),
-            Some("/machine/peripheral/s1/virtio-backend")
+            controllers,
+            [path("s0"), path("s1"), None, None, None],
+            "without a bus on the last"
         );
-        assert_eq!(
-            of("b").as_deref(),
-            Some("/machine/peripheral/s0/virtio-backend")
-        );
-        assert_eq!(["c", "d", "e"].map(of), [None, None, None]);
         let bus = "/machine/peripheral/scsi0/virtio-backend/scsi0.0";
         assert_eq!(
             virtio_controller(bus).as_deref(),
@@ -393,22 +374,5 @@ mod tests {
             [here.join("d/x.raw").to_str().unwrap(), "d/x.raw"]
         );
         assert_eq!(names(own, Path::new("/x.raw")), ["/x.raw"]);
-    }
-
-    #[test]
-    fn the_option_that_names_a_file_says_how_it_is_read() {
-        let line = r#"q -drive if=none,file=/a,aio=native -blockdev {"driver":"file","filename":"/b","aio":"io_uring"} -hda /c"#;
-        let aio_of_file = |file: &str| {
-            aio(
-                &Arguments::from_line(&line.replace(" -drive", " -drive file=/d -drive")),
-                &[file.to_owned()],
-            )
-        };
-        assert_eq!(aio_of_file("/a").as_deref(), Some("native"));
-        assert_eq!(aio_of_file("/b").as_deref(), Some("io_uring"));
-        assert_eq!(
-            (aio_of_file("/d").as_deref(), aio_of_file("/c")),
-            (Some("threads"), None)
-        );
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod answers;
 pub(crate) mod arguments;
 pub(crate) mod attach;
 pub(crate) mod binary;
+pub(crate) mod block_graph;
 mod command_line;
 pub(crate) mod console;
 mod console_text;
@@ -52,9 +53,11 @@ pub fn read_command_line(
 ) -> (Vec<PathBuf>, Vec<PathBuf>, Option<Managed>, u64) {
     let arguments: arguments::Arguments = arguments.iter().cloned().collect();
     let managed = manager::by_arguments(&arguments, || arguments.is_kvm().is_some());
+    let graph = block_graph::BlockGraph::of(&arguments);
+    let images = graph.chains().filter_map(|chain| chain.storage());
     (
         attach::sockets(&arguments),
-        arguments.images(),
+        images.map(block_graph::Storage::name).collect(),
         managed,
         arguments.memory_bytes(),
     )

@@ -1,9 +1,11 @@
 //! Settings of a running QEMU that decide how fast its VM is: from its monitor, and from its command line what no monitor tells.
 
 use super::arguments::{Arguments, Properties, size};
-use super::disks::{MAX_NODES, device_path, host_file, name_of};
+use super::block_graph::BlockGraph;
+use super::disks::{device_path, host_file, name_of};
 use super::monitor::Monitor;
 use serde_json::{Value, json};
+use std::path::Path;
 use vmtax_model::{
     DiskSettings, IoLimits, IothreadSettings, Qcow2Settings, ShareDevice, ShareServer, VmSettings,
 };
@@ -12,6 +14,8 @@ use vmtax_model::{
 const DEFAULT_L2_CACHE: u64 = 32 << 20;
 /// The type of virtio-blk's part that has the disk.
 const VIRTIO_BLK: &str = "virtio-blk-device";
+/// Images stacked deeper than this are not followed.
+const MAX_IMAGES: usize = 8;
 /// More shared trees are not read.
 const MAX_SHARES: usize = 64;
 
@@ -87,6 +91,7 @@ fn iothreads(answer: &Value) -> Vec<IothreadSettings> {
 
 /// The disks of `query-block`; the limits of a group that is an object are not read yet.
 fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
+    let graph = BlockGraph::of(arguments);
     let disk = |entry: &Value| {
         let inserted = entry.get("inserted")?;
         let file = inserted["file"].as_str()?;
@@ -106,7 +111,7 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
             iothread: None,
             write_through: write_through(&inserted["cache"]),
             limits: limits(inserted, file),
-            qcow2: qcow2(inserted, file, arguments),
+            qcow2: qcow2(inserted, &host_file(file), &graph),
         })
     };
     block
@@ -133,11 +138,8 @@ fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
     if is_limit(&own) {
         return Some(own);
     }
-    let node: Value = serde_json::from_str(file.strip_prefix("json:")?).ok()?;
-    let mut nodes = std::iter::successors(Some(&node), |node| node.get("file")).take(MAX_NODES);
-    let group = nodes
-        .find_map(|node| node["throttle-group"].as_str())?
-        .to_owned();
+    let graph = BlockGraph::of_name(file);
+    let group = graph.chains().next()?.throttle_groups().next()?.to_owned();
     Some(IoLimits {
         group,
         is_object: true,
@@ -183,11 +185,11 @@ fn is_limit(limits: &IoLimits) -> bool {
 }
 
 /// The qcow2 image of a disk, also one below filters.
-fn qcow2(inserted: &Value, file: &str, arguments: &Arguments) -> Option<Qcow2Settings> {
+fn qcow2(inserted: &Value, file: &Path, graph: &BlockGraph) -> Option<Qcow2Settings> {
     let top = &inserted["image"];
     // A filter has the image that it filters in the place of a backing image.
     let mut images =
-        std::iter::successors(Some(top), |image| image.get("backing-image")).take(MAX_NODES);
+        std::iter::successors(Some(top), |image| image.get("backing-image")).take(MAX_IMAGES);
     let is_filter =
         |image: &&Value| matches!(image["format"].as_str(), Some("throttle" | "copy-on-read"));
     let image = images
@@ -201,27 +203,11 @@ fn qcow2(inserted: &Value, file: &str, arguments: &Arguments) -> Option<Qcow2Set
         l2_cache: None,
     };
     let node = inserted["node-name"].as_str().unwrap_or_default();
-    let options = options_of_image(node, file, arguments);
-    found.l2_cache = options.map(|options| l2_cache(&options, &found));
+    let by_file = || graph.of_file(&[file.to_str()?.to_owned()]);
+    let chain = graph.of_node(node).or_else(by_file);
+    let options = chain.and_then(|chain| chain.image_options());
+    found.l2_cache = options.map(|options| l2_cache(options, &found));
     Some(found)
-}
-
-/// The options that made a qcow2 node, by the name of the disk's first node, else by the image's file.
-fn options_of_image(node: &str, file: &str, arguments: &Arguments) -> Option<Properties> {
-    let mut name = node.to_owned();
-    for _ in 0..MAX_NODES {
-        let node = arguments
-            .properties("blockdev")
-            .find(|options| options.get("node-name") == Some(&name));
-        match node {
-            Some(options) if options.first("driver") == Some("qcow2") => return Some(options),
-            Some(options) => name = options.get("file")?.to_owned(),
-            None => break,
-        }
-    }
-    arguments
-        .properties("drive")
-        .find(|options| options.has_value(file))
 }
 
 /// The size of the L2 cache that these options give an image, bytes, as `read_cache_sizes` of QEMU's qcow2 driver has it.
@@ -288,7 +274,6 @@ pub fn read_settings(block: &Value, arguments: &[String]) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::path::Path;
 
     fn entry(name: &str, inserted: Value) -> Value {
         json!({ "device": "", "qdev": format!("/machine/peripheral/{name}/virtio-backend"), "inserted": inserted })
