@@ -4,7 +4,6 @@
 mod advice;
 mod antipattern;
 mod antipattern_finding;
-mod change_cost;
 mod check;
 mod checkpoint;
 mod command_layers;
@@ -27,9 +26,7 @@ mod guest_settings;
 mod guest_tune;
 mod history;
 mod host_problem;
-mod host_setting;
 mod import;
-mod kernel_failure;
 mod latency;
 mod layers;
 mod limit;
@@ -41,7 +38,6 @@ mod net_backend;
 pub mod number;
 mod packets;
 mod plan;
-mod printed;
 mod profile;
 mod reproduction;
 mod result;
@@ -72,7 +68,6 @@ pub use antipattern::Antipattern;
 pub use antipattern_finding::{
     AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns,
 };
-pub use change_cost::ChangeCost;
 pub use check::{Check, Readiness};
 pub use checkpoint::{
     Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State,
@@ -90,14 +85,15 @@ pub use exec::{
     Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses,
     TIMED_OUT,
 };
-pub use execution::Execution;
+pub use execution::{Execution, MetricPattern, Printed};
 pub use exit_activity::{ExitActivity, ExitTimes};
 pub use exits::{
     ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE,
     MachineExits, NO_DEVICE,
 };
 pub use fact::{
-    CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel,
+    CpuFacts, HOST_SETTING_FILES, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts,
+    LOCKDOWN_FILE, QemuFacts, SourceOfKernel, is_tracing_locked_down,
 };
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use fleet::{
@@ -121,16 +117,16 @@ pub use history::{
     SeriesKey,
 };
 pub use host_problem::HostProblem;
-pub use host_setting::{HOST_SETTING_FILES, LOCKDOWN_FILE, is_tracing_locked_down};
-pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
-pub use kernel_failure::{FailureKind, KernelFailure};
+pub use import::{
+    ImportFacts, ImportFindings, ImportedFile, ImportedFiles, JoinedClock, TraceSide,
+};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn,
     LayerFindings, Matched, Nested, Row, Span, Step, TailRow, ThreadCalls, Waterfall, main_column,
 };
 pub use limit::limit_remedy;
-pub use live_setting::{LiveChange, LiveMetric, LiveSetting, SettingValue};
+pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
@@ -138,10 +134,9 @@ pub use net_backend::NetBackend;
 pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize,
-    GuestTune, ImportedFiles, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError,
-    ProfileSettings, ProfileSpec, SharedBoot, SizeRange, Slot, Study, Variant, VmIdentity,
+    GuestTune, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings,
+    ProfileSpec, SharedBoot, SizeRange, Slot, Study, Variant, VmIdentity,
 };
-pub use printed::{MetricPattern, Printed};
 pub use profile::{
     CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses,
     ProfileChanges, ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare,
@@ -175,7 +170,7 @@ pub use vm_counters::{
     RequestCounters, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
-pub use vm_hang::{BlockedThread, ProcessStop, RunState};
+pub use vm_hang::{BlockedThread, FailureKind, KernelFailure, ProcessStop, RunState};
 pub use vm_layers::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic,
     VmLayers, VmPackets, VmRequests, VmTrace,

@@ -1,8 +1,8 @@
 //! The table of block requests.
 
 use super::layer::Layer;
-use super::point::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
 use super::source::{NOTIFY, Scope, Source, WAITS, kvm, tracepoint};
+use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
 
 /// Calls that submit I/O to the host's kernel.
 const SUBMITS: Source = Source::Calls(&[

@@ -1,8 +1,8 @@
 //! The table of round trips over the network.
 
 use super::layer::Layer;
-use super::point::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
 use super::source::{NOTIFY, Scope, Source, WAITS, call, kvm, tracepoint};
+use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
 
 /// What copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
 const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);

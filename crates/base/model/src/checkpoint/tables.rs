@@ -2,7 +2,7 @@
 
 use super::disk::DISK;
 use super::network::{NETWORK, NOT_PASSED};
-use super::point::{Checkpoint, CheckpointInfo};
+use super::{Checkpoint, CheckpointInfo};
 
 /// The tables of all classes of devices. What they share, the begin and the end, stands in the first.
 const TABLES: [&[CheckpointInfo]; 2] = [DISK, NETWORK];
