@@ -1,8 +1,7 @@
 //! Version 6: everything in one order.
 
-use super::head;
+use super::head::{self, Head, Part};
 use super::options::{self, Options};
-use super::part::{Head, Part};
 use crate::import::read::{self, string, wrong};
 use crate::{Formats, PageLayout};
 use std::io::{self, Read, Seek, SeekFrom};

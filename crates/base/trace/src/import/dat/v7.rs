@@ -1,9 +1,8 @@
 //! Version 7: sections, found from options; each may be compressed.
 
 use super::compress::Codec;
-use super::head;
+use super::head::{self, Head, Part};
 use super::options::{self, Options};
-use super::part::{Head, Part};
 use crate::import::read::{self, string, wrong};
 use crate::{Formats, PageLayout, TracedThreads};
 use std::io::{self, Read, Seek, SeekFrom};

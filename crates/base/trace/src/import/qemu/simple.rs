@@ -5,8 +5,7 @@
 //! (64), its length with these fields (32), QEMU's process (32), then the arguments: 64 bits each, a text as its length
 //! (32) and its bytes.
 
-use super::events::QemuEvents;
-use super::list;
+use super::{QemuEvents, list};
 use crate::events::{Decoder, DecoderStep};
 use crate::file::unreadable;
 use crate::import::read;

@@ -393,3 +393,8 @@ proptest! {
         prop_assert_eq!(got.into_iter().map(|(n, _)| n).collect::<Vec<_>>(), vec![a as u64, b, u64::from(c), d]);
     }
 }
+
+#[test]
+fn the_list_of_block_requests_is_sound() {
+    assert_eq!(QemuEvents::block_requests().formats().iter().count(), 5);
+}
