@@ -1,7 +1,6 @@
 //! Evidence that bounds the offset between both clocks.
 
-use crate::map::MAX_WIDTH;
-use crate::{ClockError, ClockMap, GuestTicks, HostTicks, Offset, Source};
+use crate::{ClockError, ClockMap, GuestTicks, HostTicks, MAX_WIDTH, Offset, Source};
 use vmtax_model::Ping;
 
 /// All that is known of the offset, to make a [`ClockMap`] of. Any of it may be missing, and what gives least is only
