@@ -1,6 +1,6 @@
 //! The guest's side of a trial under probes. The trace is sent after the workload ends, never during it.
 
-use crate::error::AgentError;
+use crate::AgentError;
 use crate::outbox::{Failure, Send, ship};
 use crate::trial::run_in_fresh_process;
 use rustix::fs::{MemfdFlags, memfd_create};

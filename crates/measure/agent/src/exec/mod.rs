@@ -8,7 +8,7 @@ mod start;
 mod terminal;
 mod usage;
 
-use crate::error::AgentError;
+use crate::AgentError;
 use crate::outbox::{Failure, send, send_frame, ship};
 use crate::trace::GuestTrace;
 use crate::trial::kernel;
