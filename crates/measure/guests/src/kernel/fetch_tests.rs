@@ -1,13 +1,12 @@
 //! Against the real apt and dpkg, with a package source of our own on this disk: no network.
 
 use super::*;
-use crate::kernel::find::suites;
+use crate::kernel::suites;
 use crate::kernel::testing::{bzimage, put, tree};
 use crate::testing::{UNSIGNED, suite};
-use std::fs;
-use std::io;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use std::{fs, io};
 
 /// A machine's apt with its sources, and a cache.
 struct Site {
