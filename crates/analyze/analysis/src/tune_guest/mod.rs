@@ -1,6 +1,5 @@
 //! Tuning of a guest's workload: the next measurement, and the findings so far.
 
-mod left_out;
 mod measured;
 mod outcome;
 mod screening;
@@ -13,9 +12,8 @@ mod steps;
 pub use steps::next_guest_step;
 
 use crate::pairs::{Decision, Series};
-use left_out::LeftOut;
 use measured::{Figure, Measured, confirms};
-use outcome::Outcome;
+use outcome::{LeftOut, Outcome};
 use std::collections::BTreeSet;
 use steps::{outcome, without};
 use vmtax_model::{

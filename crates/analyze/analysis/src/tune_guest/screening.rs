@@ -1,9 +1,8 @@
 //! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what is dropped
 //! early, and what the sequential test says of the others.
 
-use super::left_out::LeftOut;
 use super::measured::{Measured, sorted};
-use super::outcome::Outcome;
+use super::outcome::{LeftOut, Outcome};
 use crate::pairs::{Decision, MIN_EFFECT, Series};
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTunePhase, GuestTuneStep};

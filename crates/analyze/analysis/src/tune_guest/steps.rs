@@ -2,9 +2,8 @@
 //! others beside it; those that help one more at a time; the remaining ones once more beside all of these, since one
 //! may mask another; the kept ones again, on boots that were not used to choose them.
 
-use super::left_out::LeftOut;
 use super::measured::{Measured, confirms, sorted};
-use super::outcome::Outcome;
+use super::outcome::{LeftOut, Outcome};
 use super::screening::{Screening, Standing, seems_to_help};
 use crate::pairs::Decision;
 use std::collections::BTreeSet;
