@@ -109,7 +109,7 @@ fn in_cache(cache: &Path, wanted: &str) -> Option<KernelFacts> {
         return of_suite(cache, wanted);
     }
     cached(cache)
-        .0
+        .kernels
         .into_iter()
         .find(|kernel| version::matches(&kernel.release, wanted))
 }

@@ -34,19 +34,28 @@ use vmtax_model::{KernelFacts, SourceOfKernel};
 
 /// The kernels on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundKernels {
     /// Usable, first choice first: the running one, then the cache's default, then the other cached ones, newest release
     /// first.
     pub kernels: Vec<KernelFacts>,
     /// Not usable, each with the reason and what fixes it.
-    pub unusable: Vec<(PathBuf, String)>,
+    pub unusable: Vec<UnusableKernel>,
+}
+
+/// A kernel that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusableKernel {
+    /// Path of its image, or of the folder that should have it.
+    pub path: PathBuf,
+    /// Reason why it cannot be used, and what fixes that.
+    pub reason: String,
 }
 
 /// Looks for the running kernel in `/boot` and `/lib/modules`, then for those in `cache`, if there is one.
 ///
 /// A kernel that may not be read (Ubuntu's `/boot` for an ordinary user) or that cannot serve a guest is told among the
 /// unusable ones.
-pub fn find(cache: Option<&Path>) -> Found {
+pub fn find(cache: Option<&Path>) -> FoundKernels {
     let release = rustix::system::uname()
         .release()
         .to_string_lossy()
@@ -54,17 +63,20 @@ pub fn find(cache: Option<&Path>) -> Found {
     in_order(running(Path::new("/"), &release), cache)
 }
 
-fn in_order(running: Result<KernelFacts, (PathBuf, String)>, cache: Option<&Path>) -> Found {
-    let (mut kernels, mut unusable) = cache.map(cached).unwrap_or_default();
+fn in_order(running: Result<KernelFacts, UnusableKernel>, cache: Option<&Path>) -> FoundKernels {
+    let FoundKernels {
+        mut kernels,
+        mut unusable,
+    } = cache.map(cached).unwrap_or_default();
     let default = cache.and_then(|cache| default_release(cache, &kernels));
     kernels.sort_by_key(|kernel| Some(&kernel.release) != default.as_ref());
     match running {
         Ok(kernel) => kernels.insert(0, kernel),
         // One that is not installed matters where no other kernel is there.
-        Err((image, _)) if !image.exists() && !kernels.is_empty() => {}
-        Err(reason) => unusable.insert(0, reason),
+        Err(kernel) if !kernel.path.exists() && !kernels.is_empty() => {}
+        Err(kernel) => unusable.insert(0, kernel),
     }
-    Found { kernels, unusable }
+    FoundKernels { kernels, unusable }
 }
 
 /// The link in the cache to the kernel that guests boot where none is named.
@@ -100,7 +112,7 @@ fn link(cache: &Path, link: &str, release: &str) -> Result<(), KernelError> {
 pub(crate) fn of_suite(cache: &Path, suite: &str) -> Option<KernelFacts> {
     let release = linked(cache, &format!("{OF_SUITE}{suite}"))?;
     cached(cache)
-        .0
+        .kernels
         .into_iter()
         .find(|kernel| kernel.release == release)
 }
@@ -146,7 +158,7 @@ pub(crate) fn set_default(cache: &Path, release: &str) -> Result<(), KernelError
 
 /// Sets the default where none is set: the kernel that it was until now, else this release.
 pub(crate) fn keep_default(cache: &Path, release: &str) -> Result<(), KernelError> {
-    let (mut kernels, _) = cached(cache);
+    let mut kernels = cached(cache).kernels;
     kernels.retain(|kernel| kernel.release != release);
     match default_release(cache, &kernels) {
         _ if linked(cache, DEFAULT).is_some() => Ok(()),
@@ -184,8 +196,8 @@ pub(crate) fn home(cache: &Path, release: &str) -> PathBuf {
 }
 
 /// Kernels in the cache, newest release first, and what is there but cannot be used.
-pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>) {
-    let (mut kernels, mut unusable) = (Vec::new(), Vec::new());
+pub(crate) fn cached(cache: &Path) -> FoundKernels {
+    let mut found = FoundKernels::default();
     // No folder means that nothing was fetched yet.
     let entries = fs::read_dir(cache.join("kernels"))
         .into_iter()
@@ -199,25 +211,28 @@ pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>)
     for release in releases {
         let home = home(cache, &release);
         match in_layout(&home, &release, SourceOfKernel::Cache) {
-            Ok(kernel) => kernels.push(kernel),
-            Err(why) => unusable.push((
-                home.clone(),
-                format!("{why}. To fetch it again: rm -r {}", home.display()),
-            )),
+            Ok(kernel) => found.kernels.push(kernel),
+            Err(why) => found.unusable.push(UnusableKernel {
+                reason: format!("{why}. To fetch it again: rm -r {}", home.display()),
+                path: home,
+            }),
         }
     }
-    (kernels, unusable)
+    found
 }
 
 /// The kernel `release` of the system whose root is `root`.
-fn running(root: &Path, release: &str) -> Result<KernelFacts, (PathBuf, String)> {
+fn running(root: &Path, release: &str) -> Result<KernelFacts, UnusableKernel> {
     let image = image_in(root, release);
-    in_layout(root, release, SourceOfKernel::Running).map_err(|why| match why {
-        KernelError::File(FileError { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            let reason = format!("the running kernel, Linux {release}, is not here: there is no {}", path.display());
-            (image, format!("{reason}. Take the distribution's with `vmtax get kernel`, or give one with --kernel"))
-        }
-        why => (image, why.to_string()),
+    in_layout(root, release, SourceOfKernel::Running).map_err(|why| {
+        let reason = match why {
+            KernelError::File(FileError { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                let missing = path.display();
+                format!("the running kernel, Linux {release}, is not here: there is no {missing}. Take the distribution's with `vmtax get kernel`, or give one with --kernel")
+            }
+            why => why.to_string(),
+        };
+        UnusableKernel { path: image, reason }
     })
 }
 
