@@ -68,21 +68,24 @@ fn some_formats(
 
 /// The pages of one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct CpuPages {
     /// The instance of tracefs; empty for the top one.
     pub instance: String,
     /// Number of the CPU.
     pub cpu: u32,
-    /// Where its data begin in the file, and how long they are there, bytes.
-    pub(super) place: (u64, u64),
+    /// Offset of its data in the file.
+    pub(super) offset: u64,
+    /// Length of its data in the file.
+    pub(super) bytes: u64,
     pub(super) layout: PageLayout,
     pub(super) codec: Option<Codec>,
 }
 
 /// The contents of a file's head.
+#[derive(Debug)]
 pub(super) struct Head {
     pub options: Options,
     pub formats: Formats,
     pub threads: TracedThreads,
-    pub parts: Vec<Part>,
+    pub parts: Vec<CpuPages>,
 }

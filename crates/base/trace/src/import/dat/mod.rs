@@ -17,8 +17,7 @@ use crate::file::{failed, unreadable};
 use crate::import::read::{self, wrong};
 use crate::{Events, Formats, Input, TraceError, TracedThreads};
 use compress::Chunks;
-use head::{Head, Part};
-use options::Options;
+use head::{CpuPages, Head};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -29,10 +28,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Dat {
     path: PathBuf,
-    options: Options,
-    formats: Formats,
-    threads: TracedThreads,
-    parts: Vec<Part>,
+    head: Head,
 }
 
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
@@ -49,60 +45,51 @@ impl Dat {
 
     /// Reads the head of a file; the pages are read from `path` later.
     fn read(mut file: impl Read + Seek, path: &Path) -> Result<Dat, TraceError> {
-        let Head {
-            options,
-            formats,
-            threads,
-            parts,
-        } = read_head(&mut file).map_err(|e| failed(path, e))?;
         Ok(Dat {
             path: path.to_owned(),
-            options,
-            formats,
-            threads,
-            parts,
+            head: read_head(&mut file).map_err(|e| failed(path, e))?,
         })
     }
 
     /// The name of the clock that [`crate::Event::ticks`] is read from.
     pub fn clock(&self) -> &str {
         // trace-cmd's own default.
-        self.options.clock.as_deref().unwrap_or("local")
+        self.head.options.clock.as_deref().unwrap_or("local")
     }
 
     /// The scale of a clock that counts ticks, where the file has it.
     pub fn tsc_scale(&self) -> Option<TscScale> {
-        self.options.tsc
+        self.head.options.tsc
     }
 
     /// The file's ID in its tracing session, which files of peers name.
     pub fn trace_id(&self) -> Option<u64> {
-        self.options.trace_id
+        self.head.options.trace_id
     }
 
     /// Returns the corrections that turn the file's time stamps into those of its hosts.
     pub fn time_shifts(&self) -> &[TimeShift] {
-        &self.options.shifts
+        &self.head.options.shifts
     }
 
     /// The guests that were traced with it.
     pub fn guests(&self) -> &[TracedGuest] {
-        &self.options.guests
+        &self.head.options.guests
     }
 
     /// The threads that it names.
     pub fn threads(&self) -> &TracedThreads {
-        &self.threads
+        &self.head.threads
     }
 
     /// The kinds of events.
     pub fn formats(&self) -> &Formats {
-        &self.formats
+        &self.head.formats
     }
 
     /// The CPUs with data, of each instance; [`crate::Event::input`] counts them from 0.
-    pub fn parts(&self) -> &[Part] {
-        &self.parts
+    pub fn parts(&self) -> &[CpuPages] {
+        &self.head.parts
     }
 
     /// All events, from the first.
@@ -110,14 +97,14 @@ impl Dat {
     /// # Errors
     /// [`TraceError::Read`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
-        let opened = self.parts.iter().map(|part| {
+        let opened = self.head.parts.iter().map(|part| {
             let mut file =
                 File::open(&self.path).map_err(|source| unreadable(&self.path, source))?;
-            file.seek(SeekFrom::Start(part.place.0))
+            file.seek(SeekFrom::Start(part.offset))
                 .map_err(|source| unreadable(&self.path, source))?;
             let pages: Box<dyn Read> = match part.codec {
-                None => Box::new(file.take(part.place.1)),
-                // These tell themselves where they end; the length beside their place leaves four bytes out.
+                None => Box::new(file.take(part.bytes)),
+                // These tell themselves where they end; the length beside their offset leaves four bytes out.
                 Some(codec) => Box::new(Chunks::new(BufReader::new(file), codec)),
             };
             Ok(Input {
@@ -127,7 +114,10 @@ impl Dat {
                 pages,
             })
         });
-        Events::pages(&self.formats, opened.collect::<Result<_, TraceError>>()?)
+        Events::pages(
+            &self.head.formats,
+            opened.collect::<Result<_, TraceError>>()?,
+        )
     }
 }
 
