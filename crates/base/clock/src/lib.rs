@@ -26,7 +26,7 @@ pub(crate) const MAX_WIDTH: i128 = 1 << 40;
 
 /// The source of a map's bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum OffsetSource {
     /// The offset that KVM itself keeps.
     Kvm,
     /// Exchanges of stamps.
@@ -35,12 +35,12 @@ pub enum Source {
     Causality,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for OffsetSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Source::Kvm => "KVM's offset",
-            Source::Exchanges => "timestamps exchanged through shared memory",
-            Source::Causality => "estimated from the order of events of a request",
+            OffsetSource::Kvm => "KVM's offset",
+            OffsetSource::Exchanges => "timestamps exchanged through shared memory",
+            OffsetSource::Causality => "estimated from the order of events of a request",
         })
     }
 }
@@ -104,14 +104,14 @@ struct OffsetAt {
 pub struct ClockMap {
     /// In order; at least one.
     offsets: Vec<OffsetAt>,
-    source: Source,
+    source: OffsetSource,
     /// KVM's offset, where stamps excluded it.
     refuted: Option<i64>,
 }
 
 impl ClockMap {
     /// Returns a map with one offset for all times.
-    pub(crate) fn constant(offset: Offset, source: Source, refuted: Option<i64>) -> ClockMap {
+    pub(crate) fn constant(offset: Offset, source: OffsetSource, refuted: Option<i64>) -> ClockMap {
         ClockMap {
             offsets: vec![OffsetAt { at: 0, offset }],
             source,
@@ -150,7 +150,7 @@ impl ClockMap {
         } else {
             Ok(ClockMap {
                 offsets,
-                source: Source::Exchanges,
+                source: OffsetSource::Exchanges,
                 refuted,
             })
         }
@@ -198,7 +198,7 @@ impl ClockMap {
     }
 
     /// The source of the bound.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> OffsetSource {
         self.source
     }
 

@@ -70,7 +70,7 @@ pub use antipattern_finding::{
 };
 pub use check::{Check, Readiness};
 pub use checkpoint::{
-    Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State,
+    Checkpoint, CheckpointInfo, DISK, EventSource, Layer, NETWORK, PROBE_GROUP, Scope, Side, State,
 };
 pub use command_layers::{
     CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind,
@@ -145,7 +145,7 @@ pub use profile::{
 pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
-pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
+pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule, Waker};
 pub use series::{Series, SeriesError, Stamped, round_trip_key, thread_of_round_trip};
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};

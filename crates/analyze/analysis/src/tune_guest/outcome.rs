@@ -8,7 +8,7 @@ use vmtax_model::number::factor;
 
 /// Result of the measurements so far.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct InterimResult {
     /// Next step to measure; `None` if nothing is left, or no time.
     pub next: Option<GuestTuneStep>,
     /// The candidates that are confirmed.

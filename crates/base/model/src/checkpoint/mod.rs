@@ -11,7 +11,7 @@ mod tables;
 pub use disk::DISK;
 pub use layer::{Layer, State};
 pub use network::NETWORK;
-pub use source::{PROBE_GROUP, Scope, Source};
+pub use source::{EventSource, PROBE_GROUP, Scope};
 
 use serde::{Deserialize, Serialize};
 
@@ -170,7 +170,7 @@ pub struct CheckpointInfo {
     /// True if a request may lack it: it shares another's, or no notification or wake-up was needed.
     pub optional: bool,
     /// Sources that are traced to observe it; the workload's stamps are not among them.
-    pub sources: &'static [Source],
+    pub sources: &'static [EventSource],
 }
 
 /// A request that lacks this checkpoint is not followed.

@@ -8,7 +8,7 @@ mod tests;
 mod text;
 
 pub use field::Field;
-pub(crate) use field::Kind;
+pub(crate) use field::FieldKind;
 pub use symbols::{Symbols, SymbolsCondition, symbols};
 pub use text::EventId;
 pub(crate) use text::field;
@@ -166,7 +166,7 @@ impl Format {
     fn least(&self) -> u32 {
         let ends = self.fields.iter().filter(|(_, field)| {
             // The function tracer's own entries cut their last array (`caller[8]` of kernel_stack).
-            !(self.system == "ftrace" && matches!(field.kind, Kind::Array { .. }))
+            !(self.system == "ftrace" && matches!(field.kind, FieldKind::Array { .. }))
         });
         ends.map(|(_, field)| field.offset + field.size)
             .max()

@@ -20,7 +20,7 @@ mod symbols;
 
 pub use bounded::open_regular;
 pub use elf::Elf;
-pub use files::{LocalFiles, Source};
+pub use files::{FileSource, LocalFiles};
 pub use kernel::Kernel;
 pub use location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 pub use names::{Names, build};

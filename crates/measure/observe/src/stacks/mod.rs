@@ -8,7 +8,7 @@ pub use guest::GuestSampler;
 pub use wall_clock::wall_clock;
 
 use crate::process::{has_ended, thread_names};
-use crate::{ProbeError, Sampler, Sampling, Trigger};
+use crate::{ProbeError, SampleSettings, Sampler, Trigger};
 use linux_perf_event_reader::RawEventRecord;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ impl OnCpuSampler {
         let (begin, before) = (Instant::now(), own_time());
         let sampler = Sampler::start(
             pid,
-            Sampling {
+            SampleSettings {
                 hz: settings.hz,
                 stack: settings.stack,
             },

@@ -61,11 +61,13 @@ fn read(format: &str, line: &str) -> Option<Vec<(u64, String)>> {
     Some(
         (0..4)
             .map(|n| {
-                let number = crate::import::record::field(n, crate::import::record::Kind::Unsigned)
-                    .unsigned(bytes)
-                    .unwrap();
+                let number =
+                    crate::import::record::field(n, crate::import::record::ArgumentKind::Unsigned)
+                        .unsigned(bytes)
+                        .unwrap();
                 let text =
-                    crate::import::record::field(n, crate::import::record::Kind::Text).text(bytes);
+                    crate::import::record::field(n, crate::import::record::ArgumentKind::Text)
+                        .text(bytes);
                 (
                     number,
                     text.filter(|_| number > 0xffff)
