@@ -7,7 +7,7 @@ use rustix::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_model::{DISK, ObservedDisk, ObservedGuest, SCHEMA};
-use vmtax_observe::{ProbeSet, RecordedTime, Tracer, cpu_buffer_kib, guest_disks};
+use vmtax_observe::{ProbeSet, Recorded, Tracer, cpu_buffer_kib, guest_disks};
 use vmtax_wire::encode;
 
 /// Room for events in the kernel, of all CPUs together, KiB.
@@ -71,7 +71,7 @@ impl GuestObserver {
             }
             Failure::Channel(error) => error,
         })?;
-        let RecordedTime { begin, end, full } = recorded.unwrap_or(RecordedTime {
+        let Recorded { begin, end, full } = recorded.unwrap_or(Recorded {
             begin: 0,
             end: 0,
             full: false,

@@ -58,7 +58,7 @@ pub use probe_set::{HOST_DISK, HostDevice, ProbeSet, TraceClock, TracedEvent};
 pub use process::{
     descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names,
 };
-pub use record::{RecordedTime, cpu_buffer_kib};
+pub use record::{Recorded, cpu_buffer_kib};
 pub use schedule::schedule;
 pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};
 pub use stale_traces::remove_stale_traces;

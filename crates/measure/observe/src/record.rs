@@ -11,7 +11,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time of the recorded events, without what was in flight at either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordedTime {
+pub struct Recorded {
     /// When every event was recorded from, ticks of this machine.
     pub begin: u64,
     /// Until when, ticks.
@@ -38,7 +38,7 @@ impl Tracer {
         max_bytes: u64,
         is_over: &dyn Fn() -> bool,
         sink: Sink<'_>,
-    ) -> Result<RecordedTime, ProbeError> {
+    ) -> Result<Recorded, ProbeError> {
         let kept = Cell::new(0_u64);
         let mut keep = |name: &str, bytes: &[u8]| {
             kept.set(kept.get() + bytes.len() as u64);
@@ -57,6 +57,6 @@ impl Tracer {
         self.off()?;
         self.drain(&mut keep)?;
         self.stats(&mut keep)?;
-        Ok(RecordedTime { begin, end, full })
+        Ok(Recorded { begin, end, full })
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of a plan: the conditions of every plan, then those of its study.
 
-use super::Plan;
+use super::definition::Plan;
 use super::error::{PlanError, range};
 use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
 use super::study::{Compare, Study};

@@ -1,8 +1,8 @@
 //! Plans as TOML and in recordings. The only place that knows former versions: plans without `study` get it from their
 //! tables, and former names are aliases.
 
-use super::Plan;
 use super::command::CommandSpec;
+use super::definition::Plan;
 use super::error::PlanError;
 use super::guest::Guest;
 use super::observed_vm::ObservedVm;

@@ -1,7 +1,7 @@
 //! Check that the variants of a comparison can take turns in one boot: only where they differ in settings that a
 //! running guest can change.
 
-use super::Plan;
+use super::definition::Plan;
 use super::guest::Guest;
 use super::variant::Variant;
 

@@ -1,6 +1,6 @@
 //! The parts in which a guest is tuned: each is a comparison of some configurations.
 
-use super::Plan;
+use super::definition::Plan;
 use super::study::{Compare, CompareSpec, Study};
 use super::variant::Variant;
 use crate::{GuestTunePart, GuestTuneSpec, GuestTuneStep};

@@ -1,6 +1,6 @@
 //! Commands that measure more on the guests of a plan.
 
-use super::Plan;
+use super::definition::Plan;
 use super::guest::Guest;
 use super::pinning::Pinning;
 use super::study::Study;

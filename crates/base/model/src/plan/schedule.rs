@@ -1,6 +1,6 @@
 //! The trials of a plan, and the order in which they are made.
 
-use super::Plan;
+use super::definition::Plan;
 use super::size_range::{Grows, GuestSize};
 use super::study::Study;
 use crate::{Machine, Probes, WorkloadSpec};

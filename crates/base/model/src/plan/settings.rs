@@ -1,6 +1,6 @@
 //! Settings with which a trial of a plan was made.
 
-use super::Plan;
+use super::definition::Plan;
 use super::schedule::SharedBoot;
 use super::variant::Variant;
 use crate::{TrialRecord, shell_line};

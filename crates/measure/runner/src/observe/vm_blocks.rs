@@ -10,7 +10,7 @@ use vmtax_model::{
     TracedDisk, TracedNic, VmFacts, VmTrace, files,
 };
 use vmtax_observe::{
-    HostDevice, ProbeSet, RecordedTime, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes,
+    HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes,
 };
 use vmtax_recording::TrialFiles;
 use vmtax_vm::Vm;
@@ -54,7 +54,7 @@ pub fn vm_layers(
     // A VM that has ended has none.
     let kvm_offset = vmtax_observe::kvm_offset(vm.pid());
     let is_over = || stop.load(Ordering::Relaxed) || has_ended(vm.pid());
-    let RecordedTime { begin, end, full } =
+    let Recorded { begin, end, full } =
         tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
     let ended = has_ended(vm.pid());
     if !ended {

@@ -1,0 +1,186 @@
+//! Content of a plan: its study, machines, guest, variants and workloads.
+
+use super::command::CommandSpec;
+use super::guest::Guest;
+use super::observed_vm::{ObservedVm, VmIdentity};
+use super::profile::ProfileSettings;
+use super::size_range::SizeRange;
+use super::study::{Compare, Study};
+use super::variant::Variant;
+use crate::{GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, Tree, TuneSpec, WorkloadSpec};
+
+/// The trials to make, how often and in which order. As TOML:
+///
+/// ```toml
+/// study = "overhead"
+/// rounds = 6
+/// machines = ["native", "tcg"]
+/// [guest]
+/// cpus = 1
+/// [[workload]]
+/// name = "cpu"
+/// options = { max-prime = 2000, time = 1 }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// Name of the plan: part of the recording's directory name.
+    pub name: String,
+    /// Study of the plan: the question that it answers, with the settings of that study alone.
+    pub study: Study,
+    /// Repetitions: each machine runs each workload once a round.
+    pub rounds: u32,
+    /// Seeds the order of trials.
+    pub seed: u64,
+    /// Timeout of a trial, s.
+    pub timeout_s: u32,
+    /// Where to run.
+    pub machines: Vec<Machine>,
+    /// The probes under which each workload runs, in this order, in each slot of a guest.
+    pub probes: Vec<Probes>,
+    /// Guest that `kvm` and `tcg` machines boot, before a variant's settings.
+    pub guest: Guest,
+    /// The tree that variants share with their guests.
+    pub tree: Option<Tree>,
+    /// Configurations of the guest; every guest boots in each.
+    pub variants: Vec<Variant>,
+    /// Configurations that were meant and that this host cannot have: left out, with the reason.
+    pub not_measured: Vec<Missing>,
+    /// The published result that is reproduced, by name.
+    pub reproduces: Option<String>,
+    /// Workloads to run, in order within a slot.
+    pub workloads: Vec<WorkloadSpec>,
+}
+
+impl Plan {
+    /// Default timeout of a trial, s.
+    pub const TIMEOUT_S: u32 = 600;
+
+    /// These workloads on these machines for so many rounds, without probes, in default guests.
+    pub fn new(
+        name: &str,
+        rounds: u32,
+        machines: Vec<Machine>,
+        workloads: Vec<WorkloadSpec>,
+    ) -> Plan {
+        Plan {
+            schema: crate::SCHEMA,
+            name: name.to_owned(),
+            study: Study::of(&workloads),
+            rounds,
+            seed: 0,
+            timeout_s: Plan::TIMEOUT_S,
+            machines,
+            probes: vec![Probes::None],
+            guest: Guest::default(),
+            tree: None,
+            variants: vec![Variant::default()],
+            not_measured: Vec::new(),
+            reproduces: None,
+            workloads,
+        }
+    }
+
+    /// The command of the workload `exec`.
+    pub fn command(&self) -> Option<&CommandSpec> {
+        match &self.study {
+            Study::Exec(command) => Some(command),
+            Study::Compare(compare) => compare.command.as_deref(),
+            Study::Profile(profile) => profile.command.as_deref(),
+            Study::TuneGuest(tune) => tune.command.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the size that is varied, with its steps; `None` of a study other than `scale`.
+    pub fn range(&self) -> Option<&SizeRange> {
+        if let Study::Scale(range) = &self.study {
+            Some(range)
+        } else {
+            None
+        }
+    }
+
+    /// Seconds after which no round after the sixth begins; `None` of a study without such a limit.
+    pub fn budget_s(&self) -> Option<u32> {
+        match &self.study {
+            Study::Compare(compare) => compare.settings.budget_s,
+            Study::Scale(range) => range.budget_s,
+            _ => None,
+        }
+    }
+
+    /// When a comparison has measured enough.
+    pub fn comparison(&self) -> Option<Compare> {
+        if let Study::Compare(compare) = &self.study {
+            Some(compare.settings)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the settings with which QEMU, or a process that runs already, is profiled; `None` of a study other than
+    /// `profile`.
+    pub fn profile(&self) -> Option<&ProfileSettings> {
+        if let Study::Profile(profile) = &self.study {
+            Some(&profile.settings)
+        } else {
+            None
+        }
+    }
+
+    /// The running VM that is observed.
+    pub fn observed_vm(&self) -> Option<&ObservedVm> {
+        match &self.study {
+            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => Some(vm),
+            _ => None,
+        }
+    }
+
+    /// The running VM that is observed or tuned.
+    pub fn running_vm(&self) -> Option<VmIdentity<'_>> {
+        let identity = |pid, started, name| VmIdentity { pid, started, name };
+        let observed = self
+            .observed_vm()
+            .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref()));
+        observed.or(self
+            .tune()
+            .map(|vm| identity(vm.pid, vm.started, vm.name.as_deref())))
+    }
+
+    /// Returns the changes that are tried on a running VM; `None` of a study other than `tune`.
+    pub fn tune(&self) -> Option<&TuneSpec> {
+        if let Study::Tune(spec) = &self.study {
+            Some(spec)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the settings that are tried on a guest booted for it; `None` of a study other than `tune-guest`.
+    pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
+        if let Study::TuneGuest(tune) = &self.study {
+            Some(&tune.spec)
+        } else {
+            None
+        }
+    }
+
+    /// The files of other tools that are imported.
+    pub fn imported(&self) -> Option<&ImportedFiles> {
+        if let Study::Import(files) = &self.study {
+            Some(files)
+        } else {
+            None
+        }
+    }
+
+    /// Returns true if the plan attaches to a process or imports files, and boots nothing.
+    pub fn is_attached(&self) -> bool {
+        self.observed_vm().is_some()
+            || self.tune().is_some()
+            || self.imported().is_some()
+            || self.profile().is_some_and(ProfileSettings::is_attached)
+    }
+}
