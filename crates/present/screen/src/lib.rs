@@ -5,7 +5,6 @@ mod keys;
 mod list;
 mod page;
 mod state;
-mod style;
 #[cfg(test)]
 mod tests;
 
