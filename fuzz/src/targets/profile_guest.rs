@@ -2,7 +2,7 @@
 
 use vmtax_model::{ClockReading, InsideFacts, Ping, SCHEMA};
 use vmtax_profile::fold::fold;
-use vmtax_profile::inside::{Clock, by_host_clock, join, parse, summary};
+use vmtax_profile::inside::{GuestClock, by_host_clock, join, parse, summary};
 
 pub fn run(bytes: &[u8]) {
     let Ok(mut guest) = parse(bytes) else { return };
@@ -28,7 +28,7 @@ pub fn run(bytes: &[u8]) {
         ],
         missing: Vec::new(),
     };
-    if let Ok(clock) = Clock::new(guest.beats, &facts) {
+    if let Ok(clock) = GuestClock::new(guest.beats, &facts) {
         by_host_clock(&mut guest, &clock);
     }
     fold(&guest.profile);

@@ -11,6 +11,6 @@ pub fn run(bytes: &[u8]) {
     assert!(
         Metric::ALL
             .iter()
-            .all(|metric| (0.0..=100.0).contains(&thresholds.of(*metric)))
+            .all(|metric| (0.0..=100.0).contains(&thresholds.for_metric(*metric)))
     );
 }

@@ -162,8 +162,8 @@ fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Br
         .iter()
         .map(|&(part, _)| PartRow {
             part,
-            native_s: native_mean(&|p| p.of(part)),
-            machine_s: mean(&|p| p.of(part).unwrap_or(0.0)),
+            native_s: native_mean(&|p| p.seconds(part)),
+            machine_s: mean(&|p| p.seconds(part).unwrap_or(0.0)),
         })
         .collect();
     let machine_s = mean(&|p| p.total);
@@ -179,7 +179,7 @@ fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Br
 }
 
 impl Parts {
-    fn of(&self, part: Part) -> Option<f64> {
+    fn seconds(&self, part: Part) -> Option<f64> {
         self.parts
             .iter()
             .find(|(p, _)| *p == part)

@@ -33,12 +33,12 @@ pub(crate) enum Decision {
 
 /// The pairs of a question: their log ratios in the order of time, and how many gave no figure.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Series {
+pub(crate) struct PairSeries {
     pub logs: Vec<f64>,
     pub empty: usize,
 }
 
-impl Series {
+impl PairSeries {
     /// Returns the number of pairs.
     pub fn pairs(&self) -> usize {
         self.logs.len() + self.empty

@@ -70,7 +70,7 @@ impl<'a> Trials<'a> {
     }
 
     /// Every result of a machine.
-    pub fn of(&self, machine: Machine) -> impl Iterator<Item = &'a TrialResult> + '_ {
+    pub fn of_machine(&self, machine: Machine) -> impl Iterator<Item = &'a TrialResult> + '_ {
         self.results
             .iter()
             .filter(move |((m, _, _), _)| *m == machine)
@@ -102,17 +102,17 @@ impl<'a> Trials<'a> {
 
     /// Why a machine has no value for a metric, when its system lacks what it takes.
     pub fn unsupported(&self, machine: Machine, metric: Metric) -> Option<String> {
-        unsupported(self.of(machine), metric)
+        unsupported(self.of_machine(machine), metric)
     }
 
     /// The kernel a machine ran.
     pub fn kernel(&self, machine: Machine) -> Option<&'a KernelIdentity> {
-        self.of(machine).next().map(|r| &r.kernel)
+        self.of_machine(machine).next().map(|r| &r.kernel)
     }
 
     /// Returns the number of trials of a machine that have a result.
     pub fn count(&self, machine: Machine) -> u32 {
-        self.of(machine).count() as u32
+        self.of_machine(machine).count() as u32
     }
 
     /// Rounds in which every machine finished every workload.

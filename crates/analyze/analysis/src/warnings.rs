@@ -104,7 +104,7 @@ pub(crate) fn kernels_differ(host: &HostFacts, machine: Machine, done: &Trials) 
 
 fn no_tsc(machine: Machine, done: &Trials) -> Option<Warning> {
     let timer = done
-        .of(machine)
+        .of_machine(machine)
         .map(|r| &r.timer)
         .find(|t| t.source == TimerSource::ClockGettime)?;
     let reason = timer

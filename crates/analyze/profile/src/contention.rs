@@ -18,7 +18,7 @@ struct Thread {
 }
 
 /// `first`: the threads whose waits matter most, the vCPUs. Where none of them waited, those of any thread.
-pub(crate) fn of(uses: &CpuUses, first: &[i32]) -> Option<CpuContention> {
+pub(crate) fn cpu_contention(uses: &CpuUses, first: &[i32]) -> Option<CpuContention> {
     let CpuUses { before, after } = uses;
     let ns = Some(after.at_ns.checked_sub(before.at_ns)? as f64).filter(|ns| *ns > 0.0)?;
     let threads = threads(before, after, ns);
@@ -145,7 +145,7 @@ mod tests {
 
     /// The CPUs and the causes of vCPU threads 11 and 12.
     fn causes(uses: &CpuUses) -> (String, Vec<RunQueueCause>, bool) {
-        let found = of(uses, &[11, 12]).unwrap();
+        let found = cpu_contention(uses, &[11, 12]).unwrap();
         let (causes, is_certain) = found.causes();
         (found.cpus, causes, is_certain)
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn where_a_thread_ran_is_not_made_up() {
         let threads = [(10, "0-1", 0.5, 0.0), (11, "1", 0.5, 0.4)];
-        let found = of(&uses(&threads, &[(0, 1.0), (1, 2.0)], None), &[11]).unwrap();
+        let found = cpu_contention(&uses(&threads, &[(0, 1.0), (1, 2.0)], None), &[11]).unwrap();
         assert_eq!((found.own, found.other), ([0.5, 1.0], [0.0, 0.5]));
         assert_eq!(found.causes(), (vec![OwnThreads, OtherLoad], false));
     }
@@ -208,14 +208,14 @@ mod tests {
     #[test]
     fn short_waits_and_clocks_that_stand_have_no_cause() {
         assert_eq!(
-            of(&uses(&[(11, "1", 0.9, 0.01)], &[(1, 2.0)], None), &[11]),
+            cpu_contention(&uses(&[(11, "1", 0.9, 0.01)], &[(1, 2.0)], None), &[11]),
             None
         );
         let mut still = uses(&[(11, "1", 0.9, 0.9)], &[(1, 2.0)], None);
         still.after.at_ns = still.before.at_ns;
-        assert_eq!(of(&still, &[11]), None);
+        assert_eq!(cpu_contention(&still, &[11]), None);
         let main_loop = [(10, "1", 0.3, 0.6), (11, "1", 0.7, 0.01)];
-        let found = of(&uses(&main_loop, &[(1, 2.0)], None), &[11]).unwrap();
+        let found = cpu_contention(&uses(&main_loop, &[(1, 2.0)], None), &[11]).unwrap();
         assert_eq!(
             found.causes(),
             (vec![OwnThreads], true),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use vmtax_model::Missing;
 use vmtax_model::samples::OnCpu;
 use vmtax_trace::PerfRecords;
-use vmtax_trace::stacks::{self, CodeOwner, Kernel, Names, SampledStacks, Source, Space, text};
+use vmtax_trace::stacks::{self, CodeOwner, FileSource, Kernel, Names, SampledStacks, Space, text};
 
 /// Ancestors of a process that are followed at most.
 const MAX_ANCESTORS: usize = 64;
@@ -159,7 +159,7 @@ fn perf_data(
     })?;
 
     let described = file.events.get(event).cloned();
-    let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
+    let mut space = Space::empty(FileSource::Recorded(file.build_ids.clone()));
     let mut sampled = SampledStacks::default();
     let mut line = content.ancestors(pid);
     let mut damaged = 0_u64;

@@ -1,8 +1,9 @@
 //! A profile read from the files in the folder of its trial.
 
 use crate::exits::{self, Devices};
-use crate::inside::{self, Clock, by_host_clock, join};
+use crate::inside::{self, GuestClock, by_host_clock, join};
 use crate::schedule::{self, Schedule};
+use crate::states::SampledByWall;
 use crate::{ProfileError, code, states, summary, waits};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -84,21 +85,21 @@ impl Recorded {
             .map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts))
             .transpose()?;
 
-        let mut findings = summary::of(&on_cpu, pid, &program);
+        let mut findings = summary::findings(&on_cpu, pid, &program);
         findings.file = file;
-        findings.wall = wall.as_ref().map(waits::of);
-        findings.schedule = schedule.map(|schedule| schedule::of(&schedule, wall.as_ref()));
+        findings.wall = wall.as_ref().map(waits::findings);
+        findings.schedule = schedule.map(|schedule| schedule::findings(&schedule, wall.as_ref()));
         // Wall-clock samples begin when the scheduler's events end.
         let traced_s = findings
             .schedule
             .as_ref()
             .map_or(0.0, |schedule| schedule.seconds);
-        let by_wall = findings
-            .wall
-            .as_ref()
-            .map(|wall| (wall, (findings.seconds - traced_s).max(0.0)));
+        let by_wall = findings.wall.as_ref().map(|found| SampledByWall {
+            found,
+            seconds: (findings.seconds - traced_s).max(0.0),
+        });
         let uses: Option<CpuUses> = read(folder, files::CPU_USE)?;
-        findings.states = states::of(
+        findings.states = states::findings(
             by_wall,
             findings.schedule.as_ref(),
             vm.as_ref(),
@@ -153,7 +154,7 @@ impl Recorded {
         let mut findings: Option<GuestFindings> = None;
         if let Some(mut guest) = profile {
             let mut joined = None;
-            match Clock::new(guest.beats, &facts) {
+            match GuestClock::new(guest.beats, &facts) {
                 Ok(clock) => {
                     by_host_clock(&mut guest, &clock);
                     joined = Some(join(

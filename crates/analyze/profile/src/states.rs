@@ -7,16 +7,24 @@ use std::collections::BTreeMap;
 use vmtax_model::samples::CpuUses;
 use vmtax_model::{
     BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait,
-    ThreadStates, ThreadTimes, ThreadWaits, VmFacts, WaitFor, WallFindings,
+    ThreadSchedule, ThreadStates, ThreadWaits, VmFacts, WaitFor, WallFindings,
 };
 use vmtax_rules::Evidence;
 
+/// Samples by the wall clock.
+#[derive(Clone, Copy)]
+pub(crate) struct SampledByWall<'a> {
+    /// Findings from the samples.
+    pub found: &'a WallFindings,
+    /// How long was sampled, s.
+    pub seconds: f64,
+}
+
 /// Each thread's states over the whole time: of the scheduler's events, which have each moment of its beginning, and of the
 /// scheduler's own sums between the wall-clock samples that follow, which are nothing where there was one; each for its part of
-/// the time. Without both, of the samples alone. `wall`, with how long was sampled by the wall clock, s. `None` where there is
-/// none of them.
-pub(crate) fn of(
-    wall: Option<(&WallFindings, f64)>,
+/// the time. Without both, of the samples alone. `None` where there is none of them.
+pub(crate) fn findings(
+    wall: Option<SampledByWall<'_>>,
     schedule: Option<&ScheduleFindings>,
     vm: Option<&VmFacts>,
     uses: Option<&CpuUses>,
@@ -27,19 +35,27 @@ pub(crate) fn of(
         .map(|QemuThread { tid, role }| (*tid, role))
         .collect();
     let role = |tid: i32| roles.get(&tid).map(|role| (*role).clone());
-    let counted =
-        wall.filter(|(wall, _)| wall.threads.iter().any(|thread| thread.on_cpu.is_some()));
+    let counted = wall.filter(|wall| {
+        wall.found
+            .threads
+            .iter()
+            .any(|thread| thread.on_cpu.is_some())
+    });
     let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (schedule, counted, wall)
     {
         (Some(schedule), ..) => {
             let seen = |tid| {
-                wall.and_then(|(wall, _)| wall.threads.iter().find(|thread| thread.tid == tid))
+                wall.and_then(|wall| wall.found.threads.iter().find(|thread| thread.tid == tid))
             };
-            let states_of =
-                |thread: &ThreadTimes| traced(schedule, thread, seen(thread.tid), role(thread.tid));
+            let states_of = |thread: &ThreadSchedule| {
+                traced(schedule, thread, seen(thread.tid), role(thread.tid))
+            };
             let events: Vec<ThreadStates> = schedule.threads.iter().map(states_of).collect();
             match counted {
-                Some((wall, seconds)) => {
+                Some(SampledByWall {
+                    found: wall,
+                    seconds,
+                }) => {
                     let counters = wall
                         .threads
                         .iter()
@@ -55,7 +71,14 @@ pub(crate) fn of(
                 None => (StateSource::SchedulerEvents, schedule.seconds, events),
             }
         }
-        (None, Some((wall, seconds)), _) => (
+        (
+            None,
+            Some(SampledByWall {
+                found: wall,
+                seconds,
+            }),
+            _,
+        ) => (
             StateSource::SchedulerCounters,
             seconds,
             wall.threads
@@ -63,7 +86,14 @@ pub(crate) fn of(
                 .map(|t| sampled(t, role(t.tid)))
                 .collect(),
         ),
-        (None, None, Some((wall, seconds))) => (
+        (
+            None,
+            None,
+            Some(SampledByWall {
+                found: wall,
+                seconds,
+            }),
+        ) => (
             StateSource::Samples,
             seconds,
             wall.threads
@@ -79,7 +109,8 @@ pub(crate) fn of(
         .iter()
         .filter(|(_, role)| matches!(role, Role::Vcpu(_)))
         .map(|(tid, _)| *tid);
-    let contention = uses.and_then(|uses| contention::of(uses, &vcpus.collect::<Vec<i32>>()));
+    let contention =
+        uses.and_then(|uses| contention::cpu_contention(uses, &vcpus.collect::<Vec<i32>>()));
     let evidence = Evidence {
         threads: &threads,
         facts: vm,
@@ -172,7 +203,7 @@ fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
 /// from the samples.
 fn traced(
     schedule: &ScheduleFindings,
-    thread: &ThreadTimes,
+    thread: &ThreadSchedule,
     seen: Option<&ThreadWaits>,
     role: Option<Role>,
 ) -> ThreadStates {
@@ -303,6 +334,10 @@ mod tests {
     }
 
     /// 8 s in which vCPU 0 ran and was runnable so long, as far as the scheduler says, and waited the rest.
+    fn by_wall(found: &WallFindings, seconds: f64) -> Option<SampledByWall<'_>> {
+        Some(SampledByWall { found, seconds })
+    }
+
     fn wall(counted: Option<(f64, f64)>) -> WallFindings {
         let waited = WaitShare {
             reason: WaitFor::Work,
@@ -342,7 +377,7 @@ mod tests {
             count: 3,
             share: 0.5,
         };
-        let thread = ThreadTimes {
+        let thread = ThreadSchedule {
             tid: 11,
             name: String::new(),
             runs: 0.3,
@@ -363,28 +398,28 @@ mod tests {
     fn fractions_of_each_thread_add_up_to_one() {
         let vm = vm();
         for found in [
-            of(
-                Some((&wall(Some((0.3, 0.6))), 8.0)),
+            findings(
+                by_wall(&wall(Some((0.3, 0.6))), 8.0),
                 Some(&schedule()),
                 Some(&vm),
                 None,
             ),
-            of(Some((&wall(Some((0.5, 0.6))), 8.0)), None, Some(&vm), None),
-            of(Some((&wall(None), 8.0)), None, None, None),
-            of(None, Some(&schedule()), Some(&vm), None),
+            findings(by_wall(&wall(Some((0.5, 0.6))), 8.0), None, Some(&vm), None),
+            findings(by_wall(&wall(None), 8.0), None, None, None),
+            findings(None, Some(&schedule()), Some(&vm), None),
         ] {
             for thread in found.unwrap().threads {
                 let waits: f64 = thread.waits.iter().map(|wait| wait.fraction).sum();
                 assert!((busy(&thread) + waits - 1.0).abs() < 1e-9, "{thread:?}");
             }
         }
-        assert_eq!(of(None, None, Some(&vm), None), None);
+        assert_eq!(findings(None, None, Some(&vm), None), None);
     }
 
     #[test]
     fn times_are_the_schedulers_and_a_vcpu_waits_for_its_guest() {
         let (vm, counted) = (vm(), wall(Some((0.3, 0.6))));
-        let found = of(Some((&counted, 8.0)), None, Some(&vm), None).unwrap();
+        let found = findings(by_wall(&counted, 8.0), None, Some(&vm), None).unwrap();
         assert_eq!(
             (found.source, found.seconds),
             (StateSource::SchedulerCounters, 8.0)
@@ -410,7 +445,13 @@ mod tests {
                 .iter()
                 .any(|remedy| remedy.line.contains("libvirt/vcpu0/cpuset.cpus"))
         );
-        let found = of(Some((&wall(None), 8.0)), Some(&schedule()), Some(&vm), None).unwrap();
+        let found = findings(
+            by_wall(&wall(None), 8.0),
+            Some(&schedule()),
+            Some(&vm),
+            None,
+        )
+        .unwrap();
         assert_eq!(
             (found.source, found.threads[0].waits[0].reason),
             (StateSource::SchedulerEvents, WaitFor::Guest)
@@ -421,8 +462,8 @@ mod tests {
     #[test]
     fn each_period_counts_for_as_long_as_it_was() {
         let vm = vm();
-        let found = of(
-            Some((&wall(Some((0.0, 0.04))), 9.0)),
+        let found = findings(
+            by_wall(&wall(Some((0.0, 0.04))), 9.0),
             Some(&schedule()),
             Some(&vm),
             None,
@@ -460,7 +501,7 @@ mod tests {
         let mut schedule = schedule();
         schedule.threads[0].runs = 0.09;
         schedule.threads[0].ready = 0.41;
-        let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm()), None).unwrap();
+        let found = findings(by_wall(&one, 0.01), Some(&schedule), Some(&vm()), None).unwrap();
         assert!(
             (found.seconds - 1.01).abs() < 1e-9
                 && (found.threads[0].runnable.unwrap() - 0.41).abs() < 0.01
@@ -486,7 +527,7 @@ mod tests {
             share: 0.25,
         };
         schedule.threads[0].on = vec![on("futex", Some("0x10")), on("ioctl", None)];
-        let found = of(None, Some(&schedule), Some(&vm), None).unwrap();
+        let found = findings(None, Some(&schedule), Some(&vm), None).unwrap();
         let waits = &found.threads[0].waits;
         let reason_of = |call: &str| waits.iter().find(|wait| wait.call == call).unwrap().reason;
         assert_eq!(
@@ -513,7 +554,7 @@ mod tests {
                 share: 0.1,
             },
         ];
-        let found = of(Some((&wall(None), 8.0)), Some(&schedule), None, None).unwrap();
+        let found = findings(by_wall(&wall(None), 8.0), Some(&schedule), None, None).unwrap();
         let waits: Vec<_> = found.threads[0]
             .waits
             .iter()
@@ -523,7 +564,7 @@ mod tests {
             waits,
             [(WaitFor::Work, "f", 0.4), (by_call("futex"), "", 0.1)]
         );
-        let found = of(None, Some(&schedule), None, None).unwrap();
+        let found = findings(None, Some(&schedule), None, None).unwrap();
         assert_eq!(
             found.threads[0].waits[0].reason,
             WaitFor::Other,

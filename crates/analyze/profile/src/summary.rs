@@ -10,7 +10,7 @@ use vmtax_model::{FunctionShare, ProfileFindings, ThreadShare, UnnamedFile};
 /// More functions than this no table needs.
 const MAX_FUNCTIONS: usize = 200;
 /// Returns the findings of [`OnCpu`]; all other fields are left empty.
-pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
+pub fn findings(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
     let seconds = found.seconds;
     let unwound = found.unwound;
     ProfileFindings {

@@ -37,7 +37,7 @@ const BIG_LOCK: [&str; 3] = [
 ];
 
 /// Returns the findings from wall-clock samples.
-pub fn of(found: &WallClock) -> WallFindings {
+pub fn findings(found: &WallClock) -> WallFindings {
     let pause_at = |share: f64| {
         let last = found.pauses_ns.len().saturating_sub(1);
         found

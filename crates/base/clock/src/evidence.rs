@@ -1,7 +1,6 @@
 //! Evidence that bounds the offset between both clocks.
 
-use crate::map::MAX_WIDTH;
-use crate::{ClockError, ClockMap, GuestTicks, HostTicks, Offset, Source};
+use crate::{ClockError, ClockMap, GuestTicks, HostTicks, MAX_WIDTH, Offset, OffsetSource};
 use vmtax_model::Ping;
 
 /// All that is known of the offset, to make a [`ClockMap`] of. Any of it may be missing, and what gives least is only
@@ -72,7 +71,7 @@ impl Evidence {
                 .map(|p| Offset::from(*p))
                 .chain(causes.map(|(offset, _)| offset));
             if all.all(|bounds| bounds.and(exact).is_possible()) {
-                return Ok(ClockMap::constant(exact, Source::Kvm, None));
+                return Ok(ClockMap::constant(exact, OffsetSource::Kvm, None));
             }
         }
         let by_exchanges = if pings.is_empty() {
@@ -83,7 +82,7 @@ impl Evidence {
         let Some((offset, at)) = causes else {
             return by_exchanges.ok_or(ClockError::NoEvidence);
         };
-        let by_causes = ClockMap::constant(offset, Source::Causality, self.kvm_offset);
+        let by_causes = ClockMap::constant(offset, OffsetSource::Causality, self.kvm_offset);
         match by_exchanges {
             None => Ok(by_causes),
             // A clock that moves has no one offset for causes to bound.

@@ -7,13 +7,249 @@
 mod error;
 mod evidence;
 mod exchange;
-mod map;
 mod shared;
 mod ticks;
 
 pub use error::ClockError;
 pub use evidence::Evidence;
 pub use exchange::{GUEST_CELL, HOST_CELL, answer, exchange};
-pub use map::{ClockMap, Offset, Source};
 pub use shared::Shared;
 pub use ticks::{GuestTicks, HostTicks, beat, host_mhz, time_of_day};
+
+use std::fmt;
+use vmtax_model::Ping;
+
+/// No clock drifts faster, ticks per million: what NTP takes for the most (RFC 5905, `MAXFREQ`).
+const MAX_DRIFT_PPM: i128 = 500;
+/// The widest interval that says anything, ticks: minutes.
+pub(crate) const MAX_WIDTH: i128 = 1 << 40;
+
+/// The source of a map's bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffsetSource {
+    /// The offset that KVM itself keeps.
+    Kvm,
+    /// Exchanges of stamps.
+    Exchanges,
+    /// That causes precede their effects.
+    Causality,
+}
+
+impl fmt::Display for OffsetSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OffsetSource::Kvm => "KVM's offset",
+            OffsetSource::Exchanges => "timestamps exchanged through shared memory",
+            OffsetSource::Causality => "estimated from the order of events of a request",
+        })
+    }
+}
+
+/// Host ticks minus guest ticks at one moment: somewhere from `low` to `high`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    /// Lower bound, ticks.
+    pub low: i128,
+    /// Upper bound, ticks.
+    pub high: i128,
+}
+
+impl Offset {
+    /// The middle, rounded down.
+    pub fn middle(self) -> i128 {
+        (self.low + self.high).div_euclid(2)
+    }
+
+    /// Returns the largest distance of the true offset from the middle, in ticks: half the width, rounded up.
+    pub fn bound(self) -> u64 {
+        u64::try_from((self.width() + 1) / 2).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn width(self) -> i128 {
+        self.high - self.low
+    }
+
+    /// Returns the offsets that both allow; `low` is above `high` where they exclude each other.
+    pub(crate) fn and(self, other: Offset) -> Offset {
+        Offset {
+            low: self.low.max(other.low),
+            high: self.high.min(other.high),
+        }
+    }
+
+    pub(crate) fn is_possible(self) -> bool {
+        self.low <= self.high
+    }
+}
+
+impl From<Ping> for Offset {
+    fn from(ping: Ping) -> Offset {
+        Offset {
+            low: ping.low.into(),
+            high: ping.high.into(),
+        }
+    }
+}
+
+/// Bounds of the offset at one moment of the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OffsetAt {
+    at: i128,
+    offset: Offset,
+}
+
+/// From guest ticks to host ticks, with the error of that. Between two moments at which the offset is known it moves
+/// steadily: that is all that is assumed, so the truth lies within the bound also when a clock drifts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClockMap {
+    /// In order; at least one.
+    offsets: Vec<OffsetAt>,
+    source: OffsetSource,
+    /// KVM's offset, where stamps excluded it.
+    refuted: Option<i64>,
+}
+
+impl ClockMap {
+    /// Returns a map with one offset for all times.
+    pub(crate) fn constant(offset: Offset, source: OffsetSource, refuted: Option<i64>) -> ClockMap {
+        ClockMap {
+            offsets: vec![OffsetAt { at: 0, offset }],
+            source,
+            refuted,
+        }
+    }
+
+    /// From exchanges of timestamps, each at its time.
+    pub(crate) fn of(pings: &[Ping], refuted: Option<i64>) -> Result<ClockMap, ClockError> {
+        let mut pings: Vec<(u64, Offset)> = pings
+            .iter()
+            .map(|&ping| (ping.at, Offset::from(ping)))
+            .collect();
+        pings.sort_by_key(|&(at, _)| at);
+        let mut moments: Vec<(u64, Offset)> = Vec::new();
+        for (at, offset) in pings {
+            if let Some((before, earlier)) = moments.last_mut() {
+                check(*before, *earlier, at, offset)?;
+                // Nearer to each other than they are wide they are about one moment, and the closer one says more.
+                if i128::from(at - *before) <= earlier.width() + offset.width() {
+                    if offset.width() < earlier.width() {
+                        (*before, *earlier) = (at, offset);
+                    }
+                    continue;
+                }
+            }
+            moments.push((at, offset));
+        }
+        let knot = |&(at, offset): &(u64, Offset)| OffsetAt {
+            at: i128::from(at) - offset.middle(),
+            offset,
+        };
+        let offsets: Vec<OffsetAt> = moments.iter().map(knot).collect();
+        if offsets.is_empty() {
+            Err(ClockError::NoEvidence)
+        } else {
+            Ok(ClockMap {
+                offsets,
+                source: OffsetSource::Exchanges,
+                refuted,
+            })
+        }
+    }
+
+    /// The host's time of a guest's stamp; the truth is at most [`ClockMap::offset`]'s bound away.
+    pub fn host(&self, guest: GuestTicks) -> HostTicks {
+        let host = i128::from(guest.0) + self.offset(guest).middle();
+        HostTicks(u64::try_from(host.clamp(0, u64::MAX.into())).unwrap_or(u64::MAX))
+    }
+
+    /// Returns by how many ticks the host was ahead of the guest when the guest stamped, as bounds.
+    pub fn offset(&self, guest: GuestTicks) -> Offset {
+        let at = i128::from(guest.0);
+        let next = self
+            .offsets
+            .partition_point(|knot| knot.at <= at)
+            .clamp(1, self.offsets.len().max(2) - 1);
+        match (self.offsets.get(next - 1), self.offsets.get(next)) {
+            (Some(a), Some(b)) => between(a, b, at),
+            _ => self.offsets[0].offset,
+        }
+    }
+
+    /// The largest error between the first and the last moment at which the offset is known, ticks.
+    pub fn bound(&self) -> u64 {
+        // Between the ends, where it is a mean of theirs, rounding outwards may add one.
+        let ends = |pair: &[OffsetAt]| {
+            [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound() + 1)
+        };
+        self.offsets
+            .windows(2)
+            .flat_map(ends)
+            .max()
+            .unwrap_or_else(|| self.offsets[0].offset.bound())
+    }
+
+    /// Returns the ticks by which the offset moved, beyond the width of its bounds, from the first to the last moment
+    /// at which it is known; 0 where it may have stood still.
+    pub fn moved(&self) -> u64 {
+        let both = self.offsets[0]
+            .offset
+            .and(self.offsets[self.offsets.len() - 1].offset);
+        u64::try_from(both.low - both.high).unwrap_or(0)
+    }
+
+    /// The source of the bound.
+    pub fn source(&self) -> OffsetSource {
+        self.source
+    }
+
+    /// The offset that KVM keeps, if it was given and stamps exclude it: some KVM do not apply it to all of a guest.
+    pub fn refuted(&self) -> Option<i64> {
+        self.refuted
+    }
+}
+
+/// Checks that the offset moved from one exchange to the next no faster than clocks drift.
+fn check(before: u64, a: Offset, after: u64, b: Offset) -> Result<(), ClockError> {
+    let both = a.and(b);
+    let moved = both.low - both.high;
+    if moved > 0 && before == after {
+        return Err(ClockError::Contradiction {
+            at: after,
+            low: both.low,
+            high: both.high,
+        });
+    }
+    let farthest = i128::from(after - before) * MAX_DRIFT_PPM / 1_000_000;
+    if moved > farthest {
+        Err(ClockError::Jumped {
+            from: before,
+            to: after,
+            moved,
+        })
+    } else {
+        Ok(())
+    }
+}
+
+/// The offset on all straight lines through two intervals, at a moment between them, before or after.
+fn between(a: &OffsetAt, b: &OffsetAt, at: i128) -> Offset {
+    let (whole, from_a, to_b) = (b.at - a.at, at - a.at, b.at - at);
+    // A line's value at `at` is (its value in `a` * to_b + its value in `b` * from_a) / whole.
+    let (in_a, in_b) = ([a.offset.low, a.offset.high], [b.offset.low, b.offset.high]);
+    // Beyond one end the weight of the other is negative: there the line falls as that one rises.
+    let (a_low, b_low) = (in_a[usize::from(to_b < 0)], in_b[usize::from(from_a < 0)]);
+    let (a_high, b_high) = (in_a[usize::from(to_b >= 0)], in_b[usize::from(from_a >= 0)]);
+    let base = a.offset.low;
+    let low = base + ((a_low - base) * to_b + (b_low - base) * from_a).div_euclid(whole);
+    let high = base - (-((a_high - base) * to_b + (b_high - base) * from_a)).div_euclid(whole);
+    // Stamps were exchanged at known host times; where the guest's clock stood then is known to half a width.
+    let width = a.offset.width().max(b.offset.width());
+    let steepest = (b.offset.high - a.offset.low)
+        .abs()
+        .max((a.offset.high - b.offset.low).abs());
+    let slack = (width + 1) * steepest / whole + 1;
+    Offset {
+        low: low - slack,
+        high: high + slack,
+    }
+}

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks, HostTicks, Source};
+use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks, HostTicks, OffsetSource};
 use vmtax_model::Ping;
 
 /// Two clocks: at host tick `h` the guest's shows `h - (offset + drift * (h - start))`.
@@ -72,7 +72,7 @@ proptest! {
     ) {
         let stamps: Vec<Ping> = pings.iter().map(|&(at, (there, back))| truth.ping(truth.start + at, there, back)).collect();
         let map = Evidence::new(&stamps, None).map().unwrap();
-        prop_assert_eq!(map.source(), Source::Exchanges);
+        prop_assert_eq!(map.source(), OffsetSource::Exchanges);
         let (first, last) = (pings.iter().map(|p| p.0).min().unwrap(), pings.iter().map(|p| p.0).max().unwrap());
         // One exchange alone says nothing of drift.
         if last > first + 100_000 {
@@ -112,7 +112,7 @@ proptest! {
         }
         let closest = forth.iter().map(|p| p.1).min().unwrap() + back.iter().map(|p| p.1).min().unwrap();
         prop_assert!(map.bound() <= closest.div_ceil(2));
-        prop_assert_eq!(map.source() == Source::Kvm, kvm);
+        prop_assert_eq!(map.source() == OffsetSource::Kvm, kvm);
         prop_assert_eq!(map.refuted(), None);
         prop_assert_eq!(map.moved(), 0);
     }
@@ -243,12 +243,12 @@ fn an_offset_of_kvm_that_does_not_apply_is_put_aside() {
     let map = Evidence::new(&pings, Some(-7_000_000)).map().unwrap();
     assert_eq!(
         (map.source(), map.refuted()),
-        (Source::Exchanges, Some(-7_000_000))
+        (OffsetSource::Exchanges, Some(-7_000_000))
     );
     let map = Evidence::new(&pings, Some(20)).map().unwrap();
     assert_eq!(
         (map.source(), map.bound(), map.refuted()),
-        (Source::Kvm, 0, None)
+        (OffsetSource::Kvm, 0, None)
     );
     assert_eq!(map.host(GuestTicks(1000)), HostTicks(1020));
 }
@@ -303,5 +303,5 @@ fn causes_do_not_stop_a_clock_that_moves() {
     evidence.guest_first(GuestTicks(1_000_000), HostTicks(1_000_012));
     evidence.host_first(HostTicks(1_000_003), GuestTicks(1_000_005));
     let map = evidence.map().unwrap();
-    assert_eq!((map.source(), map.moved()), (Source::Exchanges, 390));
+    assert_eq!((map.source(), map.moved()), (OffsetSource::Exchanges, 390));
 }

@@ -180,7 +180,7 @@ impl Thresholds {
     }
 
     /// A metric's own, as a share.
-    pub fn of(&self, metric: Metric) -> f64 {
+    pub fn for_metric(&self, metric: Metric) -> f64 {
         self.metrics.get(&metric).copied().unwrap_or(self.worse)
     }
 }
@@ -270,8 +270,8 @@ mod tests {
         let t = Thresholds::from_toml(text).unwrap();
         assert_eq!(
             (
-                t.of(Metric::CpuEvents),
-                t.of(Metric::MutexTime),
+                t.for_metric(Metric::CpuEvents),
+                t.for_metric(Metric::MutexTime),
                 t.confidence
             ),
             (0.02, 0.1, 0.9)

@@ -1,6 +1,6 @@
 //! Facts of a host and its capabilities. Collected by the `host` crate, kept in every recording, shown by `doctor`.
 
-use crate::{Check, Machine, Variant};
+use crate::{Check, Machine, Setting, Variant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -120,6 +120,30 @@ pub struct KernelFacts {
     pub source: SourceOfKernel,
 }
 
+/// The kernel's file with its lockdown modes.
+pub const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
+
+/// Returns true where the lockdown mode in effect, which its file has in brackets, closes tracing to root, too. Source:
+/// kernel_lockdown(7).
+pub fn is_tracing_locked_down(modes: &str) -> bool {
+    modes.contains("[confidentiality]")
+}
+
+/// Files of the host's kernel that remedies set, read so that none is advised that is in effect or that this host lacks.
+/// Files that say what a remedy needs and are no [`Setting`].
+const OTHERS: [&str; 3] = [
+    "/proc/cmdline",
+    "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+    "/sys/devices/system/node/online",
+];
+
+/// Returns the files as remedies name them; of several that a `*` stands for, the last is read.
+pub fn host_setting_files() -> impl Iterator<Item = &'static str> {
+    OTHERS
+        .into_iter()
+        .chain(Setting::all().filter_map(Setting::host_file))
+}
+
 /// Everything that was found out about a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
@@ -142,7 +166,7 @@ pub struct HostFacts {
     /// KVM's module parameter, ns; `None` where the module is not loaded.
     #[serde(default)]
     pub halt_poll_ns: Option<u64>,
-    /// Values in effect of [`crate::host_setting_files`], by the file; without those that the host lacks. Empty in older recordings.
+    /// Values in effect of [`host_setting_files`], by the file; without those that the host lacks. Empty in older recordings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     /// Result of the KVM probe.

@@ -1,7 +1,16 @@
-//! Traces of a VM that other tools recorded, and what they say.
+//! Traces of a VM that other tools recorded: the files, as a plan names them, and what they say.
 
 use crate::{Missing, VmExits, VmLayers};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Traces of one VM that other tools recorded. It is the plan's `[import]`; the plan has no machines then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ImportedFiles {
+    /// Paths of the traces, 1 to 64.
+    pub files: Vec<PathBuf>,
+}
 
 /// `import.json`: what was imported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,6 @@
 mod advice;
 mod antipattern;
 mod antipattern_finding;
-mod change_cost;
 mod check;
 mod checkpoint;
 mod command_layers;
@@ -27,9 +26,7 @@ mod guest_settings;
 mod guest_tune;
 mod history;
 mod host_problem;
-mod host_setting;
 mod import;
-mod kernel_failure;
 mod latency;
 mod layers;
 mod limit;
@@ -41,7 +38,6 @@ mod net_backend;
 pub mod number;
 mod packets;
 mod plan;
-mod printed;
 mod profile;
 mod reproduction;
 mod result;
@@ -73,10 +69,9 @@ pub use antipattern::Antipattern;
 pub use antipattern_finding::{
     AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns,
 };
-pub use change_cost::ChangeCost;
 pub use check::{Check, Readiness};
 pub use checkpoint::{
-    Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State,
+    Checkpoint, CheckpointInfo, DISK, EventSource, Layer, NETWORK, PROBE_GROUP, Scope, Side, State,
 };
 pub use command_layers::{
     CommandLayers, CommandPackets, DeviceUse, KindUse, RequestCount, RequestKind, UsedKinds,
@@ -91,14 +86,15 @@ pub use exec::{
     Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses,
     TIMED_OUT,
 };
-pub use execution::Execution;
+pub use execution::{Execution, MetricPattern, Printed};
 pub use exit_activity::{ExitActivity, ExitTimes};
 pub use exits::{
     ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE,
     MachineExits, NO_DEVICE,
 };
 pub use fact::{
-    CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel,
+    CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, LOCKDOWN_FILE, QemuFacts,
+    SourceOfKernel, host_setting_files, is_tracing_locked_down,
 };
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use fleet::{
@@ -122,16 +118,16 @@ pub use history::{
     SeriesKey,
 };
 pub use host_problem::HostProblem;
-pub use host_setting::{LOCKDOWN_FILE, host_setting_files, is_tracing_locked_down};
-pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
-pub use kernel_failure::{FailureKind, KernelFailure};
+pub use import::{
+    ImportFacts, ImportFindings, ImportedFile, ImportedFiles, JoinedClock, TraceSide,
+};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn,
     LayerFindings, Matched, Nested, Row, Span, Step, TailRow, ThreadCalls, Waterfall, main_column,
 };
 pub use limit::limit_remedy;
-pub use live_setting::{LiveChange, LiveMetric, LiveSetting, SettingValue};
+pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
@@ -139,10 +135,9 @@ pub use net_backend::NetBackend;
 pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize,
-    GuestTune, ImportedFiles, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError,
-    ProfileSettings, ProfileSpec, SharedBoot, SizeRange, Slot, Study, Variant, VmIdentity,
+    GuestTune, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings,
+    ProfileSpec, SharedBoot, SizeRange, Slot, Study, Variant, VmIdentity,
 };
-pub use printed::{MetricPattern, Printed};
 pub use profile::{
     FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
     ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare,
@@ -151,7 +146,7 @@ pub use profile::{
 pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
-pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
+pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule, Waker};
 pub use series::{Series, SeriesError, Stamped, round_trip_key, thread_of_round_trip};
 pub use setting::{
     FileValues, Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart,
@@ -180,7 +175,7 @@ pub use vm_counters::{
     RequestCounters, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
-pub use vm_hang::{BlockedThread, ProcessStop, RunState};
+pub use vm_hang::{BlockedThread, FailureKind, KernelFailure, ProcessStop, RunState};
 pub use vm_layers::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic,
     VmLayers, VmPackets, VmRequests, VmTrace, VmTraced,

@@ -27,7 +27,7 @@ pub struct BlockedOn {
 
 /// A thread's time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ThreadTimes {
+pub struct ThreadSchedule {
     /// TID on the host.
     pub tid: i32,
     /// Name of the thread.
@@ -86,7 +86,7 @@ pub struct ScheduleFindings {
     /// Events that there was no room for; what they report ends before the first of them.
     pub lost: u64,
     /// The threads, those that ran most first.
-    pub threads: Vec<ThreadTimes>,
+    pub threads: Vec<ThreadSchedule>,
     /// The futexes, those waited at longest first.
     pub futexes: Vec<FutexWaits>,
 }

@@ -1,10 +1,9 @@
 //! Attributes of a disk's request queue.
 
-use crate::error::AgentError;
+use crate::AgentError;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Changing it resets other attributes, so it is written first.
 const SCHEDULER: &str = "scheduler";

@@ -1,6 +1,6 @@
 //! Limits a native trial to the guest's number of CPUs and memory.
 
-use crate::error::AgentError;
+use crate::AgentError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::path::PathBuf;

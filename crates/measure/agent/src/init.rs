@@ -1,8 +1,7 @@
 //! A guest's first process: sets up the system that workloads need, serves requests, and powers off.
 
 use crate::devices::{disk_with_serial, measured_disk, wait_for};
-use crate::error::AgentError;
-use crate::{modules, network, serve};
+use crate::{AgentError, modules, network, serve};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::RebootCommand;

@@ -1,7 +1,7 @@
 //! Traces the requests of a running guest's own kernel, for somebody who copied vmtax into it. The file is what a guest of
 //! vmtax sends its controller: frames with pieces of the trace's files, and one message behind them.
 
-use crate::error::AgentError;
+use crate::AgentError;
 use crate::outbox::{Failure, send_frame, ship};
 use rustix::fd::BorrowedFd;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Sends replies and files to the controller.
 
-use crate::error::AgentError;
+use crate::AgentError;
 use rustix::fd::BorrowedFd;
 use std::io;
 use vmtax_wire::{MAX_PIECE, Reply, encode, piece};

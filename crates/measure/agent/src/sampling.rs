@@ -1,10 +1,9 @@
 //! Samples a guest from inside while workloads run, and counts system calls. The samples are sent after the workloads
 //! end.
 
-use crate::error::AgentError;
-use crate::exec;
 use crate::outbox::{Send, ship};
 use crate::trial::run_in_fresh_process;
+use crate::{AgentError, exec};
 use vmtax_model::{CallCounts, CountBy, Inside, Missing, Places, WorkloadSpec, files};
 use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;

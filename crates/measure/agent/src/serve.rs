@@ -1,12 +1,11 @@
 //! The agent's loop: receives requests, runs workloads, sends replies.
 
 use crate::block_queue::BlockQueue;
-use crate::error::AgentError;
 use crate::outbox::{send, send_frame};
 use crate::sampling::GuestSampling;
 use crate::trace::run_observed;
 use crate::trial::{OnBatch, kernel, run_in_fresh_process};
-use crate::{exec, share};
+use crate::{AgentError, exec, share};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::time::Duration;

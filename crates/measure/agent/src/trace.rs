@@ -1,6 +1,6 @@
 //! The guest's side of a trial under probes. The trace is sent after the workload ends, never during it.
 
-use crate::error::AgentError;
+use crate::AgentError;
 use crate::outbox::{Failure, Send, ship};
 use crate::trial::run_in_fresh_process;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -43,7 +43,7 @@ fn trial(
 ) -> Result<(TrialResult, Observed), Failure> {
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // QEMU's system calls are traced on the host only.
-    let mut trace = GuestTrace::begin(
+    let mut trace = GuestTracer::begin(
         places,
         NET_MAC,
         probes,
@@ -73,13 +73,13 @@ fn trial(
 }
 
 /// A trace of the requests to the measured disk or network card in this guest's kernel.
-pub(crate) struct GuestTrace {
+pub(crate) struct GuestTracer {
     /// Data that is needed to read the events.
     pub observed: Observed,
     tracer: Option<Tracer>,
 }
 
-impl GuestTrace {
+impl GuestTracer {
     /// Makes it ready, for the disk of `places` or the network card with the address `mac`; without a `set` it only tells which
     /// device it is.
     pub fn begin(
@@ -87,7 +87,7 @@ impl GuestTrace {
         mac: &str,
         probes: Probes,
         set: Option<ProbeSet>,
-    ) -> Result<GuestTrace, String> {
+    ) -> Result<GuestTracer, String> {
         let (mut disk, mut nic) = (None, None);
         if probes == Probes::Network {
             nic = Some(Box::new(guest_nic(mac).map_err(|e| e.to_string())?));
@@ -100,7 +100,7 @@ impl GuestTrace {
         }
         let mut missing = Vec::new();
         let tracer = set.and_then(|set| tracer(&set, &mut missing));
-        Ok(GuestTrace {
+        Ok(GuestTracer {
             observed: Observed {
                 disk,
                 nic,

@@ -1,10 +1,68 @@
 //! Components of guests: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
 
 pub mod apt;
-mod file_error;
 pub mod kernel;
 pub mod qemu;
 #[cfg(test)]
 mod testing;
 
-pub use file_error::FileError;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// A file or folder cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}: {}", path.display(), self.fix())]
+pub struct FileError {
+    /// Path of the file or folder.
+    pub path: PathBuf,
+    /// The error of the system.
+    pub source: io::Error,
+    /// True if it was to be read; else it was to be written.
+    pub read: bool,
+}
+
+impl FileError {
+    fn fix(&self) -> &'static str {
+        match (self.read, self.source.kind()) {
+            (true, ErrorKind::PermissionDenied) => "run as root, or check its permissions",
+            (true, ErrorKind::NotFound) => "check the path",
+            (true, _) => "check the path and the file",
+            (false, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                "free some space, or move the cache with XDG_CACHE_HOME"
+            }
+            (false, _) => "choose a writable folder (for the cache: XDG_CACHE_HOME)",
+        }
+    }
+}
+
+/// Says which file an error of the system is about.
+pub(crate) trait ResultExt<T> {
+    fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError>;
+    fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError>;
+}
+
+impl<T, E: Into<io::Error>> ResultExt<T> for Result<T, E> {
+    fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError> {
+        self.map_err(|e| FileError {
+            path: path.as_ref().into(),
+            source: e.into(),
+            read: true,
+        })
+    }
+
+    fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError> {
+        self.map_err(|e| FileError {
+            path: path.as_ref().into(),
+            source: e.into(),
+            read: false,
+        })
+    }
+}
+
+/// Removes a folder, if it is there.
+pub(crate) fn clear(folder: &Path) -> Result<(), FileError> {
+    match std::fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e).writing(folder),
+        _ => Ok(()),
+    }
+}

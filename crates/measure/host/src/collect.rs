@@ -3,18 +3,18 @@ use crate::{counters, cpu, identity, kvm, qemu, settings, system, threads, traci
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use vmtax_model::{Check, HostFacts, KernelFacts, KvmClass, KvmFacts, SCHEMA};
+use vmtax_guests::kernel::FoundKernels;
+use vmtax_model::{Check, HostFacts, KvmClass, KvmFacts, SCHEMA};
 
 /// Everything about this host, in less than two seconds: QEMUs are asked and KVM is tried at the same time.
 ///
 /// `explicit_qemu` is probed first and, if usable, is the first of the QEMUs; its check has the error otherwise.
 /// `fetched_qemus` come after those of the search path: none for a caller who wants the first alone.
-/// `kernels` and `unusable_kernels` (with the reason) are what the caller found; they are passed on and get a check.
+/// `kernels` are those that the caller found; the usable are passed on, and all get a check.
 pub fn collect(
     explicit_qemu: Option<&Path>,
     fetched_qemus: &[PathBuf],
-    kernels: Vec<KernelFacts>,
-    unusable_kernels: &[(PathBuf, String)],
+    kernels: FoundKernels,
 ) -> HostFacts {
     let (kvm_facts, qemus) = thread::scope(|scope| {
         let trying = threads::begin(scope, kvm::kvm);
@@ -38,7 +38,7 @@ pub fn collect(
         .map(|metadata| metadata.gid());
     checks.push(kvm::check(&kvm_facts, &cpus, device_group));
     checks.extend(qemu::checks(&qemus));
-    checks.push(system::guest_kernels(&kernels, unusable_kernels));
+    checks.push(system::guest_kernels(&kernels));
     checks.extend(tracing::checks());
     checks.extend(counters::checks());
     checks.push(system::memory_limit());
@@ -67,7 +67,7 @@ pub fn collect(
             .filter_map(Result::ok)
             .map(|probed| probed.facts)
             .collect(),
-        kernels,
+        kernels: kernels.kernels,
         checks,
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn everything_in_time_with_a_problem_for_what_is_missing() {
         let start = Instant::now();
-        let facts = collect(None, &[], Vec::new(), &[]);
+        let facts = collect(None, &[], FoundKernels::default());
         // The bound is 2 s; other tests run beside this one.
         assert!(
             start.elapsed() < Duration::from_secs(10),
@@ -131,7 +131,11 @@ mod tests {
 
     #[test]
     fn a_wrong_explicit_qemu_is_the_first_line_on_qemu() {
-        let facts = collect(Some(Path::new("/nonexistent/qemu")), &[], Vec::new(), &[]);
+        let facts = collect(
+            Some(Path::new("/nonexistent/qemu")),
+            &[],
+            FoundKernels::default(),
+        );
         let check = facts
             .checks
             .iter()

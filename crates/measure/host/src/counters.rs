@@ -1,6 +1,6 @@
 //! perf_event: found out by opening counters, since what the settings allow depends on who asks.
 
-use crate::line::Verdict;
+use crate::line::CheckResult;
 use crate::raw;
 use crate::system_files::read;
 use std::io;
@@ -52,37 +52,37 @@ pub fn checks() -> [Check; 2] {
     ]
 }
 
-fn sampling(openings: &Openings, limit: &str) -> Verdict {
+fn sampling(openings: &Openings, limit: &str) -> CheckResult {
     match (&openings.kernel_clock, &openings.user_clock) {
-        (Ok(()), _) => Verdict::ok(format!(
+        (Ok(()), _) => CheckResult::ok(format!(
             "kernel and user code of this user's processes{limit}"
         )),
-        (Err(_), Ok(())) => Verdict::limited(
+        (Err(_), Ok(())) => CheckResult::limited(
             format!("user code only{limit}"),
             HostProblem::PerfEventParanoid,
         ),
-        (Err(Some(libc::ENOSYS)), _) => Verdict::missing(
+        (Err(Some(libc::ENOSYS)), _) => CheckResult::missing(
             "this kernel has no perf_event",
             HostProblem::KernelFeatureMissing,
         ),
-        (Err(_), Err(error)) => Verdict::missing(
+        (Err(_), Err(error)) => CheckResult::missing(
             format!("not allowed: {}{limit}", describe(*error)),
             HostProblem::PerfEventParanoid,
         ),
     }
 }
 
-fn hardware(openings: &Openings, limit: &str) -> Verdict {
+fn hardware(openings: &Openings, limit: &str) -> CheckResult {
     match openings.cycles {
-        Ok(()) => Verdict::ok("present"),
-        Err(Some(libc::EACCES | libc::EPERM)) => Verdict::limited(
+        Ok(()) => CheckResult::ok("present"),
+        Err(Some(libc::EACCES | libc::EPERM)) => CheckResult::limited(
             format!("not allowed{limit}"),
             HostProblem::PerfEventParanoid,
         ),
         Err(Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)) => {
-            Verdict::missing("none", HostProblem::NoVirtualPmu)
+            CheckResult::missing("none", HostProblem::NoVirtualPmu)
         }
-        Err(error) => Verdict::missing(
+        Err(error) => CheckResult::missing(
             format!("none: {}", describe(error)),
             HostProblem::NoVirtualPmu,
         ),

@@ -1,6 +1,6 @@
 //! The CPUs: what they are, and what disturbs a measurement on them.
 
-use crate::line::Verdict;
+use crate::line::CheckResult;
 use crate::raw;
 use crate::system_files::{self, CpuTime, read};
 use std::path::Path;
@@ -135,10 +135,10 @@ pub fn clocks_available() -> String {
     read(format!("{CLOCK}/available_clocksource")).unwrap_or_default()
 }
 
-fn virtualisation(cpu: &CpuFacts) -> Verdict {
+fn virtualisation(cpu: &CpuFacts) -> CheckResult {
     match &cpu.virtualisation {
-        Some(flag) => Verdict::ok(format!("{} with {flag}", cpu.model)),
-        None => Verdict::limited(
+        Some(flag) => CheckResult::ok(format!("{} with {flag}", cpu.model)),
+        None => CheckResult::limited(
             format!("{} without vmx and svm", cpu.model),
             without_virtualization(cpu),
         ),
@@ -154,14 +154,14 @@ pub fn without_virtualization(cpu: &CpuFacts) -> HostProblem {
     }
 }
 
-fn nested(cpu: &CpuFacts) -> Verdict {
+fn nested(cpu: &CpuFacts) -> CheckResult {
     match &cpu.hypervisor {
-        None => Verdict::ok("bare metal (no hypervisor flag)"),
-        Some(name) => Verdict::limited_for_good(format!("this host is a guest of {name}")),
+        None => CheckResult::ok("bare metal (no hypervisor flag)"),
+        Some(name) => CheckResult::limited_for_good(format!("this host is a guest of {name}")),
     }
 }
 
-fn cores(cpu: &CpuFacts, usable: u32) -> Verdict {
+fn cores(cpu: &CpuFacts, usable: u32) -> CheckResult {
     let smt = cpu.threads_per_core > 1;
     let mut found = format!(
         "{} online, {}",
@@ -176,51 +176,51 @@ fn cores(cpu: &CpuFacts, usable: u32) -> Verdict {
         found += &format!(", {usable} usable by this process");
     }
     if usable < 2 {
-        Verdict::limited(found, HostProblem::OneCpu)
+        CheckResult::limited(found, HostProblem::OneCpu)
     } else if smt {
-        Verdict::limited(found, HostProblem::SmtOn)
+        CheckResult::limited(found, HostProblem::SmtOn)
     } else {
-        Verdict::ok(found)
+        CheckResult::ok(found)
     }
 }
 
-fn frequency(cpu: &CpuFacts) -> Verdict {
+fn frequency(cpu: &CpuFacts) -> CheckResult {
     match cpu.governor.as_deref() {
-        None => Verdict::ok("none: this kernel does not set frequencies"),
-        Some("performance") => Verdict::ok("performance"),
-        Some(other) => Verdict::limited(other, HostProblem::CpuGovernor),
+        None => CheckResult::ok("none: this kernel does not set frequencies"),
+        Some("performance") => CheckResult::ok("performance"),
+        Some(other) => CheckResult::limited(other, HostProblem::CpuGovernor),
     }
 }
 
-fn steal(cpu: &CpuFacts) -> Verdict {
+fn steal(cpu: &CpuFacts) -> CheckResult {
     let found = format!("{:.2} % since boot", cpu.steal * 100.0);
     if cpu.steal > MAX_STEAL {
-        Verdict::limited(found, HostProblem::StolenCpuTime)
+        CheckResult::limited(found, HostProblem::StolenCpuTime)
     } else {
-        Verdict::ok(found)
+        CheckResult::ok(found)
     }
 }
 
-fn clocksource(cpu: &CpuFacts, available: &str) -> Verdict {
+fn clocksource(cpu: &CpuFacts, available: &str) -> CheckResult {
     let found = cpu.clocksource.clone();
     if found == "tsc" {
-        Verdict::ok(found)
+        CheckResult::ok(found)
     } else if available.split_ascii_whitespace().any(|name| name == "tsc") {
-        Verdict::limited(found, HostProblem::SlowClockSource)
+        CheckResult::limited(found, HostProblem::SlowClockSource)
     } else if cpu.invariant_tsc {
-        Verdict::limited(found, HostProblem::TscNotTrusted)
+        CheckResult::limited(found, HostProblem::TscNotTrusted)
     } else {
-        Verdict::limited_for_good(found)
+        CheckResult::limited_for_good(found)
     }
 }
 
-fn tsc(cpu: &CpuFacts) -> Verdict {
+fn tsc(cpu: &CpuFacts) -> CheckResult {
     if cpu.invariant_tsc {
-        Verdict::ok("invariant (constant_tsc, nonstop_tsc)")
+        CheckResult::ok("invariant (constant_tsc, nonstop_tsc)")
     } else if cpu.hypervisor.is_some() {
-        Verdict::limited("not invariant", HostProblem::TscNotExposed)
+        CheckResult::limited("not invariant", HostProblem::TscNotExposed)
     } else {
-        Verdict::limited_for_good("not invariant: clock_gettime is used instead")
+        CheckResult::limited_for_good("not invariant: clock_gettime is used instead")
     }
 }
 

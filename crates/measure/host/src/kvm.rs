@@ -1,7 +1,7 @@
 //! Classifies KVM by running code on it.
 
 use crate::cpu;
-use crate::line::Verdict;
+use crate::line::CheckResult;
 use crate::micro_vm::{Loop, Ring, native_rate, rate};
 use crate::raw;
 use kvm_ioctls::{Cap, Kvm};
@@ -177,12 +177,12 @@ fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
 pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>) -> Check {
     let found = |verdict: &str| format!("{verdict}: {}", facts.evidence);
     let verdict = match facts.class {
-        KvmClass::Hardware => Verdict::ok(found("runs kernels at full speed")),
-        KvmClass::EmulatesKernels => Verdict::limited(
+        KvmClass::Hardware => CheckResult::ok(found("runs kernels at full speed")),
+        KvmClass::EmulatesKernels => CheckResult::limited(
             found("runs user mode at full speed but emulates kernel mode"),
             HostProblem::KvmEmulatesKernels,
         ),
-        KvmClass::Broken => Verdict::limited(
+        KvmClass::Broken => CheckResult::limited(
             found("opens but does not run code correctly"),
             HostProblem::KvmBroken,
         ),
@@ -193,7 +193,7 @@ pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>)
             } else {
                 HostProblem::KvmGroupMissing
             };
-            Verdict::limited(found("this user may not open it"), problem)
+            CheckResult::limited(found("this user may not open it"), problem)
         }
         KvmClass::Absent => {
             let problem = match cpu.virtualisation.as_deref() {
@@ -201,7 +201,7 @@ pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>)
                 Some(_) => HostProblem::KvmAmdNotLoaded,
                 None => cpu::without_virtualization(cpu),
             };
-            Verdict::missing(found("there is no /dev/kvm"), problem)
+            CheckResult::missing(found("there is no /dev/kvm"), problem)
         }
     };
     let why = "without KVM at full speed, guests run under TCG, which is several times slower";

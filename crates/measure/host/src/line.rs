@@ -2,13 +2,13 @@ use vmtax_model::{Check, HostProblem, Readiness};
 
 /// Result of a check, before it has a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct CheckResult {
     pub state: Readiness,
     pub found: String,
     pub problem: Option<HostProblem>,
 }
 
-impl Verdict {
+impl CheckResult {
     /// As it should be.
     pub fn ok(found: impl Into<String>) -> Self {
         Self {

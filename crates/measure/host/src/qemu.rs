@@ -2,7 +2,7 @@
 
 use crate::command::{Answer, ask};
 use crate::error::HostError;
-use crate::line::Verdict;
+use crate::line::CheckResult;
 use crate::program;
 use crate::qemu_binary;
 use crate::threads::{self, Begun};
@@ -336,7 +336,7 @@ pub(crate) fn checks(found: &[Result<Probed, HostError>]) -> Vec<Check> {
 
 fn check(found: &Result<Probed, HostError>) -> Check {
     let why = "runs the guests; its build options decide what can be compared and traced";
-    let about = |verdict: Verdict| verdict.about("qemu", "QEMU", why);
+    let about = |verdict: CheckResult| verdict.about("qemu", "QEMU", why);
     let probed = match found {
         Ok(probed) => probed,
         Err(error) => {
@@ -349,7 +349,7 @@ fn check(found: &Result<Probed, HostError>) -> Check {
             return Check {
                 state: Readiness::Missing,
                 remedies,
-                ..about(Verdict::limited_for_good(cause))
+                ..about(CheckResult::limited_for_good(cause))
             };
         }
     };
@@ -388,9 +388,9 @@ fn check(found: &Result<Probed, HostError>) -> Check {
     let tcg = facts.accelerators.iter().any(|name| name == "tcg");
     let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
     about(if whole {
-        Verdict::ok(text)
+        CheckResult::ok(text)
     } else {
-        Verdict::limited(text, HostProblem::QemuIncomplete)
+        CheckResult::limited(text, HostProblem::QemuIncomplete)
     })
 }
 

@@ -1,18 +1,20 @@
 //! Memory, huge pages, memory limits, and the programs around a guest.
 
-use crate::line::Verdict;
+use crate::line::CheckResult;
 use crate::program::{find_program, is_writable};
 use crate::system_files;
 use procfs::process::Process;
 use procfs::{MountEntry, ProcessCGroups};
 use std::path::{Path, PathBuf};
-use vmtax_model::{Check, HostProblem, KernelFacts, SourceOfKernel};
+use vmtax_guests::kernel::FoundKernels;
+use vmtax_model::{Check, HostProblem, SourceOfKernel};
 
 /// Memory that the default guest and the default native trial need side by side, MiB.
 const MEMORY_NEEDED: u64 = 2048;
 
 /// The guest kernels that the caller found, and those it could not use.
-pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) -> Check {
+pub fn guest_kernels(found: &FoundKernels) -> Check {
+    let FoundKernels { kernels, unusable } = found;
     let whence = |source| match source {
         SourceOfKernel::Given => "given",
         SourceOfKernel::Running => "running",
@@ -25,7 +27,7 @@ pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) ->
     parts.extend(
         unusable
             .iter()
-            .map(|(path, reason)| format!("not {}: {reason}", path.display())),
+            .map(|kernel| format!("not {}: {}", kernel.path.display(), kernel.reason)),
     );
     let verdict = if kernels.is_empty() {
         let found = if parts.is_empty() {
@@ -33,9 +35,9 @@ pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) ->
         } else {
             parts.join("; ")
         };
-        Verdict::missing(found, HostProblem::NoGuestKernel)
+        CheckResult::missing(found, HostProblem::NoGuestKernel)
     } else {
-        Verdict::ok(parts.join("; "))
+        CheckResult::ok(parts.join("; "))
     };
     verdict.about(
         "guest-kernel",
@@ -50,9 +52,9 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     let (total, available) = (kib("MemTotal") / 1024, kib("MemAvailable") / 1024);
     let found = format!("{total} MiB, {available} MiB available");
     let enough = if available >= MEMORY_NEEDED {
-        Verdict::ok(found)
+        CheckResult::ok(found)
     } else {
-        Verdict::limited(found, HostProblem::LittleMemory)
+        CheckResult::limited(found, HostProblem::LittleMemory)
     };
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
     let transparent = transparent.and_then(system_files::chosen);
@@ -62,10 +64,10 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     );
     let huge = match transparent {
         // QEMU asks for them for a guest's memory, so `madvise` will do.
-        Some("always" | "madvise") => Verdict::ok(found),
-        Some(_) => Verdict::limited(found, HostProblem::TransparentHugePagesOff),
-        None if reserved > 0 => Verdict::ok(found),
-        None => Verdict::limited(found, HostProblem::NoHugePages),
+        Some("always" | "madvise") => CheckResult::ok(found),
+        Some(_) => CheckResult::limited(found, HostProblem::TransparentHugePagesOff),
+        None if reserved > 0 => CheckResult::ok(found),
+        None => CheckResult::limited(found, HostProblem::NoHugePages),
     };
     [
         enough.about("memory", "memory", "a guest that makes the host swap measures swapping"),
@@ -92,7 +94,7 @@ pub fn memory_limit() -> Check {
 }
 
 /// Root may make a group at the top of the hierarchy, a user only below a group that was handed over.
-fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Verdict {
+fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> CheckResult {
     let home = |mount: &Path, path: Option<&str>| {
         let below = mount.join(path.unwrap_or("/").trim_start_matches('/'));
         // In a container the path can be one of the outside.
@@ -107,7 +109,7 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
         return usable(&home, "v1");
     }
     let Some(mount) = system_files::mount_point(mounts, "cgroup2", None) else {
-        return Verdict::missing("no cgroup hierarchy is mounted", HostProblem::NoCgroup);
+        return CheckResult::missing("no cgroup hierarchy is mounted", HostProblem::NoCgroup);
     };
     let has_memory = |folder: &Path| {
         let controllers = system_files::read(folder.join("cgroup.controllers")).unwrap_or_default();
@@ -117,7 +119,7 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
     };
     let home = home(&mount, system_files::own_cgroup(own, None));
     if !has_memory(&mount) {
-        Verdict::limited(
+        CheckResult::limited(
             "cgroup v2 without the memory controller",
             HostProblem::NoMemoryController,
         )
@@ -128,9 +130,9 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
     }
 }
 
-fn usable(home: &Path, version: &str) -> Verdict {
+fn usable(home: &Path, version: &str) -> CheckResult {
     if is_writable(home) {
-        Verdict::ok(format!(
+        CheckResult::ok(format!(
             "cgroup {version}, groups can be created in {}",
             home.display()
         ))
@@ -139,8 +141,8 @@ fn usable(home: &Path, version: &str) -> Verdict {
     }
 }
 
-fn not_ours(version: &str) -> Verdict {
-    Verdict::limited(
+fn not_ours(version: &str) -> CheckResult {
+    CheckResult::limited(
         format!("cgroup {version}, but this user may not create a group with a memory limit"),
         HostProblem::NoCgroupRights,
     )
@@ -150,8 +152,8 @@ fn not_ours(version: &str) -> Verdict {
 pub fn programs() -> Vec<Check> {
     let program = |names: &[&str]| names.iter().find_map(|name| find_program(name));
     let found = |path: Option<PathBuf>, problem| match path {
-        Some(path) => Verdict::ok(path.display().to_string()),
-        None => Verdict::missing(
+        Some(path) => CheckResult::ok(path.display().to_string()),
+        None => CheckResult::missing(
             "not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu",
             problem,
         ),

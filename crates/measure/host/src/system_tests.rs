@@ -1,31 +1,37 @@
 use super::*;
 use procfs::FromBufRead;
 use std::fs;
+use vmtax_guests::kernel::UnusableKernel;
+use vmtax_model::KernelFacts;
 use vmtax_model::Readiness::{Limited, Missing, Ok as Fine};
 
 #[test]
 fn kernels_and_what_is_wrong_with_others() {
-    let none = guest_kernels(&[], &[]);
+    let none = guest_kernels(&FoundKernels::default());
     assert_eq!(
         (none.state, none.problem),
         (Missing, Some(HostProblem::NoGuestKernel))
     );
-    let unreadable = [(
-        PathBuf::from("/boot/vmlinuz-6.8"),
-        "permission denied".to_owned(),
-    )];
-    let closed = guest_kernels(&[], &unreadable);
+    let unreadable = UnusableKernel {
+        path: "/boot/vmlinuz-6.8".into(),
+        reason: "permission denied".to_owned(),
+    };
+    let mut found = FoundKernels {
+        kernels: Vec::new(),
+        unusable: vec![unreadable],
+    };
+    let closed = guest_kernels(&found);
     assert_eq!(
         (closed.state, closed.found.as_str()),
         (Missing, "not /boot/vmlinuz-6.8: permission denied")
     );
-    let kernel = KernelFacts {
+    found.kernels.push(KernelFacts {
         image: "/c/vmlinuz".into(),
         modules: None,
         release: "6.1.0-9-amd64".into(),
         source: SourceOfKernel::Cache,
-    };
-    let some = guest_kernels(&[kernel], &unreadable);
+    });
+    let some = guest_kernels(&found);
     assert_eq!(some.state, Fine);
     assert_eq!(
         some.found,

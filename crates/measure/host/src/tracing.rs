@@ -1,6 +1,6 @@
 //! tracefs and uprobes: only inspected, nothing is mounted, created or enabled.
 
-use crate::line::Verdict;
+use crate::line::CheckResult;
 use crate::program::is_writable;
 use crate::system_files;
 use procfs::MountEntry;
@@ -83,15 +83,15 @@ fn read_tracefs(root: PathBuf) -> Tracefs {
     }
 }
 
-fn tracing(tracefs: &Tracefs) -> Verdict {
+fn tracing(tracefs: &Tracefs) -> CheckResult {
     match tracefs {
-        Tracefs::Unknown => Verdict::missing(
+        Tracefs::Unknown => CheckResult::missing(
             "this kernel has no tracefs",
             HostProblem::KernelFeatureMissing,
         ),
-        Tracefs::NotMounted => Verdict::missing("not mounted", HostProblem::TracefsNotMounted),
-        Tracefs::LockedDown => Verdict::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
-        Tracefs::Closed(root) => Verdict::limited(
+        Tracefs::NotMounted => CheckResult::missing("not mounted", HostProblem::TracefsNotMounted),
+        Tracefs::LockedDown => CheckResult::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
+        Tracefs::Closed(root) => CheckResult::limited(
             format!("{} is closed to this user", root.display()),
             HostProblem::TracingNeedsRoot,
         ),
@@ -99,56 +99,56 @@ fn tracing(tracefs: &Tracefs) -> Verdict {
             root,
             instances: false,
             ..
-        } => Verdict::limited(
+        } => CheckResult::limited(
             format!("{} is read-only for this user", root.display()),
             HostProblem::TracingNeedsRoot,
         ),
         Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
-            Verdict::limited_for_good(format!(
+            CheckResult::limited_for_good(format!(
                 "{} without the clock x86-tsc: events of host and guest cannot be joined by TSC",
                 root.display()
             ))
         }
-        Tracefs::Open { root, .. } => Verdict::ok(format!(
+        Tracefs::Open { root, .. } => CheckResult::ok(format!(
             "{} with instances and the clock x86-tsc",
             root.display()
         )),
     }
 }
 
-fn uprobes(tracefs: &Tracefs) -> Verdict {
+fn uprobes(tracefs: &Tracefs) -> CheckResult {
     match tracefs {
-        Tracefs::Unknown => Verdict::missing(
+        Tracefs::Unknown => CheckResult::missing(
             "this kernel has no tracefs",
             HostProblem::KernelFeatureMissing,
         ),
         // A kernel can have uprobes without tracefs mounted; perf's own type of event shows it.
         Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => {
-            Verdict::limited(
+            CheckResult::limited(
                 "supported by the kernel, but tracefs is not mounted",
                 HostProblem::TracefsNotMounted,
             )
         }
-        Tracefs::NotMounted => Verdict::missing(
+        Tracefs::NotMounted => CheckResult::missing(
             "unknown: tracefs is not mounted",
             HostProblem::TracefsNotMounted,
         ),
         Tracefs::Open {
             uprobes: Some(true),
             ..
-        } => Verdict::ok("can be defined"),
-        Tracefs::Open { uprobes: None, .. } => Verdict::missing(
+        } => CheckResult::ok("can be defined"),
+        Tracefs::Open { uprobes: None, .. } => CheckResult::missing(
             "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)",
             HostProblem::KernelFeatureMissing,
         ),
-        Tracefs::LockedDown => Verdict::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
+        Tracefs::LockedDown => CheckResult::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
         // Root alone may define them, also where tracefs is open to a group.
         Tracefs::Open {
             uprobes: Some(false),
             ..
         }
         | Tracefs::Closed(_) => {
-            Verdict::limited("not permitted for this user", HostProblem::TracingNeedsRoot)
+            CheckResult::limited("not permitted for this user", HostProblem::TracingNeedsRoot)
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::event_cost_partner::Partner;
 use crate::function_probes::{arguments, moved};
 use crate::probe_set::ALL_CALLS;
 use crate::uprobe_offset::Code;
-use crate::{Event, ProbeError, ProbeSet, Tracer, Uprobe};
+use crate::{ProbeError, ProbeSet, TracedEvent, Tracer, Uprobe};
 use rustix::process::{getppid, getuid};
 use rustix::thread::{CpuSet, gettid, sched_getcpu, sched_setaffinity, set_name};
 use std::ffi::CStr;
@@ -70,7 +70,7 @@ impl Calibration {
         set_name(NAME).map_err(|e| failed(e.into()))?;
         // It inherits the CPU: a wake-up is a switch.
         let partner = Partner::start().map_err(failed)?;
-        let event = |system, names| Event {
+        let event = |system, names| TracedEvent {
             system,
             names,
             filter: None,

@@ -52,9 +52,9 @@ pub use guest_disk::{guest_disk, guest_disks};
 pub use guest_nic::guest_nic;
 pub use host_disk::{block_device_number, host_disk, host_disk_in_use, lowest_device};
 pub use kvm_debugfs::{kvm_counters, kvm_exits, kvm_offset};
-pub use perf::{Sampler, Sampling, Trigger};
+pub use perf::{SampleSettings, Sampler, Trigger};
 pub use probe_point::{ProbeAt, ProbePoint, ProbeUse};
-pub use probe_set::{Clock, Event, HOST_DISK, HostDevice, ProbeSet};
+pub use probe_set::{HOST_DISK, HostDevice, ProbeSet, TraceClock, TracedEvent};
 pub use process::{
     descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names,
 };

@@ -2,11 +2,11 @@
 
 use crate::Uprobe;
 use std::collections::BTreeSet;
-use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Scope, Side, Source};
+use vmtax_model::{Checkpoint, CheckpointInfo, EventSource, HostDisk, Missing, Scope, Side};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct TracedEvent {
     pub system: &'static str,
     /// Name per kernel version, the newest first.
     pub names: &'static [&'static str],
@@ -20,12 +20,12 @@ pub struct ProbeSet {
     /// Threads or processes by whose numbers `bound` and `uprobes` are limited; new threads and children are added.
     pub threads: Vec<i32>,
     /// Per-thread events, of `threads`.
-    pub bound: Vec<Event>,
+    pub bound: Vec<TracedEvent>,
     /// Single system calls of those threads. Kernels differ in which they have: those that one lacks it cannot make. Where
     /// it tells of none by name, all are observed.
-    pub calls: Vec<Event>,
+    pub calls: Vec<TracedEvent>,
     /// System-wide events: an interrupt may hit any thread.
-    pub free: Vec<Event>,
+    pub free: Vec<TracedEvent>,
     /// Probes in a program, of those threads alone.
     pub uprobes: Vec<Uprobe>,
     /// Functions of the kernel by which a driver notifies a device: calls of those that exist become events `notify`.
@@ -33,15 +33,15 @@ pub struct ProbeSet {
     pub notify: &'static [&'static str],
     /// True if this kernel runs nothing else, so that global tracefs settings may be changed for a moment.
     pub alone: bool,
-    /// Clock of the events' time stamps.
-    pub clock: Clock,
+    /// TraceClock of the events' time stamps.
+    pub clock: TraceClock,
     /// Known to be missing before the tracer starts.
     pub missing: Vec<Missing>,
 }
 
 /// A clock of the kernel's for its traces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Clock {
+pub enum TraceClock {
     /// The time stamp counter, which a guest has too.
     #[default]
     Tsc,
@@ -49,12 +49,12 @@ pub enum Clock {
     Mono,
 }
 
-impl Clock {
+impl TraceClock {
     /// As `trace_clock` has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Clock::Tsc => "x86-tsc",
-            Clock::Mono => "mono",
+            TraceClock::Tsc => "x86-tsc",
+            TraceClock::Mono => "mono",
         }
     }
 }
@@ -112,11 +112,11 @@ impl ProbeSet {
         };
         for source in sources(checkpoints, Side::Guest, left_out) {
             match *source {
-                Source::Tracepoint { system, names, .. } => {
+                EventSource::Tracepoint { system, names, .. } => {
                     set.free.push(event(system, names, None))
                 }
-                Source::Functions(functions) => set.notify = functions,
-                Source::Calls(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
+                EventSource::Functions(functions) => set.notify = functions,
+                EventSource::Calls(_) | EventSource::Qemu(_) | EventSource::QemuLog(_) => {}
             }
         }
         set
@@ -158,29 +158,30 @@ impl ProbeSet {
         }
         if kvm {
             // An event of KVM costs a third of a uprobe's trap.
-            let of_kvm =
-                |source: &Source| matches!(source, Source::Tracepoint { system: "kvm", .. });
+            let of_kvm = |source: &EventSource| {
+                matches!(source, EventSource::Tracepoint { system: "kvm", .. })
+            };
             let shown = checkpoints
                 .iter()
                 .filter(|info| info.sources.iter().any(of_kvm));
-            let shown: Vec<&Source> = shown.flat_map(|info| info.sources).collect();
+            let shown: Vec<&EventSource> = shown.flat_map(|info| info.sources).collect();
             set.uprobes
-                .retain(|probe| !shown.contains(&&Source::Qemu(probe.event)));
+                .retain(|probe| !shown.contains(&&EventSource::Qemu(probe.event)));
         }
         for source in sources(checkpoints, Side::Host, &[Checkpoint::NetPasstNotify]) {
             match *source {
-                Source::Tracepoint { system: "kvm", .. } if !kvm => {}
-                Source::Tracepoint {
+                EventSource::Tracepoint { system: "kvm", .. } if !kvm => {}
+                EventSource::Tracepoint {
                     system,
                     names,
                     of: Scope::Qemu,
                 } => set.bound.push(event(system, names, None)),
-                Source::Tracepoint {
+                EventSource::Tracepoint {
                     system,
                     names,
                     of: Scope::All,
                 } => set.free.push(event(system, names, None)),
-                Source::Tracepoint {
+                EventSource::Tracepoint {
                     system,
                     names,
                     of: of @ (Scope::Device | Scope::BioDevice),
@@ -192,8 +193,9 @@ impl ProbeSet {
                     );
                 }
                 // Some tell of two checkpoints.
-                Source::Calls(calls) => {
-                    let calls: Vec<Event> = calls.iter().map(|names| call(names, None)).collect();
+                EventSource::Calls(calls) => {
+                    let calls: Vec<TracedEvent> =
+                        calls.iter().map(|names| call(names, None)).collect();
                     set.calls.extend(
                         calls
                             .into_iter()
@@ -201,7 +203,7 @@ impl ProbeSet {
                             .collect::<Vec<_>>(),
                     );
                 }
-                Source::Functions(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
+                EventSource::Functions(_) | EventSource::Qemu(_) | EventSource::QemuLog(_) => {}
             }
         }
         set
@@ -216,7 +218,7 @@ impl ProbeSet {
             .collect();
         let filter = format!("fd > 2 && ({})", any.join(" || "));
         for source in Checkpoint::NetPasstNotify.info().sources {
-            if let (Source::Calls(calls), false) = (source, any.is_empty()) {
+            if let (EventSource::Calls(calls), false) = (source, any.is_empty()) {
                 self.calls
                     .extend(calls.iter().map(|names| call(names, Some(&filter))));
             }
@@ -251,7 +253,7 @@ impl ProbeSet {
             .into_iter()
             .partition(|event| event.system == "kvm");
         self.free = free;
-        self.bound.extend::<Vec<Event>>(of_kvm);
+        self.bound.extend::<Vec<TracedEvent>>(of_kvm);
         self.keep_doorbells(doorbells);
         if doorbells.is_empty() {
             self.bound
@@ -281,7 +283,7 @@ impl ProbeSet {
         ProbeSet {
             threads: threads.to_vec(),
             bound,
-            clock: Clock::Mono,
+            clock: TraceClock::Mono,
             ..ProbeSet::default()
         }
     }
@@ -364,19 +366,23 @@ fn sources(
     checkpoints: &'static [CheckpointInfo],
     side: Side,
     left_out: &[Checkpoint],
-) -> impl Iterator<Item = &'static Source> {
+) -> impl Iterator<Item = &'static EventSource> {
     let infos = checkpoints
         .iter()
         .filter(move |info| info.side == side && !left_out.contains(&info.checkpoint));
     infos.flat_map(|info| info.sources)
 }
 
-fn call(names: &'static [&'static str], filter: Option<&str>) -> Event {
+fn call(names: &'static [&'static str], filter: Option<&str>) -> TracedEvent {
     event("syscalls", names, filter.map(str::to_owned))
 }
 
-fn event(system: &'static str, names: &'static [&'static str], filter: Option<String>) -> Event {
-    Event {
+fn event(
+    system: &'static str,
+    names: &'static [&'static str],
+    filter: Option<String>,
+) -> TracedEvent {
+    TracedEvent {
         system,
         names,
         filter,
@@ -387,7 +393,7 @@ fn event(system: &'static str, names: &'static [&'static str], filter: Option<St
 mod tests {
     use super::*;
 
-    fn names(events: &[Event]) -> Vec<&str> {
+    fn names(events: &[TracedEvent]) -> Vec<&str> {
         events.iter().map(|e| e.names[0]).collect()
     }
 
@@ -431,7 +437,7 @@ mod tests {
             Vec::new(),
             Vec::new(),
         );
-        let is_write = |event: &&Event| event.names == ["sys_enter_write"];
+        let is_write = |event: &&TracedEvent| event.names == ["sys_enter_write"];
         set.add_notifications(&[]);
         assert_eq!(set.calls.iter().find(is_write), None);
         set.add_notifications(&[8, 9]);

@@ -1,7 +1,7 @@
 //! Output of the recorded events, as the kernel wrote them.
 
 use crate::tracefs::Instance;
-use crate::{Clock, ProbeError};
+use crate::{ProbeError, TraceClock};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 20;
 pub(crate) fn layouts(
     root: &Path,
     events: &[(String, String)],
-    clock: Clock,
+    clock: TraceClock,
     sink: Sink<'_>,
 ) -> Result<(), ProbeError> {
     let mut copy = |from: &str, to: &str| {

@@ -1,6 +1,6 @@
 //! tracefs: where it is, and instances of our own in it.
 
-use crate::{Clock, ProbeError};
+use crate::{ProbeError, TraceClock};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsmount, fsopen, mount,
@@ -122,7 +122,7 @@ impl Instance {
         name: &str,
         buffer_kib: u32,
         alone: bool,
-        clock: Clock,
+        clock: TraceClock,
     ) -> Result<Instance, ProbeError> {
         let instance = if alone {
             without_names(root, || Instance::make(root, name))

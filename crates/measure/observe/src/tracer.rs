@@ -3,7 +3,7 @@
 use crate::trace_sink::{self, Sink};
 use crate::tracefs::{self, Instance};
 use crate::uprobe::{self, Group};
-use crate::{Clock, Event, ProbeError, ProbeSet, Uprobe};
+use crate::{ProbeError, ProbeSet, TraceClock, TracedEvent, Uprobe};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmtax_model::Missing;
@@ -26,7 +26,7 @@ pub struct Tracer {
     /// System and name of what is listened to.
     events: Vec<(String, String)>,
     missing: Vec<Missing>,
-    clock: Clock,
+    clock: TraceClock,
     root: PathBuf,
 }
 
@@ -125,8 +125,8 @@ impl Tracer {
         Ok(())
     }
 
-    fn listen(&mut self, instance: &Instance, events: &[Event]) {
-        for Event {
+    fn listen(&mut self, instance: &Instance, events: &[TracedEvent]) {
+        for TracedEvent {
             system,
             names,
             filter,
@@ -146,8 +146,8 @@ impl Tracer {
         }
     }
 
-    fn single_calls(&mut self, instance: &Instance, calls: &[Event]) {
-        let there = |event: &Event| {
+    fn single_calls(&mut self, instance: &Instance, calls: &[TracedEvent]) {
+        let there = |event: &TracedEvent| {
             let found = event.names.iter().any(|n| {
                 instance
                     .path(&format!("events/{}/{n}", event.system))
@@ -155,7 +155,7 @@ impl Tracer {
             });
             found.then(|| event.clone())
         };
-        let known: Vec<Event> = calls.iter().filter_map(there).collect();
+        let known: Vec<TracedEvent> = calls.iter().filter_map(there).collect();
         match known.is_empty() {
             false => self.listen(instance, &known),
             true => self.listen(instance, &ProbeSet::calls(&[]).bound),

@@ -5,7 +5,6 @@
 //!
 //! A new workload is a block of the table in `vmtax-model`, and the module in `workloads` that the block names.
 
-mod batch;
 mod buffer;
 mod clock;
 mod descriptor;

@@ -1,7 +1,7 @@
 //! One VM in detail: findings, threads, disks, NICs, memory, exits by reason and device.
 
 use crate::state::State;
-use crate::style::bold;
+use ratatui::style::Stylize;
 use ratatui::text::Line;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
 use vmtax_model::{DiskRates, GuestExits, NicRates, Remedy, ThreadRates, VmRates};
@@ -14,10 +14,10 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     let Some(vm) = state.selected_vm() else {
         return vec![Line::from("No VM is selected.")];
     };
-    let mut lines = vec![bold(title(vm))];
+    let mut lines = vec![Line::from(title(vm).bold())];
     for advice in &vm.findings {
         lines.push(Line::default());
-        lines.push(bold(printable(&advice.finding)));
+        lines.push(Line::from(printable(&advice.finding).bold()));
         lines.extend(
             advice
                 .remedies
@@ -66,7 +66,7 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     counters(&mut lines, vm);
     let level = state.sample.as_ref().map_or(0, |sample| sample.level);
     lines.push(Line::default());
-    lines.push(bold("Not known (–)"));
+    lines.push(Line::from("Not known (–)".bold()));
     let unknown = unknown_columns(vm, level).into_iter();
     lines.extend(unknown.map(|(names, reason)| {
         Line::from(printable(&format!("  {}: {reason}", names.join(", "))))
@@ -167,7 +167,7 @@ fn counters(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
     let head = known.iter().map(|(counter, _)| width(counter.column)).max();
     let (widest, head) = (widest.unwrap_or(0), head.unwrap_or(0));
     lines.push(Line::default());
-    lines.push(bold("Counters"));
+    lines.push(Line::from("Counters".bold()));
     lines.extend(known.iter().map(|(VmCounter { column, what, .. }, value)| {
         Line::from(format!("  {value:>widest$}  {column:<head$}  {what}"))
     }));
@@ -250,7 +250,7 @@ fn table(
         format!("  {}", cells.collect::<Vec<_>>().join("  "))
     };
     lines.push(Line::default());
-    lines.push(bold(title));
+    lines.push(Line::from(title.to_owned().bold()));
     lines.push(Line::from(line(&heads)));
     lines.extend(rows.iter().map(|row| Line::from(line(row))));
 }

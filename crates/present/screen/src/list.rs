@@ -1,10 +1,9 @@
 //! A row for each VM. Columns that there is no room for are left out, the least important first.
 
 use crate::state::{Order, State};
-use crate::style::reversed;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 use vmtax_model::VmRates;
@@ -57,7 +56,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let table = Table::new(vms.iter().map(row), constraints)
         .header(header)
         .column_spacing(1)
-        .row_highlight_style(reversed());
+        .row_highlight_style(Style::new().reversed());
     let mut selection =
         TableState::new().with_selected(vms.iter().position(|vm| Some(vm.pid) == state.selected));
     frame.render_stateful_widget(table, area, &mut selection);

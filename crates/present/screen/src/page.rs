@@ -2,10 +2,10 @@
 
 use crate::keys::KEYS;
 use crate::state::{State, View};
-use crate::style::{bold, reversed};
 use crate::{detail, list};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Wrap};
 use vmtax_report::{counted, host_disks, level_cost, printable, sentence, top_columns};
@@ -22,7 +22,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     ];
     let [header, page, below, keys] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(
-        Paragraph::new(head(state, header.width)).style(reversed()),
+        Paragraph::new(head(state, header.width)).style(Style::new().reversed()),
         header,
     );
     match state.view {
@@ -38,7 +38,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         View::List => "↑↓ select  Enter details  <> sort  r reverse  t trace exits  ? help  q end",
         _ => "↑↓ scroll  Esc list  t trace exits  q end",
     };
-    frame.render_widget(Paragraph::new(text).style(reversed()), keys);
+    frame.render_widget(Paragraph::new(text).style(Style::new().reversed()), keys);
 }
 
 /// The time, the VMs, the interval, the level with its cost.
@@ -76,7 +76,8 @@ fn about_selected(state: &State) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(vm) = state.selected_vm() {
         let (text, next) = sentence(vm);
-        lines.push(bold(format!("{}: {text}", printable(&vm.label()))));
+        let line = format!("{}: {text}", printable(&vm.label()));
+        lines.push(Line::from(line.bold()));
         lines.extend(next.map(|next| Line::from(format!("Next: {next}"))));
     }
     let vms = state.sample.iter().map(|sample| &*sample.vms);
@@ -109,13 +110,13 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, state:
 }
 
 fn help() -> Vec<Line<'static>> {
-    let mut lines = vec![bold("Keys")];
+    let mut lines = vec![Line::from("Keys".bold())];
     lines.extend(
         KEYS.iter()
             .map(|(keys, does)| Line::from(format!("  {keys:<12} {does}"))),
     );
     lines.push(Line::default());
-    lines.push(bold("Columns (vmtax top --explain COLUMN)"));
+    lines.push(Line::from("Columns (vmtax top --explain COLUMN)".bold()));
     lines.extend(
         top_columns().map(|column| Line::from(format!("  {:<12} {}", column.column, column.what))),
     );

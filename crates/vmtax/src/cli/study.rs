@@ -1,4 +1,4 @@
-//! What every command takes that carries a study out.
+//! Options of every command that carries a study out.
 
 use crate::command::Verbosity;
 use clap::Args;
@@ -42,7 +42,7 @@ pub struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// How much is printed to standard error while measuring.
+    /// Amount that is printed to standard error while measuring.
     pub fn verbosity(&self) -> Verbosity {
         match (self.quiet, self.verbose) {
             (true, _) => Verbosity::Quiet,

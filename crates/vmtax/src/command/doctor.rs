@@ -4,6 +4,7 @@ use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_guests::apt::AptError;
+use vmtax_guests::kernel::UnusableKernel;
 use vmtax_model::HostFacts;
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
@@ -30,12 +31,10 @@ fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
     let mut found = vmtax_guests::kernel::find(cache.as_deref().ok());
     if let Err(error @ AptError::UntrustedCache { cache, .. }) = &cache {
         eprintln!("Warning: {}", vmtax_report::printable(&error.to_string()));
-        found.unusable.push((cache.clone(), error.to_string()));
+        found.unusable.push(UnusableKernel {
+            path: cache.clone(),
+            reason: error.to_string(),
+        });
     }
-    vmtax_rules::with_remedies(vmtax_host::collect(
-        qemu,
-        fetched,
-        found.kernels,
-        &found.unusable,
-    ))
+    vmtax_rules::with_remedies(vmtax_host::collect(qemu, fetched, found))
 }

@@ -4,6 +4,7 @@ use crate::fault::Fault;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use vmtax_guests::kernel::UnusableKernel;
 use vmtax_guests::qemu::Fetched;
 use vmtax_model::SourceOfKernel;
 
@@ -47,7 +48,9 @@ fn listing(cache: &Path) -> Result<String, Fault> {
         );
     }
     // One that is not installed is not unusable.
-    for (path, reason) in found.unusable.iter().filter(|(path, _)| path.exists()) {
+    for UnusableKernel { path, reason } in
+        found.unusable.iter().filter(|kernel| kernel.path.exists())
+    {
         let _ = writeln!(text, "  unusable: {}: {reason}", path.display());
     }
     if found.kernels.is_empty() {

@@ -18,7 +18,7 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
             let Some(ratio) = costs.and_then(|(one, two)| ratio(&one, &two, miss)) else {
                 continue;
             };
-            let threshold = thresholds.of(metric);
+            let threshold = thresholds.for_metric(metric);
             // Faster counts as not slower.
             let verdict = match Verdict::of(&ratio, 1.0 + threshold) {
                 Verdict::Faster => Verdict::Inconclusive,

@@ -14,7 +14,7 @@ const FEW: usize = 20;
 const MAX_VALUES: usize = 200;
 
 /// A host, as far as facts may explain it.
-pub struct Host<'a> {
+pub struct ExplainedHost<'a> {
     pub class: usize,
     /// ln of its ratio to the class's median host.
     pub deviation: f64,
@@ -26,7 +26,7 @@ pub struct Host<'a> {
 }
 
 /// Returns the effect of each fact; facts without two values in any class are left out.
-pub fn facts(names: &[&str], hosts: &[Host]) -> Vec<FactEffect> {
+pub fn facts(names: &[&str], hosts: &[ExplainedHost]) -> Vec<FactEffect> {
     let ranks = ranks(hosts);
     let mut effects: Vec<(Vec<usize>, FactEffect)> = names
         .iter()
@@ -65,7 +65,7 @@ pub fn facts(names: &[&str], hosts: &[Host]) -> Vec<FactEffect> {
 }
 
 /// Groups hosts with the same value of a fact, and returns the number of each host's group.
-fn partition(fact: usize, hosts: &[Host]) -> Vec<usize> {
+fn partition(fact: usize, hosts: &[ExplainedHost]) -> Vec<usize> {
     let mut groups = BTreeMap::new();
     let of_host = hosts.iter().map(|host| {
         let next = groups.len();
@@ -74,9 +74,18 @@ fn partition(fact: usize, hosts: &[Host]) -> Vec<usize> {
     of_host.collect()
 }
 
-/// Of each host its rank among those of its class from below and from above, over how many they are, ties the worst; and the
-/// size of its class.
-fn ranks(hosts: &[Host]) -> Vec<(f64, f64, usize)> {
+/// Rank of a host among those of its class, ties the worst.
+struct Rank {
+    /// From below, over the size of the class.
+    low: f64,
+    /// From above, over the size of the class.
+    high: f64,
+    /// Hosts of the class.
+    class_size: usize,
+}
+
+/// Returns the rank of each host.
+fn ranks(hosts: &[ExplainedHost]) -> Vec<Rank> {
     let mut classes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for host in hosts {
         classes.entry(host.class).or_default().push(host.deviation);
@@ -91,17 +100,16 @@ fn ranks(hosts: &[Host]) -> Vec<(f64, f64, usize)> {
             sorted.partition_point(|other| *other <= v),
             sorted.partition_point(|other| *other < v),
         );
-        (share(low), share(sorted.len() - below), sorted.len())
+        Rank {
+            low: share(low),
+            high: share(sorted.len() - below),
+            class_size: sorted.len(),
+        }
     });
     of_host.collect()
 }
 
-fn effect(
-    fact: usize,
-    name: &str,
-    hosts: &[Host],
-    ranks: &[(f64, f64, usize)],
-) -> Option<FactEffect> {
+fn effect(fact: usize, name: &str, hosts: &[ExplainedHost], ranks: &[Rank]) -> Option<FactEffect> {
     // Classes in which hosts differ in it.
     let mut values_of_class: BTreeMap<usize, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
     for (i, host) in hosts.iter().enumerate() {
@@ -172,7 +180,7 @@ struct Counts {
 }
 
 /// In one pass: a fact may have a value for each host.
-fn counts<'a>(fact: usize, hosts: &[Host<'a>]) -> BTreeMap<&'a str, Counts> {
+fn counts<'a>(fact: usize, hosts: &[ExplainedHost<'a>]) -> BTreeMap<&'a str, Counts> {
     let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
     for host in hosts {
         let of_value = counts.entry(host.values[fact]).or_default();
@@ -184,9 +192,9 @@ fn counts<'a>(fact: usize, hosts: &[Host<'a>]) -> BTreeMap<&'a str, Counts> {
 }
 
 /// Returns the probability that chance gives these hosts ranks as far from the middle, within their classes.
-fn by_ranks(members: &[usize], hosts: &[Host], ranks: &[(f64, f64, usize)]) -> f64 {
-    let low: f64 = members.iter().map(|&i| ranks[i].0).sum();
-    let high: f64 = members.iter().map(|&i| ranks[i].1).sum();
+fn by_ranks(members: &[usize], hosts: &[ExplainedHost], ranks: &[Rank]) -> f64 {
+    let low: f64 = members.iter().map(|&i| ranks[i].low).sum();
+    let high: f64 = members.iter().map(|&i| ranks[i].high).sum();
     let least = low.min(high);
     if members.len() <= FEW {
         return (2.0 * sum_at_most(members.len(), least)).min(1.0);
@@ -195,7 +203,7 @@ fn by_ranks(members: &[usize], hosts: &[Host], ranks: &[(f64, f64, usize)]) -> f
     for &i in members {
         of_class
             .entry(hosts[i].class)
-            .or_insert((0.0, ranks[i].2 as f64))
+            .or_insert((0.0, ranks[i].class_size as f64))
             .0 += 1.0;
     }
     let mean: f64 = of_class
@@ -217,7 +225,7 @@ fn by_ranks(members: &[usize], hosts: &[Host], ranks: &[(f64, f64, usize)]) -> f
 type ByValue<'a> = BTreeMap<usize, BTreeMap<&'a str, Vec<usize>>>;
 
 /// In each class that has hosts with the reference value their median deviation.
-fn levels(by_value: &ByValue, reference: &str, hosts: &[Host]) -> BTreeMap<usize, f64> {
+fn levels(by_value: &ByValue, reference: &str, hosts: &[ExplainedHost]) -> BTreeMap<usize, f64> {
     let level =
         |members: &Vec<usize>| median(&ascending(members.iter().map(|&i| hosts[i].deviation)));
     by_value
@@ -232,7 +240,7 @@ fn against(
     reference: &str,
     by_value: &ByValue,
     levels: &BTreeMap<usize, f64>,
-    hosts: &[Host],
+    hosts: &[ExplainedHost],
     values: usize,
 ) -> Option<Estimate> {
     let (mut base, mut other) = (Vec::new(), Vec::new());
@@ -252,7 +260,7 @@ fn against(
 /// the largest share for any shifts within their intervals.
 fn explained(
     fact: usize,
-    hosts: &[Host],
+    hosts: &[ExplainedHost],
     levels: &BTreeMap<usize, f64>,
     shifts: &BTreeMap<&str, Estimate>,
 ) -> Estimate {

@@ -89,10 +89,11 @@ fn overall(found: &Deviations) -> Vec<OfHost> {
     hosts.map(|host| (host[0].host, runs(host))).collect()
 }
 
-fn by_class(classes: &Classes, hosts: Vec<OfHost>) -> Vec<Vec<outliers::Host>> {
-    let mut of_class: Vec<Vec<outliers::Host>> = classes.names.iter().map(|_| Vec::new()).collect();
+fn by_class(classes: &Classes, hosts: Vec<OfHost>) -> Vec<Vec<outliers::HostDeviations>> {
+    let mut of_class: Vec<Vec<outliers::HostDeviations>> =
+        classes.names.iter().map(|_| Vec::new()).collect();
     for (id, runs) in hosts {
-        of_class[classes.hosts[id].class].push(outliers::Host { id, runs });
+        of_class[classes.hosts[id].class].push(outliers::HostDeviations { id, runs });
     }
     of_class
 }
@@ -220,7 +221,7 @@ fn explain(
     let names: Vec<&str> = names.into_iter().collect();
     let has_outliers = rows.iter().any(|host| is_outlier(host.verdict));
     let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
-    let hosts: Vec<facts::Host> = rows
+    let hosts: Vec<facts::ExplainedHost> = rows
         .iter()
         .map(|row| {
             let host = &classes.hosts[row.id];
@@ -230,7 +231,7 @@ fn explain(
                 value
             });
             let is_outlier = is_outlier(row.verdict);
-            facts::Host {
+            facts::ExplainedHost {
                 class: host.class,
                 deviation: row.deviation,
                 is_subject: is_outlier || !has_outliers,

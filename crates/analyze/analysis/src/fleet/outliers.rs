@@ -9,7 +9,7 @@ use vmtax_model::{Estimate, FLEET_LEVEL, HostVerdict};
 pub const FEWEST_HOSTS: usize = 5;
 
 /// A host of a class, and what its runs deviate from what is typical of the class: ln of the ratio of costs.
-pub struct Host {
+pub struct HostDeviations {
     pub id: usize,
     pub runs: Vec<f64>,
 }
@@ -38,7 +38,7 @@ pub fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
 /// among all runs of its class that chance does not give (whatever the noise), and it is further from the class's median host
 /// than normally distributed hosts are; and where the difference matters. `tests`: how often this question is asked, of other
 /// figures.
-pub fn judge(classes: &[Vec<Host>], min_effect: f64, tests: usize) -> Vec<Judged> {
+pub fn judge(classes: &[Vec<HostDeviations>], min_effect: f64, tests: usize) -> Vec<Judged> {
     let mut all = Vec::new();
     let (mut by_rank, mut by_distance) = (Vec::new(), Vec::new());
     for class in classes.iter().filter(|class| class.len() >= FEWEST_HOSTS) {

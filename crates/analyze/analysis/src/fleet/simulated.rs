@@ -308,14 +308,14 @@ fn a_fact_that_divides_a_class_explains_it_without_outliers() {
 #[test]
 fn of_a_fact_with_a_value_for_each_host_200_are_compared() {
     let serials: Vec<String> = (0..250).map(|host| host.to_string()).collect();
-    let host = |serial| super::facts::Host {
+    let host = |serial| super::facts::ExplainedHost {
         class: 0,
         deviation: 0.0,
         is_subject: false,
         is_outlier: false,
         values: vec![serial],
     };
-    let hosts: Vec<super::facts::Host> =
+    let hosts: Vec<super::facts::ExplainedHost> =
         serials.iter().map(|serial| host(serial.as_str())).collect();
     let found = super::facts::facts(&["serial"], &hosts);
     assert_eq!(

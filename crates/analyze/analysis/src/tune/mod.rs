@@ -8,9 +8,9 @@ mod steps;
 
 pub use steps::next_step;
 
-use crate::pairs::{Decision, Series};
+use crate::pairs::{Decision, PairSeries};
 use series::{facts, series};
-use steps::{Outcome, elapsed, outcome};
+use steps::{InterimResult, elapsed, outcome};
 use vmtax_model::{
     LiveChange, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict,
     VmFacts,
@@ -19,7 +19,7 @@ use vmtax_model::{
 /// Returns the findings of a tuning; `None` if not even the VM is recorded.
 pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let vm = facts(records)?.clone();
-    let Outcome { kept, phase, .. } = outcome(spec, records);
+    let InterimResult { kept, phase, .. } = outcome(spec, records);
     let rows: Vec<TuneRow> = (0..spec.candidates.len())
         .map(|number| row(spec, records, number, &kept))
         .collect();
@@ -104,7 +104,7 @@ fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -
         (Some(Decision::Fails), _) | (_, Some(Decision::Fails)) => TuneVerdict::Reject,
         _ => TuneVerdict::Inconclusive,
     };
-    let why = |series: &Series| match series.decision() {
+    let why = |series: &PairSeries| match series.decision() {
         Some(Decision::Unmeasurable) => {
             Some("the load did not give this figure: it stopped, or is too small")
         }

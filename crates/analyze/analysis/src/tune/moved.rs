@@ -1,7 +1,7 @@
 //! Figures of a VM with and without the changes that are kept.
 
 use super::series::figure;
-use crate::pairs::Series;
+use crate::pairs::PairSeries;
 use crate::{estimate, rates};
 use vmtax_model::{
     BeforeAfter, LiveChange, LiveMetric, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates,
@@ -109,7 +109,7 @@ fn row(
         return None;
     }
     let logs = values.iter().map(|(before, after)| (after / before).ln());
-    let series = Series {
+    let series = PairSeries {
         logs: logs.filter(|log| log.is_finite()).collect(),
         empty: 0,
     };

@@ -1,6 +1,6 @@
 //! The pairs of measurements of a running VM, as ratios of costs.
 
-use crate::pairs::{MAX_PAIRS, Series};
+use crate::pairs::{MAX_PAIRS, PairSeries};
 use crate::rates;
 use vmtax_model::{
     Candidate, LiveChange, LiveMetric, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec,
@@ -13,8 +13,8 @@ pub(super) fn series(
     records: &[TuneRecord],
     phase: TunePhase,
     changed: &[usize],
-) -> Series {
-    let mut series = Series::default();
+) -> PairSeries {
+    let mut series = PairSeries::default();
     let Some(vm) = facts(records) else {
         return series;
     };

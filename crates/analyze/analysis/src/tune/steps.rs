@@ -11,7 +11,7 @@ const SCREENING: f64 = 0.6;
 const CONFIRMATION: f64 = 0.85;
 
 /// Result of the measurements so far.
-pub(super) struct Outcome {
+pub(super) struct InterimResult {
     /// Next pair to measure; `None` if nothing is left, or no time.
     pub next: Option<PairPlan>,
     /// The candidates that helped twice, and of which all together are shown to help.
@@ -23,7 +23,7 @@ pub(super) struct Outcome {
 /// The next step, from what was recorded so far. The order within a pair is drawn by `seed`: of two pairs in a row one is A B, the
 /// other B A, so that what drifts meanwhile cancels.
 pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep {
-    let Outcome { next, kept, .. } = outcome(spec, records);
+    let InterimResult { next, kept, .. } = outcome(spec, records);
     let Some(pair) = next else {
         return TuneStep::End(kept);
     };
@@ -36,7 +36,7 @@ pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep
 }
 
 /// Returns the candidates to keep by the records so far, and the next pair to measure.
-pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
+pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> InterimResult {
     let pair = |phase, changed: Vec<usize>, base: Vec<usize>| {
         let next = Some(PairPlan {
             phase,
@@ -44,7 +44,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
             base,
             changed_first: false,
         });
-        Outcome {
+        InterimResult {
             next,
             kept: Vec::new(),
             phase,
@@ -86,18 +86,18 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     };
     let total = series(spec, records, phase, &kept);
     match total.decision() {
-        _ if kept.is_empty() => Outcome {
+        _ if kept.is_empty() => InterimResult {
             next: None,
             kept,
             phase,
         },
-        Some(Decision::Helps) => Outcome {
+        Some(Decision::Helps) => InterimResult {
             next: None,
             kept,
             phase,
         },
         None if has_time(1.0) => pair(phase, kept, Vec::new()),
-        _ => Outcome {
+        _ => InterimResult {
             next: None,
             kept: Vec::new(),
             phase,

@@ -2,7 +2,7 @@
 
 use crate::compare::cost;
 use crate::overhead::estimate;
-use crate::pairs::{MAX_PAIRS, Series};
+use crate::pairs::{MAX_PAIRS, PairSeries};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, TrialRecord};
 
@@ -137,8 +137,8 @@ impl<'a> Measured<'a> {
         of: &dyn Fn(&GuestTunePart) -> bool,
         without: &[usize],
         with: &[usize],
-    ) -> Series {
-        let mut series = Series::default();
+    ) -> PairSeries {
+        let mut series = PairSeries::default();
         for log in self.logs(of, without, with) {
             match log {
                 Some(log) => series.logs.push(log),
@@ -149,7 +149,7 @@ impl<'a> Measured<'a> {
     }
 
     /// A candidate beside `base`, against `base` alone.
-    pub fn screening(&self, base: &[usize], candidate: usize) -> Series {
+    pub fn screening(&self, base: &[usize], candidate: usize) -> PairSeries {
         self.series(&screens, base, &sorted(base, candidate))
     }
 

@@ -1,6 +1,5 @@
 //! Tuning of a guest's workload: the next measurement, and the findings so far.
 
-mod left_out;
 mod measured;
 mod outcome;
 mod screening;
@@ -12,10 +11,9 @@ mod steps;
 
 pub use steps::next_guest_step;
 
-use crate::pairs::{Decision, Series};
-use left_out::LeftOut;
+use crate::pairs::{Decision, PairSeries};
 use measured::{Figure, Measured, confirms};
-use outcome::Outcome;
+use outcome::{InterimResult, LeftOut};
 use std::collections::BTreeSet;
 use steps::{outcome, without};
 use vmtax_model::{
@@ -122,7 +120,7 @@ fn medians(pairs: &[Option<(f64, f64)>]) -> Option<(f64, f64)> {
     (!pairs.is_empty()).then(|| (median(&|pair| pair.0), median(&|pair| pair.1)))
 }
 
-fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow {
+fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTuneRow {
     // Beside the most that it was measured beside.
     let others = found
         .bases
@@ -141,7 +139,7 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
     };
     let confirmation = match set.contains(&number) {
         true => measured.series(&confirms(set), &without(set, number), set),
-        false => Series::default(),
+        false => PairSeries::default(),
     };
     let refused = measured.refused(number);
     let decided = [screening.decision(), found.failed.get(&number).copied()];
@@ -213,7 +211,9 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
             .map(|(before, after)| (after / before).ln())
             .collect();
         let is_whole = logs.iter().all(|log| log.is_finite());
-        let comparison = Series { logs, empty: 0 }.comparison().filter(|_| is_whole);
+        let comparison = PairSeries { logs, empty: 0 }
+            .comparison()
+            .filter(|_| is_whole);
         Some(BeforeAfter {
             name: name.to_owned(),
             unit: "ns".to_owned(),

@@ -1,10 +1,9 @@
 //! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what is dropped
 //! early, and what the sequential test says of the others.
 
-use super::left_out::LeftOut;
 use super::measured::{Measured, sorted};
-use super::outcome::Outcome;
-use crate::pairs::{Decision, MIN_EFFECT, Series};
+use super::outcome::{InterimResult, LeftOut};
+use crate::pairs::{Decision, MIN_EFFECT, PairSeries};
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTunePhase, GuestTuneStep};
 
@@ -30,7 +29,7 @@ pub(super) struct Screening<'a> {
     /// Candidates that are screened.
     candidates: Vec<usize>,
     /// Measured log ratios, by candidate.
-    series: BTreeMap<usize, Series>,
+    series: BTreeMap<usize, PairSeries>,
     /// Log ratios of the rounds that had each candidate beside fewer others.
     earlier: BTreeMap<usize, Vec<f64>>,
 }
@@ -137,7 +136,7 @@ impl<'a> Screening<'a> {
     }
 
     /// Those that help, those that help most first; what is left to measure is the outcome's next step, if `has_time`.
-    pub fn helped(&self, until_s: f64, outcome: &mut Outcome) -> Vec<usize> {
+    pub fn helped(&self, until_s: f64, outcome: &mut InterimResult) -> Vec<usize> {
         let dropped = self.dropped(until_s);
         let (mut open, mut helped): (Vec<usize>, Vec<(usize, f64)>) = Default::default();
         for (&candidate, series) in &self.series {
@@ -168,7 +167,7 @@ impl<'a> Screening<'a> {
     }
 
     /// Measures these once more, if it is not too late.
-    pub fn go_on(&self, open: Vec<usize>, until_s: f64, outcome: &mut Outcome) {
+    pub fn go_on(&self, open: Vec<usize>, until_s: f64, outcome: &mut InterimResult) {
         if open.is_empty() {
             return;
         }
@@ -244,7 +243,7 @@ impl<'a> Screening<'a> {
 
 /// Decides whether one of the candidates that helped seems to help beside others as well, which the confirmation will
 /// test; `None` if another round has to be measured.
-pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
+pub(super) fn seems_to_help(series: &PairSeries) -> Option<Decision> {
     let stands = series
         .logs
         .get(..STANDING_ROUNDS)
@@ -257,7 +256,7 @@ pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
 }
 
 /// Returns true if the first rounds show that more of them are not worth their time.
-fn is_hopeless(series: &Series) -> bool {
+fn is_hopeless(series: &PairSeries) -> bool {
     series
         .logs
         .get(..HOPELESS_ROUNDS)

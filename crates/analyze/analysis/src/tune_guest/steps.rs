@@ -2,9 +2,8 @@
 //! others beside it; those that help one more at a time; the remaining ones once more beside all of these, since one
 //! may mask another; the kept ones again, on boots that were not used to choose them.
 
-use super::left_out::LeftOut;
 use super::measured::{Measured, confirms, sorted};
-use super::outcome::Outcome;
+use super::outcome::{InterimResult, LeftOut};
 use super::screening::{Screening, Standing, seems_to_help};
 use crate::pairs::Decision;
 use std::collections::BTreeSet;
@@ -25,8 +24,8 @@ pub fn next_guest_step(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneS
 }
 
 /// Returns the findings so far, and the next step to measure.
-pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
-    let mut outcome = Outcome::default();
+pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> InterimResult {
+    let mut outcome = InterimResult::default();
     if let Some(set) = chosen(measured, baseline, &mut outcome) {
         confirm(measured, set, &mut outcome);
     }
@@ -37,7 +36,7 @@ pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
 fn chosen(
     measured: &Measured<'_>,
     baseline: &Variant,
-    outcome: &mut Outcome,
+    outcome: &mut InterimResult,
 ) -> Option<Vec<usize>> {
     let (mut base, mut phase) = (Vec::new(), GuestTunePhase::Screening);
     loop {
@@ -96,7 +95,7 @@ fn chosen(
 }
 
 /// The change that stands out is confirmed before the others are screened to the end: what most people look for is known early.
-fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut Outcome) {
+fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut InterimResult) {
     match measured
         .series(&confirms(&[first]), &[], &[first])
         .decision()
@@ -135,7 +134,7 @@ fn has_time(measured: &Measured<'_>, part: f64) -> bool {
 }
 
 /// The candidates that may help beside the last base: those that were neither shown to harm nor to add nothing.
-fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut Outcome) -> Vec<usize> {
+fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut InterimResult) -> Vec<usize> {
     let Some((base, before)) = outcome.bases.split_last() else {
         return Vec::new();
     };
@@ -197,7 +196,7 @@ fn combined(
     baseline: &Variant,
     base: &[usize],
     helped: Vec<usize>,
-    outcome: &mut Outcome,
+    outcome: &mut InterimResult,
 ) -> Option<Vec<usize>> {
     let spec = measured.spec;
     let settings = |numbers: &[usize]| spec.settings(baseline, numbers);
@@ -261,7 +260,7 @@ fn combined(
 }
 
 /// Measures all against none, and all against all without one, for each; where one does not help, the others again without it.
-fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) {
+fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut InterimResult) {
     let first = std::mem::take(&mut outcome.kept);
     while !set.is_empty() {
         outcome.confirmed.clone_from(&set);

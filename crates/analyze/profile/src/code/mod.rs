@@ -1,8 +1,230 @@
 //! Code that a guest's vCPUs execute: costs that make no exit, in guests without an agent, of any kernel.
 
 mod decode;
-mod findings;
 #[cfg(test)]
 mod tests;
 
-pub use findings::findings;
+use crate::share::share;
+use decode::{Code, instructions_around, instructions_from, words};
+use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use vmtax_model::samples::{CodeBytes, CodeSamples, SampledCode, Spot};
+use vmtax_model::{CodePlace, GuestCode};
+use vmtax_rules::{CodePattern, Evidence, GuestCodeSamples};
+
+/// Places that are told.
+const MAX_REPORTED: usize = 100;
+/// Instructions between the saving of the interrupt flag and its clearing, and between two calls in a row, at most.
+const MAX_DISTANCE: usize = 8;
+/// Instructions of a small function, at most.
+const MAX_SMALL_FUNCTION: usize = 24;
+/// Bytes that one of its moves takes, at most.
+const WORD_BYTES: usize = 8;
+
+/// Returns the findings from samples of vCPUs; `None` where there are no samples.
+pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
+    if sampled.samples == 0 {
+        return None;
+    }
+    let share_of_samples = |part: u64| share(part, sampled.samples);
+    let codes: BTreeMap<Spot, Code> = windows(sampled)
+        .map(|(spot, code)| (spot, instructions_around(code, spot.address)))
+        .collect();
+    let place = |SampledCode { spot, count, .. }: &SampledCode| {
+        let code = codes.get(spot);
+        let said = |one: fn(&Code) -> Option<&Instruction>| {
+            code.and_then(one).map(words).unwrap_or_default()
+        };
+        let (done, next) = (said(Code::done), said(Code::next));
+        CodePlace {
+            address: spot.address,
+            level: spot.level,
+            share: share_of_samples(*count),
+            done,
+            next,
+        }
+    };
+    let mut places: Vec<CodePlace> = sampled.places.iter().map(place).collect();
+    places.sort_by_key(|place| std::cmp::Reverse(place.share.samples));
+    places.truncate(MAX_REPORTED);
+    let mut took_ns = sampled.took_ns.clone();
+    took_ns.sort_unstable();
+    let look_ns = took_ns.get(took_ns.len() / 2).map_or(0.0, |ns| *ns as f64);
+    let patterns = patterns(sampled, &codes);
+    let advice = vmtax_rules::evaluate(&Evidence {
+        code: Some(&patterns),
+        ..Evidence::default()
+    });
+    Some(GuestCode {
+        looks: sampled.samples,
+        halted: share_of_samples(sampled.halted),
+        look_ns,
+        places,
+        advice,
+    })
+}
+
+/// Places with the code around them.
+fn windows(sampled: &CodeSamples) -> impl Iterator<Item = (Spot, &CodeBytes)> {
+    sampled
+        .places
+        .iter()
+        .filter_map(|place| Some((place.spot, place.code.as_ref()?)))
+}
+
+/// Counts the samples at each pattern.
+fn patterns(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> GuestCodeSamples {
+    let pieces = pieces(sampled, codes);
+    let mut found: BTreeMap<CodePattern, Vec<(u64, u64)>> = BTreeMap::new();
+    for (spot, code) in codes {
+        let patterns = [
+            (CodePattern::Division, divides(code)),
+            (CodePattern::LockSavesInterrupts, saves_interrupts(code)),
+            (
+                CodePattern::SmallCopies,
+                pieces
+                    .iter()
+                    .any(|(of, piece)| same(of, spot) && piece.contains(&spot.address)),
+            ),
+        ];
+        let count = sampled
+            .places
+            .iter()
+            .find(|place| place.spot == *spot)
+            .map_or(0, |place| place.count);
+        for (pattern, _) in patterns.into_iter().filter(|(_, matches)| *matches) {
+            found
+                .entry(pattern)
+                .or_default()
+                .push((count, spot.address));
+        }
+    }
+    let samples = |(pattern, at): (CodePattern, Vec<(u64, u64)>)| {
+        let (_, most) = at.iter().max()?;
+        Some((
+            pattern,
+            share(at.iter().map(|(count, _)| count).sum(), sampled.samples),
+            *most,
+        ))
+    };
+    GuestCodeSamples {
+        samples: sampled.samples,
+        patterns: found.into_iter().filter_map(samples).collect(),
+    }
+}
+
+/// Right behind a division of 128 by 64 bits.
+fn divides(code: &Code) -> bool {
+    code.done()
+        .is_some_and(|done| matches!(done.code(), Opcode::Div_rm64 | Opcode::Idiv_rm64))
+}
+
+/// Behind the saving of the interrupt flag, up to right behind its restoring, where a lock is taken with the flag cleared.
+fn saves_interrupts(code: &Code) -> bool {
+    let saves = |i: &Instruction| {
+        matches!(
+            i.mnemonic(),
+            Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq
+        )
+    };
+    let restores = |i: &Instruction| {
+        matches!(
+            i.mnemonic(),
+            Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq
+        )
+    };
+    let leaves = |i: &Instruction| {
+        matches!(
+            i.flow_control(),
+            FlowControl::Return | FlowControl::UnconditionalBranch
+        )
+    };
+    (0..code.at).any(|begin| {
+        let rest = code.instructions.get(begin..).unwrap_or_default();
+        let Some((true, end)) = rest.first().map(saves).zip(rest.iter().position(restores)) else {
+            return false;
+        };
+        let inside = rest.get(..end).unwrap_or_default();
+        let cleared = inside
+            .iter()
+            .take(MAX_DISTANCE)
+            .position(|i| i.mnemonic() == Mnemonic::Cli);
+        let locks = cleared.is_some_and(|cleared| inside.iter().skip(cleared).any(is_atomic));
+        locks && !inside.iter().any(leaves) && code.at <= begin + end + 1
+    })
+}
+
+/// Returns true if an instruction reads and writes memory atomically, as locks do.
+fn is_atomic(i: &Instruction) -> bool {
+    let memory = i.op0_kind() == OpKind::Memory || i.op1_kind() == OpKind::Memory;
+    i.has_lock_prefix() || (i.mnemonic() == Mnemonic::Xchg && memory)
+}
+
+/// Returns true if both spots have the same privilege level and address space, so the same code at the same addresses.
+fn same(a: &Spot, b: &Spot) -> bool {
+    (a.level, a.space) == (b.level, b.space)
+}
+
+/// Where a few bytes are handed over piece by piece: a small function that copies a word, and those who call it twice in a
+/// row, from the first call to behind the second. Each with a place of the same code.
+fn pieces(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeInclusive<u64>)> {
+    let mut pieces = Vec::new();
+    for (spot, code) in codes {
+        let calls = code
+            .instructions
+            .iter()
+            .enumerate()
+            .filter(|(_, i)| i.is_call_near());
+        let calls: Vec<(usize, &Instruction)> = calls.collect();
+        for pair in calls.windows(2) {
+            let [(at, first), (then, second)] = *pair else {
+                continue;
+            };
+            let between = code.instructions.get(at + 1..then).unwrap_or_default();
+            let in_a_row = between.len() <= MAX_DISTANCE
+                && between
+                    .iter()
+                    .all(|i| i.flow_control() == FlowControl::Next);
+            let to = first.near_branch_target();
+            if !in_a_row || second.near_branch_target() != to {
+                continue;
+            }
+            let mut windows = windows(sampled).filter(|(of, _)| same(of, spot));
+            if let Some(function) = windows.find_map(|(_, code)| small_copy(code, to)) {
+                pieces
+                    .extend([first.ip()..=second.next_ip(), function].map(|piece| (*spot, piece)));
+            }
+        }
+    }
+    pieces
+}
+
+/// The function that begins there, if all that it does to memory is to store one word that it loaded.
+fn small_copy(code: &CodeBytes, begin: u64) -> Option<RangeInclusive<u64>> {
+    let all: Vec<Instruction> = instructions_from(code, begin)
+        .take(MAX_SMALL_FUNCTION)
+        .collect();
+    let end = all
+        .iter()
+        .position(|i| i.flow_control() == FlowControl::Return)?;
+    let (body, end) = (all.get(..end)?, all.get(end)?);
+    let stays = |i: &Instruction| {
+        matches!(
+            i.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch
+        )
+    };
+    let moves =
+        |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD_BYTES;
+    let is_store = |i: &Instruction| moves(i) && i.op0_kind() == OpKind::Memory;
+    let stored = body.iter().position(is_store)?;
+    let (before, rest) = (body.get(..stored)?, body.get(stored..)?);
+    let (store, behind) = rest.split_first()?;
+    // What set the stored register last has to be the load.
+    let set = before
+        .iter()
+        .rfind(|i| i.op0_kind() == OpKind::Register && i.op0_register() == store.op1_register())?;
+    let copies = moves(set) && set.op1_kind() == OpKind::Memory;
+    (copies && body.iter().all(stays) && !behind.iter().any(is_store)).then(|| begin..=end.ip())
+}

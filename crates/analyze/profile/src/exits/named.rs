@@ -1,7 +1,7 @@
 //! VM exits row by row, with the device and the register of each address.
 
 use super::devices::Devices;
-use super::summary::vcpu;
+use super::vcpu;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow};
 use vmtax_rules::Register;
 

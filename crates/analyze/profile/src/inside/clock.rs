@@ -5,20 +5,20 @@ use vmtax_model::{ClockReading, InsideFacts};
 
 /// The way of a stamp: the guest's clock, its ticks, the host's ticks, the host's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clock {
+pub struct GuestClock {
     guest: [ClockReading; 2],
     map: ClockMap,
     host: [ClockReading; 2],
 }
 
-impl Clock {
+impl GuestClock {
     /// By what both sides noted.
     ///
     /// # Errors
     /// [`ClockError`] when nothing says how their ticks compare.
-    pub fn new(guest: [ClockReading; 2], facts: &InsideFacts) -> Result<Clock, ClockError> {
+    pub fn new(guest: [ClockReading; 2], facts: &InsideFacts) -> Result<GuestClock, ClockError> {
         let map = Evidence::new(&facts.pings, facts.kvm_offset).map()?;
-        Ok(Clock {
+        Ok(GuestClock {
             guest,
             map,
             host: facts.beats,
@@ -83,7 +83,7 @@ mod tests {
             beats: [beat(3_000, 8_500), beat(203_000, 108_500)],
             missing: Vec::new(),
         };
-        let clock = Clock::new(guest, &facts).unwrap();
+        let clock = GuestClock::new(guest, &facts).unwrap();
         assert_eq!(clock.host(1_000), 8_500);
         assert_eq!(clock.host(51_000), 58_500);
         assert_eq!(clock.host(0), 7_500);

@@ -5,7 +5,7 @@ mod clock;
 mod join;
 mod summary;
 
-pub use clock::Clock;
+pub use clock::GuestClock;
 pub use join::{Joined, join};
 pub use summary::{calls, summary};
 
@@ -21,7 +21,7 @@ pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
 }
 
 /// Brings what was seen onto the host's clock.
-pub fn by_host_clock(guest: &mut GuestProfile, clock: &Clock) {
+pub fn by_host_clock(guest: &mut GuestProfile, clock: &GuestClock) {
     guest
         .profile
         .samples

@@ -5,13 +5,13 @@ use super::timeline::{Futex, Thread};
 use crate::waits;
 use vmtax_model::samples::WallClock;
 use vmtax_model::{
-    BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker,
+    BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule, WaitFor, Waker,
 };
 use vmtax_trace::{CallPhase, call_rows, system_call_name};
 
 /// The figures. What stands at a futex is named by the stacks that were sampled there by wall-clock.
-pub fn of(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
-    let mut threads: Vec<ThreadTimes> = schedule
+pub fn findings(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
+    let mut threads: Vec<ThreadSchedule> = schedule
         .timeline
         .threads
         .iter()
@@ -39,7 +39,7 @@ pub fn of(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
     }
 }
 
-fn times(schedule: &Schedule, tid: i32, thread: &Thread) -> ThreadTimes {
+fn times(schedule: &Schedule, tid: i32, thread: &Thread) -> ThreadSchedule {
     let share = |ns: u64| ns as f64 / schedule.time.as_nanos().max(1) as f64;
     let mut on: Vec<BlockedOn> = (thread.on.iter())
         .map(|(on, (count, ns))| BlockedOn {
@@ -68,7 +68,7 @@ fn times(schedule: &Schedule, tid: i32, thread: &Thread) -> ThreadTimes {
         .map(|((_, phase), moments)| (*phase, moments));
     let calls = call_rows(calls, system_call_name);
     let blocked = share(thread.on.values().map(|(_, ns)| ns).sum());
-    ThreadTimes {
+    ThreadSchedule {
         tid,
         name: name(schedule, tid),
         runs: share(thread.ran),

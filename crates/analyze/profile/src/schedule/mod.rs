@@ -4,7 +4,7 @@
 mod findings;
 mod timeline;
 
-pub use findings::of;
+pub use findings::findings;
 
 use crate::ProfileError;
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! The table of block requests.
 
 use super::layer::Layer;
-use super::point::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
-use super::source::{NOTIFY, Scope, Source, WAITS, kvm, tracepoint};
+use super::source::{EventSource, NOTIFY, Scope, WAITS, kvm, tracepoint};
+use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
 
 /// Calls that submit I/O to the host's kernel.
-const SUBMITS: Source = Source::Calls(&[
+const SUBMITS: EventSource = EventSource::Calls(&[
     &["sys_enter_io_submit"],
     &["sys_exit_io_submit"],
     &["sys_enter_io_uring_enter"],
@@ -33,16 +33,16 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
         tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
     ];
     Guest GuestIssue "guest block issue", GuestKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Scope::All)];
-    Guest GuestNotify "virtqueue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
+    Guest GuestNotify "virtqueue kick", GuestKernel, OPTIONAL, [EventSource::Functions(NOTIFY)];
     Host KvmNotify "ioeventfd / MMIO exit", Kvm, OPTIONAL, [
         kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
     ];
     Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
     Host QemuPop "QEMU takes request", Qemu, ALWAYS, [
-        Source::Qemu("pop"), Source::Qemu("scsi"), Source::Qemu("begin"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
+        EventSource::Qemu("pop"), EventSource::Qemu("scsi"), EventSource::Qemu("begin"), EventSource::QemuLog("virtio_blk_handle_read"), EventSource::QemuLog("virtio_blk_handle_write")
     ];
     Host QemuSubmit "I/O submission", Qemu, ALWAYS, [
-        Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")
+        EventSource::Qemu("submit"), EventSource::QemuLog("virtio_blk_submit_multireq")
     ];
     Host HostCall "host system call", Qemu, ALWAYS, [SUBMITS];
     Host HostIssue "host block issue", HostKernel, ALWAYS, [
@@ -53,13 +53,13 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     ];
     Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
     Host QemuPush "QEMU completes request", Qemu, ALWAYS, [
-        Source::Qemu("push"), Source::Qemu("end"), Source::QemuLog("virtio_blk_req_complete")
+        EventSource::Qemu("push"), EventSource::Qemu("end"), EventSource::QemuLog("virtio_blk_req_complete")
     ];
     Host QemuNotify "used buffer notification", Qemu, OPTIONAL, [
-        Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
+        EventSource::Qemu("notify"), EventSource::QemuLog("virtio_notify_irqfd")
     ];
     Host Inject "MSI delivery (APIC)", Interrupt, OPTIONAL, [
-        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
+        EventSource::Qemu("inject"), EventSource::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
         kvm(&["kvm_msi_set_irq"], Scope::All)
     ];
     Guest GuestInterrupt "guest interrupt", Interrupt, OPTIONAL, [

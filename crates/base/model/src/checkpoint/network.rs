@@ -1,11 +1,11 @@
 //! The table of round trips over the network.
 
 use super::layer::Layer;
-use super::point::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
-use super::source::{NOTIFY, Scope, Source, WAITS, call, kvm, tracepoint};
+use super::source::{EventSource, NOTIFY, Scope, WAITS, call, kvm, tracepoint};
+use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
 
-/// What copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
-const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
+/// Event that copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
+const READS: EventSource = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
 
 /// A packet passes these where vhost-net moves it.
 const OF_VHOST: &[Checkpoint] = {
@@ -82,7 +82,7 @@ pub(super) const NOT_PASSED: [&[&[Checkpoint]]; 4] = {
 
 /// The checkpoints of a round trip over the network: the guest's request through a virtio-net card and its backend to a server
 /// on the host, and its response. An event that shows several of them is decoded as the first: what a thread does tells which.
-/// Those of vhost have no event of their own: the worker's schedule shows them, and the packets that it hands over.
+/// Checkpoints of vhost have no event of their own: the worker's schedule shows them, and the packets that it hands over.
 pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Guest NetGuestCall "guest send call", GuestApplication, OPTIONAL, [
         tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
@@ -91,12 +91,12 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Guest NetGuestXmit "guest driver transmits", GuestKernel, ALWAYS, [
         tracepoint("net", &["net_dev_start_xmit"], Scope::All)
     ];
-    Guest NetGuestKick "transmit queue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
+    Guest NetGuestKick "transmit queue kick", GuestKernel, OPTIONAL, [EventSource::Functions(NOTIFY)];
     Host NetKvmKick "transmit ioeventfd / MMIO exit", Kvm, OPTIONAL, [
         kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
     ];
     Host NetTxWake "event loop wakes (kick)", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
-    Host NetTx "QEMU transmits", Qemu, OPTIONAL, [Source::Qemu("transmit")];
+    Host NetTx "QEMU transmits", Qemu, OPTIONAL, [EventSource::Qemu("transmit")];
     Host NetTapWrite "write to tap or socket", Qemu, OPTIONAL, [call(&[&["sys_enter_writev"], &["sys_enter_sendto"]])];
     Host NetStreamWrite "write to passt", Qemu, OPTIONAL, [call(&[&["sys_enter_sendmsg"]])];
     Host NetPasstWake "passt wakes (request)", HostKernel, OPTIONAL, [WAITS];
@@ -125,11 +125,11 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Host NetPasstNotify "passt notifies the guest", Passt, OPTIONAL, [call(&[&["sys_enter_write"]])];
     Host NetStreamWake "QEMU event loop wakes (passt)", HostKernel, OPTIONAL, [WAITS];
     Host NetStreamRead "read from passt", Qemu, ALWAYS, [READS];
-    Host NetRx "QEMU receives", Qemu, OPTIONAL, [Source::Qemu("receive")];
-    Host NetRxFill "receive queue filled", Qemu, OPTIONAL, [Source::Qemu("fill")];
-    Host NetRxNotify "receive queue notification", Qemu, OPTIONAL, [Source::Qemu("notify")];
+    Host NetRx "QEMU receives", Qemu, OPTIONAL, [EventSource::Qemu("receive")];
+    Host NetRxFill "receive queue filled", Qemu, OPTIONAL, [EventSource::Qemu("fill")];
+    Host NetRxNotify "receive queue notification", Qemu, OPTIONAL, [EventSource::Qemu("notify")];
     Host NetInject "receive MSI delivery (APIC)", Interrupt, OPTIONAL, [
-        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
+        EventSource::Qemu("inject"), EventSource::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
         kvm(&["kvm_msi_set_irq"], Scope::All)
     ];
     Guest NetGuestInterrupt "guest receive interrupt", Interrupt, OPTIONAL, [

@@ -1,8 +1,8 @@
 //! Sources of checkpoints: the events that are traced to observe them.
 
-/// Source of a checkpoint: the events that are traced to observe it.
+/// EventSource of a checkpoint: the events that are traced to observe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum EventSource {
     /// A tracepoint of the side's kernel.
     Tracepoint {
         system: &'static str,
@@ -37,23 +37,23 @@ pub enum Scope {
 /// Prefix of the groups of vmtax's own probes.
 pub const PROBE_GROUP: &str = "vmtax_";
 
-impl Source {
+impl EventSource {
     /// Returns true if an event of a trace comes from this source.
     pub fn gives(&self, system: &str, name: &str) -> bool {
         match self {
-            Source::Tracepoint {
+            EventSource::Tracepoint {
                 system: of, names, ..
             } => *of == system && names.contains(&name),
-            Source::Calls(calls) => {
+            EventSource::Calls(calls) => {
                 system == "syscalls" && calls.iter().any(|names| names.contains(&name))
             }
             // Where a kernel has no kprobes, its function tracer records the function.
-            Source::Functions(_) => {
+            EventSource::Functions(_) => {
                 (system.starts_with(PROBE_GROUP) && name == "notify")
                     || (system, name) == ("ftrace", "function")
             }
-            Source::Qemu(event) => system.starts_with(PROBE_GROUP) && *event == name,
-            Source::QemuLog(event) => system == "qemu" && *event == name,
+            EventSource::Qemu(event) => system.starts_with(PROBE_GROUP) && *event == name,
+            EventSource::QemuLog(event) => system == "qemu" && *event == name,
         }
     }
 }
@@ -62,16 +62,16 @@ pub(super) const fn tracepoint(
     system: &'static str,
     names: &'static [&'static str],
     of: Scope,
-) -> Source {
-    Source::Tracepoint { system, names, of }
+) -> EventSource {
+    EventSource::Tracepoint { system, names, of }
 }
 
-pub(super) const fn kvm(name: &'static [&'static str], of: Scope) -> Source {
+pub(super) const fn kvm(name: &'static [&'static str], of: Scope) -> EventSource {
     tracepoint("kvm", name, of)
 }
 
 /// Returns from waiting for work.
-pub(super) const WAITS: Source = Source::Calls(&[
+pub(super) const WAITS: EventSource = EventSource::Calls(&[
     &["sys_exit_ppoll"],
     &["sys_exit_poll"],
     &["sys_exit_select", "sys_exit_newselect"],
@@ -84,8 +84,8 @@ pub(super) const WAITS: Source = Source::Calls(&[
 ]);
 
 /// One system call.
-pub(super) const fn call(names: &'static [&'static [&'static str]]) -> Source {
-    Source::Calls(names)
+pub(super) const fn call(names: &'static [&'static [&'static str]]) -> EventSource {
+    EventSource::Calls(names)
 }
 
 /// Functions by which a guest's kernel kicks a virtqueue, 3.x to 6.x; newer kernels add the second of each.

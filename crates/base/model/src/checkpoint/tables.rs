@@ -2,7 +2,7 @@
 
 use super::disk::DISK;
 use super::network::{NETWORK, NOT_PASSED};
-use super::point::{Checkpoint, CheckpointInfo};
+use super::{Checkpoint, CheckpointInfo};
 
 /// The tables of all classes of devices. What they share, the begin and the end, stands in the first.
 const TABLES: [&[CheckpointInfo]; 2] = [DISK, NETWORK];
@@ -72,7 +72,7 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::source::Source;
+    use crate::checkpoint::source::EventSource;
 
     #[test]
     fn checkpoints_are_listed_in_their_order_with_the_names_that_json_has() {
@@ -107,11 +107,11 @@ mod tests {
                 );
                 for source in info.sources {
                     let named = match source {
-                        Source::Tracepoint { names, .. } => row.contains(names[0]),
-                        Source::Calls(calls) => row.contains(calls[0][0]),
-                        Source::Functions(functions) => row.contains(functions[0]),
-                        Source::Qemu(_) => row.contains("uprobe"),
-                        Source::QemuLog(_) => docs.contains("QEMU's own log"),
+                        EventSource::Tracepoint { names, .. } => row.contains(names[0]),
+                        EventSource::Calls(calls) => row.contains(calls[0][0]),
+                        EventSource::Functions(functions) => row.contains(functions[0]),
+                        EventSource::Qemu(_) => row.contains("uprobe"),
+                        EventSource::QemuLog(_) => docs.contains("QEMU's own log"),
                     };
                     assert!(named, "{source:?} is not in: {row}");
                 }

@@ -2,13 +2,12 @@
 
 use super::command::CommandSpec;
 use super::guest::Guest;
-use super::imported::ImportedFiles;
 use super::observed_vm::{ObservedVm, VmIdentity};
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, Machine, Missing, Probes, Tree, TuneSpec, WorkloadSpec};
+use crate::{GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, Tree, TuneSpec, WorkloadSpec};
 
 /// The trials to make, how often and in which order. As TOML:
 ///

@@ -5,13 +5,14 @@ use super::command::CommandSpec;
 use super::definition::Plan;
 use super::error::PlanError;
 use super::guest::Guest;
-use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, CompareSpec, GuestTune, ProfileSpec, Study};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec};
+use crate::{
+    GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 #[derive(Serialize, Deserialize)]

@@ -1,11 +1,10 @@
 //! The kind of question that a plan is made for, with what that study alone needs.
 
 use super::command::CommandSpec;
-use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
-use crate::{GuestTuneSpec, TuneSpec, WorkloadName, WorkloadSpec};
+use crate::{GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
 /// A kind of question, from its plan to its report.

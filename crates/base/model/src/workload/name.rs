@@ -1,11 +1,11 @@
-//! What plans, recordings and reports know of workloads, from their [table](crate::workloads).
+//! Names, needs and metrics of workloads, as plans, recordings and reports know them, from their [table](crate::workloads).
 
 use crate::metric::{Better, Unit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a workload needs to run.
+/// Surroundings that a workload needs to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// An operating system, with a folder for files at the most ([`crate::Places::files`]).
@@ -41,9 +41,9 @@ macro_rules! names {
             pub const ALL: &'static [WorkloadName] = &[$(WorkloadName::$workload),*];
             /// The name as typed and stored.
             pub const fn as_str(self) -> &'static str { match self { $(WorkloadName::$workload => $name),* } }
-            /// What it needs to run.
+            /// Returns the surroundings that it needs to run.
             pub const fn needs(self) -> Needs { match self { $(WorkloadName::$workload => Needs::$needs),* } }
-            /// How the published sysbench report that the five tests come from runs this workload, option by option;
+            /// Options with which the published sysbench report that the five tests come from runs this workload;
             /// where it leaves a time out, sysbench 1.0's default. Empty for the others.
             pub const fn reference(self) -> Options { match self { $(WorkloadName::$workload => &$published),* } }
         }
@@ -66,7 +66,7 @@ macro_rules! names {
             }
             /// The unit of its values.
             pub const fn unit(self) -> Unit { match self { $($(Metric::$metric => Unit::$unit,)*)* } }
-            /// Whether more or less of it is better.
+            /// Direction that is better: more or less of it.
             pub const fn better(self) -> Better { match self { $($(Metric::$metric => Better::$better,)*)* } }
             /// A short name for tables.
             pub const fn label(self) -> &'static str { match self { $($(Metric::$metric => $label,)*)* } }
@@ -83,17 +83,17 @@ macro_rules! names {
 crate::workloads!(names);
 
 impl WorkloadName {
-    /// Whether it needs an operating system; what does not runs on the micro-guest alone.
+    /// Returns true if it needs an operating system; what does not runs on the micro-guest alone.
     pub const fn needs_kernel(self) -> bool {
         !matches!(self.needs(), Needs::MicroGuest)
     }
 
-    /// Whether it needs the shared tree ([`crate::Places::share`]).
+    /// Returns true if it needs the shared tree ([`crate::Places::share`]).
     pub const fn needs_share(self) -> bool {
         matches!(self.needs(), Needs::Share)
     }
 
-    /// Whether it needs a network with an echo server ([`crate::Places::echo`]).
+    /// Returns true if it needs a network with an echo server ([`crate::Places::echo`]).
     pub const fn needs_network(self) -> bool {
         matches!(self.needs(), Needs::Network)
     }
@@ -106,7 +106,7 @@ impl WorkloadName {
             .filter(|w| matches!(w.needs(), Needs::System | Needs::Disk))
     }
 
-    /// Its metrics, in the order in which reports list them.
+    /// Metrics of the workload, in the order in which reports list them.
     pub fn metrics(self) -> impl Iterator<Item = Metric> + Clone {
         Metric::ALL
             .iter()

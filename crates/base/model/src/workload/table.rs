@@ -97,7 +97,7 @@ macro_rules! workloads {
             BonnieStatRandom "stat-random" PerSecond Higher "stats, at random" of "stat-random";
             BonnieDeleteRandom "delete-random" PerSecond Higher "deletes, at random" of "delete-random";
         }
-        /// What one more name known to the share's server costs.
+        /// Cost of one more name known to the share's server.
         OpenFids "open-fids", in open_fids, needs Share, published [] {
             OpenFidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
             OpenFidsStatCpu "stat_cpu" Nanoseconds Lower "QEMU's CPU time of a request on a known name";
@@ -111,7 +111,7 @@ macro_rules! workloads {
             NamesList "list" Nanoseconds Lower "listing of the folder" of "list";
             NamesGetxattr "getxattr" Nanoseconds Lower "getxattr" of "getxattr";
         }
-        /// Which properties of files the share keeps.
+        /// Properties of files that the share keeps.
         FsSemantics "fs-semantics", in fs_semantics, needs Share, published [] {
         }
         /// A command of the user's: [`crate::CommandSpec`].

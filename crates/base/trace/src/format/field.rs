@@ -9,12 +9,12 @@ pub struct Field {
     pub(crate) offset: u32,
     pub(crate) size: u32,
     pub(crate) signed: bool,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FieldKind,
 }
 
 /// Form in which a field holds its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FieldKind {
     /// A single number.
     Number,
     /// Elements of so many bytes each, one after another.
@@ -29,7 +29,7 @@ impl Field {
     /// The number without its sign: -1 of an `int` is `u32::MAX`.
     #[inline]
     pub fn unsigned(&self, data: &[u8]) -> Option<u64> {
-        if self.kind == Kind::Number {
+        if self.kind == FieldKind::Number {
             self.number(data)
         } else {
             None
@@ -59,12 +59,12 @@ impl Field {
     /// end of the record takes what is left of it.
     pub fn bytes<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
         let (start, size) = match self.kind {
-            Kind::Number => return None,
-            Kind::Array { .. } if self.size == 0 => return data.get(self.offset as usize..),
-            Kind::Array { .. } => (self.offset as usize, self.size as usize),
-            Kind::Data | Kind::Relative => {
+            FieldKind::Number => return None,
+            FieldKind::Array { .. } if self.size == 0 => return data.get(self.offset as usize..),
+            FieldKind::Array { .. } => (self.offset as usize, self.size as usize),
+            FieldKind::Data | FieldKind::Relative => {
                 let place = self.number(data)?;
-                let base = if self.kind == Kind::Relative {
+                let base = if self.kind == FieldKind::Relative {
                     (self.offset + self.size) as usize
                 } else {
                     0
@@ -81,7 +81,7 @@ impl Field {
     /// Element `index` of an array of numbers inside the fixed part, as a field of its own: `args[1]` of a system call.
     /// `None` for another kind of field and beyond a fixed length.
     pub fn element(&self, index: u32) -> Option<Field> {
-        let Kind::Array { element } = self.kind else {
+        let FieldKind::Array { element } = self.kind else {
             return None;
         };
         let at = index.checked_mul(element)?;
@@ -91,7 +91,7 @@ impl Field {
         Some(Field {
             offset: self.offset.checked_add(at)?,
             size: element,
-            kind: Kind::Number,
+            kind: FieldKind::Number,
             ..*self
         })
     }
@@ -105,12 +105,12 @@ impl Field {
             kind,
         } = *self;
         let declaration = match kind {
-            Kind::Number => format!("u{} {name}", 8 * size),
-            Kind::Data => format!("__data_loc char[] {name}"),
-            Kind::Relative => format!("__rel_loc char[] {name}"),
-            Kind::Array { element: 0 } => format!("struct unknown {name}[N]"),
-            Kind::Array { element } if size == 0 => format!("u{} {name}[]", 8 * element),
-            Kind::Array { element } => format!("u{} {name}[{}]", 8 * element, size / element),
+            FieldKind::Number => format!("u{} {name}", 8 * size),
+            FieldKind::Data => format!("__data_loc char[] {name}"),
+            FieldKind::Relative => format!("__rel_loc char[] {name}"),
+            FieldKind::Array { element: 0 } => format!("struct unknown {name}[N]"),
+            FieldKind::Array { element } if size == 0 => format!("u{} {name}[]", 8 * element),
+            FieldKind::Array { element } => format!("u{} {name}[{}]", 8 * element, size / element),
         };
         format!(
             "field:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};",

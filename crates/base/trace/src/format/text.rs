@@ -2,7 +2,7 @@
 //!
 //! Source: `kernel/trace/trace_events.c` (`f_show`), of Linux 2.6.31 and newer.
 
-use super::field::{Field, Kind};
+use super::field::{Field, FieldKind};
 
 /// The event ID in records. The running kernel assigns it: it may differ after a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,7 +88,7 @@ pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
 }
 
 /// The name and kind that a C declaration gives.
-fn declared(declaration: &str, size: u32) -> Option<(&str, Kind)> {
+fn declared(declaration: &str, size: u32) -> Option<(&str, FieldKind)> {
     // The brackets of an array come behind the name, those of `__data_loc char[] name` before it.
     let (head, length) = match declaration
         .strip_suffix(']')
@@ -103,15 +103,15 @@ fn declared(declaration: &str, size: u32) -> Option<(&str, Kind)> {
         return None;
     }
     let kind = if kind_of_value.starts_with("__data_loc") {
-        Kind::Data
+        FieldKind::Data
     } else if kind_of_value.starts_with("__rel_loc") {
-        Kind::Relative
+        FieldKind::Relative
     } else if let Some(length) = length {
-        Kind::Array {
+        FieldKind::Array {
             element: element(kind_of_value, length, size),
         }
     } else {
-        Kind::Number
+        FieldKind::Number
     };
     Some((name, kind))
 }

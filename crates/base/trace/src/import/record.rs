@@ -1,7 +1,7 @@
 //! Records of events that came as text, or from QEMU, laid out like the kernel's: the common fields, eight bytes for each
 //! argument, texts behind them. So [`Field`] reads all.
 
-use crate::format::{Field, Kind as FieldKind};
+use crate::format::{Field, FieldKind};
 use crate::{EventId, Format};
 
 const HEADER: usize = 8;
@@ -11,7 +11,7 @@ pub(crate) const ARGUMENTS: usize = 6;
 
 /// Type of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ArgumentKind {
     Unsigned,
     Signed,
     Text,
@@ -50,16 +50,16 @@ fn common() -> impl Iterator<Item = (String, Field)> {
 }
 
 /// The field of argument `n`.
-pub(crate) fn field(n: usize, kind: Kind) -> Field {
+pub(crate) fn field(n: usize, kind: ArgumentKind) -> Field {
     let offset = (HEADER + SLOT * n) as u32;
     match kind {
-        Kind::Text => Field {
+        ArgumentKind::Text => Field {
             offset,
             size: 4,
             signed: false,
             kind: FieldKind::Data,
         },
-        Kind::Arguments => Field {
+        ArgumentKind::Arguments => Field {
             offset,
             size: (SLOT * ARGUMENTS) as u32,
             signed: false,
@@ -67,10 +67,10 @@ pub(crate) fn field(n: usize, kind: Kind) -> Field {
                 element: SLOT as u32,
             },
         },
-        Kind::Signed | Kind::Unsigned => Field {
+        ArgumentKind::Signed | ArgumentKind::Unsigned => Field {
             offset,
             size: SLOT as u32,
-            signed: kind == Kind::Signed,
+            signed: kind == ArgumentKind::Signed,
             kind: FieldKind::Number,
         },
     }

@@ -1,7 +1,7 @@
 //! States of one kernel's threads over time, from its scheduler's events: running, runnable, sleeping.
 
-use super::decode::{Leaves, Sched};
 use super::window::EventWindow;
+use super::{Leaves, Sched};
 use std::collections::HashMap;
 
 /// Where and when an event was.

@@ -1,8 +1,8 @@
 //! A folder with the raw trace of one kernel.
 
+use super::Input;
 use super::page::PageLayout;
 use super::stats::{self, CpuStats};
-use super::stream::Input;
 use crate::file::{text, unreadable};
 use crate::{Events, Formats, TraceError};
 use std::fs::{self, File};

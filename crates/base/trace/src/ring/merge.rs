@@ -1,6 +1,6 @@
 //! All inputs of raw pages as one stream.
 
-use super::stream::{Input, Stream};
+use super::{Input, Stream};
 use crate::{Counts, Entry, Formats, TraceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -2,7 +2,7 @@
 //! called.
 
 use crate::stacks::ranges::{self, Ranges};
-use crate::stacks::symbols::Symbols;
+use crate::stacks::symbols::CodeSymbols;
 use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, Object, ObjectSection, ReadRef};
@@ -45,7 +45,7 @@ pub struct Elf {
     /// Where its functions begin, from `.eh_frame_hdr`.
     pub ranges: Ranges,
     /// Named functions by address.
-    pub symbols: Symbols,
+    pub symbols: CodeSymbols,
     /// True if the table with all functions is there, not only the exported ones'.
     pub unstripped: bool,
     /// Where the JIT interface of debuggers begins (`__jit_debug_descriptor`).

@@ -20,7 +20,7 @@ const OTHER_BUILD: &str = "the file here is another build than the recorded one:
 
 /// Where the files of an address space are.
 #[derive(Debug)]
-pub enum Source {
+pub enum FileSource {
     /// A process that runs.
     Process(i32),
     /// Files of this machine, of processes that may have ended.
@@ -29,23 +29,23 @@ pub enum Source {
     Recorded(HashMap<String, Vec<u8>>),
 }
 
-impl Source {
+impl FileSource {
     /// The file system that the files are on.
     fn root(&self) -> PathBuf {
         match self {
-            Source::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
-            Source::LocalFiles(here) => here.roots.last().cloned().unwrap_or_default(),
-            Source::Recorded(_) => PathBuf::from("/"),
+            FileSource::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
+            FileSource::LocalFiles(here) => here.roots.last().cloned().unwrap_or_default(),
+            FileSource::Recorded(_) => PathBuf::from("/"),
         }
     }
 
     /// /proc/PID/maps; empty for a recording, whose records have the mappings.
     pub fn maps(&self) -> String {
         match self {
-            Source::Process(pid) => {
+            FileSource::Process(pid) => {
                 std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default()
             }
-            Source::LocalFiles(_) | Source::Recorded(_) => String::new(),
+            FileSource::LocalFiles(_) | FileSource::Recorded(_) => String::new(),
         }
     }
 
@@ -55,9 +55,9 @@ impl Source {
     /// Why its functions cannot be named, with what to do.
     pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Rc<Elf>, String> {
         match self {
-            Source::Process(pid) => of_process(*pid, mapping, base).map(Rc::new),
-            Source::LocalFiles(here) => here.elf(mapping),
-            Source::Recorded(build_ids) => {
+            FileSource::Process(pid) => of_process(*pid, mapping, base).map(Rc::new),
+            FileSource::LocalFiles(here) => here.elf(mapping),
+            FileSource::Recorded(build_ids) => {
                 recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)).map(Rc::new)
             }
         }
@@ -75,13 +75,13 @@ impl Source {
             ))
         };
         match self {
-            Source::LocalFiles(here) => here
+            FileSource::LocalFiles(here) => here
                 .stripped
                 .borrow_mut()
                 .entry(elf.build_id.clone())
                 .or_insert_with(part)
                 .clone(),
-            Source::Process(_) | Source::Recorded(_) => part(),
+            FileSource::Process(_) | FileSource::Recorded(_) => part(),
         }
     }
 }
@@ -187,7 +187,7 @@ impl LocalFiles {
 /// Reads the vDSO that the kernel maps into each process.
 fn own_vdso() -> Result<Elf, String> {
     let pid = std::process::id() as i32;
-    let maps = maps::parse(&Source::Process(pid).maps());
+    let maps = maps::parse(&FileSource::Process(pid).maps());
     let own = maps
         .iter()
         .find(|m| m.path == VDSO)

@@ -6,7 +6,6 @@
 
 mod bounded;
 mod elf;
-mod error;
 mod files;
 mod jit;
 mod kernel;
@@ -21,11 +20,35 @@ mod symbols;
 
 pub use bounded::open_regular;
 pub use elf::Elf;
-pub use error::StackError;
-pub use files::{LocalFiles, Source};
+pub use files::{FileSource, LocalFiles};
 pub use kernel::Kernel;
 pub use location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 pub use names::{Names, build};
 pub use records::{take, text};
 pub use sampled::SampledStacks;
 pub use space::{LoadedModule, Space};
+
+use std::path::PathBuf;
+
+/// The given unstripped build cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// It is not an ELF program.
+    #[error("{file}: {why}: give an unstripped ELF file", file = .file.display())]
+    NoBuild {
+        /// Path of the file.
+        file: PathBuf,
+        /// Reason why it cannot be used.
+        why: String,
+    },
+    /// It is of another program.
+    #[error(
+"{file} is not a build of a program in this process (neither a build-id nor a layout of functions matches); \
+         give the file that was stripped, or build it again from the same source with the same options",
+        file = .file.display()
+    )]
+    ForeignSymbols {
+        /// Path of the file.
+        file: PathBuf,
+    },
+}

@@ -146,14 +146,14 @@ fn chain<'a>(sample: &'a SampleRecord<'_>) -> impl Iterator<Item = u64> + 'a {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stacks::files::Source;
+    use crate::stacks::files::FileSource;
     use std::collections::HashMap;
 
     /// Whatever the address: on the host nothing is there.
     #[test]
     fn samples_of_a_guests_code_are_one_place_for_its_kernel_and_one_for_its_programs() {
         let (mut space, mut sampled) = (
-            Space::empty(Source::Recorded(HashMap::new())),
+            Space::empty(FileSource::Recorded(HashMap::new())),
             SampledStacks::default(),
         );
         let sample = |ip: u64, cpu_mode| SampleRecord {

@@ -1,7 +1,7 @@
 //! A process's address space: which program or library is where, and how stacks in it unwind.
 
 use crate::stacks::elf::{Bytes, Elf};
-use crate::stacks::files::Source;
+use crate::stacks::files::FileSource;
 use crate::stacks::jit;
 use crate::stacks::location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 use crate::stacks::maps::{self, Mapping};
@@ -36,7 +36,7 @@ struct Region {
 /// The address space of one process.
 pub struct Space {
     /// Where its files are.
-    pub source: Source,
+    pub source: FileSource,
     /// The file that it was started from, as it sees it.
     pub exe: String,
     /// Programs and libraries that are loaded.
@@ -54,14 +54,14 @@ impl Space {
     pub fn of(pid: i32) -> Space {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let exe = exe.to_string_lossy();
-        let mut space = Space::empty(Source::Process(pid));
+        let mut space = Space::empty(FileSource::Process(pid));
         space.exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
         space.reload();
         space
     }
 
     /// One that nothing is mapped in.
-    pub fn empty(source: Source) -> Space {
+    pub fn empty(source: FileSource) -> Space {
         Space {
             source,
             exe: String::new(),
@@ -149,7 +149,7 @@ impl Space {
         if self.exe.is_empty() {
             self.exe.clone_from(&mapping.path); // what is mapped first
         }
-        if let (Source::Process(pid), Some(at)) = (&self.source, descriptor) {
+        if let (FileSource::Process(pid), Some(at)) = (&self.source, descriptor) {
             for jit in jit::read(*pid, at) {
                 self.add_jit(jit);
             }

@@ -17,7 +17,7 @@ pub struct Symbol<'a> {
 
 /// Named functions by address.
 #[derive(Debug, Default)]
-pub struct Symbols {
+pub struct CodeSymbols {
     /// As the linker wrote them: tens of thousands of names are not copied out.
     text: Vec<u8>,
     all: Vec<Entry>,
@@ -30,7 +30,7 @@ struct Entry {
     name: Range<usize>,
 }
 
-impl Symbols {
+impl CodeSymbols {
     /// Takes in a table: where functions begin, their bytes, and where their names begin in the table's text.
     pub fn add(&mut self, text: &[u8], functions: impl Iterator<Item = (u64, u64, usize)>) {
         let base = self.text.len();
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn the_longest_name_of_an_address_and_its_neighbours() {
-        let mut symbols = Symbols::default();
+        let mut symbols = CodeSymbols::default();
         symbols.add(
             b"\0alias\0longer\0\xff\0",
             [(16, 0, 1), (16, 8, 7), (32, 8, 14), (48, 8, 0), (64, 8, 99)].into_iter(),
         );
         symbols.add(b"\0exported\0", [(64, 0, 1), (16, 4, 1)].into_iter());
         let names = |symbol: Option<Symbol<'static>>| symbol.map(|symbol| symbol.name);
-        let symbols: &'static Symbols = Box::leak(Box::new(symbols));
+        let symbols: &'static CodeSymbols = Box::leak(Box::new(symbols));
         assert_eq!(
             [15, 16, 63, 64].map(|at| names(symbols.before(at))),
             [None, Some("longer"), Some("longer"), Some("exported")]

@@ -8,9 +8,9 @@ mod start;
 mod terminal;
 mod usage;
 
-use crate::error::AgentError;
+use crate::AgentError;
 use crate::outbox::{Failure, send, send_frame, ship};
-use crate::trace::GuestTrace;
+use crate::trace::GuestTracer;
 use crate::trial::kernel;
 use pump::{End, Pump};
 pub(crate) use root::{ROOT, prepare};
@@ -44,7 +44,7 @@ pub(crate) fn run(
         Probes::None => None,
         _ => {
             let set = ProbeSet::guest_of_command(probes.checkpoints());
-            match GuestTrace::begin(places, SHARE_MAC, probes, Some(set)) {
+            match GuestTracer::begin(places, SHARE_MAC, probes, Some(set)) {
                 Ok(trace) => Some(trace),
                 Err(error) => return Ok(Reply::Failed { error }),
             }
@@ -54,7 +54,7 @@ pub(crate) fn run(
     let stay = vmtax_observe::descendants(std::process::id() as i32, &[]);
     send(channel, &Reply::Began)?;
     let before = usage::Counters::now(guest);
-    if let Some(Err(error)) = trace.as_ref().map(GuestTrace::on) {
+    if let Some(Err(error)) = trace.as_ref().map(GuestTracer::on) {
         return Ok(Reply::Failed { error });
     }
     let began = Instant::now();
@@ -69,7 +69,7 @@ pub(crate) fn run(
     }
     let ended = pump.until_end();
     let (wall, after) = (began.elapsed(), usage::Counters::now(guest));
-    let switched_off = trace.as_ref().map_or(Ok(()), GuestTrace::off);
+    let switched_off = trace.as_ref().map_or(Ok(()), GuestTracer::off);
     pump.send_reply(&Reply::Ended)?;
     let left = if launch.stays {
         0

@@ -3,7 +3,7 @@
 
 use super::start::Started;
 use super::terminal;
-use crate::error::AgentError;
+use crate::AgentError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

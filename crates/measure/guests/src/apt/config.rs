@@ -1,10 +1,9 @@
 //! The configuration under which apt works in a folder of ours.
 
+use crate::ResultExt;
 use crate::apt::error::AptError;
-use crate::file_error::ResultExt;
-use std::env;
-use std::fs;
 use std::path::Path;
+use std::{env, fs};
 
 /// Sources and package lists that apt reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

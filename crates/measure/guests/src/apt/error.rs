@@ -1,6 +1,6 @@
 //! Errors of fetching from a distribution's archive, each with the remedy.
 
-use crate::file_error::FileError;
+use crate::FileError;
 use std::path::PathBuf;
 use vmtax_trust::Untrusted;
 

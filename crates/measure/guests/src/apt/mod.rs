@@ -3,7 +3,6 @@
 //! [`Apt`] asks and downloads, from the system's sources or from any suite of the distribution's [`Archive`]; a [`Fetch`]
 //! is the time in which one process makes something out of it in the cache, in one step or not at all.
 
-mod apt_get;
 mod archive;
 mod cache;
 mod config;
@@ -13,9 +12,427 @@ mod sandbox;
 mod suites;
 pub mod version;
 
-pub use apt_get::Apt;
 pub use archive::{Archive, Distribution};
 pub use cache::{Fetch, cache_dir};
 pub use error::AptError;
 pub use package::Package;
 pub(crate) use suites::{is_known, is_suite, known, with_version};
+
+use crate::ResultExt;
+use crate::apt::config::Lists;
+use crate::apt::sandbox::SandboxFolder;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+/// apt downloads to its current folder: this one, below the work folder.
+const DOWNLOADS: &str = "downloads";
+
+/// apt with its caches, and where wanted its lists, in a work folder.
+#[derive(Debug)]
+pub struct Apt {
+    work: PathBuf,
+    /// Folder that contains [`Apt::work`], where root's own cache is closed to the user that apt downloads as.
+    _place: Option<SandboxFolder>,
+}
+
+impl Apt {
+    /// Prepares `work`, an existing folder that apt may fill. The system's sources and lists count at first.
+    ///
+    /// # Errors
+    /// When `work` cannot be written.
+    pub fn new(work: &Path) -> Result<Apt, AptError> {
+        let place = SandboxFolder::create()?;
+        let work = place.as_ref().map_or(work, SandboxFolder::path);
+        for folder in ["cache/archives/partial", "lists/partial", DOWNLOADS] {
+            let folder = work.join(folder);
+            fs::create_dir_all(&folder).writing(&folder)?;
+        }
+        if let Some(place) = &place {
+            place.hand_over(&work.join(DOWNLOADS))?;
+        }
+        config::write(work, Lists::System)?;
+        Ok(Apt {
+            work: work.into(),
+            _place: place,
+        })
+    }
+
+    /// Fetches the package lists of the system's sources into the work folder and uses them from now on; apt checks
+    /// their signatures. A source that fails is told in the answer, for one that has nothing to do with what
+    /// is wanted is no reason to give up.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or when the work folder cannot be written.
+    pub fn update(&self) -> Result<Option<AptError>, AptError> {
+        config::write(&self.work, Lists::Own)?;
+        self.refresh()
+    }
+
+    fn refresh(&self) -> Result<Option<AptError>, AptError> {
+        match self.run("apt-get", &["-q", "update"]) {
+            Ok(_) => Ok(None),
+            Err(failed @ AptError::Failed { .. }) => Ok(Some(failed)),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The archive of the distribution that this system is of.
+    ///
+    /// # Errors
+    /// [`AptError::NoArchive`] when its sources name none, [`AptError::NoApt`].
+    pub fn archive(&self) -> Result<Archive, AptError> {
+        // Without release information, sources count whose lists were never fetched.
+        let options = [
+            "indextargets",
+            "--no-release-info",
+            "--format",
+            archive::FORMAT,
+            "Created-By: Packages",
+        ];
+        Archive::among(&self.run("apt-get", &options)?)
+    }
+
+    /// From now on nothing but these suites of the archive, as if nothing were installed; fetches their lists, whose
+    /// signatures apt checks. As with [`Apt::update`], a suite that fails is told in the answer.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or when the work folder cannot be written.
+    pub fn look_in(
+        &self,
+        archive: &Archive,
+        suites: &[&str],
+    ) -> Result<Option<AptError>, AptError> {
+        config::write(&self.work, Lists::Sources(&archive.sources(suites)))?;
+        Ok(self
+            .refresh()?
+            .map(|failed| archive.explain(suites, failed)))
+    }
+
+    /// The versions of a package, each with its suite.
+    ///
+    /// # Errors
+    /// [`AptError::Failed`].
+    pub fn versions(&self, package: &str) -> Result<Vec<(String, String)>, AptError> {
+        Ok(package::by_suite(
+            &self.run("apt-cache", &["madison", package])?,
+        ))
+    }
+
+    /// A package of `suite` and all that would be installed with it where nothing is: what it depends on, and what that
+    /// depends on. To be asked after [`Apt::look_in`].
+    ///
+    /// # Errors
+    /// [`AptError::Failed`] when the suite lacks something of it.
+    pub fn with_dependencies(&self, package: &str, suite: &str) -> Result<Vec<Package>, AptError> {
+        let said = self.run(
+            "apt-get",
+            &[
+                "-q",
+                "install",
+                "--simulate",
+                "--target-release",
+                suite,
+                package,
+            ],
+        )?;
+        let exact = package::installed(&said)
+            .into_iter()
+            .map(|(name, version)| format!("{name}={version}"));
+        let exact: Vec<String> = exact.collect();
+        let arguments: Vec<&str> = ["show"]
+            .into_iter()
+            .chain(exact.iter().map(String::as_str))
+            .collect();
+        let mut packages = package::shown(&self.run("apt-cache", &arguments)?);
+        packages.dedup_by(|a, b| a.name == b.name);
+        Ok(packages)
+    }
+
+    /// Names of all packages that begin like this, also of installed ones that no source has any more.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn names(&self, beginning: &str) -> Result<Vec<String>, AptError> {
+        Ok(self
+            .run("apt-cache", &["pkgnames", beginning])?
+            .lines()
+            .map(Into::into)
+            .collect())
+    }
+
+    /// Returns the names of the packages that a package depends on; empty when there is no such package.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with the output of apt.
+    pub fn depends(&self, package: &str) -> Result<Vec<String>, AptError> {
+        match self.run("apt-cache", &["depends", package]) {
+            Ok(said) => {
+                let names = said.lines().filter_map(|line| line.split_once("Depends: "));
+                // One that no list has stands in angle brackets.
+                Ok(names
+                    .map(|(_, name)| name.trim_matches(['<', '>']).into())
+                    .collect())
+            }
+            Err(AptError::Failed { .. }) => Ok(Vec::new()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Returns the names of the packages that one version of a package depends on, all alternatives.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] when there is no such version.
+    pub fn depends_of(&self, package: &str, version: &str) -> Result<Vec<String>, AptError> {
+        let shown =
+            package::shown(&self.run("apt-cache", &["show", &format!("{package}={version}")])?);
+        Ok(shown
+            .into_iter()
+            .flat_map(|package| package.depends)
+            .collect())
+    }
+
+    /// Length of a package's file, bytes; `None` when there is none to download.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn size(&self, package: &str) -> Result<Option<u64>, AptError> {
+        // apt takes a name that it does not know for a pattern, and `show` and `download` then mean all that match.
+        if !self.names(package)?.iter().any(|name| name == package) {
+            return Ok(None);
+        }
+        let said = self.run("apt-cache", &["show", "--no-all-versions", package])?;
+        Ok(said
+            .lines()
+            .find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
+    }
+
+    /// Downloads packages, each `NAME` or `NAME=VERSION`, and checks them against the lists; gives their files.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
+        let arguments: Vec<&str> = ["-q", "download"]
+            .into_iter()
+            .chain(packages.iter().map(String::as_str))
+            .collect();
+        self.run("apt-get", &arguments)?;
+        self.downloaded("deb")
+    }
+
+    /// The files that end so.
+    fn downloaded(&self, end: &str) -> Result<Vec<PathBuf>, AptError> {
+        let folder = self.work.join(DOWNLOADS);
+        let entries = fs::read_dir(&folder).reading(&folder)?;
+        let files = entries.flatten().map(|entry| entry.path());
+        Ok(files
+            .filter(|path| path.extension().is_some_and(|found| found == end))
+            .collect())
+    }
+
+    /// Downloads a package's source from a suite, whose signature apt checks, and unpacks it as the folder `into`; gives its
+    /// version.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn source(
+        &self,
+        archive: &Archive,
+        suite: &str,
+        package: &str,
+        into: &Path,
+    ) -> Result<String, AptError> {
+        config::write(&self.work, Lists::Sources(&archive.source_of(suite)))?;
+        if let Some(failed) = self.refresh()? {
+            return Err(archive.explain(&[suite], failed));
+        }
+        self.run(
+            "apt-get",
+            &["-q", "source", "--download-only", "--only-source", package],
+        )?;
+        let control = self.downloaded("dsc")?.pop().unwrap_or_default();
+        let text = fs::read_to_string(&control).reading(&control)?;
+        self.run(
+            "dpkg-source",
+            &[
+                "--extract",
+                &control.to_string_lossy(),
+                &into.to_string_lossy(),
+            ],
+        )?;
+        Ok(text
+            .lines()
+            .find_map(|line| line.strip_prefix("Version: "))
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    /// Unpacks a package's files into a folder; runs none of its scripts.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn unpack(&self, package: &Path, into: &Path) -> Result<(), AptError> {
+        self.run(
+            "dpkg-deb",
+            &[
+                "--extract",
+                &package.to_string_lossy(),
+                &into.to_string_lossy(),
+            ],
+        )
+        .map(drop)
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, AptError> {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(self.work.join(DOWNLOADS))
+            .env("APT_CONFIG", self.work.join("apt.env"))
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .output();
+        let output = match output {
+            Ok(output) => output,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(AptError::NoApt {
+                    program: program.into(),
+                });
+            }
+            Err(e) => Err(e).reading(program)?,
+        };
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(AptError::Failed {
+            command: format!("{program} {}", arguments.join(" ")),
+            said: end_of(&String::from_utf8_lossy(
+                &[output.stdout, output.stderr].concat(),
+            )),
+        })
+    }
+}
+
+/// The last lines, which hold the reason; above them stand progress and sources that worked.
+fn end_of(said: &str) -> String {
+    const LINES: usize = 12;
+    let lines: Vec<&str> = said
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+    use rustix::process::geteuid;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// Not a package, with its hash: apt does not open what it downloads.
+    const CONTENT: &str = "no package";
+    const HASH: &str = "a5e36d154d6ea17046a6b246a386a77096a56a9f0586a51e4abc4ad0fe0bbd43";
+
+    /// The user of the process at the other end of a connection to this host.
+    fn user_of(port: u16) -> Option<u32> {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+        let local = format!("0100007F:{port:04X}");
+        let line = sockets
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some(&local))?;
+        line.split_whitespace().nth(7)?.parse().ok()
+    }
+
+    /// As root it is apt's own user who connects, for lists as for packages, so that only that user's rights are in reach of a
+    /// hostile mirror.
+    #[test]
+    fn what_downloads_is_not_root() {
+        let Ok(Some(expected)) = crate::apt::sandbox::user()
+            .map(|user| user.or((!geteuid().is_root()).then(|| geteuid().as_raw())))
+        else {
+            return;
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let index = format!(
+            "Package: vmtax-test\nVersion: 1\nArchitecture: all\nMaintainer: none\nFilename: ./package.deb\nSize: {}\n\
+             SHA256: {HASH}\nDescription: none\n\n",
+            CONTENT.len()
+        );
+        let server = std::thread::spawn(move || {
+            let mut users = Vec::new();
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                let user = user_of(connection.peer_addr().unwrap().port());
+                let mut request = [0; 4096];
+                // One request after another, until the client closes.
+                while let Ok(read @ 1..) = connection.read(&mut request) {
+                    let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                    let path = request
+                        .split_whitespace()
+                        .nth(1)
+                        .unwrap_or_default()
+                        .to_owned();
+                    users.push((path.clone(), user));
+                    let body = match path.as_str() {
+                        "/./Packages" => Some(index.as_str()),
+                        "/./package.deb" => Some(CONTENT),
+                        _ => None,
+                    };
+                    let status = if body.is_some() {
+                        "200 OK"
+                    } else {
+                        "404 Not Found"
+                    };
+                    let body = body.unwrap_or_default();
+                    let answer = format!(
+                        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    if connection.write_all(answer.as_bytes()).is_err() || path == "/end" {
+                        break;
+                    }
+                }
+                if users.last().is_some_and(|(path, _)| path == "/end") {
+                    return users;
+                }
+            }
+            users
+        });
+        let work = tempfile::tempdir().unwrap();
+        let apt = Apt::new(work.path()).unwrap();
+        config::write(
+            &apt.work,
+            Lists::Sources(&format!("deb [trusted=yes] http://127.0.0.1:{port}/ ./\n")),
+        )
+        .unwrap();
+        let refreshed = apt.refresh();
+        let downloaded = apt.download(&["vmtax-test".to_owned()]);
+        let mut end = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        end.write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
+        let mut users = server.join().unwrap();
+        users.pop();
+        assert!(
+            refreshed.as_ref().is_ok_and(Option::is_none),
+            "{refreshed:?} {users:?}"
+        );
+        let files = downloaded.unwrap();
+        assert_eq!(
+            files
+                .iter()
+                .map(|file| fs::read_to_string(file).unwrap())
+                .collect::<Vec<_>>(),
+            [CONTENT]
+        );
+        assert!(
+            users.iter().any(|(path, _)| path.ends_with("package.deb")),
+            "{users:?}"
+        );
+        assert!(
+            users.iter().all(|(_, user)| *user == Some(expected)),
+            "{expected}: {users:?}"
+        );
+    }
+}

@@ -1,7 +1,7 @@
 //! Where apt works for root: its methods, which speak to servers, run as a user of apt's own, to whom root's cache is closed.
 
+use crate::ResultExt;
 use crate::apt::error::AptError;
-use crate::file_error::ResultExt;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use std::fs::{self, File, Permissions};

@@ -1,7 +1,7 @@
 //! Errors of a guest kernel, each with the remedy.
 
+use crate::FileError;
 use crate::apt::AptError;
-use crate::file_error::FileError;
 use crate::kernel::bzimage::NotBzImage;
 use std::path::PathBuf;
 

@@ -1,12 +1,10 @@
 //! Fetches a kernel of the distribution into the cache, without installing it.
 
+use crate::ResultExt;
 use crate::apt::{Apt, AptError, Fetch, is_known, is_suite, known, version, with_version};
-use crate::file_error::ResultExt;
 use crate::kernel::error::KernelError;
-use crate::kernel::find::{
-    cached, home, in_layout, keep_default, of_suite, set_default, set_suite,
-};
 use crate::kernel::packages::{choose, current, current_of, of_release, offered};
+use crate::kernel::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};
 use std::path::{Path, PathBuf};
 use vmtax_model::{KernelFacts, SourceOfKernel};
 
@@ -111,7 +109,7 @@ fn in_cache(cache: &Path, wanted: &str) -> Option<KernelFacts> {
         return of_suite(cache, wanted);
     }
     cached(cache)
-        .0
+        .kernels
         .into_iter()
         .find(|kernel| version::matches(&kernel.release, wanted))
 }

@@ -1,13 +1,12 @@
 //! Against the real apt and dpkg, with a package source of our own on this disk: no network.
 
 use super::*;
-use crate::kernel::find::suites;
 use crate::kernel::testing::{bzimage, put, tree};
+use crate::kernel::{FoundKernels, suites};
 use crate::testing::{UNSIGNED, suite};
-use std::fs;
-use std::io;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use std::{fs, io};
 
 /// A machine's apt with its sources, and a cache.
 struct Site {
@@ -616,7 +615,7 @@ fn a_killed_fetch_leaves_nothing_that_is_taken_for_a_kernel() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(site.cached().iter().any(|name| name.starts_with(".fetch-")));
-    assert_eq!(cached(&site.path("cache")), (vec![], vec![]));
+    assert_eq!(cached(&site.path("cache")), FoundKernels::default());
 
     assert!(site.fetch("6.1").contains("got: 6.1.0-9-amd64"));
     assert_eq!(site.cached(), [".lock", "6.1.0-9-amd64"]);

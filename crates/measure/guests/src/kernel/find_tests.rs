@@ -171,7 +171,7 @@ fn the_cache_gives_the_newest_first_and_tells_what_is_broken() {
     );
     put(&dir.path().join("kernels/.fetch-x/apt.env"), b"");
     put(&dir.path().join("kernels/.lock"), b"");
-    let (kernels, unusable) = cached(dir.path());
+    let FoundKernels { kernels, unusable } = cached(dir.path());
     let releases: Vec<&str> = kernels
         .iter()
         .map(|kernel| kernel.release.as_str())
@@ -187,10 +187,10 @@ fn the_cache_gives_the_newest_first_and_tells_what_is_broken() {
     );
     assert_eq!(unusable.len(), 1);
     assert!(
-        unusable[0].0.ends_with("6.2.0-amd64") && unusable[0].1.contains("rm -r"),
+        unusable[0].path.ends_with("6.2.0-amd64") && unusable[0].reason.contains("rm -r"),
         "{unusable:?}"
     );
-    assert_eq!(cached(Path::new("/nonexistent")), (vec![], vec![]));
+    assert_eq!(cached(Path::new("/nonexistent")), FoundKernels::default());
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn a_further_kernel_in_the_cache_is_not_the_default() {
         keep_default(cache, release).unwrap();
     };
     let absent = || {
-        Err((
-            cache.join("boot/vmlinuz-7"),
-            "the running kernel is not here".to_owned(),
-        ))
+        Err(UnusableKernel {
+            path: cache.join("boot/vmlinuz-7"),
+            reason: "the running kernel is not here".to_owned(),
+        })
     };
     let order = || {
         let found = in_order(absent(), Some(cache));
@@ -238,12 +238,11 @@ fn a_further_kernel_in_the_cache_is_not_the_default() {
     assert!(order().len() == 2, "a default that was removed is none");
     let broken = cache.join("vmlinuz");
     put(&broken, b"half");
-    assert_eq!(
-        in_order(Err((broken, "half".to_owned())), Some(cache))
-            .unusable
-            .len(),
-        1
-    );
+    let half = UnusableKernel {
+        path: broken,
+        reason: "half".to_owned(),
+    };
+    assert_eq!(in_order(Err(half), Some(cache)).unusable.len(), 1);
 }
 
 #[test]
@@ -251,7 +250,7 @@ fn an_image_under_another_name_is_not_taken_for_that_release() {
     let dir = tempfile::tempdir().unwrap();
     package(dir.path(), "6.1.0");
     put(&dir.path().join("boot/vmlinuz-6.1.0"), &bzimage("6.2.0"));
-    assert!(matches!(running(dir.path(), "6.1.0"), Err((_, why)) if why.contains("6.2.0")));
+    assert!(matches!(running(dir.path(), "6.1.0"), Err(kernel) if kernel.reason.contains("6.2.0")));
 }
 
 #[test]
@@ -263,7 +262,7 @@ fn the_running_kernel_needs_image_and_modules() {
         SourceOfKernel::Running
     );
 
-    let (path, why) = running(dir.path(), "6.5.0").unwrap_err();
+    let UnusableKernel { path, reason: why } = running(dir.path(), "6.5.0").unwrap_err();
     assert!(
         path.ends_with("boot/vmlinuz-6.5.0")
             && why.contains("6.5.0")
@@ -276,7 +275,7 @@ fn the_running_kernel_needs_image_and_modules() {
         dir.path().join("away"),
     )
     .unwrap();
-    let (path, why) = running(dir.path(), "6.1.0").unwrap_err();
+    let UnusableKernel { path, reason: why } = running(dir.path(), "6.1.0").unwrap_err();
     assert!(path == image && why.contains("lib/modules/6.1.0"), "{why}");
 }
 
@@ -288,7 +287,7 @@ fn an_image_that_may_not_be_read_is_told_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let image = package(dir.path(), "6.1.0");
     fs::set_permissions(&image, fs::Permissions::from_mode(0o000)).unwrap();
-    let (_, why) = running(dir.path(), "6.1.0").unwrap_err();
+    let why = running(dir.path(), "6.1.0").unwrap_err().reason;
     assert!(
         why.contains("ermission denied") && why.contains("vmtax get kernel"),
         "{why}"

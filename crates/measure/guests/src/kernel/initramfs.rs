@@ -2,11 +2,10 @@
 //!
 //! Format: cpio "newc", uncompressed, as `Documentation/driver-api/early-userspace/buffer-format.rst` has it.
 
-use crate::file_error::ResultExt;
-use crate::kernel::command_modules;
+use crate::ResultExt;
 use crate::kernel::error::KernelError;
 use crate::kernel::modules::{COMPRESSED, Module, Tree, missing};
-use crate::kernel::share_modules;
+use crate::kernel::optional_modules;
 use cpio::newc::{self, ModeFileType};
 use object::Endianness;
 use object::elf::FileHeader64;
@@ -84,7 +83,7 @@ pub fn initramfs(
             // A command has the host's files: without a disk for what it writes it needs the bus alone.
             let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
             let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
-            let card = (purpose == Purpose::Network).then_some(command_modules::CARD);
+            let card = (purpose == Purpose::Network).then_some(optional_modules::CARD);
             let wanted: Vec<&str> = base
                 .iter()
                 .chain(drivers)
@@ -93,15 +92,15 @@ pub fn initramfs(
                 .chain(port)
                 .collect();
             let modules = tree.load_order(kernel, &wanted)?;
-            for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
+            for (method, found) in optional_modules::of_shares(&tree, kernel, shares, &modules) {
                 match found {
-                    Ok(modules) => lists.push((share_modules::list(method), modules)),
+                    Ok(modules) => lists.push((optional_modules::share_list(method), modules)),
                     Err(error) => refused.push((method, error)),
                 }
             }
             if let Purpose::Command { network, .. } = purpose {
-                let found = command_modules::find(&tree, kernel, &modules, network)?;
-                lists.push((command_modules::LIST.to_owned(), found));
+                let found = optional_modules::of_command(&tree, kernel, &modules, network)?;
+                lists.push((optional_modules::COMMAND_LIST.to_owned(), found));
             }
             modules
         }

@@ -1,7 +1,7 @@
 //! Errors of fetching or building a QEMU, each with the remedy.
 
+use crate::FileError;
 use crate::apt::AptError;
-use crate::file_error::FileError;
 use std::io;
 use std::path::PathBuf;
 

@@ -1,11 +1,11 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
+use crate::ResultExt;
 use crate::apt::{Apt, AptError, Archive, Fetch, Package, is_suite, known, version, with_version};
-use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
-use crate::qemu::find::{Fetched, named, shelf};
 use crate::qemu::name::{is_version, upstream};
 use crate::qemu::unpack::unpack;
+use crate::qemu::{Fetched, named, shelf};
 use std::path::Path;
 
 /// The package with QEMU for x86, in Debian and Ubuntu.

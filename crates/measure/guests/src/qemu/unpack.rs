@@ -1,11 +1,10 @@
 //! From packages to a folder in which a QEMU runs.
 
+use crate::ResultExt;
 use crate::apt::{Apt, Fetch};
-use crate::file_error::ResultExt;
-use crate::qemu::PROGRAM;
 use crate::qemu::error::QemuError;
-use crate::qemu::find::{BINARY, Fetched, fetched, shelf};
 use crate::qemu::name::upstream;
+use crate::qemu::{BINARY, Fetched, PROGRAM, fetched, shelf};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;

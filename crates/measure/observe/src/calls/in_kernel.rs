@@ -2,7 +2,7 @@
 //! call.
 
 use super::bpf::{Attached, Map, MapKind};
-use super::{ROWS, program};
+use super::program;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
 use std::io;
@@ -10,6 +10,8 @@ use vmtax_model::CallCount;
 
 /// Threads that may be in a call at one time.
 const THREADS: u32 = 16_384;
+/// Calls, or calls of processes, that are distinguished.
+pub(super) const ROWS: usize = 8192;
 /// Number of totals of each call on each CPU: count, sum, shortest, longest.
 const TOTALS: usize = 4;
 

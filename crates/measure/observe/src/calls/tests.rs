@@ -3,10 +3,9 @@
 //! Needs root, a kernel with BPF and tracing, and the host's own numbers of processes; without, it says so and passes: the
 //! guest's kernel is put to the same test in tests/it.
 
-use super::CallCounter;
-use super::counter::CallMethod;
 use super::in_kernel::InKernel;
 use super::traced::Traced;
+use super::{CallCounter, CallMethod};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use vmtax_model::testing::skipped;

@@ -1,7 +1,7 @@
 //! Counted call by call, where the kernel has no BPF: each begin and each return comes as a record of perf's, which a thread
 //! of ours takes in while they come.
 
-use super::ROWS;
+use super::in_kernel::ROWS;
 use crate::perf::event::{enable, open, tracepoint, write_into};
 use crate::perf::ring::Ring;
 use crate::perf::{layout, online, records};

@@ -4,7 +4,7 @@
 //! of what it hands to QEMU: there an exit to QEMU lasts until QEMU's thread goes back into KVM, and one that the kernel
 //! serves has no time.
 
-use super::event::{Event, ExitEvent};
+use super::event::{ExitEvent, ThreadEvent};
 use super::ticks::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
@@ -92,8 +92,8 @@ impl Counts {
     pub const LINES: u32 = 1 << 16;
 
     /// Takes the next event of a thread; events of one thread are in order.
-    pub fn take(&mut self, event: &Event) {
-        let Event { at, tid, what } = *event;
+    pub fn take(&mut self, event: &ThreadEvent) {
+        let ThreadEvent { at, tid, what } = *event;
         match what {
             ExitEvent::Accepted(vector) => return self.interrupted(tid, vector, at),
             ExitEvent::TimerLine(line) => {

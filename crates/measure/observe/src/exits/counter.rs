@@ -1,7 +1,7 @@
 //! Counts exits in the order of a trace, and names them.
 
 use super::count::{Count, Counts, Key, Reason};
-use super::event::Event;
+use super::event::ThreadEvent;
 use vmtax_model::samples::{ExitRow, TracedExits};
 use vmtax_model::{AddressSpace, QemuThread};
 use vmtax_trace::{ExitReasons, Formats, KernelDecoder, Symbols};
@@ -26,7 +26,7 @@ impl ExitCounter {
 
     /// Takes the next event; those of one thread must come in the order of time.
     pub fn take(&mut self, event: &vmtax_trace::Event<'_>) {
-        if let Some(event) = Event::read(&self.decoder, event) {
+        if let Some(event) = ThreadEvent::read(&self.decoder, event) {
             self.counts.take(&event);
         }
     }

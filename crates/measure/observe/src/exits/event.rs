@@ -32,15 +32,15 @@ pub(super) enum ExitEvent {
 
 /// Something that happened to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct ThreadEvent {
     pub at: u64,
     pub tid: i32,
     pub what: ExitEvent,
 }
 
-impl Event {
+impl ThreadEvent {
     /// A record's meaning; `None` for one that does not matter here.
-    pub fn read(decoder: &KernelDecoder, record: &vmtax_trace::Event<'_>) -> Option<Event> {
+    pub fn read(decoder: &KernelDecoder, record: &vmtax_trace::Event<'_>) -> Option<ThreadEvent> {
         let what = match decoder.decode(record)? {
             KernelEvent::KvmExit { isa, reason } => ExitEvent::Exit { isa, reason },
             KernelEvent::KvmEntry => ExitEvent::Entry,
@@ -65,7 +65,7 @@ impl Event {
             KernelEvent::KvmMsi { vector } => ExitEvent::Message(vector?.into()),
             _ => return None,
         };
-        Some(Event {
+        Some(ThreadEvent {
             at: record.ticks,
             tid: record.pid,
             what,

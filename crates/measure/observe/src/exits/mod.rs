@@ -13,7 +13,7 @@ use crate::process::{has_ended, processes};
 use crate::{ProbeError, ProbeSet, Tracer};
 use count::Counts;
 use counter::Names;
-use event::Event;
+use event::ThreadEvent;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
@@ -137,7 +137,7 @@ impl ExitTracer {
         let mut events = Events::pages(&self.formats, inputs.collect()).map_err(unreadable)?;
         while let Some(entry) = events.next().map_err(unreadable)? {
             match entry {
-                Entry::Event(event) => waiting.events.extend(Event::read(decoder, &event)),
+                Entry::Event(event) => waiting.events.extend(ThreadEvent::read(decoder, &event)),
                 Entry::Lost(lost) => waiting.lost += lost.events.unwrap_or(1),
             }
         }
@@ -148,7 +148,7 @@ impl ExitTracer {
 /// Events that were read, and may not be all of their time.
 #[derive(Debug, Default)]
 struct Waiting {
-    events: Vec<Event>,
+    events: Vec<ThreadEvent>,
     /// The latest time that the reading before saw: all events until then are here by now.
     until: u64,
     lost: u64,

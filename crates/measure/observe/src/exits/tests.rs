@@ -3,7 +3,7 @@
 use super::Waiting;
 use super::count::{Counts, Key, Reason};
 use super::counter::Names;
-use super::event::{Event, ExitEvent};
+use super::event::{ExitEvent, ThreadEvent};
 use proptest::prelude::*;
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::{Access, TracedExits};
@@ -38,7 +38,7 @@ fn counted(events: &[ExitEvent], times: u64) -> Counts {
     let mut counts = Counts::default();
     let all = (0..times).flat_map(|_| events.iter());
     for (what, n) in all.zip(1..) {
-        counts.take(&Event {
+        counts.take(&ThreadEvent {
             at: n * 10,
             tid: VCPU,
             what: *what,
@@ -228,7 +228,7 @@ fn exits_have_the_kernels_names() {
 fn a_tick_has_its_rate() {
     let mut counts = Counts::default();
     (0..400).for_each(|n| {
-        counts.take(&Event {
+        counts.take(&ThreadEvent {
             at: n * 1_000_000,
             tid: VCPU,
             what: ExitEvent::Accepted(236),
@@ -240,7 +240,7 @@ fn a_tick_has_its_rate() {
         "{count} at {hz} Hz"
     );
     // A device under a regular load has the same rhythm.
-    counts.take(&Event {
+    counts.take(&ThreadEvent {
         at: 400_000_000,
         tid: VCPU + 1,
         what: ExitEvent::Message(236),
@@ -250,7 +250,7 @@ fn a_tick_has_its_rate() {
 
 #[test]
 fn processors_traces_that_are_read_one_after_the_other_come_out_in_order() {
-    let event = |at| Event {
+    let event = |at| ThreadEvent {
         at,
         tid: VCPU,
         what: ExitEvent::Entry,

@@ -33,7 +33,7 @@ pub(super) enum Scope {
 
 /// Rate and size of the samples.
 #[derive(Debug, Clone, Copy)]
-pub struct Sampling {
+pub struct SampleSettings {
     /// Samples a second of each running thread.
     pub hz: u32,
     /// Bytes copied of the stack with each sample.
@@ -43,7 +43,7 @@ pub struct Sampling {
 pub(super) fn attr(
     trigger: Trigger,
     kernel: bool,
-    sampling: Sampling,
+    sampling: SampleSettings,
     scope: Scope,
     watermark: u32,
 ) -> perf_event_attr {

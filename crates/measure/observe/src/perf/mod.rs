@@ -3,7 +3,7 @@
 pub(crate) mod event;
 pub(crate) mod ring;
 
-pub use event::{Sampling, Trigger};
+pub use event::{SampleSettings, Trigger};
 
 use crate::ProbeError;
 use event::{REGISTERS, Scope, attr, enable, open, write_into};
@@ -40,7 +40,7 @@ impl Sampler {
     ///
     /// # Errors
     /// [`ProbeError`] when there is no such process, it is somebody else's, or the kernel lets nobody sample.
-    pub fn start(pid: i32, sampling: Sampling) -> Result<Sampler, ProbeError> {
+    pub fn start(pid: i32, sampling: SampleSettings) -> Result<Sampler, ProbeError> {
         let threads: Vec<i32> = crate::thread_names(pid)
             .into_iter()
             .map(|(tid, _)| tid)
@@ -57,14 +57,14 @@ impl Sampler {
     ///
     /// # Errors
     /// [`ProbeError`] when the kernel lets nobody sample, or not this user.
-    pub fn of_all(sampling: Sampling) -> Result<Sampler, ProbeError> {
+    pub fn of_all(sampling: SampleSettings) -> Result<Sampler, ProbeError> {
         Sampler::begin(ALL_PROCESSES, &[ALL_PROCESSES], sampling, Scope::Machine)
     }
 
     fn begin(
         pid: i32,
         threads: &[i32],
-        sampling: Sampling,
+        sampling: SampleSettings,
         scope: Scope,
     ) -> Result<Sampler, ProbeError> {
         let (trigger, kernel) = permitted(pid, threads[0], sampling, scope)?;
@@ -93,7 +93,7 @@ impl Sampler {
         cpu: i32,
         pid: i32,
         threads: &[i32],
-        sampling: Sampling,
+        sampling: SampleSettings,
         scope: Scope,
     ) -> Result<(), ProbeError> {
         let mut first: Option<usize> = None;
@@ -265,7 +265,7 @@ pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
 fn permitted(
     pid: i32,
     tid: i32,
-    sampling: Sampling,
+    sampling: SampleSettings,
     scope: Scope,
 ) -> Result<(Trigger, bool), ProbeError> {
     // Of a process, on any CPU; of all, on the first.

@@ -2,7 +2,7 @@
 
 use super::trigger;
 use crate::process::{has_ended, thread_names};
-use crate::{ProbeError, Sampler, Sampling};
+use crate::{ProbeError, SampleSettings, Sampler};
 use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseInfo, RecordType};
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::samples::{CodeOrigin, GuestProfile, Profile, Unwound};
 use vmtax_model::{ClockReading, Inside};
-use vmtax_trace::stacks::{self, Kernel, LocalFiles, Names, SampledStacks, Source, Space};
+use vmtax_trace::stacks::{self, FileSource, Kernel, LocalFiles, Names, SampledStacks, Space};
 
 /// Interval at which the rings are read.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(250);
@@ -43,7 +43,7 @@ impl GuestSampler {
     pub fn begin(inside: Inside, roots: Vec<PathBuf>) -> Result<GuestSampler, ProbeError> {
         let names = all_names();
         let begun = beat();
-        let sampler = Sampler::of_all(Sampling {
+        let sampler = Sampler::of_all(SampleSettings {
             hz: inside.hz,
             stack: inside.stack,
         })?;
@@ -253,7 +253,7 @@ impl Processes {
 
     /// Returns the empty address space of a process that has ended: only records describe its content.
     fn ended(&self) -> Space {
-        Space::empty(Source::LocalFiles(Rc::clone(&self.files)))
+        Space::empty(FileSource::LocalFiles(Rc::clone(&self.files)))
     }
 
     fn begin(&mut self, pid: i32, space: Space) -> usize {

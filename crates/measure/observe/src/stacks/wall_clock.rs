@@ -347,7 +347,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_trace::stacks::Source;
+    use vmtax_trace::stacks::FileSource;
 
     #[test]
     fn a_stack_that_is_unwound_again_after_a_reload_has_its_places_once() {
@@ -357,7 +357,7 @@ mod tests {
             stop_limit: None,
             begin: Instant::now(),
             stops_ended: None,
-            space: Space::empty(Source::Process(pid)),
+            space: Space::empty(FileSource::Process(pid)),
             sampled: SampledStacks::default(),
             last: HashMap::new(),
             copied: Vec::new(),

@@ -12,7 +12,7 @@ use std::time::Instant;
 use vmtax_model::testing::skipped;
 use vmtax_model::{EventKind, Side};
 use vmtax_observe::{
-    Event, HostDevice, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs,
+    HostDevice, ProbeSet, TracedEvent, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs,
 };
 
 /// Tests check what is left of all tracers of this process, so one runs at a time.
@@ -53,8 +53,12 @@ fn of_this_process() -> Vec<String> {
     found
 }
 
-fn event(system: &'static str, names: &'static [&'static str], filter: Option<&str>) -> Event {
-    Event {
+fn event(
+    system: &'static str,
+    names: &'static [&'static str],
+    filter: Option<&str>,
+) -> TracedEvent {
+    TracedEvent {
         system,
         names,
         filter: filter.map(str::to_owned),

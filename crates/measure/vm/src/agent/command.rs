@@ -1,6 +1,6 @@
 //! A command on a running machine.
 
-use crate::agent::connection::Agent;
+use crate::agent::Agent;
 use crate::agent::messages::{Files, NoMessage, Received, no_files};
 use crate::process::cpu_accounting::CpuAccounting;
 use crate::{Capture, MachineError, RootExtras, Streams};

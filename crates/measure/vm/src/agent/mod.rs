@@ -2,7 +2,6 @@
 
 pub(crate) mod capture;
 pub(crate) mod command;
-pub(crate) mod connection;
 pub(crate) mod console;
 pub(crate) mod memory_limit;
 pub(crate) mod messages;
@@ -10,3 +9,116 @@ mod native;
 pub(crate) mod session;
 pub(crate) mod streams;
 mod terminal;
+
+use crate::agent::messages::{Files, Lines, NoMessage, Received};
+use crate::process::child::Child;
+use crate::share::Server;
+use crate::vmm::qemu::monitor::QMP_TIMEOUT;
+use crate::{Interrupt, MachineError};
+use rustix::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use vmtax_model::Machine;
+use vmtax_wire::{Reply, Request, encode};
+
+/// Time for which a process may run after its stream closed.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The agent of a machine, with the processes that it depends on.
+#[derive(Debug)]
+pub(crate) struct Agent<'a> {
+    pub machine: Machine,
+    pub interrupt: &'a Interrupt,
+    pub lines: Lines,
+    pub child: Child,
+    /// The share's server. Ends after the guest.
+    pub server: Option<Server>,
+}
+
+impl Agent<'_> {
+    /// Sends a request and waits for the answer.
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        timeout: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<Reply, NoMessage> {
+        let frame = encode(request).map_err(|e| NoMessage::Invalid(e.to_string()))?;
+        if self.lines.send(&frame).is_err() {
+            self.lines.drain_console();
+            return Err(NoMessage::Closed);
+        }
+        self.reply(timeout, files)
+    }
+
+    /// Waits for a message.
+    pub fn reply(&mut self, timeout: Duration, files: &mut Files<'_>) -> Result<Reply, NoMessage> {
+        self.lines
+            .message(Instant::now() + timeout, self.interrupt, files)
+    }
+
+    /// Waits for the next frame, or for one of the `others`; see [`Lines::receive`].
+    pub fn receive(
+        &mut self,
+        until: Instant,
+        others: &[BorrowedFd<'_>],
+    ) -> Result<Received, NoMessage> {
+        self.lines.receive(until, self.interrupt, others)
+    }
+
+    /// Sends a request that has no answer.
+    pub fn send_request(&mut self, request: &Request) -> Result<(), MachineError> {
+        let frame = encode(request).map_err(|e| self.invalid_message(e.to_string()))?;
+        self.send(&frame)
+    }
+
+    pub fn send(&mut self, frame: &[u8]) -> Result<(), MachineError> {
+        if self.lines.send(frame).is_err() {
+            self.lines.drain_console();
+            return Err(self.error(NoMessage::Closed, "running the command"));
+        }
+        Ok(())
+    }
+
+    /// The error of a machine that did not answer while it was `doing` something.
+    pub fn error(&mut self, reason: NoMessage, doing: &str) -> MachineError {
+        let machine = self.machine;
+        let (tail, log) = (self.lines.tail(), self.lines.log_path());
+        match reason {
+            NoMessage::Closed => {
+                let status = self.child.wait(CLOSE_TIMEOUT).unwrap_or(-1);
+                if self.lines.panicked() {
+                    return MachineError::Panic { tail, log };
+                }
+                MachineError::Ended {
+                    machine,
+                    doing: doing.to_owned(),
+                    status,
+                    tail,
+                    log,
+                }
+            }
+            NoMessage::ServerEnded => match &mut self.server {
+                Some(server) => server.ended(doing),
+                None => self.invalid_message("no server"),
+            },
+            NoMessage::Timeout => MachineError::Silent {
+                machine,
+                seconds: QMP_TIMEOUT.as_secs(),
+                tail,
+                log,
+            },
+            NoMessage::Interrupted => MachineError::Interrupted,
+            NoMessage::Invalid(what) => self.invalid_message(what),
+            NoMessage::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
+        }
+    }
+
+    /// The error of an agent that sent an invalid message.
+    pub fn invalid_message(&self, what: impl Into<String>) -> MachineError {
+        MachineError::InvalidMessage {
+            machine: self.machine,
+            what: what.into(),
+            log: self.lines.log_path(),
+        }
+    }
+}

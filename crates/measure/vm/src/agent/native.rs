@@ -5,7 +5,7 @@ use crate::agent::memory_limit;
 use crate::network::NetworkLink;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::watchdog::Supervision;
-use crate::sandbox::namespaces::Namespaces;
+use crate::sandbox::Namespaces;
 use crate::sandbox::overlay::Discard;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;

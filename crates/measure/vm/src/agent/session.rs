@@ -1,10 +1,9 @@
 //! A machine with an agent: the host itself, or a guest with a kernel.
 
 use crate::agent::command::{self, CommandRun, Ran};
-use crate::agent::connection::{Agent, CLOSE_TIMEOUT};
 use crate::agent::console::Console;
 use crate::agent::messages::{Files, Lines, NoMessage, no_files};
-use crate::agent::native;
+use crate::agent::{Agent, CLOSE_TIMEOUT, native};
 use crate::network::MachineNetwork;
 use crate::process::batch_cpu::{BatchCpu, main_thread_ns};
 use crate::process::child::Child;

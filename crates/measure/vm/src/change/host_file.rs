@@ -1,12 +1,12 @@
 //! Settings in files of the host's kernel.
 
-use super::host_queue::host_queues;
 use crate::host_settings::value_in_effect;
 use crate::vm::Vm;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use vmtax_model::{SetBy, Setting, SettingPart};
-use vmtax_observe::counters::Cgroups;
+use vmtax_model::{HostQueue, SetBy, Setting, SettingPart};
+use vmtax_observe::counters::{Cgroups, block_device};
 
 /// Files of the VM's control groups that may be set.
 const OF_A_GROUP: [&str; 4] = ["cpu.max", "cpu.cfs_quota_us", "cpu.weight", "cpu.shares"];
@@ -46,6 +46,23 @@ pub(super) fn may_set(vm: &Vm, path: &Path) -> bool {
     Setting::all().any(is_tuned)
         || (OF_A_GROUP.contains(&name) && is_of_group())
         || (name == "scheduler" && is_of_a_disk())
+}
+
+/// The queues of devices, by their numbers as [`vmtax_model::VmDisk::host_device`] has them: of whole disks.
+pub(crate) fn host_queues(devices: impl Iterator<Item = u64>) -> Vec<HostQueue> {
+    let queue = |number: u64| {
+        let mut queue = HostQueue {
+            device: block_device(number)?.name,
+            scheduler: String::new(),
+        };
+        queue.scheduler = value_in_effect(&queue.scheduler_file()).ok()?;
+        Some(queue)
+    };
+    devices
+        .collect::<BTreeSet<u64>>()
+        .into_iter()
+        .filter_map(queue)
+        .collect()
 }
 
 #[cfg(test)]

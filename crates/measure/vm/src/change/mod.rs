@@ -2,12 +2,11 @@
 
 mod guest_file;
 mod host_file;
-mod host_queue;
 mod journal;
 mod monitor;
 mod thread;
 
-pub(crate) use host_queue::host_queues;
+pub(crate) use host_file::host_queues;
 pub use journal::{Changes, Undone, undo, undo_interrupted};
 pub(crate) use thread::pinned;
 

@@ -7,7 +7,7 @@ use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::log::log_tail;
 use crate::process::peer::Peer;
 use crate::process::watchdog::Supervision;
-use crate::sandbox::namespaces::Namespaces;
+use crate::sandbox::Namespaces;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;

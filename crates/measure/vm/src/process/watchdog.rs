@@ -6,10 +6,10 @@
 use crate::MachineError;
 use crate::process::log::BoundedLog;
 use crate::process::remove::remove;
-use crate::process::spawn::{self, spawn_command};
-use crate::sandbox::namespaces::{Namespaces, leave};
+use crate::process::{self, spawn_command};
 use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
+use crate::sandbox::{Namespaces, leave};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -195,7 +195,7 @@ fn run(
     let status = child
         .wait()
         .map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
-    Ok(ended_by_itself.then_some(spawn::status(status)))
+    Ok(ended_by_itself.then_some(process::status(status)))
 }
 
 /// Reads what there is of a process's output into its log; gives whether there can be more.

@@ -16,9 +16,8 @@ use rustix::thread::{
     set_thread_res_uid,
 };
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// User ids of no one: systemd gives these to services for the time that they run.
 const FIRST_USER: u32 = 61_184;
@@ -210,7 +209,7 @@ fn write_only(trees: &[PathBuf]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::spawn::spawn_command;
+    use crate::process::spawn_command;
     use std::fs::File;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::process::Command;

@@ -1,6 +1,6 @@
 //! Images of the measured disk in the formats of a plan's variants, made by qemu-img.
 
-use super::disks::{DISK_MIB, DiskKind, Scratch};
+use super::{DISK_MIB, DiskKind, Scratch};
 use crate::MachineError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,8 +1,8 @@
 //! The settings of a share that took effect, as reported by kernel, QEMU and server, not as requested.
 
+use super::Sharing;
 use super::mount::{command, mount};
 use super::qemu_arguments::VERSION_EVENT;
-use super::sharing::Sharing;
 use crate::process::log::log_end;
 use crate::vmm::qemu::logs;
 use procfs::process::{LimitValue, Process};

@@ -1,8 +1,8 @@
 //! nfs-ganesha: an NFS server in user space, with a configuration, a network and a root folder of its own. The host's own
 //! exports are left alone, and so is its rpcbind: for version 3, which has to register with one, there is another.
 
+use super::Sharing;
 use super::server_command::{ServerCommand, ServerEndpoint};
-use super::sharing::Sharing;
 use crate::MachineError;
 use crate::setup::Setup;
 use crate::share::jail::{Jail, TREE};

@@ -3,7 +3,7 @@
 //! only file system of a disk in it, so a handle finds no file of the host, whoever opens it.
 
 use crate::MachineError;
-use crate::process::spawn::{spawn_command, status};
+use crate::process::{spawn_command, status};
 use crate::sandbox::mounts;
 use crate::sandbox::rights::{Rights, RightsOfUser};
 use crate::share::portmapper::Portmapper;
@@ -12,10 +12,9 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::pivot_root;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 /// Where the server sees the tree.
 pub(crate) const TREE: &str = "/vmtax-tree";

@@ -1,8 +1,8 @@
 //! Mount of the share by the guest.
 
+use super::Sharing;
 use super::ganesha::{EXPORT, MOUNT_PORT, NFS_PORT};
 use super::qemu_arguments::{SERVER, TAG};
-use super::sharing::Sharing;
 use std::net::Ipv4Addr;
 use vmtax_model::ShareMethod;
 use vmtax_wire::{Mount, SHARE, SHARE_SERIAL};

@@ -1,7 +1,7 @@
 //! A private port mapper for a server that must register with one.
 
 use crate::MachineError;
-use crate::process::spawn::spawn;
+use crate::process::spawn;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! QEMU's arguments for a share.
 
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
-use super::sharing::{RootExtras, Sharing};
+use super::{RootExtras, Sharing};
 use crate::vmm::qemu::arguments::{NET_DEVICE, escaped};
 use crate::vmm::qemu::disk_arguments::Disk;
 use std::collections::BTreeMap;

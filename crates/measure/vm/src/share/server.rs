@@ -1,13 +1,12 @@
 //! The server behind a share: a fresh one for each machine, under the watchdog.
 
 use super::server_command::ServerEndpoint;
-use super::sharing::Sharing;
-use super::{ganesha, image, virtiofsd};
+use super::{Sharing, ganesha, image, virtiofsd};
 use crate::MachineError;
 use crate::process::child::{Child, Start};
 use crate::process::log::log_tail;
 use crate::process::watchdog::Supervision;
-use crate::sandbox::namespaces::Namespaces;
+use crate::sandbox::Namespaces;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use std::fs;

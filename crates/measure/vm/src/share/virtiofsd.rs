@@ -1,7 +1,7 @@
 //! virtiofsd: QEMU's own in C, and its successor in Rust, which take different arguments.
 
+use super::Sharing;
 use super::server_command::{ServerCommand, ServerEndpoint};
-use super::sharing::Sharing;
 use crate::MachineError;
 use crate::process::child::FIRST_DESCRIPTOR;
 use rustix::fs::{AtFlags, unlinkat};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use vmtax_model::testing::skipped;
-use vmtax_model::{DiskBus, Missing, Source};
+use vmtax_model::{DiskBus, EventSource, Missing};
 use vmtax_observe::{ProbeUse, Uprobe, is_cheap};
 use vmtax_vm::disk_probe_points;
 
@@ -18,7 +18,7 @@ fn the_points_are_those_of_the_checkpoints() {
     let sources = vmtax_model::DISK.iter().flat_map(|info| info.sources);
     let wanted: BTreeSet<&str> = sources
         .filter_map(|source| {
-            if let Source::Qemu(event) = source {
+            if let EventSource::Qemu(event) = source {
                 Some(*event)
             } else {
                 None

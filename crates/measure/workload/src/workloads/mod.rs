@@ -11,7 +11,7 @@ macro_rules! modules {
     )*) => {
         $(pub(crate) mod $module;)*
 
-        /// What is known of a workload: its options, its presets.
+        /// Returns the descriptor of a workload: its options, its presets.
         pub const fn descriptor(name: WorkloadName) -> &'static Descriptor {
             match name { $(WorkloadName::$workload => &$module::WORKLOAD,)* }
         }

@@ -1,6 +1,6 @@
 //! The formats of a report that a file or another program takes. What a terminal shows depends on its width and is apart.
 
-use super::sections::Report;
+use super::Report;
 
 /// A renderer of whole reports.
 type Renderer = fn(&Report<'_>) -> String;

@@ -1,10 +1,8 @@
 //! A report as Markdown, for comments and issues: its tables, and no picture.
 
 use super::prose::{escaped, with_lines};
-use super::sections::{
-    Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text,
-};
 use super::table::{Cell, Row, Table};
+use super::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
 use crate::text::printable;
 
 impl Report<'_> {

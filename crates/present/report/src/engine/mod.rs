@@ -4,14 +4,283 @@ mod format;
 mod markdown;
 mod page;
 mod prose;
-mod sections;
 mod table;
 mod terminal;
 
 pub use format::FORMATS;
 pub use page::prose;
-pub use sections::{
-    Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile, advice_text,
-    remedy_text,
-};
 pub use table::{Cell, Column, Filled, Row, Table, Tone};
+
+use crate::text::Paint;
+use maud::Markup;
+use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};
+
+/// Advice that a report shows.
+const MAX_ADVICE: usize = 5;
+
+/// A report. The fields from `answer` on stand in the order in which every format shows them.
+#[derive(Default)]
+pub struct Report<'a> {
+    /// The study, which names the page's style: "overhead", "layers".
+    pub study: &'static str,
+    /// The title, a noun phrase or a question.
+    pub title: String,
+    /// Origin of the report: version, time, command.
+    pub origin: Origin,
+    /// One sentence with the figure that answers the question. Empty: the title stands in its place.
+    pub answer: String,
+    /// Basis of the answer: n, machines, date, host, as noun phrases.
+    pub basis: Vec<String>,
+    /// The commands to run next, without backticks.
+    pub next: Vec<String>,
+    /// The answer part by part, where there are parts: a variant each, a metric each.
+    pub tiles: Vec<Tile>,
+    /// Findings with their remedies, the most important first; five are shown.
+    pub advice: Vec<Advice>,
+    /// Pictures and tables.
+    pub sections: Vec<Section<'a>>,
+    /// Warnings, what was not measured, notes.
+    pub notices: Vec<Notice>,
+    /// Method by which the figures are made, as sentences.
+    pub method: Vec<String>,
+}
+
+impl Report<'_> {
+    /// Returns the beginning of the report: the answer, or the title if there is no answer.
+    pub fn headline(&self) -> &str {
+        if self.answer.is_empty() {
+            &self.title
+        } else {
+            &self.answer
+        }
+    }
+
+    /// The basis of the answer, behind the title where that is not the headline.
+    pub fn titled_basis(&self) -> Vec<&str> {
+        let title = (!self.answer.is_empty() && !self.title.is_empty()).then_some(&self.title);
+        title
+            .into_iter()
+            .chain(&self.basis)
+            .map(String::as_str)
+            .collect()
+    }
+}
+
+/// Origin of a report.
+#[derive(Default)]
+pub struct Origin {
+    /// The version of vmtax that measured.
+    pub vmtax: String,
+    /// When the measurement began, RFC 3339.
+    pub started: String,
+    /// The command that makes the report again.
+    pub command: String,
+}
+
+/// A part of the answer.
+#[derive(Default)]
+pub struct Tile {
+    /// Class that gives the tile its colour: a machine's name or a word of the page's style.
+    pub class: &'static str,
+    /// The figure that stands out; may be empty.
+    pub figure: String,
+    /// Sentence of the tile.
+    pub text: String,
+    /// Limits of the sentence; may be empty.
+    pub limits: String,
+}
+
+/// A kind of notice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum NoticeKind {
+    /// Warning: a reason why the figures are weaker.
+    Warning,
+    /// Missing data: something that could not be measured.
+    Missing,
+    /// Note about anything else.
+    Note,
+}
+
+/// A titled list. An item may end in lines of commands, to be copied.
+pub struct Notice {
+    /// Title of the list.
+    pub title: &'static str,
+    /// Kind of the notice.
+    pub kind: NoticeKind,
+    /// Items of the list, as sentences.
+    pub items: Vec<String>,
+}
+
+impl Notice {
+    /// Makes a list of warnings: reasons why the figures are weaker.
+    pub fn warnings(items: Vec<String>) -> Notice {
+        Notice {
+            title: "Warnings",
+            kind: NoticeKind::Warning,
+            items,
+        }
+    }
+
+    /// Makes a list of data that could not be measured.
+    pub fn missing(title: &'static str, items: Vec<String>) -> Notice {
+        Notice {
+            title,
+            kind: NoticeKind::Missing,
+            items,
+        }
+    }
+
+    /// Makes a list of notes about anything else.
+    pub fn notes(title: &'static str, items: Vec<String>) -> Notice {
+        Notice {
+            title,
+            kind: NoticeKind::Note,
+            items,
+        }
+    }
+}
+
+/// A longer line to copy stands alone.
+const LONG_LINE: usize = 72;
+
+/// One finding with its remedies and its source; below it the lines to copy that are too long to stand in it.
+pub fn advice_text(advice: &Advice) -> String {
+    let is_alone = |line: &str| line.contains('\n') || line.chars().count() > LONG_LINE;
+    let mut text = advice.finding.clone();
+    for remedy in &advice.remedies {
+        let line = if is_alone(&remedy.line) {
+            ""
+        } else {
+            remedy.line.as_str()
+        };
+        text += &format!(" {}", with_line(remedy, line));
+    }
+    if !advice.source.is_empty() {
+        text += &format!(" (Source: {})", advice.source_title());
+    }
+    let lines = advice
+        .remedies
+        .iter()
+        .map(|remedy| remedy.line.as_str())
+        .filter(|line| is_alone(line));
+    lines.fold(text, |text, line| text + "\n" + line)
+}
+
+/// Returns the action of a remedy, its place and its cost. If the remedy has several lines to copy, the text contains
+/// none of them.
+pub fn remedy_text(remedy: &Remedy) -> String {
+    with_line(
+        remedy,
+        if remedy.line.contains('\n') {
+            ""
+        } else {
+            &remedy.line
+        },
+    )
+}
+
+fn with_line(remedy: &Remedy, line: &str) -> String {
+    let at = match (remedy.place, remedy.cost) {
+        (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
+        (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
+        (place, None) => format!(" ({place})"),
+        (place, Some(ChangeCost::Live)) => format!(" ({place}, no restart)"),
+        (place, Some(cost)) => format!(" ({place}, {cost})"),
+    };
+    let line = if line.is_empty() {
+        String::new()
+    } else {
+        format!(": `{line}`")
+    };
+    format!("{}{at}{line}.", remedy.action)
+}
+
+/// A heading with its blocks.
+pub struct Section<'a> {
+    /// The heading; may be empty.
+    pub title: String,
+    /// True if a terminal shows the section only if asked for details.
+    pub detail: bool,
+    /// Blocks below the heading.
+    pub blocks: Vec<Block<'a>>,
+}
+
+impl<'a> Section<'a> {
+    /// One that every form of the report shows.
+    pub fn new(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
+        Section {
+            title: title.into(),
+            detail: false,
+            blocks,
+        }
+    }
+
+    /// One that a terminal shows only if asked for details.
+    pub fn detail(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
+        Section {
+            title: title.into(),
+            detail: true,
+            blocks,
+        }
+    }
+}
+
+/// A piece of a section.
+pub enum Block<'a> {
+    /// Paragraph of text.
+    Text(String),
+    /// Lines as they are.
+    Lines(String),
+    /// Colours with what they stand for: class and name.
+    Legend(Vec<(&'static str, String)>),
+    /// Names with their values.
+    Facts(Vec<(String, String)>),
+    /// Rows and columns.
+    Table(Table),
+    /// Picture with its caption.
+    Figure(Figure<'a>),
+    /// Small pictures side by side, of this class.
+    Figures(&'static str, Vec<Figure<'a>>),
+    /// Details to read last, with their heading: folded on a page, on a terminal only if asked for details.
+    Folded(String, Vec<Block<'a>>),
+    /// Blocks that take time to make: made only where they are shown.
+    Deferred(Box<dyn Fn() -> Vec<Block<'static>> + 'a>),
+}
+
+/// A picture with its caption.
+pub struct Figure<'a> {
+    /// Title of the picture; may be empty.
+    pub title: String,
+    /// Chart that draws the picture.
+    pub chart: Box<dyn Chart + 'a>,
+    /// Text on how to read the picture; may be empty.
+    pub caption: String,
+    /// Table in place of the picture, where nothing is drawn.
+    pub table: Option<Table>,
+    /// True if a page shows the table below the picture.
+    pub below: bool,
+}
+
+impl<'a> Figure<'a> {
+    /// A picture alone.
+    pub fn new(chart: impl Chart + 'a) -> Figure<'a> {
+        Figure {
+            title: String::new(),
+            chart: Box::new(chart),
+            caption: String::new(),
+            table: None,
+            below: false,
+        }
+    }
+}
+
+/// A picture: the one block that draws itself, since each picture is of one kind only.
+pub trait Chart {
+    /// As part of a page.
+    fn svg(&self) -> Markup;
+
+    /// With characters, for pictures that can be.
+    fn text(&self, _width: usize, _paint: Paint) -> Option<String> {
+        None
+    }
+}

@@ -2,8 +2,8 @@
 //! horizontal places are percentages, so that they follow the width of the page while their text keeps its size.
 
 use super::prose::{parts, with_lines};
-use super::sections::{Block, Figure, MAX_ADVICE, NoticeKind, Report, Section, Tile, advice_text};
 use super::table::{Cell, Column, Row, Table, Tone};
+use super::{Block, Figure, MAX_ADVICE, NoticeKind, Report, Section, Tile, advice_text};
 use crate::text::{printable, when};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

@@ -1,9 +1,7 @@
 //! A report for a terminal: no line is wider than it, nothing in it obeys what a guest sends.
 
-use super::sections::{
-    Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text,
-};
 use super::table::{Cell, Column, Row, Table, Tone};
+use super::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
 use crate::Style;
 use crate::text::{
     Paint, cell as broken, columns, command_lines, fit, plain, section as listed, wrapped,

@@ -1,7 +1,9 @@
 //! The parts of the file head that versions 6 and 7 share.
 
+use super::compress::Codec;
+use super::options::Options;
 use crate::import::read::{self, sized, string, wrong};
-use crate::{Formats, PageLayout};
+use crate::{Formats, PageLayout, TracedThreads};
 use std::io::{self, Read};
 
 /// `events/header_page` and `events/header_event`.
@@ -62,4 +64,28 @@ fn some_formats(
         let _ = formats.add(system, &text);
     }
     Ok(())
+}
+
+/// The pages of one CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuPages {
+    /// The instance of tracefs; empty for the top one.
+    pub instance: String,
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Offset of its data in the file.
+    pub(super) offset: u64,
+    /// Length of its data in the file.
+    pub(super) bytes: u64,
+    pub(super) layout: PageLayout,
+    pub(super) codec: Option<Codec>,
+}
+
+/// The contents of a file's head.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub options: Options,
+    pub formats: Formats,
+    pub threads: TracedThreads,
+    pub parts: Vec<CpuPages>,
 }

@@ -223,7 +223,7 @@ pub(super) fn threads(text: &str) -> crate::TracedThreads {
     };
     text.lines()
         .filter_map(line)
-        .take(crate::import::threads::MAX_THREADS)
+        .take(crate::import::MAX_THREADS)
         .collect()
 }
 

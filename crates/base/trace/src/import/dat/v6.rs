@@ -1,8 +1,7 @@
 //! Version 6: everything in one order.
 
-use super::head;
+use super::head::{self, CpuPages, Head};
 use super::options::{self, Options};
-use super::part::{Head, Part};
 use crate::import::read::{self, string, wrong};
 use crate::{Formats, PageLayout};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -63,7 +62,7 @@ fn table(
     cpus: u32,
     layout: PageLayout,
     option: &mut dyn FnMut(u16, &[u8]) -> io::Result<()>,
-) -> io::Result<Vec<Part>> {
+) -> io::Result<Vec<CpuPages>> {
     loop {
         match &read::bytes::<10>(file)? {
             b"options  \0" => loop {
@@ -81,12 +80,13 @@ fn table(
     }
     let mut parts = Vec::new();
     for cpu in 0..cpus {
-        let place = (read::u64(file)?, read::u64(file)?);
-        if place.1 > 0 {
-            parts.push(Part {
+        let (offset, bytes) = (read::u64(file)?, read::u64(file)?);
+        if bytes > 0 {
+            parts.push(CpuPages {
                 instance: instance.to_owned(),
                 cpu,
-                place,
+                offset,
+                bytes,
                 layout,
                 codec: None,
             });
@@ -96,11 +96,11 @@ fn table(
 }
 
 /// Newer files have the clock behind the table, where older ones have nothing or the pages.
-fn clock_behind(file: &mut (impl Read + Seek), parts: &[Part]) -> io::Result<Option<String>> {
+fn clock_behind(file: &mut (impl Read + Seek), parts: &[CpuPages]) -> io::Result<Option<String>> {
     let here = file.stream_position()?;
     let pages = parts
         .iter()
-        .map(|part| part.place.0)
+        .map(|part| part.offset)
         .min()
         .unwrap_or(u64::MAX);
     if here.saturating_add(8) > pages {

@@ -1,9 +1,8 @@
 //! Version 7: sections, found from options; each may be compressed.
 
 use super::compress::Codec;
-use super::head;
+use super::head::{self, CpuPages, Head};
 use super::options::{self, Options};
-use super::part::{Head, Part};
 use crate::import::read::{self, string, wrong};
 use crate::{Formats, PageLayout, TracedThreads};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -136,7 +135,7 @@ fn buffer(
     mut data: &[u8],
     layout: PageLayout,
     codec: Option<Codec>,
-) -> io::Result<(String, Vec<Part>)> {
+) -> io::Result<(String, Vec<CpuPages>)> {
     const EACH: usize = 20;
     let at = read::u64(&mut data)?;
     let instance = string(&mut data)?;
@@ -157,12 +156,13 @@ fn buffer(
     let mut parts = Vec::new();
     for _ in 0..read::u32(&mut data)? {
         let cpu = read::u32(&mut data)?;
-        let place = (read::u64(&mut data)?, read::u64(&mut data)?);
-        if place.1 > 0 {
-            parts.push(Part {
+        let (offset, bytes) = (read::u64(&mut data)?, read::u64(&mut data)?);
+        if bytes > 0 {
+            parts.push(CpuPages {
                 instance: instance.clone(),
                 cpu,
-                place,
+                offset,
+                bytes,
                 layout,
                 codec,
             });

@@ -1,7 +1,7 @@
 //! The tracepoints that are read from text, and how each prints its fields.
 
 use super::arguments::{decimal, from_hex, hex, signed, word};
-use crate::import::record::{ARGUMENTS, Kind};
+use crate::import::record::{ARGUMENTS, ArgumentKind};
 use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
 
 /// A value that a line holds.
@@ -20,14 +20,14 @@ type Read = for<'a> fn(&'a str) -> Option<Vec<Value<'a>>>;
 pub(super) struct Tracepoint {
     pub system: &'static str,
     pub name: &'static str,
-    pub fields: &'static [(&'static str, Kind)],
+    pub fields: &'static [(&'static str, ArgumentKind)],
     pub read: Read,
 }
 
 const fn tracepoint(
     system: &'static str,
     name: &'static str,
-    fields: &'static [(&'static str, Kind)],
+    fields: &'static [(&'static str, ArgumentKind)],
     read: Read,
 ) -> Tracepoint {
     Tracepoint {
@@ -38,7 +38,7 @@ const fn tracepoint(
     }
 }
 
-use Kind::{Arguments, Signed, Text, Unsigned};
+use ArgumentKind::{Arguments, Signed, Text, Unsigned};
 use Value::{Name, Number};
 
 /// No vCPU is printed.
@@ -194,7 +194,7 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
     ),
 ];
 
-const BLOCK: &[(&str, Kind)] = &[
+const BLOCK: &[(&str, ArgumentKind)] = &[
     ("dev", Unsigned),
     ("sector", Unsigned),
     ("nr_sector", Unsigned),

@@ -2,7 +2,7 @@
 
 use super::template::Template;
 use crate::Format;
-use crate::import::record::{self, Kind};
+use crate::import::record::{self, ArgumentKind};
 
 /// One event of the list.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Event {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ArgumentKind,
 }
 
 /// Tracetool's own limit.
@@ -82,11 +82,11 @@ fn argument(declaration: &str) -> Option<Argument> {
         .filter(|&word| word != "const")
         .collect();
     let kind = match words.as_str() {
-        "char*" => Kind::Text,
+        "char*" => ArgumentKind::Text,
         "int" | "long" | "longint" | "longlong" | "short" | "char" | "signed" | "ssize_t"
-        | "ptrdiff_t" => Kind::Signed,
-        word if word.starts_with("int") && word.ends_with("_t") => Kind::Signed,
-        _ => Kind::Unsigned,
+        | "ptrdiff_t" => ArgumentKind::Signed,
+        word if word.starts_with("int") && word.ends_with("_t") => ArgumentKind::Signed,
+        _ => ArgumentKind::Unsigned,
     };
     (!of.is_empty() && !name.is_empty()).then(|| Argument {
         name: name.to_owned(),

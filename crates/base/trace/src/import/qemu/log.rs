@@ -1,6 +1,6 @@
 //! The lines of QEMU's `log` backend: `4711@1700000000.123456:virtio_queue_notify vdev 0x55… n 0 vq 0x7f…`.
 
-use super::events::QemuEvents;
+use super::QemuEvents;
 use crate::events::{Decoder, DecoderStep};
 use crate::file::unreadable;
 use crate::import::record::Record;

@@ -5,12 +5,11 @@
 //! (64), its length with these fields (32), QEMU's process (32), then the arguments: 64 bits each, a text as its length
 //! (32) and its bytes.
 
-use super::events::QemuEvents;
-use super::list;
+use super::{QemuEvents, list};
 use crate::events::{Decoder, DecoderStep};
 use crate::file::unreadable;
 use crate::import::read;
-use crate::import::record::{Kind, Record};
+use crate::import::record::{ArgumentKind, Record};
 use crate::{Counts, EventId, Events, TraceError};
 use std::collections::HashMap;
 use std::fs::File;
@@ -203,7 +202,7 @@ impl Simple<'_> {
 /// The arguments as the record has them; `None` when they are not those of this event.
 fn arguments(event: &list::Event, mut payload: &[u8], record: &mut Record) -> Option<()> {
     for (n, argument) in event.arguments.iter().enumerate() {
-        if argument.kind == Kind::Text {
+        if argument.kind == ArgumentKind::Text {
             let (length, rest) = payload.split_first_chunk()?;
             let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
             record.text(n, text)?;

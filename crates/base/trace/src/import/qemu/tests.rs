@@ -61,11 +61,13 @@ fn read(format: &str, line: &str) -> Option<Vec<(u64, String)>> {
     Some(
         (0..4)
             .map(|n| {
-                let number = crate::import::record::field(n, crate::import::record::Kind::Unsigned)
-                    .unsigned(bytes)
-                    .unwrap();
+                let number =
+                    crate::import::record::field(n, crate::import::record::ArgumentKind::Unsigned)
+                        .unsigned(bytes)
+                        .unwrap();
                 let text =
-                    crate::import::record::field(n, crate::import::record::Kind::Text).text(bytes);
+                    crate::import::record::field(n, crate::import::record::ArgumentKind::Text)
+                        .text(bytes);
                 (
                     number,
                     text.filter(|_| number > 0xffff)
@@ -392,4 +394,9 @@ proptest! {
         let got = read(r#""a %" PRId64 " b 0x%" PRIx64 " %02x%#lx.""#, &line).unwrap();
         prop_assert_eq!(got.into_iter().map(|(n, _)| n).collect::<Vec<_>>(), vec![a as u64, b, u64::from(c), d]);
     }
+}
+
+#[test]
+fn the_list_of_block_requests_is_sound() {
+    assert_eq!(QemuEvents::block_requests().formats().iter().count(), 5);
 }

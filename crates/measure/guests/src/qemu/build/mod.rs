@@ -7,22 +7,21 @@ mod log;
 mod recipe;
 mod source;
 mod steps;
-mod work;
 
 pub use recipe::Recipe;
 #[cfg(test)]
 pub(crate) use source::find as find_program;
 
 use crate::apt::{Fetch, is_suite, version};
-use crate::file_error::{ResultExt, clear};
 use crate::qemu::error::QemuError;
-use crate::qemu::find::{BINARY, Fetched, fetched, find, shelf};
 use crate::qemu::name::is_version;
 use crate::qemu::unpack::start;
+use crate::qemu::{BINARY, Fetched, fetched, find, shelf};
+use crate::{ResultExt, clear};
 use source::Source;
 use std::fs;
 use std::path::{Path, PathBuf};
-use work::{Work, write};
+use steps::{Work, write};
 
 /// Unpacked source, objects with debug information, program.
 const ROOM: u64 = 1_200_000_000;

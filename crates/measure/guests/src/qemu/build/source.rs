@@ -1,7 +1,7 @@
 //! Where the source comes from.
 
+use crate::ResultExt;
 use crate::apt::{Apt, Fetch, is_suite};
-use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use crate::qemu::fetch::choose;
 use crate::qemu::name::is_version;

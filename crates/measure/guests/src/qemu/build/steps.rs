@@ -1,9 +1,8 @@
 //! Patch, configure, make.
 
 use super::source::find;
-use super::work::{Work, write};
 use super::{Recipe, log};
-use crate::file_error::ResultExt;
+use crate::ResultExt;
 use crate::qemu::error::QemuError;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -189,4 +188,18 @@ fn missing() -> Vec<&'static str> {
         .filter(|(_, shown)| !shown.iter().any(is_there))
         .map(|(package, _)| *package)
         .collect()
+}
+
+/// Where a build is under way.
+pub(super) struct Work {
+    pub source: PathBuf,
+    pub build: PathBuf,
+    pub log: PathBuf,
+    /// Files that say how far it came.
+    pub unpacked: PathBuf,
+    pub configured: PathBuf,
+}
+
+pub(super) fn write(path: &Path, text: &str) -> Result<(), QemuError> {
+    Ok(fs::write(path, text).writing(path)?)
 }

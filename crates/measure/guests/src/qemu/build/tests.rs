@@ -1,8 +1,8 @@
 //! A tiny tree with a configure script stands in for QEMU.
 
 use super::*;
-use crate::qemu::find::named;
 use crate::qemu::name::is_built;
+use crate::qemu::named;
 use std::os::unix::fs::PermissionsExt;
 
 const CONFIGURE: &str = "#!/bin/sh

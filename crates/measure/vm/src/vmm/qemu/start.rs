@@ -10,7 +10,7 @@ use crate::micro_guest::layout::RAM_BYTES;
 use crate::network::{NetworkEnd, NetworkLink};
 use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
-use crate::sandbox::namespaces::Namespaces;
+use crate::sandbox::Namespaces;
 use crate::setup::{GuestImage, Setup};
 use crate::share::{ServerAddress, Sharing};
 use crate::vmm::started::{Link, Started, Streams};

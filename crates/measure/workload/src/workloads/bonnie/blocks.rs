@@ -1,6 +1,5 @@
 //! One file by blocks: written, read and written again, read.
 
-use super::done::{BLOCK, Done};
 use crate::buffer::Buffer;
 use crate::share::error;
 use crate::{Clock, WorkloadError};
@@ -9,6 +8,22 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use vmtax_model::{Latency, WorkloadName};
+
+/// Bonnie++'s block size, in bytes.
+const BLOCK: u64 = 8 << 10;
+
+/// One of Bonnie++'s operations, done so many times.
+pub(super) struct Done {
+    pub latency: Latency,
+    /// From the first to the last, with what the reference counts in.
+    pub ns: u64,
+}
+
+impl Done {
+    pub fn seconds(&self) -> f64 {
+        self.ns.max(1) as f64 / 1e9
+    }
+}
 
 /// File that the block tests write and read.
 pub(super) struct File<'a> {

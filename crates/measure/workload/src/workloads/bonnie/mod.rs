@@ -6,7 +6,6 @@
 //! before the seeks, outside what it times; here nothing waits. It writes in the share's folder `scratch`.
 
 mod blocks;
-mod done;
 mod names;
 mod seeks;
 
@@ -16,7 +15,7 @@ use crate::error::WorkloadError;
 use crate::options::{count, size};
 use crate::outcome::Yield;
 use crate::share::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
-use done::Done;
+use blocks::Done;
 use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
 workload! {

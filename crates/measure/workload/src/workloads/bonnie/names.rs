@@ -1,6 +1,6 @@
 //! Many small files in one folder: created, read with stat, deleted; in order, and at random.
 
-use super::done::Done;
+use super::blocks::Done;
 use crate::share::error;
 use crate::{Clock, WorkloadError};
 use rustix::fd::OwnedFd;

@@ -3,7 +3,7 @@
 //! whoever wrote them syncs the file meanwhile.
 
 use super::blocks::{File, block};
-use super::done::Done;
+use super::blocks::Done;
 use crate::WorkloadError;
 use rustix::fd::{AsFd, OwnedFd};
 use std::fs::File as StdFile;

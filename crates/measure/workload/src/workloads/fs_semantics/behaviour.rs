@@ -1,6 +1,6 @@
 //! Behaviour of files: renamed or unlinked while open, locked, synced, mapped.
 
-use super::property::{Found, kept_if};
+use super::properties::{Found, kept_if};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

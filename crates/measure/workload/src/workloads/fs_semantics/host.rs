@@ -3,7 +3,7 @@
 
 use super::behaviour::lock;
 use super::linger::{LOCKED, UNLINKED};
-use super::property::{Found, kept_if};
+use super::properties::{Found, kept_if};
 use super::{lingers, properties};
 use crate::share::SCRATCH;
 use rustix::fd::{AsRawFd, OwnedFd};

@@ -10,7 +10,6 @@ mod behaviour;
 mod host;
 mod linger;
 mod properties;
-mod property;
 
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
@@ -19,7 +18,7 @@ use crate::options::{OptionInfo, count};
 use crate::outcome::Yield;
 use crate::share::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 pub use host::{GuestState, check_from_host};
-use property::Found;
+use properties::Found;
 use std::io;
 use std::time::Instant;
 use vmtax_model::{Keeping, Kept, Places, WorkloadName, WorkloadSpec};

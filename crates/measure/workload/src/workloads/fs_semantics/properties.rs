@@ -1,7 +1,6 @@
 //! Properties of files. The checks open nothing and follow no link: on the host's side a guest may have put anything
 //! there.
 
-use super::property::{Found, Property, kept_if};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -9,8 +8,29 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use vmtax_model::Keeping;
 
-/// In the order in which they are reported.
+/// Result of an attempt. An error of the system is a refusal.
+pub(super) type Found = io::Result<(Keeping, String)>;
+
+/// A property of files that is tried.
+pub(super) struct Property {
+    pub what: &'static str,
+    /// Makes what is checked, in the folder given.
+    pub set: fn(&Path) -> io::Result<()>,
+    /// Function that checks the property, in the folder given.
+    pub check: fn(&Path) -> Found,
+}
+
+/// Kept if so.
+pub(super) fn kept_if(kept: bool, detail: impl Into<String>) -> Found {
+    Ok((
+        if kept { Keeping::Kept } else { Keeping::Lost },
+        detail.into(),
+    ))
+}
+
+/// The properties in the order in which they are reported.
 pub(super) const ALL: &[Property] = &[
     Property {
         what: "owner and group",

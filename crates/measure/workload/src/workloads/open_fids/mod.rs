@@ -12,20 +12,21 @@
 
 mod known;
 
-use crate::batch::notify;
-use crate::clock::Clock;
+use crate::clock::{Clock};
 use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::error::{WorkloadError};
 use crate::options::{Word, count, one_of};
-use crate::outcome::Yield;
+use crate::outcome::{Yield};
 use crate::share::{NAME_BYTES, error, kept_folder, own_folder, root};
 use known::{Known, OWN_EVERY};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::{CString};
+use std::os::unix::ffi::{OsStrExt};
+use std::path::{Path};
 use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
+use rustix::io::{read, retry_on_intr, write};
+
 
 /// Bytes of the kernel's memory for a name that is held open: inode, name, open file.
 const HELD_BYTES: u64 = 2048;
@@ -258,6 +259,23 @@ impl Calls<'_> {
 
 fn failed(action: &'static str, name: &CString, e: rustix::io::Errno) -> WorkloadError {
     error(action, name.to_string_lossy().as_ref(), e)
+}
+
+/// Notifies the agent, if it waits for that, and waits until the controller has read the clock.
+pub(crate) fn notify(places: &Places, edge: BatchEdge) -> Result<(), WorkloadError> {
+    if !places.notified {
+        return Ok(());
+    }
+    let agent = rustix::stdio::stdin();
+    // Eight bytes fit into an empty socket at once.
+    retry_on_intr(|| write(agent, &edge.to_bytes())).map_err(|e| WorkloadError::Agent(e.into()))?;
+    match retry_on_intr(|| read(agent, &mut [0; 1][..])) {
+        Ok(1) => Ok(()),
+        Ok(_) => Err(WorkloadError::Agent(
+            std::io::ErrorKind::UnexpectedEof.into(),
+        )),
+        Err(e) => Err(WorkloadError::Agent(e.into())),
+    }
 }
 
 #[cfg(test)]

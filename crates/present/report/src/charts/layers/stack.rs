@@ -1,6 +1,6 @@
 //! Layers stacked into one bar for each machine and variant, beside the bare host.
 
-use super::paint::{States, class, patterns, veil};
+use super::{States, class, patterns, veil};
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::nanoseconds;

@@ -1,6 +1,6 @@
 //! A single request as a waterfall: who works when, then each segment on a line of its own, so that no label meets another.
 
-use super::paint::{class, segment, veil};
+use super::{class, segment, veil};
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::view::layers::{self as view, Scale};

@@ -3,7 +3,7 @@
 use super::share::percent;
 use crate::engine::{Block, Cell, Column, Section, Table};
 use crate::number::{count, nanoseconds};
-use vmtax_model::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes};
+use vmtax_model::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule};
 
 /// Rows of threads, futexes and system calls that a terminal shows without details.
 const SHOWN: (usize, usize, usize) = (24, 16, 8);
@@ -178,7 +178,7 @@ fn futexes(found: &ScheduleFindings) -> Table {
     table
 }
 
-fn calls(thread: &ThreadTimes) -> Table {
+fn calls(thread: &ThreadSchedule) -> Table {
     let times = [
         ("mean", 0),
         ("stddev", 1),
