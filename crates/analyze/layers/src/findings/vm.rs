@@ -13,7 +13,7 @@ use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
 use vmtax_model::{
     Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, RequestCount, RequestKind,
-    TracedDisk, VmLayers, VmNic, VmPackets, VmRequests, VmTraced,
+    TracedDisk, VmLayers, VmNic, VmPackets, VmRequests, VmTrace, VmTraced,
 };
 use vmtax_rules::Evidence;
 
@@ -52,15 +52,9 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         ..Evidence::default()
     };
     let advice = vmtax_rules::advice(&evidence);
-    let method = match (&trace.guest, is_guest_traced) {
-        _ if !trace.nics.is_empty() => PACKET_METHOD,
-        (None, false) => METHOD,
-        (None, true) => BOTH_METHOD,
-        (Some(_), _) => GUEST_METHOD,
-    };
     let layers = LayerFindings {
         advice,
-        ..of_columns(columns, method)
+        ..of_columns(columns, method(&trace, is_guest_traced))
     };
     Ok(VmLayers {
         vm: trace.vm,
@@ -73,6 +67,15 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         missing,
         layers,
     })
+}
+
+fn method(trace: &VmTrace, is_guest_traced: bool) -> &'static str {
+    match (&trace.guest, is_guest_traced) {
+        _ if !trace.nics.is_empty() => PACKET_METHOD,
+        (None, false) => METHOD,
+        (None, true) => BOTH_METHOD,
+        (Some(_), _) => GUEST_METHOD,
+    }
 }
 
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \

@@ -2,7 +2,7 @@
 
 use crate::error::LayersError;
 use crate::events::decode::Readers;
-use crate::events::event::{Event, HostEvent};
+use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::events::trace_reader::{Loss, Trace, TraceReader, next};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
@@ -99,7 +99,7 @@ impl<'a> Traces<'a> {
         let begin = |trace| TraceReader::begin(trace, |ticks| ticks);
         let mut host = self.host.map(begin).transpose()?;
         let mut log = self.log.into_iter();
-        let mut next_of_host = || match &mut host {
+        let next_of_host = || match &mut host {
             None => Ok(log.next()),
             Some(_) => next(&mut host, |readers, event| {
                 let found = readers.host(event, facts);
@@ -111,22 +111,8 @@ impl<'a> Traces<'a> {
                 Event { what, ..found }
             }),
         };
-        let mut next_guest = next(&mut guest, |r, e| r.guest(e, facts))?;
-        let mut next_host = next_of_host()?;
-        let first = next_guest.map(|event| event.at);
-        loop {
-            match (&next_guest, &next_host) {
-                (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
-                    join.guest(g);
-                    next_guest = next(&mut guest, |r, e| r.guest(e, facts))?;
-                }
-                (_, Some(h)) => {
-                    join.host(h);
-                    next_host = next_of_host()?;
-                }
-                _ => break,
-            }
-        }
+        let next_of_guest = || next(&mut guest, |readers, event| readers.guest(event, facts));
+        let first = feed(&mut join, next_of_guest, next_of_host)?;
         let (mut losses, mut missing) = (Vec::new(), Vec::new());
         if let Some(side) = guest {
             side.end(&mut losses, &mut missing);
@@ -143,5 +129,28 @@ impl<'a> Traces<'a> {
             first,
             costs: Vec::new(),
         })
+    }
+}
+
+/// Hands the events of both sides to the join in the order of time; gives that of the guest's first, host ticks.
+fn feed(
+    join: &mut Join,
+    mut next_of_guest: impl FnMut() -> Result<Option<Event<GuestEvent>>, LayersError>,
+    mut next_of_host: impl FnMut() -> Result<Option<Event<HostEvent>>, LayersError>,
+) -> Result<Option<u64>, LayersError> {
+    let (mut guest, mut host) = (next_of_guest()?, next_of_host()?);
+    let first = guest.map(|event| event.at);
+    loop {
+        match (&guest, &host) {
+            (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
+                join.guest(g);
+                guest = next_of_guest()?;
+            }
+            (_, Some(h)) => {
+                join.host(h);
+                host = next_of_host()?;
+            }
+            _ => return Ok(first),
+        }
     }
 }
