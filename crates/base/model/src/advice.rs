@@ -1,6 +1,6 @@
 //! Findings of rules in the evidence, and their remedies, as data.
 
-use crate::{ChangeCost, LiveChange, Setting};
+use crate::{ChangeCost, LiveChange, Setting, SettingPlace};
 use serde::{Deserialize, Serialize};
 
 /// A cost that a rule found, with what takes it away.
@@ -116,46 +116,6 @@ pub(crate) fn filled(
         }
     }
     whole
-}
-
-/// Where a setting is applied.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SettingPlace {
-    /// Nowhere: a person does something.
-    #[default]
-    #[strum(serialize = "instruction")]
-    Instruction,
-    /// An argument of QEMU's command line, or a property within one.
-    #[strum(serialize = "QEMU argument")]
-    QemuArgument,
-    /// A command to QEMU's monitor.
-    #[strum(serialize = "QMP command")]
-    Qmp,
-    /// An element of the domain's description.
-    #[strum(serialize = "libvirt XML")]
-    LibvirtXml,
-    /// The guest kernel's command line.
-    #[strum(serialize = "guest kernel command line")]
-    GuestCommandLine,
-    /// A file below the guest's /sys.
-    #[strum(serialize = "guest sysfs")]
-    GuestSysfs,
-    /// A file below the host's /sys or /proc/sys, parameters of modules among them.
-    #[strum(serialize = "host sysfs")]
-    HostSysfs,
-    /// The host kernel's command line.
-    #[strum(serialize = "host kernel command line")]
-    HostCommandLine,
-    /// A file of a control group.
-    #[strum(serialize = "cgroup")]
-    Cgroup,
-    /// The CPUs on which a thread may run.
-    #[strum(serialize = "CPU affinity")]
-    Affinity,
-    /// An option of vmtax, or a command of it that measures more.
-    #[strum(serialize = "vmtax")]
-    Vmtax,
 }
 
 #[cfg(test)]

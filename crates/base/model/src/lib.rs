@@ -64,7 +64,7 @@ mod vm_settings;
 mod warning;
 mod workload;
 
-pub use advice::{Advice, Remedy, SettingPlace};
+pub use advice::{Advice, Remedy};
 pub use antipattern::Antipattern;
 pub use antipattern_finding::{
     AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns,
@@ -150,7 +150,7 @@ pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadS
 pub use series::{Series, SeriesError, Stamped, round_trip_key, thread_of_round_trip};
 pub use setting::{
     FileValues, Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart,
-    SpecialValue, Unset,
+    SettingPlace, SpecialValue, Unset,
 };
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};

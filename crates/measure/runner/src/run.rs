@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    CpuSeconds, Execution, Guest, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Setting, SharedBoot, Slot, TrialResult,
     Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
@@ -412,7 +412,7 @@ impl<'a> Run<'a> {
                 .plan
                 .differing_settings()
                 .iter()
-                .any(|key| key.starts_with(Guest::BLOCK_QUEUE))
+                .any(|key| key.starts_with(Setting::BLOCK_QUEUE))
         {
             return Ok(());
         }

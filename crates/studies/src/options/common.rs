@@ -4,7 +4,7 @@ use super::error::OptionsError;
 use super::values::{machine, mebibytes, pinning, seconds};
 use clap::{Arg, Args};
 use std::path::PathBuf;
-use vmtax_model::{Guest, HostFacts, Machine, Pinning, Plan};
+use vmtax_model::{HostFacts, Machine, Pinning, Plan, Setting};
 use vmtax_workload::CheckedPlan;
 
 /// The options of a study: what its command line means.
@@ -196,7 +196,7 @@ pub(crate) fn complete(
         .properties
         .keys()
         .chain(plan.variants.iter().flat_map(|variant| variant.set.keys()));
-    if let Some(key) = set.find(|key| !has_kernel && key.starts_with(Guest::BLOCK_QUEUE)) {
+    if let Some(key) = set.find(|key| !has_kernel && key.starts_with(Setting::BLOCK_QUEUE)) {
         return OptionsError::usage(format!(
             "{} is of a Linux guest: the micro-guest has no kernel; leave it out, or use --machine kvm or tcg",
             key.escape_default()

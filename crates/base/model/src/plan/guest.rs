@@ -106,14 +106,13 @@ impl Guest {
 
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
     /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
-    /// [`Guest::BLOCK_QUEUE`].
-    pub const PROPERTIES: [&str; 4] =
-        ["cpu-flag.", "accel.", "memory-backend.", Guest::BLOCK_QUEUE];
-    /// Beginning of an attribute of the measured disk's request queue in a guest with a kernel (`/sys/block/DISK/queue`):
-    /// `block-queue.read_ahead_kb=4096`.
-    pub const BLOCK_QUEUE: &str = "block-queue.";
-    /// Beginning of a single argument of the kernel: `kernel-arg.idle=poll`.
-    pub const KERNEL_ARG: &str = "kernel-arg.";
+    /// [`Setting::BLOCK_QUEUE`].
+    pub const PROPERTIES: [&str; 4] = [
+        "cpu-flag.",
+        "accel.",
+        "memory-backend.",
+        Setting::BLOCK_QUEUE,
+    ];
 
     /// Returns true if a variant's setting is of the guest as a whole.
     pub fn has_setting(key: &str) -> bool {
@@ -127,9 +126,9 @@ impl Guest {
             .filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
     }
 
-    /// Attributes of the measured disk's request queue, by name ([`Guest::BLOCK_QUEUE`]).
+    /// Attributes of the measured disk's request queue, by name ([`Setting::BLOCK_QUEUE`]).
     pub fn block_queue(&self) -> BTreeMap<String, String> {
-        self.properties_of(Guest::BLOCK_QUEUE)
+        self.properties_of(Setting::BLOCK_QUEUE)
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect()
     }
@@ -179,7 +178,7 @@ impl Guest {
                     .extend(text.split_whitespace().map(str::to_owned)),
                 "pinning" => guest.pinning = Some(text.parse()?),
                 key => {
-                    if let Some(name) = key.strip_prefix(Guest::KERNEL_ARG) {
+                    if let Some(name) = key.strip_prefix(Setting::KERNEL_ARG) {
                         more_args(&mut guest, &format!("{name}={text}"));
                     } else if Guest::has_setting(key) {
                         guest.properties.insert(key.to_owned(), text.clone());

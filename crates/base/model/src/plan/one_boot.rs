@@ -2,8 +2,8 @@
 //! running guest can change.
 
 use super::definition::Plan;
-use super::guest::Guest;
 use super::variant::Variant;
+use crate::Setting;
 
 impl Plan {
     /// Why the variants cannot take turns in one boot; `None` where they can.
@@ -12,7 +12,7 @@ impl Plan {
             return Some("a command's writes stay in its guest until it ends".to_owned());
         }
         let is_live = |key: &str| {
-            Variant::workload_option(key).is_some() || key.starts_with(Guest::BLOCK_QUEUE)
+            Variant::workload_option(key).is_some() || key.starts_with(Setting::BLOCK_QUEUE)
         };
         let fixed = self
             .differing_settings()

@@ -1,6 +1,6 @@
 //! Settings of the measured disk: its device, iothread, block nodes, image, limits.
 
-use super::{
+use super::entry::{
     Libvirt, NO_FIGURE, OTHER, Restored, ScsiDevice, Setting, SettingPart, SpecialValue, Unset,
 };
 use crate::ChangeCost;

@@ -1,9 +1,10 @@
 //! Settings of the guest as a whole, of its kernel, and of the tree of files that it has.
 
-use super::{
-    FileValues, Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SpecialValue, Unset,
+use super::entry::{
+    FileValues, Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SettingPlace,
+    SpecialValue, Unset,
 };
-use crate::{CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, Guest, SettingPlace};
+use crate::{CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES};
 
 /// More read-ahead, KiB, is no setting of a rule.
 const MAX_READ_AHEAD_KB: u32 = 16384;
@@ -269,9 +270,9 @@ pub(super) const TABLE: &[Setting] = &[
         "clocksource=VALUE",
         "Linux kernel documentation, Timekeeping Virtualization: a VM exit for each reading",
     ),
-    kernel_argument(Guest::KERNEL_ARG, "NAME=VALUE", NO_FIGURE),
+    kernel_argument(Setting::KERNEL_ARG, "NAME=VALUE", NO_FIGURE),
     Setting {
-        key: Guest::BLOCK_QUEUE,
+        key: Setting::BLOCK_QUEUE,
         part: SettingPart::Guest,
         place: SettingPlace::GuestSysfs,
         cost: ChangeCost::Live,

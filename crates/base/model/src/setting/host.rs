@@ -1,7 +1,9 @@
 //! Settings of the host's kernel.
 
-use super::{Libvirt, NO_FIGURE, OTHER, Restored, SetBy, Setting, SettingPart};
-use crate::{CLOCK_SOURCE_FILE, ChangeCost, SettingPlace};
+use super::entry::{
+    Libvirt, NO_FIGURE, OTHER, Restored, SetBy, Setting, SettingPart, SettingPlace,
+};
+use crate::{CLOCK_SOURCE_FILE, ChangeCost};
 
 /// A file below /sys or /proc/sys.
 const fn file(key: &'static str, path: &'static str, by: SetBy) -> Setting {

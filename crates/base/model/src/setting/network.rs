@@ -1,6 +1,8 @@
 //! Settings of the measured network card and of what is behind it.
 
-use super::{Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SpecialValue, Unset};
+use super::entry::{
+    Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SpecialValue, Unset,
+};
 use crate::{ChangeCost, NetBackend};
 
 /// A property of virtio-net's device.

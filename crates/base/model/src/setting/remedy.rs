@@ -1,10 +1,8 @@
 //! A setting as a remedy, as a line for people, as a live change.
 
-use super::{Setting, SettingPart, SpecialValue};
+use super::entry::{Setting, SettingPart, SettingPlace, SpecialValue, is_same};
 use crate::advice::filled;
-use crate::{
-    CLOCK_SOURCE_FILE, ChangeCost, LiveSetting, Remedy, SettingPlace, SettingValue, is_disk_name,
-};
+use crate::{CLOCK_SOURCE_FILE, ChangeCost, LiveSetting, Remedy, SettingValue, is_disk_name};
 
 impl Setting {
     /// Returns the remedy that gives the setting this value.
@@ -35,7 +33,7 @@ impl Setting {
                 line,
                 ..
             } = self.values[at];
-            if super::is_same(special, value) && !line.is_empty() {
+            if is_same(special, value) && !line.is_empty() {
                 return line;
             }
             at += 1;
