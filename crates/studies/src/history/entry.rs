@@ -87,6 +87,18 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Returns what a run and its copies have in common: the ID, which runs of one command that began in one second share, and the
+    /// bits of its figures.
+    pub fn key(&self) -> (Arc<str>, Vec<u64>) {
+        let bits = self
+            .figures
+            .iter()
+            .map(|figure| figure.value.median.to_bits());
+        (Arc::clone(&self.id), bits.collect())
+    }
+}
+
 impl Figure {
     /// Makes the figure of no metric, for the facts of a run without figures.
     pub fn none(facts: &Facts) -> Figure {

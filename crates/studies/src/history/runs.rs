@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use vmtax_recording::{RecordingError, RecordingsFolder};
 
 /// The history of a folder of recordings.
@@ -54,12 +53,12 @@ impl History {
     pub fn catch_up(&mut self) -> Result<(), HistoryError> {
         let is_writable = self.store.is_writable();
         let recorded = self.runs.iter().filter(|run| self.store.is_recorded(run));
-        let recorded: HashSet<Arc<str>> = recorded.map(|run| Arc::clone(&run.id)).collect();
+        let recorded: HashSet<_> = recorded.map(Entry::key).collect();
         for folders in self.unknown()?.chunks(MANY) {
             let entries = folders.iter().filter_map(|folder| self.entry(folder));
             let mut entries: Vec<Entry> = entries.collect();
             // A copy is the same run.
-            entries.retain(|entry| !recorded.contains(&entry.id));
+            entries.retain(|entry| !recorded.contains(&entry.key()));
             if is_writable {
                 self.store.put(&entries)?;
             }

@@ -108,8 +108,8 @@ impl Store {
 
     /// Leaves one entry of each run, and of each folder: the recording that is there, and the latest one.
     pub fn each_once(&self, runs: &mut Vec<Entry>) {
-        runs.sort_by_cached_key(|run| (run.id.clone(), !self.is_recorded(run)));
-        runs.dedup_by(|other, first| other.id == first.id);
+        runs.sort_by_cached_key(|run| (run.key(), !self.is_recorded(run)));
+        runs.dedup_by(|other, first| other.key() == first.key());
         runs.sort_by(|a, b| (&a.folder, &b.started).cmp(&(&b.folder, &a.started)));
         runs.dedup_by(|earlier, last| earlier.folder == last.folder);
     }
