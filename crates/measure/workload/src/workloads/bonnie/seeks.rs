@@ -2,8 +2,8 @@
 //! from one pipe into which all were written at once, as in Bonnie++: reading that pipe is part of what it times, and
 //! whoever wrote them syncs the file meanwhile.
 
-use super::blocks::{File, block};
 use super::blocks::Done;
+use super::blocks::{File, block};
 use crate::WorkloadError;
 use rustix::fd::{AsFd, OwnedFd};
 use std::fs::File as StdFile;

@@ -12,21 +12,20 @@
 
 mod known;
 
-use crate::clock::{Clock};
+use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
-use crate::error::{WorkloadError};
+use crate::error::WorkloadError;
 use crate::options::{Word, count, one_of};
-use crate::outcome::{Yield};
+use crate::outcome::Yield;
 use crate::share::{NAME_BYTES, error, kept_folder, own_folder, root};
 use known::{Known, OWN_EVERY};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::ffi::{CString};
-use std::os::unix::ffi::{OsStrExt};
-use std::path::{Path};
-use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
 use rustix::io::{read, retry_on_intr, write};
-
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
 
 /// Bytes of the kernel's memory for a name that is held open: inode, name, open file.
 const HELD_BYTES: u64 = 2048;
