@@ -22,14 +22,18 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>>
         let disk = Disk(node);
         let kind = node.attribute("device").unwrap_or("disk");
         let source = node.attribute("type").unwrap_or("file");
-        if kind != "disk" || child(node, "readonly").is_some() {
+        let protocol = child(node, "source").and_then(|source| source.attribute("protocol"));
+        let protocol = protocol.map_or(String::new(), |protocol| format!(" ({protocol})"));
+        if kind == "lun" {
+            twin.lacks(format!("disk {}: a SCSI LUN that is passed through", disk.name()));
+        } else if kind != "disk" || child(node, "readonly").is_some() {
             twin.lacks(format!(
                 "disk {} ({kind}): it is read-only or removable",
                 disk.name()
             ));
         } else if !["file", "block", "volume"].contains(&source) {
             twin.lacks(format!(
-                "disk {}: its source is of the type {source}",
+                "disk {}: its source is of the type {source}{protocol}",
                 disk.name()
             ));
         } else if !["virtio", "scsi", "sata", "ide", "nvme"].contains(&disk.bus()) {
@@ -131,7 +135,8 @@ impl<'a> Disk<'a> {
             }
         }
         for name in ["encryption", "mirror", "throttlefilters"] {
-            if child(self.0, name).is_some() {
+            let has = |node: Node<'_, '_>| child(node, name).is_some();
+            if has(self.0) || source.is_some_and(has) {
                 twin.lacks(format!("<{name}> of disk {}", self.name()));
             }
         }

@@ -56,6 +56,12 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
             twin.lacks(format!("<{name}>"));
         }
     }
+    for timer in child(domain, "clock").iter().flat_map(Node::children) {
+        let name = timer.attribute("name").unwrap_or_default();
+        for given in timer.attributes().filter(|given| given.name() != "name") {
+            twin.lacks(format!("<clock>: timer {name}, {} {}", given.name(), given.value()));
+        }
+    }
     if domain
         .children()
         .any(|node| node.tag_name().name() == "commandline")
@@ -66,7 +72,9 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let emulator = child(devices, "emulator").map(|emulator| PathBuf::from(text_of(emulator)));
     twin.qemu = emulator.filter(|path| path.is_file());
     let all = disks(devices, &mut twin);
-    let chosen = choose(&all, disk, Disk::name)?;
+    let of_disks = twin.not_twinned.iter().filter(|line| line.starts_with("disk "));
+    let left_out: Vec<String> = of_disks.cloned().collect();
+    let chosen = choose(&all, disk, Disk::name).map_err(|error| error.because(&left_out))?;
     chosen.read(devices, &mut twin);
     for other in all.iter().filter(|other| other.name() != chosen.name()) {
         twin.lacks(format!(
@@ -224,6 +232,38 @@ mod tests {
     <oddity kind='x'/>
   </devices>
 </domain>";
+
+    /// A domain with this clock and these disks.
+    fn domain_with(clock: &str, disks: &str) -> String {
+        format!(
+            "<domain type='kvm'><name>a</name><memory unit='GiB'>2</memory><vcpu>2</vcpu>\
+             <os><type arch='x86_64' machine='pc'>hvm</type></os>{clock}<devices>{disks}</devices></domain>"
+        )
+    }
+
+    #[test]
+    fn encryption_and_timers_are_named() {
+        let disk = "<disk><source file='/a'><encryption format='luks'/></source><target dev='vda' bus='virtio'/></disk>";
+        let clock = "<clock offset='utc'><timer name='hpet' present='yes'/><timer name='kvmclock' present='no'/></clock>";
+        let twin = read(&domain_with(clock, disk), None).unwrap();
+        let expected = [
+            "<clock>: timer hpet, present yes",
+            "<clock>: timer kvmclock, present no",
+            "<encryption> of disk vda",
+        ];
+        assert_eq!(twin.not_twinned, expected);
+    }
+
+    #[test]
+    fn disks_that_cannot_be_tuned_are_named_by_what_they_are() {
+        let lun = "<disk type='block' device='lun'><source dev='/d'/><target dev='sda' bus='scsi'/></disk>";
+        let ceph = "<disk type='network'><source protocol='rbd' name='p/a'/><target dev='vda' bus='virtio'/></disk>";
+        let why = read(&domain_with("", &format!("{lun}{ceph}")), None)
+            .unwrap_err()
+            .to_string();
+        let both = "(disk sda: a SCSI LUN that is passed through; disk vda: its source is of the type network (rbd))";
+        assert!(why.contains(both), "{why}");
+    }
 
     #[test]
     fn a_domain_is_read_with_its_first_disk_or_another() {

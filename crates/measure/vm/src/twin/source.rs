@@ -12,24 +12,40 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Manager, VmSettings};
 
+/// Programs that decide on which CPUs, with which priority or within which limits QEMU runs.
+const WRAPPERS: [&str; 9] = [
+    "cgexec",
+    "chrt",
+    "ionice",
+    "nice",
+    "numactl",
+    "prlimit",
+    "schedtool",
+    "systemd-run",
+    "taskset",
+];
+/// Those that change nothing of its speed.
+const SILENT_WRAPPERS: [&str; 6] = ["env", "exec", "nohup", "setsid", "sudo", "time"];
 /// A longer file is no domain.
 const MAX_XML: u64 = 4 << 20;
 
-/// The twin of what `like` is: a QEMU command line, a file with a domain's XML, or a VM by what people call it; of its disk of
-/// that name, else of the first. Nothing of the original is changed.
+/// The twin of what `like` is: a QEMU command line, a file with one or with a domain's XML, or a VM by what people call it; of its
+/// disk of that name, else of the first. Nothing of the original is changed.
 ///
 /// # Errors
 /// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
 pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
-    let all = words(like)?;
-    let mut twin = if all.len() > 1
-        && all
-            .first()
-            .is_some_and(|word| command_line::is_program(word))
-    {
-        command_line::read(&all, disk)?
+    let mut twin = if let Some(line) = Line::of(like)? {
+        line.twin(disk)?
     } else if Path::new(like).is_file() {
-        let mut twin = domain_xml::read(&text_of(Path::new(like))?, disk)?;
+        let text = text_of(Path::new(like))?;
+        // XML has quotes of its own.
+        let is_xml = text.trim_start_matches('\u{feff}').trim_start().starts_with('<');
+        let line = if is_xml { None } else { Line::of(&last_start(&text))? };
+        let mut twin = match line {
+            Some(line) => line.twin(disk)?,
+            None => domain_xml::read(&text, disk)?,
+        };
         twin.source += &format!(" of {like}");
         twin
     } else {
@@ -39,6 +55,86 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     image::add(&mut twin);
     twin.domain_xml = twin.domain_xml.take().map(|xml| without_secrets(&xml));
     Ok(twin)
+}
+
+/// A QEMU command line as people have it.
+struct Line {
+    /// The words from QEMU's program on.
+    words: Vec<String>,
+    /// Programs before it that decide where and how QEMU runs.
+    wrappers: Vec<String>,
+}
+
+impl Line {
+    /// Reads a line; `None` where it is none of QEMU's.
+    fn of(text: &str) -> Result<Option<Line>, TwinError> {
+        let mut wrappers = words(text)?;
+        let is_wrapper = |word: &String| {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
+        };
+        let begin = wrappers.iter().position(|word| command_line::is_program(word));
+        let Some(begin) = begin.filter(|at| *at == 0 || wrappers.first().is_some_and(is_wrapper))
+        else {
+            return Ok(None);
+        };
+        let words = wrappers.split_off(begin);
+        if words.len() < 2 {
+            return Ok(None);
+        }
+        match words.iter().find_map(|word| variable(word)) {
+            Some(name) => Err(TwinError::Variable(name.to_owned())),
+            None => Ok(Some(Line { words, wrappers })),
+        }
+    }
+
+    fn twin(&self, disk: Option<&str>) -> Result<Twin, TwinError> {
+        let mut twin = command_line::read(&self.words, disk)?;
+        for word in &self.wrappers {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            if WRAPPERS.contains(&name) {
+                twin.lacks(format!("{name} before QEMU"));
+            }
+        }
+        Ok(twin)
+    }
+}
+
+/// Returns true for `NAME=VALUE`, which sets a variable of QEMU's environment.
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
+
+/// The variable of a shell that a word has.
+fn variable(word: &str) -> Option<&str> {
+    let (at, _) = word.match_indices('$').find(|(at, _)| {
+        let next = word[at + 1..].bytes().next();
+        next.is_some_and(|b| b.is_ascii_alphabetic() || b"_{(".contains(&b))
+    })?;
+    let name = &word[at + 1..];
+    let is_end = |c: char| !c.is_ascii_alphanumeric() && !"_{(".contains(c);
+    let end = name.find(is_end).unwrap_or(name.len());
+    Some(&word[at..at + 1 + end])
+}
+
+/// The command line in a file: without lines of comment; of libvirt's log of a domain the last.
+fn last_start(text: &str) -> String {
+    let started = text.rsplit_once(": starting up libvirt version");
+    let of_start = |(_, rest): (&str, &'_ str)| rest.split_once('\n').map_or("", |(_, rest)| rest).to_owned();
+    let Some(log) = started.map(of_start) else {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        return lines.map(|line| format!("{line}\n")).collect();
+    };
+    let mut lines = String::new();
+    for line in log.lines() {
+        lines += &format!("{line}\n");
+        if !line.ends_with('\\') {
+            break;
+        }
+    }
+    lines
 }
 
 /// Root executes no QEMU that a file or another user's process names, where other users can change it.
@@ -261,6 +357,51 @@ mod tests {
             ]
         );
         assert!(matches!(words("qemu 'x"), Err(TwinError::Quote)));
+    }
+
+    fn read_line(text: &str) -> Result<Twin, TwinError> {
+        Line::of(text).and_then(|line| line.unwrap().twin(None))
+    }
+
+    #[test]
+    fn what_stands_before_qemu_is_named_where_it_decides_how_it_runs() {
+        let line = "exec env A=b /usr/bin/taskset -c 4,5 chrt -f 50 qemu-system-x86_64 -m 1G -drive file=/a,if=virtio,format=raw";
+        let twin = read_line(line).unwrap();
+        assert_eq!(twin.memory_mib, 1024);
+        let of_wrappers: Vec<&str> = twin
+            .not_twinned
+            .iter()
+            .filter_map(|line| line.strip_suffix(" before QEMU"))
+            .collect();
+        assert_eq!(of_wrappers, ["taskset", "chrt"]);
+        assert!(Line::of("web01 kvm").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_variable_without_its_value_is_named() {
+        let refused = |word: &str| {
+            let line = format!("qemu-system-x86_64 -m {word} -drive file=/a,if=virtio");
+            read_line(&line).unwrap_err().to_string()
+        };
+        assert!(refused("$MEMORY").contains("has $MEMORY,"));
+        assert!(refused("${M}G").contains("has ${M,") && refused("$(free)").contains("has $(free,"));
+        assert!(read_line("qemu-system-x86_64 -append cost=5$ -drive file=/a,if=virtio").is_ok());
+    }
+
+    #[test]
+    fn a_command_line_is_read_from_a_file_and_from_libvirts_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("vm");
+        let put = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            twin(file.to_str().unwrap(), None)
+        };
+        let of_script = put("#!/bin/sh\n# as `qm showcmd` prints it\n/usr/bin/kvm \\\n  -smp 2 \\\n  -drive file=/a,if=virtio,format=raw\n");
+        assert_eq!(of_script.unwrap().cpus, 2);
+        let log = "2026-01-01 00:00:00.000+0000: starting up libvirt version: 9.0.0, qemu version: 7.2\n/usr/bin/kvm -smp 2\n\
+                   2026-01-02 00:00:00.000+0000: starting up libvirt version: 9.0.0, qemu version: 7.2\nLC_ALL=C \\\nHOME='/a b' \\\n\
+                   /usr/bin/qemu-system-x86_64 \\\n-smp 3 \\\n-drive file=/a,if=virtio,format=raw\n2026-01-02 00:00:01.000+0000: it's up\n";
+        assert_eq!(put(log).unwrap().cpus, 3);
     }
 
     #[test]

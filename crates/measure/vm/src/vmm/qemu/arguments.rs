@@ -44,6 +44,10 @@ const FLAGS: [&str; 32] = [
     "version",
     "win2k-hack",
 ];
+/// Levels of a guest's CPU topology, as `-smp` names them.
+const TOPOLOGY: [&str; 8] = [
+    "drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads",
+];
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 
@@ -159,12 +163,14 @@ impl Arguments {
             .any(|device| device.get(key) == Some(value))
     }
 
-    /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`.
+    /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`; without it `maxcpus`, else the product of the topology, as QEMU's
+    /// `machine_parse_smp_config` computes it.
     pub fn vcpus(&self) -> usize {
-        self.properties("smp")
-            .last()
-            .and_then(|smp| smp.first("cpus")?.parse().ok())
-            .unwrap_or(1)
+        let smp = self.properties("smp").last().unwrap_or_default();
+        let number = |text: &str| text.parse::<usize>().ok().filter(|count| *count > 0);
+        let given = smp.first("cpus").or(smp.get("maxcpus")).and_then(number);
+        let levels = TOPOLOGY.iter().filter_map(|level| number(smp.get(level)?));
+        given.unwrap_or_else(|| levels.fold(1, usize::saturating_mul))
     }
 
     #[cfg(test)]
@@ -304,17 +310,22 @@ pub(crate) fn is_on(value: &str) -> Option<bool> {
     }
 }
 
-/// A size in bytes: a bare number of `unit` bytes, or with a suffix.
+/// A size in bytes, rounded to whole ones: a bare number of `unit` bytes, or with a suffix; also with a fraction, as `1.5G`.
 pub(crate) fn size(text: &str, unit: u64) -> Option<u64> {
     let named = |suffix: char| {
         "BKMGTPE"
             .find(suffix.to_ascii_uppercase())
             .map(|place| 1 << (10 * place))
     };
-    match text.char_indices().next_back()? {
-        (_, '0'..='9') => text.parse::<u64>().ok()?.checked_mul(unit),
-        (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(named(suffix)?),
-    }
+    let (number, unit) = match text.char_indices().next_back()? {
+        (_, '0'..='9') => (text, unit),
+        (at, suffix) => (&text[..at], named(suffix)?),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    let fraction = is_number.then(|| format!("0.{fraction}").parse::<f64>().ok())??;
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    whole.checked_add((fraction * unit as f64).round() as u64)
 }
 
 /// A file that a process names, by a path that leads there from here.
@@ -371,6 +382,10 @@ mod tests {
                 .as_deref(),
             Some("b")
         );
+        let vcpus = |line| arguments_of(line).vcpus();
+        assert_eq!(vcpus("qemu -smp cores=4,threads=2,sockets=1"), 8);
+        assert_eq!(vcpus("qemu -smp sockets=2,maxcpus=6"), 6);
+        assert_eq!(vcpus("qemu -smp 2,cores=4,maxcpus=8"), 2);
         assert_eq!(arguments_of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
         assert_eq!(
             (
@@ -449,6 +464,8 @@ mod tests {
     #[test]
     fn memory_is_in_mebibytes_without_a_suffix() {
         let memory_mib = |line| Arguments::from_line(line).memory_bytes() >> 20;
+        assert_eq!(memory_mib("qemu -m 1.5G"), 1536);
+        assert_eq!((size("0.5k", 1), size("1.e3", 1), size(".", 1)), (Some(512), None, None));
         assert_eq!(
             (
                 memory_mib("qemu -m 512"),
