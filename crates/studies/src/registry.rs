@@ -19,72 +19,8 @@ use vmtax_report::{self as page, Report, ReportError, Style};
 /// # Errors
 /// [`StudyError`] if the run was to be observed and no observation can be read.
 pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
-    let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
-    let analysis: Box<dyn Analysis> = match &plan.study {
-        Study::Overhead => Box::new(Overhead::of(recording)),
-        Study::Layers => found(
-            recording,
-            layers::findings(recording)?,
-            page::layers::report,
-            page::json,
-        ),
-        Study::Exec(_) => Box::new(Exec::of(recording)),
-        Study::Compare(_) => Box::new(Comparison::of(recording)?),
-        Study::Scale(_) => found(
-            recording,
-            vmtax_analysis::growth(plan, trials),
-            page::growth::report,
-            page::json,
-        ),
-        Study::Profile(_) => Box::new(Profile::of(recording)?),
-        Study::Share => found(
-            recording,
-            vmtax_analysis::shares(plan, trials),
-            page::shares::report,
-            page::json,
-        ),
-        Study::Exits => found(
-            recording,
-            exits::findings(recording),
-            |_, f| page::exits::report(f),
-            |_, f| page::findings_json(f),
-        ),
-        Study::GuestAntipatterns => {
-            let findings = vmtax_analysis::antipatterns(plan, host, trials);
-            found(recording, findings, page::antipatterns::report, page::json)
-        }
-        Study::Diagnose(_) => found(
-            recording,
-            diagnose::findings(recording)?,
-            page::vm_diagnosis::report,
-            page::json,
-        ),
-        Study::Tune(spec) => found(
-            recording,
-            tune::findings(recording, spec)?,
-            page::tune::report,
-            page::json,
-        ),
-        Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
-        Study::VmExits(_) => found(
-            recording,
-            vm::exits(recording)?,
-            page::vm_exits::report,
-            page::json,
-        ),
-        Study::Import(_) => found(
-            recording,
-            import::findings(recording)?,
-            page::import::report,
-            page::json,
-        ),
-        Study::VmLayers(_) => found(
-            recording,
-            vm::layers(recording)?,
-            page::vm_layers::report,
-            page::json,
-        ),
-    };
+    let (host, trials) = (&recording.host, &recording.trials);
+    let analysis = analysis_of(recording)?;
     // A published result that this version does not know has no verdict.
     let case = recording
         .plan
@@ -102,6 +38,66 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         analysis,
         reproduction,
     })
+}
+
+/// Returns the findings of a plan's study in its recording, and how they are shown.
+fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyError> {
+    let (plan, trials) = (&recording.plan, &recording.trials);
+    let analysis: Box<dyn Analysis> = match &plan.study {
+        Study::Overhead => Box::new(Overhead::of(recording)),
+        Study::Layers => {
+            let findings = layers::findings(recording)?;
+            found(recording, findings, page::layers::report, page::json)
+        }
+        Study::Exec(_) => Box::new(Exec::of(recording)),
+        Study::Compare(_) => Box::new(Comparison::of(recording)?),
+        Study::Scale(_) => {
+            let findings = vmtax_analysis::growth(plan, trials);
+            found(recording, findings, page::growth::report, page::json)
+        }
+        Study::Profile(_) => Box::new(Profile::of(recording)?),
+        Study::Share => {
+            let findings = vmtax_analysis::shares(plan, trials);
+            found(recording, findings, page::shares::report, page::json)
+        }
+        Study::Exits => exit_costs(recording),
+        Study::GuestAntipatterns => {
+            let findings = vmtax_analysis::antipatterns(plan, &recording.host, trials);
+            found(recording, findings, page::antipatterns::report, page::json)
+        }
+        Study::Diagnose(_) => {
+            let findings = diagnose::findings(recording)?;
+            found(recording, findings, page::vm_diagnosis::report, page::json)
+        }
+        Study::Tune(spec) => {
+            let findings = tune::findings(recording, spec)?;
+            found(recording, findings, page::tune::report, page::json)
+        }
+        Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
+        Study::VmExits(_) => {
+            let findings = vm::exits(recording)?;
+            found(recording, findings, page::vm_exits::report, page::json)
+        }
+        Study::Import(_) => {
+            let findings = import::findings(recording)?;
+            found(recording, findings, page::import::report, page::json)
+        }
+        Study::VmLayers(_) => {
+            let findings = vm::layers(recording)?;
+            found(recording, findings, page::vm_layers::report, page::json)
+        }
+    };
+    Ok(analysis)
+}
+
+/// Returns the costs of VM exits, whose report and JSON are of the findings alone.
+fn exit_costs(recording: &Recording) -> Box<dyn Analysis + '_> {
+    found(
+        recording,
+        exits::findings(recording),
+        |_, f| page::exits::report(f),
+        |_, f| page::findings_json(f),
+    )
 }
 
 /// Whole rounds after which the claims of a published result may be judged before its plan has ended. An interval of 95 %

@@ -2,7 +2,7 @@
 
 use fxprof_processed_profile::{
     CategoryColor, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo,
-    Profile as Processed, SamplingInterval, Timestamp,
+    Profile as Processed, SamplingInterval, ThreadHandle, Timestamp,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -17,15 +17,37 @@ pub fn json(
     hz: u32,
     time: Duration,
 ) -> serde_json::Result<String> {
+    let interval = SamplingInterval::from_nanos(1_000_000_000 / u64::from(hz.max(1)));
+    let mut out = Processed::new(program, began(time).into(), interval);
+    let categories = categories(&mut out);
+    let mut tracks = Tracks {
+        out,
+        categories,
+        first: profile.samples.first().map_or(0, |sample| sample.time),
+    };
+    tracks.add_process(program, pid, profile);
+    if let Some(guest) = guest {
+        tracks.add_process("guest", 0, guest);
+    }
+    serde_json::to_string(&tracks.out)
+}
+
+/// Returns the time when sampling began, which ends now.
+fn began(time: Duration) -> SystemTime {
     // Damaged time stamps may be decades apart; the format knows no time before 1970.
     let began = SystemTime::now()
         .checked_sub(time)
         .filter(|began| *began >= SystemTime::UNIX_EPOCH);
-    let began = began.unwrap_or(SystemTime::UNIX_EPOCH);
-    let interval = SamplingInterval::from_nanos(1_000_000_000 / u64::from(hz.max(1)));
-    let mut out = Processed::new(program, began.into(), interval);
+    began.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Category of each origin of code.
+type Categories = [(CodeOrigin, CategoryPairHandle); 7];
+
+/// Adds a category for each origin of code.
+fn categories(out: &mut Processed) -> Categories {
     let mut category = |name, color| CategoryPairHandle::from(out.add_category(name, color));
-    let categories = [
+    [
         (CodeOrigin::Program, category("QEMU", CategoryColor::Red)),
         (
             CodeOrigin::Library,
@@ -51,55 +73,63 @@ pub fn json(
             CodeOrigin::Unknown,
             category("Unknown", CategoryColor::Gray),
         ),
-    ];
-    let category_of = |origin| {
-        categories
-            .iter()
-            .find(|(o, _)| *o == origin)
-            .map_or(categories[0].1, |(_, category)| *category)
-    };
-    let zero = Timestamp::from_nanos_since_reference(0);
-    let first = profile.samples.first().map_or(0, |sample| sample.time);
-    let both = [(program, pid, Some(profile)), ("guest", 0, guest)];
-    for (name, pid, profile) in both
-        .into_iter()
-        .filter_map(|(name, pid, profile)| Some((name, pid, profile?)))
-    {
-        let process = out.add_process(name, pid.unsigned_abs(), zero);
+    ]
+}
+
+/// A profile in the format, to which processes are added.
+struct Tracks {
+    out: Processed,
+    categories: Categories,
+    /// Time of the first sample, ns.
+    first: u64,
+}
+
+impl Tracks {
+    /// Adds a process with a track for each of its threads.
+    fn add_process(&mut self, name: &str, pid: i32, profile: &Profile) {
+        let zero = Timestamp::from_nanos_since_reference(0);
+        let process = self.out.add_process(name, pid.unsigned_abs(), zero);
         let mut by_thread: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
-        profile
-            .samples
-            .iter()
-            .for_each(|sample| by_thread.entry(sample.thread).or_default().push(sample));
+        for sample in &profile.samples {
+            by_thread.entry(sample.thread).or_default().push(sample);
+        }
         for (number, seen) in by_thread {
             let thread = &profile.threads[number];
-            let handle =
-                out.add_thread(process, thread.tid.unsigned_abs(), zero, thread.tid == pid);
-            out.set_thread_name(handle, &thread.name);
+            let (tid, is_main) = (thread.tid.unsigned_abs(), thread.tid == pid);
+            let handle = self.out.add_thread(process, tid, zero, is_main);
+            self.out.set_thread_name(handle, &thread.name);
             for sample in seen {
-                let mut frames = Vec::new();
-                for &function in &profile.stacks[sample.stack] {
-                    let function = &profile.functions[function];
-                    let frame = Frame::Label(out.intern_string(&function.name));
-                    frames.push(FrameInfo {
-                        frame,
-                        category_pair: category_of(function.origin),
-                        flags: FrameFlags::empty(),
-                    });
-                }
-                let stack = out.intern_stack_frames(handle, frames.into_iter());
-                let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(first));
-                out.add_sample(
-                    handle,
-                    at,
-                    stack,
-                    CpuDelta::ZERO,
-                    sample.weight.try_into().unwrap_or(i32::MAX),
-                );
+                self.add_sample(handle, profile, sample);
             }
         }
     }
-    serde_json::to_string(&out)
+
+    /// Adds a sample to a thread's track.
+    fn add_sample(&mut self, thread: ThreadHandle, profile: &Profile, sample: &Sample) {
+        let mut frames = Vec::new();
+        for &function in &profile.stacks[sample.stack] {
+            let function = &profile.functions[function];
+            let frame = Frame::Label(self.out.intern_string(&function.name));
+            frames.push(FrameInfo {
+                frame,
+                category_pair: self.category(function.origin),
+                flags: FrameFlags::empty(),
+            });
+        }
+        let stack = self.out.intern_stack_frames(thread, frames.into_iter());
+        let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(self.first));
+        let weight = i32::try_from(sample.weight).unwrap_or(i32::MAX);
+        self.out
+            .add_sample(thread, at, stack, CpuDelta::ZERO, weight);
+    }
+
+    /// Returns the category of code.
+    fn category(&self, origin: CodeOrigin) -> CategoryPairHandle {
+        self.categories
+            .iter()
+            .find(|(o, _)| *o == origin)
+            .map_or(self.categories[0].1, |(_, category)| *category)
+    }
 }
 
 #[cfg(test)]

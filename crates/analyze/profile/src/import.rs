@@ -120,6 +120,7 @@ struct PerfContent {
     lost: u64,
 }
 
+/// Imports a perf.data in two passes over its records: one finds the process, the other reads its samples.
 fn perf_data(
     path: &Path,
     pid: Option<i32>,
@@ -137,20 +138,10 @@ fn perf_data(
             file.arch
         )));
     }
-    let of_process = |pid: i32| content.samples.iter().filter(move |((p, _), _)| *p == pid);
-    let most = || {
-        content
-            .samples
-            .iter()
-            .max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event))
-            .map(|(key, _)| key.0)
-    };
     let pid = pid
-        .or_else(most)
+        .or_else(|| content.most_sampled())
         .ok_or_else(|| wrong("it has no samples: record longer".to_owned()))?;
-    let event = of_process(pid)
-        .max_by_key(|((_, event), n)| (**n, *event))
-        .map(|((_, event), _)| *event);
+    let event = content.main_event(pid);
     let event = event.ok_or_else(|| {
         wrong(format!(
             "it has no sample of process {pid}: {}",
@@ -158,108 +149,155 @@ fn perf_data(
         ))
     })?;
 
-    let described = file.events.get(event).cloned();
-    let mut space = Space::empty(FileSource::Recorded(file.build_ids.clone()));
-    let mut sampled = SampledStacks::default();
-    let mut line = content.ancestors(pid);
-    let mut damaged = 0_u64;
-    // A hundred thousand names take a while, which the records need not wait for.
-    let kernel = thread::scope(|scope| {
-        let naming = || Kernel::recorded(file.kernel.as_deref(), content.kernel);
-        let kernel = Builder::new()
-            .spawn_scoped(scope, naming)
-            .map_err(ProfileError::Thread)?;
-        file.each(|of, record| match record.parse() {
-            Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut sampled),
-            Err(_) => damaged += 1,
-        })?;
-        // A panic of the thread is a bug.
-        Ok::<_, ProfileError>(
-            kernel
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-        )
-    })?;
+    let samples = PerfSamples::read(&file, &content, pid, event)?;
     let build = symbols
-        .map(|path| stacks::build(path, &space))
+        .map(|path| stacks::build(path, &samples.space))
         .transpose()?;
-
-    let mut missing = Vec::new();
-    let mut lacking = |what: &str, why: String, fix: &str| {
-        missing.push(Missing {
-            what: what.to_owned(),
-            why,
-            fix: fix.to_owned(),
-        });
-    };
-    if content.samples.keys().any(|(p, _)| *p != pid) {
-        lacking(
-            "other processes",
-            content.others(pid),
-            "choose a process with --pid",
-        );
-    }
-    let other_events: u64 = of_process(pid)
-        .filter(|((_, e), _)| *e != event)
-        .map(|(_, n)| n)
-        .sum();
-    if other_events > 0 {
-        lacking(
-            "other events",
-            format!("{other_events} samples of other events were ignored"),
-            "record each event in a file of its own",
-        );
-    }
-    let in_kernel = sampled
-        .stacks
-        .iter()
-        .flatten()
-        .any(|place| place.owner == CodeOwner::Kernel);
-    if in_kernel && !kernel.is_named() {
-        let why = "the recording is from another kernel or an earlier boot, or /proc/kallsyms is restricted";
-        lacking(
-            "kernel symbols",
-            why.to_owned(),
-            "import it as root on the host it was recorded on",
-        );
-    }
-    if damaged > 0 {
-        lacking(
-            "damaged records",
-            format!("{damaged} records are invalid"),
-            "record again",
-        );
-    }
-    let names = Names::of(&space, &kernel, build);
-    let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
-    let program = if program.is_empty() {
-        content.names.remove(&pid).unwrap_or_default().1
-    } else {
-        program
-    };
-    let event = described
-        .as_ref()
-        .map_or(String::new(), |event| event.name.clone());
-    let found = OnCpu {
-        profile: names.profile(&sampled, |_| None),
-        trigger: event,
-        kernel: in_kernel,
-        unwound: sampled.unwound,
-        lost: sampled.lost.max(content.lost),
-        seconds: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0)))
-            .as_secs_f64(),
-        hz: described
-            .and_then(|event| event.hz)
-            .map_or(0, |hz| u32::try_from(hz).unwrap_or(0)),
-        unnamed: names.unnamed(),
-        ..OnCpu::default()
-    };
+    let missing = samples.missing(&content);
+    let names = Names::of(&samples.space, &samples.kernel, build);
     Ok(Imported {
-        found,
+        found: samples.on_cpu(&names, &content, &file),
         pid,
-        program,
+        program: samples.program(&content),
         missing,
     })
+}
+
+/// Result of the second pass over a file: the samples of one event in one process.
+struct PerfSamples {
+    pid: i32,
+    /// Number of the event in the file.
+    event: usize,
+    space: Space,
+    sampled: SampledStacks,
+    kernel: Kernel,
+    /// True if stacks include kernel frames.
+    in_kernel: bool,
+    /// Number of invalid records.
+    damaged: u64,
+}
+
+impl PerfSamples {
+    /// Reads the samples of a process, and its mappings.
+    fn read(
+        file: &PerfRecords,
+        content: &PerfContent,
+        pid: i32,
+        event: usize,
+    ) -> Result<PerfSamples, ProfileError> {
+        let mut space = Space::empty(FileSource::Recorded(file.build_ids.clone()));
+        let mut sampled = SampledStacks::default();
+        let mut line = content.ancestors(pid);
+        let mut damaged = 0_u64;
+        // A hundred thousand names take a while, which the records need not wait for.
+        let kernel = thread::scope(|scope| {
+            let naming = || Kernel::recorded(file.kernel.as_deref(), content.kernel);
+            let kernel = Builder::new()
+                .spawn_scoped(scope, naming)
+                .map_err(ProfileError::Thread)?;
+            file.each(|of, record| match record.parse() {
+                Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut sampled),
+                Err(_) => damaged += 1,
+            })?;
+            // A panic of the thread is a bug.
+            Ok::<_, ProfileError>(
+                kernel
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            )
+        })?;
+        let in_kernel = sampled
+            .stacks
+            .iter()
+            .flatten()
+            .any(|place| place.owner == CodeOwner::Kernel);
+        Ok(PerfSamples {
+            pid,
+            event,
+            space,
+            sampled,
+            kernel,
+            in_kernel,
+            damaged,
+        })
+    }
+
+    /// Returns the data of the file that is not in the profile.
+    fn missing(&self, content: &PerfContent) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        let mut lacking = |what: &str, why: String, fix: &str| {
+            missing.push(Missing {
+                what: what.to_owned(),
+                why,
+                fix: fix.to_owned(),
+            });
+        };
+        if content.samples.keys().any(|(p, _)| *p != self.pid) {
+            lacking(
+                "other processes",
+                content.others(self.pid),
+                "choose a process with --pid",
+            );
+        }
+        let other_events: u64 = content
+            .events(self.pid)
+            .filter(|(event, _)| *event != self.event)
+            .map(|(_, n)| n)
+            .sum();
+        if other_events > 0 {
+            lacking(
+                "other events",
+                format!("{other_events} samples of other events were ignored"),
+                "record each event in a file of its own",
+            );
+        }
+        if self.in_kernel && !self.kernel.is_named() {
+            let why = "the recording is from another kernel or an earlier boot, or /proc/kallsyms is restricted";
+            lacking(
+                "kernel symbols",
+                why.to_owned(),
+                "import it as root on the host it was recorded on",
+            );
+        }
+        if self.damaged > 0 {
+            lacking(
+                "damaged records",
+                format!("{} records are invalid", self.damaged),
+                "record again",
+            );
+        }
+        missing
+    }
+
+    /// Returns the name of the program: of its file, or of the process where no file was mapped.
+    fn program(&self, content: &PerfContent) -> String {
+        let program = self.space.exe.rsplit('/').next().unwrap_or_default();
+        if program.is_empty() {
+            let name = content.names.get(&self.pid);
+            name.map_or(String::new(), |(_, name)| name.clone())
+        } else {
+            program.to_owned()
+        }
+    }
+
+    /// Returns the samples with the names of their functions.
+    fn on_cpu(&self, names: &Names<'_>, content: &PerfContent, file: &PerfRecords) -> OnCpu {
+        let described = file.events.get(self.event);
+        let ns = content.last.saturating_sub(content.first.unwrap_or(0));
+        OnCpu {
+            profile: names.profile(&self.sampled, |_| None),
+            trigger: described.map_or(String::new(), |event| event.name.clone()),
+            kernel: self.in_kernel,
+            unwound: self.sampled.unwound,
+            lost: self.sampled.lost.max(content.lost),
+            seconds: Duration::from_nanos(ns).as_secs_f64(),
+            hz: described
+                .and_then(|event| event.hz)
+                .map_or(0, |hz| u32::try_from(hz).unwrap_or(0)),
+            unnamed: names.unnamed(),
+            ..OnCpu::default()
+        }
+    }
 }
 
 impl PerfContent {
@@ -303,6 +341,29 @@ impl PerfContent {
             }
             _ => {}
         }
+    }
+
+    /// Returns the process with most samples; one without a PID only where there is no other.
+    fn most_sampled(&self) -> Option<i32> {
+        self.samples
+            .iter()
+            .max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event))
+            .map(|(key, _)| key.0)
+    }
+
+    /// Returns the events of a process with the numbers of their samples.
+    fn events(&self, pid: i32) -> impl Iterator<Item = (usize, u64)> {
+        self.samples
+            .iter()
+            .filter(move |((p, _), _)| *p == pid)
+            .map(|((_, event), n)| (*event, *n))
+    }
+
+    /// Returns the event of which a process has most samples.
+    fn main_event(&self, pid: i32) -> Option<usize> {
+        self.events(pid)
+            .max_by_key(|(event, n)| (*n, *event))
+            .map(|(event, _)| event)
     }
 
     /// The process and its ancestors, oldest last.

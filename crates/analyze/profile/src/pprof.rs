@@ -101,6 +101,22 @@ struct Texts {
 }
 
 impl Texts {
+    /// Returns texts of which only the first is there.
+    fn new() -> Texts {
+        Texts {
+            all: vec![String::new()],
+            numbers: HashMap::from([(String::new(), 0)]),
+        }
+    }
+
+    /// Returns a type of values in a unit.
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType {
+            kind: self.number(kind),
+            unit: self.number(unit),
+        }
+    }
+
     fn number(&mut self, text: &str) -> i64 {
         *self.numbers.entry(text.to_owned()).or_insert_with(|| {
             self.all.push(text.to_owned());
@@ -115,18 +131,39 @@ impl Texts {
 /// # Errors
 /// Errors of the compressor.
 pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> {
-    let mut texts = Texts {
-        all: vec![String::new()],
-        numbers: HashMap::from([(String::new(), 0)]),
-    };
-    let mut kind = |kind: &str, unit: &str| ValueType {
-        kind: texts.number(kind),
-        unit: texts.number(unit),
-    };
-    let (samples, cpu) = (kind("samples", "count"), kind("cpu", "nanoseconds"));
+    let mut texts = Texts::new();
+    let count = texts.value_type("samples", "count");
+    let cpu = texts.value_type("cpu", "nanoseconds");
     let period = 1_000_000_000_i64.checked_div(hz.into()).unwrap_or(0);
     let thread = texts.number("thread");
 
+    let modules = modules(profile);
+    let mapping = mappings(&modules, &mut texts);
+    let location = locations(profile, &modules);
+    let function = functions(profile, &mut texts);
+    let sample = samples(profile, period, thread, &mut texts);
+    let proto = Proto {
+        sample_type: if period > 0 {
+            vec![count, cpu.clone()]
+        } else {
+            vec![count]
+        },
+        sample,
+        mapping,
+        location,
+        function,
+        string_table: texts.all,
+        duration_nanos: i64::try_from(time.as_nanos()).unwrap_or(i64::MAX),
+        period_type: (period > 0).then_some(cpu),
+        period,
+    };
+    let mut out = GzEncoder::new(Vec::new(), Compression::default());
+    out.write_all(&proto.encode_to_vec())?;
+    out.finish()
+}
+
+/// Returns the modules of the profile's functions, that of the program first.
+fn modules(profile: &Profile) -> Vec<&str> {
     let mut modules: Vec<&str> = profile
         .functions
         .iter()
@@ -140,13 +177,22 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
         .iter()
         .find(|function| function.origin == CodeOrigin::Program);
     modules.sort_by_key(|module| program.is_none_or(|program| program.module != *module));
+    modules
+}
+
+/// Returns a mapping for each module.
+fn mappings(modules: &[&str], texts: &mut Texts) -> Vec<Mapping> {
     let mapping = |(number, module): (usize, &&str)| Mapping {
         id: number as u64 + 1,
         filename: texts.number(if module.is_empty() { "[none]" } else { module }),
         has_functions: true,
     };
-    let mappings: Vec<Mapping> = modules.iter().enumerate().map(mapping).collect();
-    let (mut locations, mut functions) = (Vec::new(), Vec::new());
+    modules.iter().enumerate().map(mapping).collect()
+}
+
+/// Returns a location for each function, in the mapping of its module.
+fn locations(profile: &Profile, modules: &[&str]) -> Vec<Location> {
+    let mut locations = Vec::new();
     for (number, function) in profile.functions.iter().enumerate() {
         let id = number as u64 + 1;
         let module = modules.iter().position(|module| *module == function.module);
@@ -156,14 +202,28 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
             mapping_id,
             line: vec![Line { function_id: id }],
         });
+    }
+    locations
+}
+
+/// Returns the functions with their names, each with the ID of its location.
+fn functions(profile: &Profile, texts: &mut Texts) -> Vec<Function> {
+    let mut functions = Vec::new();
+    for (number, function) in profile.functions.iter().enumerate() {
         let name = texts.number(&function.name);
         functions.push(Function {
-            id,
+            id: number as u64 + 1,
             name,
             system_name: name,
             filename: texts.number(&function.module),
         });
     }
+    functions
+}
+
+/// Returns the samples of each thread's stacks. `period`: CPU time of a sample, ns, 0 where unknown; `thread`: number of
+/// the label's key.
+fn samples(profile: &Profile, period: i64, thread: i64, texts: &mut Texts) -> Vec<Sample> {
     let sample = |((number, stack), count): ((usize, usize), u64)| {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let location_id = profile.stacks[stack]
@@ -186,25 +246,7 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
             label,
         }
     };
-    let sample = profile.counts().into_iter().map(sample).collect();
-    let proto = Proto {
-        sample_type: if period > 0 {
-            vec![samples, cpu.clone()]
-        } else {
-            vec![samples]
-        },
-        sample,
-        mapping: mappings,
-        location: locations,
-        function: functions,
-        string_table: texts.all,
-        duration_nanos: i64::try_from(time.as_nanos()).unwrap_or(i64::MAX),
-        period_type: (period > 0).then_some(cpu),
-        period,
-    };
-    let mut out = GzEncoder::new(Vec::new(), Compression::default());
-    out.write_all(&proto.encode_to_vec())?;
-    out.finish()
+    profile.counts().into_iter().map(sample).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use vmtax_model::samples::{
 };
 use vmtax_model::{
     CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource,
-    RunState, VmExits, WaitFor, files,
+    RunState, StateFindings, VmExits, VmFacts, WaitFor, files,
 };
 
 /// Largest file that is read, bytes; vmtax writes far smaller ones.
@@ -41,87 +41,26 @@ impl Recorded {
     /// # Errors
     /// [`ProfileError`] with the file that is missing or damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let ProfileFacts {
-            pid,
-            program,
-            file,
-            vm,
-            state,
-            process_stop,
-            mut missing,
-        } = needed(folder, files::OBSERVED)?;
-        let mut on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
-        on_cpu
-            .profile
-            .check()
-            .map_err(|why| damaged(folder, files::ON_CPU, &why))?;
-        let mut wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
-        wall.as_ref()
-            .map_or(Ok(()), |wall| wall.profile.check())
-            .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
-        let mut facts: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
-        if let Some(vm) = &vm {
-            let roles: BTreeMap<i32, String> =
-                vm.threads.iter().map(|t| (t.tid, t.role.label())).collect();
-            let threads = on_cpu
-                .profile
-                .threads
-                .iter_mut()
-                .chain(wall.iter_mut().flat_map(|w| &mut w.profile.threads));
-            let named = threads.map(|thread| (thread.tid, &mut thread.name));
-            let traced = facts
-                .iter_mut()
-                .flat_map(|facts| &mut facts.names)
-                .map(|(tid, name)| (*tid, name));
-            named.chain(traced).for_each(|(tid, name)| {
-                roles
-                    .get(&tid)
-                    .into_iter()
-                    .for_each(|role| name.clone_from(role))
-            });
-            missing.extend((vm.roles_from == RoleSource::CpuTime).then(guessed_roles));
+        let mut observed: ProfileFacts = needed(folder, files::OBSERVED)?;
+        let mut samples = SampleFiles::read(folder)?;
+        if let Some(vm) = &observed.vm {
+            samples.name_by_role(vm);
+            let is_guess = vm.roles_from == RoleSource::CpuTime;
+            observed.missing.extend(is_guess.then(guessed_roles));
         }
-        let schedule = facts
+        let SampleFiles {
+            on_cpu,
+            wall,
+            schedule,
+        } = samples;
+        let schedule = schedule
             .map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts))
             .transpose()?;
 
-        let mut findings = summary::findings(&on_cpu, pid, &program);
-        findings.file = file;
+        let mut findings = summary::findings(&on_cpu, observed.pid, &observed.program);
         findings.wall = wall.as_ref().map(waits::findings);
         findings.schedule = schedule.map(|schedule| schedule::findings(&schedule, wall.as_ref()));
-        // Wall-clock samples begin when the scheduler's events end.
-        let traced_s = findings
-            .schedule
-            .as_ref()
-            .map_or(0.0, |schedule| schedule.seconds);
-        let by_wall = findings.wall.as_ref().map(|found| SampledByWall {
-            found,
-            seconds: (findings.seconds - traced_s).max(0.0),
-        });
-        let uses: Option<CpuUses> = read(folder, files::CPU_USE)?;
-        findings.states = states::findings(
-            by_wall,
-            findings.schedule.as_ref(),
-            vm.as_ref(),
-            uses.as_ref(),
-        );
-        if matches!(state, Some(RunState::Stopped(_))) {
-            // The vCPU of a guest that is paused waits as that of one that is halted does.
-            let threads = findings
-                .states
-                .iter_mut()
-                .flat_map(|states| &mut states.threads);
-            let waits = threads
-                .flat_map(|thread| &mut thread.waits)
-                .filter(|wait| wait.reason == WaitFor::Guest);
-            waits.for_each(|wait| wait.reason = WaitFor::Resume);
-        }
-        (findings.state, findings.process_stop) = (state, process_stop);
-        findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?
-            .and_then(|samples| code::findings(&samples));
-        let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
-        findings.exits = exits.and_then(|counts| exits_of(&counts, pid, false, &mut missing));
-        findings.missing = missing;
+        add_observed(&mut findings, observed, folder)?;
         let mut recorded = Recorded {
             on_cpu,
             wall,
@@ -180,6 +119,117 @@ impl Recorded {
         self.findings.guest = findings;
         Ok(())
     }
+}
+
+/// Samples of a process, and the facts of its scheduler trace.
+struct SampleFiles {
+    on_cpu: OnCpu,
+    wall: Option<WallClock>,
+    schedule: Option<ScheduleFacts>,
+}
+
+impl SampleFiles {
+    /// Reads the files in a trial's folder, and checks the indices of their samples.
+    fn read(folder: &Path) -> Result<SampleFiles, ProfileError> {
+        let on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
+        on_cpu
+            .profile
+            .check()
+            .map_err(|why| damaged(folder, files::ON_CPU, &why))?;
+        let wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
+        wall.as_ref()
+            .map_or(Ok(()), |wall| wall.profile.check())
+            .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
+        let schedule: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
+        Ok(SampleFiles {
+            on_cpu,
+            wall,
+            schedule,
+        })
+    }
+
+    /// Names the threads of a VM by their roles.
+    fn name_by_role(&mut self, vm: &VmFacts) {
+        let roles: BTreeMap<i32, String> =
+            vm.threads.iter().map(|t| (t.tid, t.role.label())).collect();
+        let threads = self
+            .on_cpu
+            .profile
+            .threads
+            .iter_mut()
+            .chain(self.wall.iter_mut().flat_map(|w| &mut w.profile.threads));
+        let named = threads.map(|thread| (thread.tid, &mut thread.name));
+        let traced = self
+            .schedule
+            .iter_mut()
+            .flat_map(|facts| &mut facts.names)
+            .map(|(tid, name)| (*tid, name));
+        named.chain(traced).for_each(|(tid, name)| {
+            roles
+                .get(&tid)
+                .into_iter()
+                .for_each(|role| name.clone_from(role))
+        });
+    }
+}
+
+/// Adds the facts of the observation, and the findings from its other files.
+fn add_observed(
+    findings: &mut ProfileFindings,
+    observed: ProfileFacts,
+    folder: &Path,
+) -> Result<(), ProfileError> {
+    let ProfileFacts {
+        pid,
+        file,
+        vm,
+        state,
+        process_stop,
+        mut missing,
+        ..
+    } = observed;
+    findings.file = file;
+    let uses: Option<CpuUses> = read(folder, files::CPU_USE)?;
+    findings.states = thread_states(findings, vm.as_ref(), uses.as_ref());
+    if matches!(state, Some(RunState::Stopped(_))) {
+        findings.states.iter_mut().for_each(wait_for_resume);
+    }
+    (findings.state, findings.process_stop) = (state, process_stop);
+    let sampled: Option<CodeSamples> = read(folder, files::GUEST_CODE)?;
+    findings.code = sampled.and_then(|sampled| code::findings(&sampled));
+    let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
+    findings.exits = exits.and_then(|counts| exits_of(&counts, pid, false, &mut missing));
+    findings.missing = missing;
+    Ok(())
+}
+
+/// Returns the states of the threads from the scheduler's events and the wall-clock samples.
+fn thread_states(
+    findings: &ProfileFindings,
+    vm: Option<&VmFacts>,
+    uses: Option<&CpuUses>,
+) -> Option<StateFindings> {
+    // Wall-clock samples begin when the scheduler's events end.
+    let traced_s = findings
+        .schedule
+        .as_ref()
+        .map_or(0.0, |schedule| schedule.seconds);
+    let by_wall = findings.wall.as_ref().map(|found| SampledByWall {
+        found,
+        seconds: (findings.seconds - traced_s).max(0.0),
+    });
+    states::findings(by_wall, findings.schedule.as_ref(), vm, uses)
+}
+
+/// Makes a paused guest's resume the reason of its vCPUs' waits.
+fn wait_for_resume(states: &mut StateFindings) {
+    // The vCPU of a guest that is paused waits as that of one that is halted does.
+    let waits = states
+        .threads
+        .iter_mut()
+        .flat_map(|thread| &mut thread.waits)
+        .filter(|wait| wait.reason == WaitFor::Guest);
+    waits.for_each(|wait| wait.reason = WaitFor::Resume);
 }
 
 fn guessed_roles() -> Missing {

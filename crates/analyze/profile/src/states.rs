@@ -29,88 +29,20 @@ pub(crate) fn findings(
     vm: Option<&VmFacts>,
     uses: Option<&CpuUses>,
 ) -> Option<StateFindings> {
-    let roles: BTreeMap<i32, &Role> = vm
+    let roles = vm
         .into_iter()
         .flat_map(|vm| &vm.threads)
         .map(|QemuThread { tid, role }| (*tid, role))
         .collect();
-    let role = |tid: i32| roles.get(&tid).map(|role| (*role).clone());
-    let counted = wall.filter(|wall| {
-        wall.found
-            .threads
-            .iter()
-            .any(|thread| thread.on_cpu.is_some())
-    });
-    let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (schedule, counted, wall)
-    {
-        (Some(schedule), ..) => {
-            let seen = |tid| {
-                wall.and_then(|wall| wall.found.threads.iter().find(|thread| thread.tid == tid))
-            };
-            let states_of = |thread: &ThreadSchedule| {
-                traced(schedule, thread, seen(thread.tid), role(thread.tid))
-            };
-            let events: Vec<ThreadStates> = schedule.threads.iter().map(states_of).collect();
-            match counted {
-                Some(SampledByWall {
-                    found: wall,
-                    seconds,
-                }) => {
-                    let counters = wall
-                        .threads
-                        .iter()
-                        .map(|thread| sampled(thread, role(thread.tid)))
-                        .collect();
-                    let threads = one_after_the_other(events, schedule.seconds, counters, seconds);
-                    (
-                        StateSource::SchedulerEventsThenCounters,
-                        schedule.seconds + seconds,
-                        threads,
-                    )
-                }
-                None => (StateSource::SchedulerEvents, schedule.seconds, events),
-            }
-        }
-        (
-            None,
-            Some(SampledByWall {
-                found: wall,
-                seconds,
-            }),
-            _,
-        ) => (
-            StateSource::SchedulerCounters,
-            seconds,
-            wall.threads
-                .iter()
-                .map(|t| sampled(t, role(t.tid)))
-                .collect(),
-        ),
-        (
-            None,
-            None,
-            Some(SampledByWall {
-                found: wall,
-                seconds,
-            }),
-        ) => (
-            StateSource::Samples,
-            seconds,
-            wall.threads
-                .iter()
-                .map(|t| sampled(t, role(t.tid)))
-                .collect(),
-        ),
-        (None, None, None) => return None,
+    let observed = Observed {
+        wall,
+        schedule,
+        roles,
     };
+    let (source, seconds, mut threads) = observed.states()?;
     threads.iter_mut().for_each(whole);
     threads.sort_by_key(|thread| (Reverse(per_million(busy(thread))), thread.tid));
-    let vcpus = roles
-        .iter()
-        .filter(|(_, role)| matches!(role, Role::Vcpu(_)))
-        .map(|(tid, _)| *tid);
-    let contention =
-        uses.and_then(|uses| contention::cpu_contention(uses, &vcpus.collect::<Vec<i32>>()));
+    let contention = uses.and_then(|uses| contention::cpu_contention(uses, &observed.vcpus()));
     let evidence = Evidence {
         threads: &threads,
         facts: vm,
@@ -125,6 +57,94 @@ pub(crate) fn findings(
         contention,
         advice,
     })
+}
+
+/// Observations of a process's threads.
+struct Observed<'a> {
+    wall: Option<SampledByWall<'a>>,
+    schedule: Option<&'a ScheduleFindings>,
+    /// By TID.
+    roles: BTreeMap<i32, &'a Role>,
+}
+
+impl<'a> Observed<'a> {
+    /// Returns the best source with its length, s, and the states of the threads from it; `None` without a source.
+    fn states(&self) -> Option<(StateSource, f64, Vec<ThreadStates>)> {
+        let states = match (self.schedule, self.counted(), self.wall) {
+            (Some(schedule), Some(wall), _) => (
+                StateSource::SchedulerEventsThenCounters,
+                schedule.seconds + wall.seconds,
+                one_after_the_other(
+                    self.by_events(schedule),
+                    schedule.seconds,
+                    self.by_wall_samples(wall),
+                    wall.seconds,
+                ),
+            ),
+            (Some(schedule), None, _) => (
+                StateSource::SchedulerEvents,
+                schedule.seconds,
+                self.by_events(schedule),
+            ),
+            (None, Some(wall), _) => (
+                StateSource::SchedulerCounters,
+                wall.seconds,
+                self.by_wall_samples(wall),
+            ),
+            (None, None, Some(wall)) => (
+                StateSource::Samples,
+                wall.seconds,
+                self.by_wall_samples(wall),
+            ),
+            (None, None, None) => return None,
+        };
+        Some(states)
+    }
+
+    /// Returns the wall-clock samples where they come with the scheduler's own sums.
+    fn counted(&self) -> Option<SampledByWall<'a>> {
+        self.wall.filter(|wall| {
+            wall.found
+                .threads
+                .iter()
+                .any(|thread| thread.on_cpu.is_some())
+        })
+    }
+
+    /// Returns the threads' states from the scheduler's events.
+    fn by_events(&self, schedule: &ScheduleFindings) -> Vec<ThreadStates> {
+        let states_of = |thread: &ThreadSchedule| {
+            let (seen, role) = (self.seen(thread.tid), self.role(thread.tid));
+            traced(schedule, thread, seen, role)
+        };
+        schedule.threads.iter().map(states_of).collect()
+    }
+
+    /// Returns the threads' states from the wall-clock samples.
+    fn by_wall_samples(&self, wall: SampledByWall<'_>) -> Vec<ThreadStates> {
+        let states_of = |thread: &ThreadWaits| sampled(thread, self.role(thread.tid));
+        wall.found.threads.iter().map(states_of).collect()
+    }
+
+    /// Returns a thread's wall-clock samples.
+    fn seen(&self, tid: i32) -> Option<&'a ThreadWaits> {
+        let wall = self.wall?;
+        wall.found.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// Returns a thread's role, where that is known.
+    fn role(&self, tid: i32) -> Option<Role> {
+        self.roles.get(&tid).map(|role| (*role).clone())
+    }
+
+    /// Returns the TIDs of the vCPUs.
+    fn vcpus(&self) -> Vec<i32> {
+        self.roles
+            .iter()
+            .filter(|(_, role)| matches!(role, Role::Vcpu(_)))
+            .map(|(tid, _)| *tid)
+            .collect()
+    }
 }
 
 /// The states of each thread over two periods, of lengths in s. One that is known in one of them alone began or ended meanwhile.

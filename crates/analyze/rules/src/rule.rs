@@ -2,7 +2,7 @@
 
 use crate::Evidence;
 use crate::in_effect::{VmPart, is_to_do};
-use vmtax_model::{Advice, ChangeCost, LiveChange, Remedy, SettingPlace};
+use vmtax_model::{Advice, ChangeCost, LiveChange, Remedy, Setting, SettingPlace, shell_line};
 
 /// A known cost.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Rule {
         } = finding;
         let fitting = (self.remedies.iter())
             .filter(|remedy| Some(remedy.place) != unfit)
-            .map(|remedy| remedy.filled(&with_former_value(&values, remedy.read_back, evidence)))
+            .map(|remedy| remedy.filled(&with_former_value(&values, remedy, evidence)))
             .filter(|remedy| is_to_do(evidence, &part, remedy))
             .map(|remedy| for_manager(remedy, evidence))
             .map(|remedy| on_same_guests(remedy, evidence));
@@ -85,15 +85,27 @@ impl Rule {
     }
 }
 
-/// The words with `BEFORE`, the value of a file of the host, where the finding says none.
+/// The words with `BEFORE`, the value of a file of the host, where the finding says none: as it was read, else the kernel's own.
 fn with_former_value(
     values: &[(&'static str, String)],
-    file: &str,
+    remedy: &Remedy<&'static str>,
     evidence: &Evidence<'_>,
 ) -> Vec<(&'static str, String)> {
-    let before = evidence.host.and_then(|host| host.settings.get(file));
-    let before = before.map(|value| ("BEFORE", value.clone()));
-    values.iter().cloned().chain(before).collect()
+    let is_of_host = remedy.place == SettingPlace::HostSysfs;
+    let of_host = evidence.host.filter(|_| is_of_host);
+    // A recording may be somebody else's, and the line is for root's shell.
+    let read = of_host
+        .and_then(|host| host.settings.get(remedy.read_back))
+        .map(|value| shell_line(&[value]));
+    let usual = Setting::listed(remedy.setting)
+        .map(|setting| setting.usual)
+        .filter(|usual| is_of_host && !usual.is_empty());
+    let before = read.or(usual.map(str::to_owned));
+    values
+        .iter()
+        .cloned()
+        .chain(before.map(|value| ("BEFORE", value)))
+        .collect()
 }
 
 /// Comment behind a line that says what libvirt has for it.

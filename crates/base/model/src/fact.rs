@@ -129,7 +129,6 @@ pub fn is_tracing_locked_down(modes: &str) -> bool {
     modes.contains("[confidentiality]")
 }
 
-/// Files of the host's kernel that remedies set, read so that none is advised that is in effect or that this host lacks.
 /// Files that say what a remedy needs and are no [`Setting`].
 const OTHERS: [&str; 3] = [
     "/proc/cmdline",
@@ -137,7 +136,8 @@ const OTHERS: [&str; 3] = [
     "/sys/devices/system/node/online",
 ];
 
-/// Returns the files as remedies name them; of several that a `*` stands for, the last is read.
+/// Returns the files of the host's kernel that remedies set, read so that none is advised that is in effect or that this host
+/// lacks. They are as remedies name them; of several that a `*` stands for, the last is read.
 pub fn host_setting_files() -> impl Iterator<Item = &'static str> {
     OTHERS
         .into_iter()

@@ -2,7 +2,7 @@
 
 use crate::clocks::{self, scaled, time_shift};
 use crate::error::ImportError;
-use crate::folder::{self, FolderInput};
+use crate::folder::{self, FolderInput, WrittenFolder};
 use crate::source::NANOSECONDS;
 use crate::surveyed::Surveyed;
 use vmtax_model::{
@@ -46,86 +46,36 @@ impl Sides<'_> {
         let host = self
             .host
             .filter(|host| self.qemu.iter().all(|qemu| stored.joins(host, qemu)));
-        // One unit for all: that of the host's kernel, where its trace is joined.
-        let mhz = match (host, guest) {
-            (Some(host), _) => host.file.mhz(tsc_mhz)?,
-            (None, Some(guest)) if self.qemu.is_empty() => guest.file.mhz(tsc_mhz)?,
-            _ => NANOSECONDS,
+        let mut joined = JoinedSides {
+            host,
+            qemu: &self.qemu,
+            guest,
+            tsc_mhz,
+            mhz: self.mhz(host, guest, tsc_mhz)?,
+            stored,
+            is_full: false,
         };
-        let qemu: Vec<FolderInput<'_>> = self
-            .qemu
-            .iter()
-            .map(|qemu| FolderInput {
-                file: &qemu.file,
-                ticks: scaled(NANOSECONDS, mhz),
-            })
-            .collect();
-        let kernel = host.map(|host| FolderInput {
-            file: &host.file,
-            ticks: Box::new(|_, ticks| ticks),
-        });
-        let mut is_full = false;
-        if kernel.is_some() || !qemu.is_empty() {
-            let written = folder::write(files::HOST, kernel.as_ref(), &qemu, trial)?;
-            is_full |= written.is_full;
-            stored.left_out(written.left_out);
-        }
-        let mut on_guest = None;
-        if let Some(guest) = guest {
-            let shift = host.and_then(|host| time_shift(guest, host));
-            let offset = host
-                .filter(|_| shift.is_none())
-                .and_then(|host| clocks::shared_tsc(guest, host, &vm));
-            let ticks: Box<dyn Fn(u32, u64) -> u64> = match (shift, offset) {
-                (Some(shift), _) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
-                (_, Some(offset)) => Box::new(move |_, ticks| ticks.saturating_add_signed(offset)),
-                _ => scaled(guest.file.mhz(tsc_mhz)?, mhz),
-            };
-            let written = folder::write(
-                files::GUEST,
-                Some(&FolderInput {
-                    file: &guest.file,
-                    ticks,
-                }),
-                &[],
-                trial,
-            )?;
-            is_full |= written.is_full;
-            stored.left_out(written.left_out);
-            on_guest = Some(stored.guest(
-                guest,
-                shift,
-                offset,
-                host.is_some() || !self.qemu.is_empty(),
-                mhz,
-            ));
-        }
-        let spans = host
-            .into_iter()
-            .chain(self.qemu.iter().copied())
-            .filter_map(|file| file.survey.span);
-        let of_host = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let (begin, end) = of_host
-            .or(guest.and_then(|guest| guest.survey.span))
-            .unwrap_or_default();
-        let trace = VmTrace {
-            schema: SCHEMA,
-            tsc_mhz: mhz,
-            begin,
-            end,
-            threads: self.threads(&vm),
-            vm,
-            disks: Vec::new(),
-            nics: Vec::new(),
-            ended: false,
-            full: is_full,
-            missing: Vec::new(),
-            imported: true,
-            guest: on_guest,
-            kvm_offset: None,
-        };
+        joined.store_host(trial)?;
+        let of_guest = joined.store_guest(&vm, trial)?;
+        let threads = self.threads(&vm);
+        let trace = joined.metadata(vm, threads, of_guest);
         trial.store(files::VM_TRACE, &trace)?;
-        Ok(stored)
+        Ok(joined.stored)
+    }
+
+    /// Returns the ticks in a microsecond of the clock that the traces of `host` and `guest` are stored on.
+    fn mhz(
+        &self,
+        host: Option<&Surveyed>,
+        guest: Option<&Surveyed>,
+        tsc_mhz: Option<f64>,
+    ) -> Result<f64, ImportError> {
+        // One unit for all: that of the host's kernel, where its trace is joined.
+        match (host, guest) {
+            (Some(host), _) => host.file.mhz(tsc_mhz),
+            (None, Some(guest)) if self.qemu.is_empty() => guest.file.mhz(tsc_mhz),
+            _ => Ok(NANOSECONDS),
+        }
     }
 
     /// The VM's threads, those of QEMU's own trace among them.
@@ -154,6 +104,139 @@ impl Sides<'_> {
             fix: "give a trace of the guest (`trace-cmd record -e block`), or QEMU's (`-trace 'virtio_blk_*'`), too"
                 .to_owned(),
         }
+    }
+}
+
+/// The files of one VM whose traces are stored on one clock, and the outcome so far.
+struct JoinedSides<'a> {
+    /// The host's kernel, where its clock is that of all of QEMU's files.
+    host: Option<&'a Surveyed>,
+    qemu: &'a [&'a Surveyed],
+    /// The guest's kernel, where it has block requests.
+    guest: Option<&'a Surveyed>,
+    /// The user's word for a clock that counts ticks.
+    tsc_mhz: Option<f64>,
+    /// Ticks of the one clock in a microsecond.
+    mhz: f64,
+    stored: StoredRequests,
+    /// True if a trace was longer than what is kept.
+    is_full: bool,
+}
+
+impl JoinedSides<'_> {
+    /// Writes the trace of the host: its kernel's events and those of QEMU, as far as there are any.
+    fn store_host(&mut self, trial: &mut TrialFiles) -> Result<(), ImportError> {
+        let qemu: Vec<FolderInput<'_>> = self
+            .qemu
+            .iter()
+            .map(|qemu| FolderInput {
+                file: &qemu.file,
+                ticks: scaled(NANOSECONDS, self.mhz),
+            })
+            .collect();
+        let kernel = self.host.map(|host| FolderInput {
+            file: &host.file,
+            ticks: Box::new(|_, ticks| ticks),
+        });
+        if kernel.is_some() || !qemu.is_empty() {
+            let written = folder::write(files::HOST, kernel.as_ref(), &qemu, trial)?;
+            self.note(&written);
+        }
+        Ok(())
+    }
+
+    /// Writes the trace of the guest's kernel, if there is one, and returns how its clock is joined.
+    fn store_guest(
+        &mut self,
+        vm: &VmFacts,
+        trial: &mut TrialFiles,
+    ) -> Result<Option<GuestTrace>, ImportError> {
+        let Some(guest) = self.guest else {
+            return Ok(None);
+        };
+        let clock = GuestClock::of(guest, self.host, vm);
+        let ticks: Box<dyn Fn(u32, u64) -> u64> = match (clock.shift, clock.offset) {
+            (Some(shift), _) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
+            (_, Some(offset)) => Box::new(move |_, ticks| ticks.saturating_add_signed(offset)),
+            _ => scaled(guest.file.mhz(self.tsc_mhz)?, self.mhz),
+        };
+        let written = folder::write(
+            files::GUEST,
+            Some(&FolderInput {
+                file: &guest.file,
+                ticks,
+            }),
+            &[],
+            trial,
+        )?;
+        self.note(&written);
+        let has_host = self.host.is_some() || !self.qemu.is_empty();
+        Ok(Some(self.stored.guest(guest, clock, has_host, self.mhz)))
+    }
+
+    /// Notes if a written trace is not whole.
+    fn note(&mut self, written: &WrittenFolder) {
+        self.is_full |= written.is_full;
+        self.stored.left_out(written.left_out);
+    }
+
+    /// Returns the metadata needed to read the traces.
+    fn metadata(
+        &self,
+        vm: VmFacts,
+        threads: Vec<QemuThread>,
+        guest: Option<GuestTrace>,
+    ) -> VmTrace {
+        let (begin, end) = self.span();
+        VmTrace {
+            schema: SCHEMA,
+            tsc_mhz: self.mhz,
+            begin,
+            end,
+            threads,
+            vm,
+            disks: Vec::new(),
+            nics: Vec::new(),
+            ended: false,
+            full: self.is_full,
+            missing: Vec::new(),
+            imported: true,
+            guest,
+            kvm_offset: None,
+        }
+    }
+
+    /// Returns the times of the first and last event of the host's side, ticks; of the guest's where there is no other.
+    fn span(&self) -> (u64, u64) {
+        let spans = self
+            .host
+            .into_iter()
+            .chain(self.qemu.iter().copied())
+            .filter_map(|file| file.survey.span);
+        let of_host = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        of_host
+            .or(self.guest.and_then(|guest| guest.survey.span))
+            .unwrap_or_default()
+    }
+}
+
+/// The data by which the clock of the guest's trace is joined to that of the host's kernel, as far as there is any.
+#[derive(Clone, Copy)]
+struct GuestClock<'a> {
+    /// The corrections of trace-cmd.
+    shift: Option<&'a TimeShift>,
+    /// Host minus guest, ticks of the time stamp counter; `None` where trace-cmd has corrections.
+    offset: Option<i64>,
+}
+
+impl<'a> GuestClock<'a> {
+    /// Looks up the data in the files of both.
+    fn of(guest: &'a Surveyed, host: Option<&Surveyed>, vm: &VmFacts) -> GuestClock<'a> {
+        let shift = host.and_then(|host| time_shift(guest, host));
+        let offset = host
+            .filter(|_| shift.is_none())
+            .and_then(|host| clocks::shared_tsc(guest, host, vm));
+        GuestClock { shift, offset }
     }
 }
 
@@ -220,11 +303,11 @@ impl StoredRequests {
     fn guest(
         &mut self,
         guest: &Surveyed,
-        shift: Option<&TimeShift>,
-        offset: Option<i64>,
+        clock: GuestClock<'_>,
         has_host: bool,
         mhz: f64,
     ) -> GuestTrace {
+        let GuestClock { shift, offset } = clock;
         let mut devices: Vec<(&u64, &u64)> = guest.survey.block_devices.iter().collect();
         devices.sort_by_key(|(_, requests)| std::cmp::Reverse(**requests));
         let disk = |(device, _): (&u64, &u64)| GuestDisk {

@@ -3,9 +3,10 @@
 use crate::error::ImportError;
 use crate::source::SourceFile;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_trace::{Counts, Entry, EventId, Field, KernelDecoder, KernelEvent};
+use vmtax_trace::{Counts, Entry, Event, EventId, Field, Formats, KernelDecoder, KernelEvent};
 
 /// Contents of a file.
+#[derive(Default)]
 pub(crate) struct Survey {
     /// The times of its first and last event, ticks.
     pub span: Option<(u64, u64)>,
@@ -42,44 +43,17 @@ const MAX_VCPUS: usize = 1 << 16;
 const MAX_DEVICES: usize = 1 << 12;
 
 pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
-    let formats = file.formats();
-    let decoder = KernelDecoder::new(formats);
-    let vcpu_fields: BTreeMap<EventId, Field> = ["kvm_entry", "kvm_exit"]
-        .into_iter()
-        .filter_map(|name| formats.event("kvm", name))
-        .filter_map(|id| Some((id, formats.field(id, "vcpu_id")?)))
-        .collect();
+    let decoder = KernelDecoder::new(file.formats());
+    let fields = SurveyedFields::of(file.formats());
     let mut survey = Survey {
-        span: None,
-        counts: Counts::default(),
-        vcpus: BTreeMap::new(),
-        has_brackets: false,
-        has_calls: false,
-        block_devices: BTreeMap::new(),
-        threads: BTreeSet::new(),
-        disk_interrupts: BTreeSet::new(),
-        tsc_offsets: BTreeMap::new(),
         unreadable: decoder.unreadable().to_vec(),
+        ..Survey::default()
     };
-    let tsc_offset = formats.event("kvm", "kvm_write_tsc_offset");
-    let tsc_offset = tsc_offset.and_then(|id| Some((id, formats.field(id, "next_tsc_offset")?)));
-    let irq_name = formats
-        .event("irq", "irq_handler_entry")
-        .and_then(|id| formats.field(id, "name"));
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
         let Entry::Event(event) = entry else { continue };
-        let (first, last) = survey.span.unwrap_or((event.ticks, event.ticks));
-        survey.span = Some((first.min(event.ticks), last.max(event.ticks)));
-        if let Some((_, field)) = tsc_offset.filter(|(id, _)| *id == event.id) {
-            if survey.tsc_offsets.len() < MAX_VCPUS {
-                survey.tsc_offsets.extend(
-                    field
-                        .unsigned(event.data)
-                        .map(|offset| (event.pid, offset as i64)),
-                );
-            }
-        }
+        survey.add_time(event.ticks);
+        survey.add_tsc_offset(&event, &fields);
         match decoder.decode(&event) {
             Some(
                 what @ (KernelEvent::KvmExit { .. }
@@ -88,29 +62,11 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 | KernelEvent::KvmUserspaceExit { .. }),
             ) => {
                 survey.has_brackets |= matches!(what, KernelEvent::KvmExit { .. });
-                if survey.vcpus.len() < MAX_VCPUS || survey.vcpus.contains_key(&event.pid) {
-                    let thread = survey.vcpus.entry(event.pid).or_default();
-                    thread.events += 1;
-                    let number = vcpu_fields
-                        .get(&event.id)
-                        .and_then(|field| field.unsigned(event.data));
-                    thread.number = thread.number.or(number.and_then(known_vcpu));
-                }
+                survey.add_vcpu(&event, &fields);
             }
             Some(KernelEvent::SysEnter { .. }) => survey.has_calls = true,
-            Some(KernelEvent::BlockIssue(request)) => {
-                let known = survey.block_devices.contains_key(&request.device);
-                if known || survey.block_devices.len() < MAX_DEVICES {
-                    *survey.block_devices.entry(request.device).or_default() += 1;
-                }
-            }
-            Some(KernelEvent::Irq { irq }) if survey.disk_interrupts.len() < MAX_DEVICES => {
-                let name = irq_name.and_then(|field| field.text(event.data));
-                let is_virtio = name.is_some_and(|name| name.contains("virtio"));
-                survey
-                    .disk_interrupts
-                    .extend(u32::try_from(irq).ok().filter(|_| is_virtio));
-            }
+            Some(KernelEvent::BlockIssue(request)) => survey.add_request(request.device),
+            Some(KernelEvent::Irq { irq }) => survey.add_interrupt(irq, &event, &fields),
             None if file.is_of_qemu() && survey.threads.len() < MAX_VCPUS => {
                 survey.threads.insert(event.pid);
             }
@@ -118,31 +74,121 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
         }
     }
     survey.counts = *events.counts();
-    // Threads of QEMU are named by their vCPU.
-    for (tid, thread) in &mut survey.vcpus {
-        let name = file
-            .threads()
-            .and_then(|threads| threads.get(tid))
-            .map(|thread| thread.name.as_str());
-        thread.number = thread.number.or_else(|| {
-            name?
-                .strip_prefix("CPU ")?
-                .strip_suffix("/KVM")?
-                .parse()
-                .ok()
-        });
-    }
-    for (number, tid) in file
-        .dat()
-        .into_iter()
-        .flat_map(|dat| dat.guests())
-        .flat_map(|guest| &guest.vcpus)
-    {
-        if let Some(thread) = survey.vcpus.get_mut(tid) {
-            thread.number = Some(*number);
+    survey.number_vcpus(file);
+    Ok(survey)
+}
+
+/// Fields that a survey reads itself, beside those that are decoded.
+struct SurveyedFields {
+    /// The vCPU's number, by the event that has it.
+    vcpus: BTreeMap<EventId, Field>,
+    /// The event by which KVM sets the offset of a guest's counter, and the offset in it.
+    tsc_offset: Option<(EventId, Field)>,
+    /// The name of an interrupt's device.
+    irq_name: Option<Field>,
+}
+
+impl SurveyedFields {
+    /// Looks up the fields in the formats of a file.
+    fn of(formats: &Formats) -> SurveyedFields {
+        let vcpus = ["kvm_entry", "kvm_exit"]
+            .into_iter()
+            .filter_map(|name| formats.event("kvm", name))
+            .filter_map(|id| Some((id, formats.field(id, "vcpu_id")?)))
+            .collect();
+        let tsc_offset = formats.event("kvm", "kvm_write_tsc_offset");
+        let tsc_offset =
+            tsc_offset.and_then(|id| Some((id, formats.field(id, "next_tsc_offset")?)));
+        let irq_name = formats
+            .event("irq", "irq_handler_entry")
+            .and_then(|id| formats.field(id, "name"));
+        SurveyedFields {
+            vcpus,
+            tsc_offset,
+            irq_name,
         }
     }
-    Ok(survey)
+}
+
+impl Survey {
+    /// Extends the span of the file to the time of an event.
+    fn add_time(&mut self, ticks: u64) {
+        let (first, last) = self.span.unwrap_or((ticks, ticks));
+        self.span = Some((first.min(ticks), last.max(ticks)));
+    }
+
+    /// Takes the offset of a guest's counter from the event that sets it.
+    fn add_tsc_offset(&mut self, event: &Event<'_>, fields: &SurveyedFields) {
+        if let Some((_, field)) = fields.tsc_offset.filter(|(id, _)| *id == event.id) {
+            if self.tsc_offsets.len() < MAX_VCPUS {
+                self.tsc_offsets.extend(
+                    field
+                        .unsigned(event.data)
+                        .map(|offset| (event.pid, offset as i64)),
+                );
+            }
+        }
+    }
+
+    /// Counts an event of a thread that enters a guest.
+    fn add_vcpu(&mut self, event: &Event<'_>, fields: &SurveyedFields) {
+        if self.vcpus.len() < MAX_VCPUS || self.vcpus.contains_key(&event.pid) {
+            let thread = self.vcpus.entry(event.pid).or_default();
+            thread.events += 1;
+            let number = fields
+                .vcpus
+                .get(&event.id)
+                .and_then(|field| field.unsigned(event.data));
+            thread.number = thread.number.or(number.and_then(known_vcpu));
+        }
+    }
+
+    /// Counts a block request of a device.
+    fn add_request(&mut self, device: u64) {
+        let known = self.block_devices.contains_key(&device);
+        if known || self.block_devices.len() < MAX_DEVICES {
+            *self.block_devices.entry(device).or_default() += 1;
+        }
+    }
+
+    /// Adds an interrupt if it is one of a virtio device.
+    fn add_interrupt(&mut self, irq: u64, event: &Event<'_>, fields: &SurveyedFields) {
+        if self.disk_interrupts.len() < MAX_DEVICES {
+            let name = fields.irq_name.and_then(|field| field.text(event.data));
+            let is_virtio = name.is_some_and(|name| name.contains("virtio"));
+            self.disk_interrupts
+                .extend(u32::try_from(irq).ok().filter(|_| is_virtio));
+        }
+    }
+
+    /// Numbers the vCPUs by the names of their threads where their events do not, and those of the guests that
+    /// trace-cmd's session has as it does.
+    fn number_vcpus(&mut self, file: &SourceFile) {
+        // Threads of QEMU are named by their vCPU.
+        for (tid, thread) in &mut self.vcpus {
+            let name = file
+                .threads()
+                .and_then(|threads| threads.get(tid))
+                .map(|thread| thread.name.as_str());
+            thread.number = thread.number.or_else(|| {
+                name?
+                    .strip_prefix("CPU ")?
+                    .strip_suffix("/KVM")?
+                    .parse()
+                    .ok()
+            });
+        }
+        for (number, tid) in file
+            .dat()
+            .into_iter()
+            .flat_map(|dat| dat.guests())
+            .flat_map(|guest| &guest.vcpus)
+        {
+            if let Some(thread) = self.vcpus.get_mut(tid) {
+                thread.number = Some(*number);
+            }
+        }
+    }
 }
 
 /// Text may not tell the vCPU.

@@ -61,10 +61,25 @@ fn done(out: &mut String, result: &TrialResult) {
     if !options.is_empty() {
         let _ = writeln!(out, "  options: {}", plain(&options.join(" ")));
     }
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "  {name:<32}{value}");
-    };
-    let events = events(result);
+    rates(out, result);
+    line(out, "total time:", format!("{:.4} s", result.total_s));
+    latency(out, &events(result));
+    fairness(out, result);
+    operations(out, result);
+    unsupported(out, result);
+    kept(out, result);
+    for note in &result.notes {
+        let _ = writeln!(out, "  note: {}", plain(note));
+    }
+}
+
+/// Adds a line: a name and its value.
+fn line(out: &mut String, name: &str, value: String) {
+    let _ = writeln!(out, "  {name:<32}{value}");
+}
+
+/// Adds the events, bytes and operations per second.
+fn rates(out: &mut String, result: &TrialResult) {
     let rates = [
         (Metric::MemoryOperations, "operations per second:"),
         (Metric::MemoryBandwidth, "transferred, MiB/s:"),
@@ -79,35 +94,47 @@ fn done(out: &mut String, result: &TrialResult) {
         .value(Metric::CpuEvents)
         .or_else(|| result.value(Metric::ThreadsEvents))
     {
-        line("events per second:", format!("{v:.2}"));
+        line(out, "events per second:", format!("{v:.2}"));
     }
     for (metric, name) in rates {
         if let Some(v) = result.value(metric) {
-            line(name, format!("{v:.2}"));
+            line(out, name, format!("{v:.2}"));
         }
     }
-    line("total time:", format!("{:.4} s", result.total_s));
+}
+
+/// Adds the number of events and their latency, where there are events.
+fn latency(out: &mut String, events: &Latency) {
     if let Some(s) = events.summary() {
-        line("number of events:", s.count.to_string());
+        line(out, "number of events:", s.count.to_string());
         let ms = |ns: f64| format!("{:.2}", ns / 1e6);
-        line("latency min, ms:", ms(s.min_ns as f64));
-        line("latency avg, ms:", ms(s.mean_ns));
-        line("latency max, ms:", ms(s.max_ns as f64));
-        line("latency 95th percentile, ms:", ms(s.p95_ns as f64));
-        line("latency sum, ms:", ms(s.sum_ns));
+        line(out, "latency min, ms:", ms(s.min_ns as f64));
+        line(out, "latency avg, ms:", ms(s.mean_ns));
+        line(out, "latency max, ms:", ms(s.max_ns as f64));
+        line(out, "latency 95th percentile, ms:", ms(s.p95_ns as f64));
+        line(out, "latency sum, ms:", ms(s.sum_ns));
     }
+}
+
+/// Adds sysbench's fairness, how evenly the threads got through, where the workload has it.
+fn fairness(out: &mut String, result: &TrialResult) {
     if let Some(f) = &result.fairness {
-        line("threads:", f.threads.to_string());
+        line(out, "threads:", f.threads.to_string());
         line(
+            out,
             "events (avg/stddev):",
             format!("{:.4}/{:.2}", f.events_mean, f.events_stddev),
         );
         line(
+            out,
             "execution time (avg/stddev), s:",
             format!("{:.4}/{:.2}", f.time_mean_s, f.time_stddev_s),
         );
     }
-    operations(out, result);
+}
+
+/// Adds a line for each metric without a figure, with the reason.
+fn unsupported(out: &mut String, result: &TrialResult) {
     for u in &result.unsupported {
         let _ = writeln!(
             out,
@@ -116,6 +143,10 @@ fn done(out: &mut String, result: &TrialResult) {
             plain(&u.reason)
         );
     }
+}
+
+/// Adds a line for each property of files that the share keeps or loses.
+fn kept(out: &mut String, result: &TrialResult) {
     for kept in &result.kept {
         let keeping = match kept.keeping {
             Keeping::Kept => "kept",
@@ -128,9 +159,6 @@ fn done(out: &mut String, result: &TrialResult) {
             plain(&kept.what),
             plain(&kept.detail)
         );
-    }
-    for note in &result.notes {
-        let _ = writeln!(out, "  note: {}", plain(note));
     }
 }
 

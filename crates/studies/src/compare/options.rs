@@ -173,54 +173,15 @@ impl StudyOptions for CompareOptions {
             Some([one]) => *one,
             _ => host.default_guest(),
         };
-        let mut machines: Vec<Machine> = Vec::new();
-        for variant in &variants {
-            let own = variant.get("machine").map_or(Ok(machine), str::parse)?;
-            if !own.is_guest() {
-                return OptionsError::usage(
-                    "native is not a variant of a guest: `vmtax run` compares guests with it",
-                );
-            }
-            if !machines.contains(&own) {
-                machines.push(own);
-            }
-        }
-        if machines.len() > 1 {
-            for variant in &mut variants {
-                variant
-                    .set
-                    .entry("machine".to_owned())
-                    .or_insert_with(|| machine.to_string());
-            }
-        }
+        let machines = machines_of(&mut variants, machine)?;
         let command = what
             .split_first()
             .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
         let command = command
             .map(|(_, argv)| self.command(argv, &mut variants))
             .transpose()?;
-        let mut workloads = match command {
-            Some(_) => vec![WorkloadSpec::new(WorkloadName::Exec)],
-            None => named_workloads(what, Preset::Quick, DEFAULT, self.duration)?,
-        };
-        if machines.iter().any(|m| !m.has_kernel()) && what.is_empty() {
-            workloads.retain(|w| w.name == WorkloadName::Disk);
-        }
-        if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Disk) {
-            return OptionsError::usage(
-                "--layers traces the requests of the workload disk alone: write `-- disk`",
-            );
-        }
-        if self.profile && workloads.len() != 1 {
-            return OptionsError::usage("--profile is of one workload: name it, as in `-- disk`");
-        }
-        let mut probes = vec![
-            Probes::None;
-            self.repeats
-                .unwrap_or(if command.is_some() { 1 } else { REPEATS })
-                as usize
-        ];
-        probes.extend(self.layers.then_some(Probes::Layers));
+        let workloads = self.workloads(what, &machines, command.as_deref())?;
+        let probes = self.probes(command.as_deref());
         name_workload_options(&mut variants, &workloads)?;
         let settings = Compare {
             min_effect: self.min_effect(),
@@ -265,6 +226,43 @@ impl CompareOptions {
             .unwrap_or(first)
     }
 
+    /// Returns the workloads that `what` names, else the usual ones that run on these machines.
+    fn workloads(
+        &self,
+        what: &[String],
+        machines: &[Machine],
+        command: Option<&CommandSpec>,
+    ) -> Result<Vec<WorkloadSpec>, OptionsError> {
+        let mut workloads = match command {
+            Some(_) => vec![WorkloadSpec::new(WorkloadName::Exec)],
+            None => named_workloads(what, Preset::Quick, DEFAULT, self.duration)?,
+        };
+        if machines.iter().any(|m| !m.has_kernel()) && what.is_empty() {
+            workloads.retain(|w| w.name == WorkloadName::Disk);
+        }
+        if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Disk) {
+            return OptionsError::usage(
+                "--layers traces the requests of the workload disk alone: write `-- disk`",
+            );
+        }
+        if self.profile && workloads.len() != 1 {
+            return OptionsError::usage("--profile is of one workload: name it, as in `-- disk`");
+        }
+        Ok(workloads)
+    }
+
+    /// Returns the probes of a boot's runs: none in each of the repetitions, then those of the layers.
+    fn probes(&self, command: Option<&CommandSpec>) -> Vec<Probes> {
+        let mut probes = vec![
+            Probes::None;
+            self.repeats
+                .unwrap_or(if command.is_some() { 1 } else { REPEATS })
+                as usize
+        ];
+        probes.extend(self.layers.then_some(Probes::Layers));
+        probes
+    }
+
     /// The command of `exec CMD ARGS`; guests get the host's files unless a variant shares them in its own way.
     fn command(
         &self,
@@ -291,6 +289,32 @@ impl CompareOptions {
             ..command
         }))
     }
+}
+
+/// Returns the machines of all variants, `usual` of those that name none; where there are several, each variant then names its
+/// own.
+fn machines_of(variants: &mut [Variant], usual: Machine) -> Result<Vec<Machine>, OptionsError> {
+    let mut machines: Vec<Machine> = Vec::new();
+    for variant in variants.iter() {
+        let own = variant.get("machine").map_or(Ok(usual), str::parse)?;
+        if !own.is_guest() {
+            return OptionsError::usage(
+                "native is not a variant of a guest: `vmtax run` compares guests with it",
+            );
+        }
+        if !machines.contains(&own) {
+            machines.push(own);
+        }
+    }
+    if machines.len() > 1 {
+        for variant in variants {
+            variant
+                .set
+                .entry("machine".to_owned())
+                .or_insert_with(|| usual.to_string());
+        }
+    }
+    Ok(machines)
 }
 
 /// What is compared.

@@ -89,13 +89,12 @@ impl Entry {
 
 impl Entry {
     /// Returns what a run and its copies have in common: the ID, which runs of one command that began in one second share, and the
-    /// bits of its figures.
+    /// bits of its figures, in order.
     pub fn key(&self) -> (Arc<str>, Vec<u64>) {
-        let bits = self
-            .figures
-            .iter()
-            .map(|figure| figure.value.median.to_bits());
-        (Arc::clone(&self.id), bits.collect())
+        let figures = self.figures.iter();
+        let mut bits: Vec<u64> = figures.map(|figure| figure.value.median.to_bits()).collect();
+        bits.sort_unstable();
+        (Arc::clone(&self.id), bits)
     }
 }
 

@@ -35,12 +35,13 @@ pub enum HistoryError {
         source: io::Error,
     },
     /// A file cannot be written.
-    #[error("{source}, then `vmtax history --dir {runs}` adds what is missing", runs = line(Some(.runs)))]
+    #[error("the history of {folder} cannot be written ({why}): see to its owner, its permissions and the room on its disk, then \
+             `vmtax history --dir {runs}` adds what is missing of its recordings", folder = .runs.display(), runs = line(Some(.runs)))]
     Write {
         /// Folder of the recordings.
         runs: PathBuf,
-        /// Error of the writer.
-        source: ExportError,
+        /// Reason for the failure, as the system or the library gives it.
+        why: String,
     },
     /// The recording has no identity.
     #[error(transparent)]

@@ -40,7 +40,6 @@ pub fn add(runs: &RecordingsFolder, recording: &Path) -> Result<Vec<String>, His
     if !entry.kept.is_empty() {
         let history = History::open(runs)?;
         notes.extend(history.since_last_tuning(&entry));
-        notes.extend(history.notes);
     }
     Store::open(runs.path())?.put(&[entry])?;
     Ok(notes)

@@ -24,7 +24,7 @@ impl History {
                 .series
                 .insert([&run.cpu, &f.variant, &f.step, &f.settings]);
             listed.started.push(&run.started);
-            listed.runs.insert(&run.id);
+            listed.runs.insert(&run.folder);
         }
         let entry = |((metric, machine), listed): ((&str, &str), Listed)| {
             Some(HistoryEntry {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use vmtax_export::table::Problem;
 use vmtax_recording::{RecordingError, RecordingsFolder};
 
 /// The history of a folder of recordings.
@@ -14,51 +15,59 @@ use vmtax_recording::{RecordingError, RecordingsFolder};
 pub struct History {
     pub(super) store: Store,
     pub(super) runs: Vec<Entry>,
+    /// Files that cannot be read, and why.
+    damaged: Vec<(PathBuf, Problem)>,
     /// Notes for the user: what was damaged, which recording cannot be added.
     pub notes: Vec<String>,
 }
 
 impl History {
-    /// Reads the history of a folder of recordings. A damaged file is moved aside: [`History::notes`] say so.
+    /// Reads the history of a folder of recordings, without what is in damaged files.
     ///
     /// # Errors
     /// [`HistoryError`] when it is of a newer version, or may not be read.
     pub fn open(runs: &RecordingsFolder) -> Result<History, HistoryError> {
         let store = Store::open(runs.path())?;
         let content = store.read()?;
+        Ok(History {
+            store,
+            runs: content.runs,
+            damaged: content.damaged,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Moves damaged files aside: [`History::notes`] say so.
+    fn set_damaged_aside(&mut self) {
         let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-        let note = |(path, problem): (PathBuf, _)| {
+        for (path, problem) in self.damaged.drain(..) {
             let aside = path.with_extension(format!("parquet.damaged-{time}"));
             let moved = match fs::rename(&path, &aside) {
                 Ok(()) => format!("moved to {}", aside.display()),
                 Err(error) => format!("it cannot be moved aside ({error})"),
             };
             let path = path.display();
-            format!(
+            self.notes.push(format!(
                 "{path} was damaged ({problem}): {moved}. Its runs are added again as far as there are recordings of them"
-            )
-        };
-        Ok(History {
-            store,
-            runs: content.runs,
-            notes: content.damaged.into_iter().map(note).collect(),
-        })
+            ));
+        }
     }
 
-    /// Adds every finished recording of the folder that is not yet there, in memory only where the history cannot be written.
-    /// One that cannot be read gets a note.
+    /// Moves damaged files aside, and adds every finished recording of the folder that is not yet there, in memory only where the
+    /// history cannot be written. Each of the first, and a recording that cannot be read, gets a note.
     ///
     /// # Errors
     /// [`HistoryError`] when the folder cannot be read, or the history not written.
     pub fn catch_up(&mut self) -> Result<(), HistoryError> {
+        self.set_damaged_aside();
         let is_writable = self.store.is_writable();
         let recorded = self.runs.iter().filter(|run| self.store.is_recorded(run));
-        let recorded: HashSet<_> = recorded.map(Entry::key).collect();
+        let mut recorded: HashSet<_> = recorded.map(Entry::key).collect();
         for folders in self.unknown()?.chunks(MANY) {
             let entries = folders.iter().filter_map(|folder| self.entry(folder));
             let mut entries: Vec<Entry> = entries.collect();
             // A copy is the same run.
-            entries.retain(|entry| !recorded.contains(&entry.key()));
+            entries.retain(|entry| recorded.insert(entry.key()));
             if is_writable {
                 self.store.put(&entries)?;
             }

@@ -6,10 +6,12 @@ use super::error::HistoryError;
 use super::table;
 use jiff::Timestamp;
 use rustix::fs::{Access, FlockOperation, access, flock};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use vmtax_export::ExportError;
 use vmtax_export::table::{Problem, Texts, write_whole};
 
 /// Name of the history in a folder of recordings. Patterns such as `runs/*/` pass over it.
@@ -131,6 +133,13 @@ impl Store {
 
     fn write(&self, runs: &[Entry]) -> Result<(), HistoryError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let failed = |why: String| HistoryError::Write {
+            runs: self.runs.clone(),
+            why,
+        };
+        // Commands and their folders are in it: it is its owner's alone, as recordings are.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.files);
+        made.map_err(|error| failed(error.to_string()))?;
         for runs in runs.chunks(MANY) {
             let kind = if runs.len() < MANY { SMALL } else { LARGE };
             let (now, process) = (Timestamp::now().as_nanosecond(), std::process::id());
@@ -139,12 +148,8 @@ impl Store {
                 .files
                 .join(format!("{kind}{now}-{process}-{number}.parquet"));
             let rows = table::rows(runs);
-            write_whole(&path, |file| rows.write("history", file)).map_err(|source| {
-                HistoryError::Write {
-                    runs: self.runs.clone(),
-                    source,
-                }
-            })?;
+            write_whole(&path, |file| rows.write("history", file))
+                .map_err(|error| failed(reason(&error)))?;
         }
         Ok(())
     }
@@ -178,10 +183,23 @@ impl Store {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with(kind)
                 && name.ends_with(".parquet")
-                && path.symlink_metadata().is_ok_and(|file| file.is_file())
+                // One that was folded after it was listed stays: who opens it sees that it is gone.
+                && path.symlink_metadata().map_or_else(
+                    |error| error.kind() == ErrorKind::NotFound,
+                    |file| file.is_file(),
+                )
         });
         files.sort();
         Ok(files)
+    }
+}
+
+/// The reason for which a file was not written, without the advice for a file that a user names.
+fn reason(error: &ExportError) -> String {
+    match error {
+        ExportError::File { source, .. } => source.to_string(),
+        ExportError::Parquet { source, .. } => source.to_string(),
+        other => other.to_string(),
     }
 }
 

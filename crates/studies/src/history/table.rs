@@ -84,7 +84,8 @@ fn read_group(group: &mut Group, texts: &mut Texts, runs: &mut Vec<Entry>) -> Re
             settings,
             facts,
         ] = array::from_fn(|column| texts.shared(columns[column][row]));
-        if runs.last().is_none_or(|run| run.id != id) {
+        // Runs of one command that began in one second share the ID, as copies do.
+        if runs.last().is_none_or(|run| run.id != id || run.folder != folder) {
             runs.push(Entry {
                 id,
                 folder,

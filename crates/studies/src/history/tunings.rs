@@ -12,7 +12,10 @@ impl History {
     /// kernel than `entry`: what it kept, what is otherwise now, and what is kept now. `None` where there is none, or nothing is otherwise.
     pub(super) fn since_last_tuning(&self, entry: &Entry) -> Option<String> {
         // The tuning of a running VM has no figures of metrics.
-        let is_own = |f: &&Figure| f.metric.is_empty() || &*f.variant == GuestTuneSpec::BASELINE;
+        let is_own = |f: &&Figure| match &*entry.vm {
+            "" => &*f.variant == GuestTuneSpec::BASELINE,
+            _ => f.metric.is_empty(),
+        };
         let now = entry.figures.iter().find(is_own)?;
         let (last, then) = self.last_tuning(entry, now)?;
         let facts = |figure: &Figure| serde_json::from_str::<Facts>(&figure.facts).ok();

@@ -11,7 +11,7 @@ pub use settings::{attached, profiles_of_guests};
 use crate::analysis::{Analysis, ReportFile, StudyError};
 use crate::reproduce::Evidence;
 use std::time::Duration;
-use vmtax_model::{Outcome, ProfileFindings};
+use vmtax_model::{Outcome, ProfileFindings, samples};
 use vmtax_profile::{Recorded, firefox, flame, fold, pprof};
 use vmtax_recording::Recording;
 use vmtax_report::profile::Pictures;
@@ -60,86 +60,135 @@ fn read(recording: &Recording) -> Result<Recorded, StudyError> {
 
 /// The pictures of the page, and the files beside it with their names.
 fn draw(recorded: &Recorded) -> Result<(Pictures, Vec<ReportFile>), StudyError> {
-    let Recorded {
-        on_cpu,
-        wall,
-        guest,
-        joined,
-        findings,
-    } = recorded;
-    let (of, profile) = (vmtax_report::profile::of(findings), &on_cpu.profile);
-    let time = Duration::from_secs_f64(on_cpu.seconds.max(0.0));
-    let mut pictures = Pictures::default();
-    let mut files: Vec<ReportFile> = Vec::new();
-    let mut put = |name, content| files.push(ReportFile { name, content });
-    let folded = |profile| (fold::fold(profile).join("\n") + "\n").into_bytes();
+    let findings = &recorded.findings;
+    let mut drawing = Drawing {
+        recorded,
+        of: vmtax_report::profile::of(findings),
+        time: Duration::from_secs_f64(recorded.on_cpu.seconds.max(0.0)),
+        pictures: Pictures::default(),
+        files: Vec::new(),
+    };
     if findings.samples > 0 {
+        drawing.draw_on_cpu()?;
+    }
+    // Over time, so only where that is known.
+    if findings.seconds > 0.0 && findings.samples > 0 {
+        drawing.put_firefox()?;
+    }
+    drawing.draw_wall_clock()?;
+    drawing.draw_with_guest()?;
+    if let Some(calls) = findings
+        .guest
+        .as_ref()
+        .and_then(|guest| guest.calls.as_ref())
+    {
+        drawing.put(
+            "guest-syscalls.jsonl",
+            vmtax_report::profile::call_lines(calls)?.into_bytes(),
+        );
+    }
+    drawing.put(
+        "profile.json",
+        vmtax_report::plain_json(findings)?.into_bytes(),
+    );
+    Ok((drawing.pictures, drawing.files))
+}
+
+/// Pictures and files of a profile, as far as they are drawn.
+struct Drawing<'a> {
+    recorded: &'a Recorded,
+    /// Name of the profiled process or file, for titles.
+    of: String,
+    /// Sampling time.
+    time: Duration,
+    pictures: Pictures,
+    files: Vec<ReportFile>,
+}
+
+impl Drawing<'_> {
+    /// Adds a file.
+    fn put(&mut self, name: &'static str, content: Vec<u8>) {
+        self.files.push(ReportFile { name, content });
+    }
+
+    /// Draws the samples on a CPU, and adds them as folded stacks and for pprof.
+    fn draw_on_cpu(&mut self) -> Result<(), StudyError> {
+        let recorded = self.recorded;
+        let (findings, profile) = (&recorded.findings, &recorded.on_cpu.profile);
         let title = match (&findings.file, findings.trigger.as_str()) {
-            (None, _) => format!("{of}, on CPU"),
-            (Some(_), "") => of.clone(),
-            (Some(_), event) => format!("{of}, {event}"),
+            (None, _) => format!("{}, on CPU", self.of),
+            (Some(_), "") => self.of.clone(),
+            (Some(_), event) => format!("{}, {event}", self.of),
         };
         let svg = flame::draw(profile, &title, &subtitle(findings))?;
-        put("on-cpu.svg", svg.clone().into_bytes());
-        put("on-cpu.folded", folded(profile));
-        pictures.on_cpu = Some(svg);
-        let bytes = pprof::bytes(joined.as_ref().unwrap_or(profile), findings.hz, time);
-        put(
+        self.put("on-cpu.svg", svg.clone().into_bytes());
+        self.put("on-cpu.folded", folded(profile));
+        self.pictures.on_cpu = Some(svg);
+        let joined = recorded.joined.as_ref();
+        let bytes = pprof::bytes(joined.unwrap_or(profile), findings.hz, self.time);
+        self.put(
             "profile.pb.gz",
             bytes.map_err(|source| StudyError::File {
                 file: "profile.pb.gz",
                 source,
             })?,
         );
+        Ok(())
     }
-    // Over time, so only where that is known.
-    if findings.seconds > 0.0 && findings.samples > 0 {
+
+    /// Adds the samples on a CPU for Firefox Profiler.
+    fn put_firefox(&mut self) -> Result<(), StudyError> {
+        let recorded = self.recorded;
+        let findings = &recorded.findings;
         let json = firefox::json(
-            profile,
-            guest.as_ref(),
+            &recorded.on_cpu.profile,
+            recorded.guest.as_ref(),
             &findings.program,
             findings.pid,
             findings.hz,
-            time,
+            self.time,
         )
         .map_err(|e| StudyError::File {
             file: "firefox.json",
             source: e.into(),
         })?;
-        put("firefox.json", json.into_bytes());
+        self.put("firefox.json", json.into_bytes());
+        Ok(())
     }
-    if let (Some(wall), Some(found)) = (wall, &findings.wall) {
+
+    /// Draws the samples by the wall clock, where there are any, and adds them as folded stacks.
+    fn draw_wall_clock(&mut self) -> Result<(), StudyError> {
+        let recorded = self.recorded;
+        let (Some(wall), Some(found)) = (&recorded.wall, &recorded.findings.wall) else {
+            return Ok(());
+        };
+        let title = format!("{}, wall-clock", self.of);
         let subtitle = counted(found.moments, "wall-clock sample") + " of every thread";
-        let svg = flame::draw(&wall.profile, &format!("{of}, wall-clock"), &subtitle)?;
-        put("wall.svg", svg.clone().into_bytes());
-        put("wall.folded", folded(&wall.profile));
-        pictures.wall = Some(svg);
+        let svg = flame::draw(&wall.profile, &title, &subtitle)?;
+        self.put("wall.svg", svg.clone().into_bytes());
+        self.put("wall.folded", folded(&wall.profile));
+        self.pictures.wall = Some(svg);
+        Ok(())
     }
-    if let Some(joined) = joined {
-        let svg = flame::draw(
-            joined,
-            &format!("{of} and its guest, on CPU"),
-            &subtitle(findings),
-        )?;
-        put("with-guest.svg", svg.clone().into_bytes());
-        put("with-guest.folded", folded(joined));
-        pictures.whole = Some(svg);
+
+    /// Draws QEMU's samples with the guest's stacks, where they are joined, and adds them as folded stacks.
+    fn draw_with_guest(&mut self) -> Result<(), StudyError> {
+        let recorded = self.recorded;
+        let Some(joined) = &recorded.joined else {
+            return Ok(());
+        };
+        let title = format!("{} and its guest, on CPU", self.of);
+        let svg = flame::draw(joined, &title, &subtitle(&recorded.findings))?;
+        self.put("with-guest.svg", svg.clone().into_bytes());
+        self.put("with-guest.folded", folded(joined));
+        self.pictures.whole = Some(svg);
+        Ok(())
     }
-    if let Some(calls) = findings
-        .guest
-        .as_ref()
-        .and_then(|guest| guest.calls.as_ref())
-    {
-        put(
-            "guest-syscalls.jsonl",
-            vmtax_report::profile::call_lines(calls)?.into_bytes(),
-        );
-    }
-    put(
-        "profile.json",
-        vmtax_report::plain_json(findings)?.into_bytes(),
-    );
-    Ok((pictures, files))
+}
+
+/// Returns the folded stacks of a profile, one a line.
+fn folded(profile: &samples::Profile) -> Vec<u8> {
+    (fold::fold(profile).join("\n") + "\n").into_bytes()
 }
 
 fn subtitle(findings: &ProfileFindings) -> String {

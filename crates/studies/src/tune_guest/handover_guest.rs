@@ -68,15 +68,15 @@ fn qemu(key: &str, value: Option<&str>) -> String {
 
 /// The step that removes a setting: what stands where.
 fn removed(setting: &Setting, key: &str) -> String {
+    if !key.contains('.') {
+        return format!("remove `{key}`");
+    }
     let place = match (setting.part, setting.place) {
         (SettingPart::Share, _) => "the share's arguments and its mount".to_owned(),
         (_, SettingPlace::GuestCommandLine) => "the guest's kernel command line".to_owned(),
         (_, SettingPlace::GuestSysfs) => "what sets it in the guest".to_owned(),
         (_, SettingPlace::HostSysfs) => "what sets it on the host".to_owned(),
-        (_, _) if key.contains('.') => {
-            format!("`{}`", setting.line.split(' ').next().unwrap_or_default())
-        }
-        _ => return format!("remove `{key}`"),
+        _ => format!("`{}`", setting.line.split(' ').next().unwrap_or_default()),
     };
     format!("remove `{}` from {place}", Setting::name(key))
 }

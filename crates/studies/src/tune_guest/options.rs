@@ -8,11 +8,12 @@ use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, KvmClass, Metric,
-    NotTried, Pinning, Plan, Study, Tree, Variant, WorkloadName, WorkloadSpec,
+    ChangeCost, CommandSpec, Guest, GuestCandidate, GuestTune, GuestTuneSpec, HostFacts, KvmClass,
+    Machine, Metric, NotTried, Pinning, Plan, QemuFacts, Study, Tree, Variant, WorkloadName,
+    WorkloadSpec,
 };
-use vmtax_vm::twin;
-use vmtax_workload::{CheckedPlan, Preset, block_work};
+use vmtax_vm::{Twin, twin};
+use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work};
 
 /// How long to measure in all, s.
 const DURATION_S: f64 = 900.0;
@@ -81,155 +82,98 @@ impl GuestTuneOptions {
             .as_ref()
             .map(|like| twin(like, self.disk.as_deref()))
             .transpose()?;
-        let usual = host.default_guest();
-        let machine = match self.common.measurement.machine.as_deref() {
-            None => like
-                .as_ref()
-                .map_or(usual, |twin| like::machine(twin, usual)),
-            Some([one]) if one.is_guest() => *one,
-            Some(_) => {
-                return OptionsError::usage(
-                    "a tuning is of one guest: name one with --machine, as kvm or tcg",
-                );
-            }
-        };
+        let machine = self.machine(like.as_ref(), host.default_guest())?;
         let guest = like
             .as_mut()
             .map_or_else(Guest::default, |twin| like::guest(twin, machine));
         let job = self.fio.as_deref().map(fio::job).transpose()?;
-        let argv = self
-            .words
-            .split_first()
-            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
-        let argv = argv.map(|(_, argv)| argv);
-        let workload = match argv {
+        let workload = match self.argv() {
             Some(_) => WorkloadSpec::new(WorkloadName::Exec),
             None => self.workload(job.as_ref(), how.slice)?,
         };
         let metric = metric(&workload, how.metric)?;
+        self.check_workload(workload.name)?;
         let is_disk = workload.name == WorkloadName::Disk;
+        let work = is_disk.then(|| block_work(&workload)).transpose()?;
+        let has_small_image = size_image(like.as_mut(), work.as_ref());
+        let named = self.named(how.allowed)?;
+        let (baseline, command) = self.baseline(workload.name, like.as_ref(), &named)?;
+        let tuning = Tuning {
+            options: self,
+            host,
+            how,
+            like,
+            machine,
+            guest,
+            workload,
+            work,
+            has_small_image,
+            named,
+            baseline,
+            command,
+        };
+        let job_notes = job.map_or_else(Vec::new, |job| job.notes);
+        self.common.complete(tuning.plan(metric, job_notes))
+    }
+
+    /// Returns the machine that the user named, else the twin's, or `usual`.
+    fn machine(&self, like: Option<&Twin>, usual: Machine) -> Result<Machine, OptionsError> {
+        match self.common.measurement.machine.as_deref() {
+            None => Ok(like.map_or(usual, |twin| like::machine(twin, usual))),
+            Some([one]) if one.is_guest() => Ok(*one),
+            Some(_) => OptionsError::usage(
+                "a tuning is of one guest: name one with --machine, as kvm or tcg",
+            ),
+        }
+    }
+
+    /// Returns the words of a command; `None` for other workloads.
+    fn argv(&self) -> Option<&[String]> {
+        self.words
+            .split_first()
+            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec))
+            .map(|(_, argv)| argv)
+    }
+
+    /// Checks that the workload is one that --layers and --like are for.
+    fn check_workload(&self, workload: WorkloadName) -> Result<(), OptionsError> {
+        let is_disk = workload == WorkloadName::Disk;
         if self.layers && !is_disk {
             return OptionsError::usage(
                 "--layers traces the requests of the workload disk alone: write `-- disk`",
             );
         }
-        if like.is_some() && !is_disk && argv.is_none() {
+        if self.like.is_some() && !is_disk && self.argv().is_none() {
             return OptionsError::usage(
                 "--like makes a twin of a VM's disk: tune it for disk or exec CMD",
             );
         }
-        let work = is_disk.then(|| block_work(&workload)).transpose()?;
-        // A command writes to the disk.
-        let writes = work.as_ref().is_none_or(|work| work.write);
-        let is_uncovered = like
-            .as_ref()
-            .is_some_and(|twin| uncovered(&twin.disk.set, twin.disk.size).is_some());
-        if let Some(twin) = &mut like {
-            like::size(twin, is_uncovered, writes);
-        }
-        let named = self.named(how.allowed)?;
+        Ok(())
+    }
+
+    /// Returns the baseline, which has the settings that are `named` above all others, and the command.
+    fn baseline(
+        &self,
+        workload: WorkloadName,
+        like: Option<&Twin>,
+        named: &Settings,
+    ) -> Result<(Variant, Option<Box<CommandSpec>>), OptionsError> {
         let mut baseline = Variant {
             name: GuestTuneSpec::BASELINE.to_owned(),
-            set: defaults(workload.name),
+            set: defaults(workload),
         };
         baseline
             .set
             .extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
-        let command = argv
+        let command = self
+            .argv()
             .map(|argv| command(argv, self.ignore_failure, &mut baseline))
             .transpose()?;
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
         baseline.set.extend(named.clone());
-        // One that cannot be used is an error of the run, with its reason.
-        let qemu = baseline
-            .qemu()
-            .or(self.common.guest.qemu.as_deref())
-            .or(guest.qemu.as_deref());
-        let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
-        let qemus: Vec<_> = host
-            .qemu
-            .iter()
-            .cloned()
-            .chain(vmtax_host::fetched_qemus())
-            .collect();
-        let of_options = &self.common.guest.settings;
-        let target = TuneTarget {
-            qemu: of_guest.as_ref().or(host.qemu.first()),
-            qemus: &qemus,
-            machine,
-            cpus: of_options.cpus.unwrap_or(guest.cpus),
-            is_pinned: matches!(
-                of_options.pinning.or(guest.pinning),
-                None | Some(Pinning::Split)
-            ),
-            cpu_model: baseline
-                .get("cpu-model")
-                .or(of_options.cpu_model.as_deref())
-                .or(guest.cpu_model.as_deref()),
-            host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
-            has_hardware_kvm: host.kvm.class == KvmClass::Hardware,
-            has_huge_pages: has_huge_pages(of_options.memory.unwrap_or(guest.memory_mib)),
-            has_large_sectors: has_large_sectors(),
-            host_fault: vmtax_vm::host_setting_fault,
-            workload: workload.name,
-            command: argv.unwrap_or_default(),
-            requests: work.as_ref(),
-            size: like.as_ref().and_then(|twin| twin.disk.size),
-            risks_data: self.risks_data,
-            allowed: how.allowed,
-            named: &named,
-        };
-        let (mut candidates, mut not_tried) = candidates(&target, &baseline.set);
-        for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
-            let why = format!(
-                "more than {} changes do not fit into a tuning",
-                GuestTuneSpec::MAX_CANDIDATES
-            );
-            not_tried.push(NotTried {
-                action: more.name,
-                line: String::new(),
-                why,
-            });
-        }
-        if is_uncovered && writes {
-            let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
-                       for reads";
-            not_tried.push(NotTried {
-                action: "l2-cache-size".to_owned(),
-                line: String::new(),
-                why: why.to_owned(),
-            });
-        }
-        let budget_s = how
-            .duration
-            .unwrap_or(DURATION_S)
-            .ceil()
-            .clamp(1.0, f64::from(u32::MAX)) as u32;
-        let job_notes = job.map_or_else(Vec::new, |job| job.notes);
-        let spec = GuestTuneSpec {
-            metric,
-            budget_s,
-            candidates,
-            not_tried,
-            like: like.map(like::notes),
-            job_notes,
-            parts: Vec::new(),
-        };
-        let study = Study::TuneGuest(GuestTune {
-            spec: Box::new(spec),
-            command,
-        });
-        let tree = workload.name.needs_share().then_some(TREE);
-        let plan = Plan::new("tune", 1, vec![machine], vec![workload]);
-        self.common.complete(Plan {
-            study,
-            guest,
-            tree,
-            variants: vec![baseline],
-            ..plan
-        })
+        Ok((baseline, command))
     }
 
     /// The settings that the user named.
@@ -271,6 +215,152 @@ impl GuestTuneOptions {
             ),
         }
     }
+}
+
+/// A guest's tuning, of which the plan is made.
+struct Tuning<'a> {
+    options: &'a GuestTuneOptions,
+    host: &'a HostFacts,
+    how: &'a Measuring<'a>,
+    /// The VM whose twin the guest is.
+    like: Option<Twin>,
+    machine: Machine,
+    guest: Guest,
+    workload: WorkloadSpec,
+    /// The block requests; `None` for other workloads.
+    work: Option<BlockWork>,
+    /// True if the L2 cache covers the twin's image, but not the original's, of which a workload that writes gets a part.
+    has_small_image: bool,
+    /// The settings that the user named.
+    named: Settings,
+    baseline: Variant,
+    command: Option<Box<CommandSpec>>,
+}
+
+impl Tuning<'_> {
+    /// Returns the plan; it tries changes until the time is used up.
+    fn plan(self, metric: Metric, job_notes: Vec<String>) -> Plan {
+        let (candidates, not_tried) = self.changes();
+        let budget_s = self
+            .how
+            .duration
+            .unwrap_or(DURATION_S)
+            .ceil()
+            .clamp(1.0, f64::from(u32::MAX)) as u32;
+        let spec = GuestTuneSpec {
+            metric,
+            budget_s,
+            candidates,
+            not_tried,
+            like: self.like.map(like::notes),
+            job_notes,
+            parts: Vec::new(),
+        };
+        let study = Study::TuneGuest(GuestTune {
+            spec: Box::new(spec),
+            command: self.command,
+        });
+        let tree = self.workload.name.needs_share().then_some(TREE);
+        let plan = Plan::new("tune", 1, vec![self.machine], vec![self.workload]);
+        Plan {
+            study,
+            guest: self.guest,
+            tree,
+            variants: vec![self.baseline],
+            ..plan
+        }
+    }
+
+    /// Returns the changes to try on the baseline, and what is not tried.
+    fn changes(&self) -> (Vec<GuestCandidate>, Vec<NotTried>) {
+        // One that cannot be used is an error of the run, with its reason.
+        let qemu = self
+            .baseline
+            .qemu()
+            .or(self.options.common.guest.qemu.as_deref())
+            .or(self.guest.qemu.as_deref());
+        let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
+        let qemus: Vec<_> = self
+            .host
+            .qemu
+            .iter()
+            .cloned()
+            .chain(vmtax_host::fetched_qemus())
+            .collect();
+        let target = self.tune_target(of_guest.as_ref().or(self.host.qemu.first()), &qemus);
+        let (mut candidates, mut not_tried) = candidates(&target, &self.baseline.set);
+        for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
+            let why = format!(
+                "more than {} changes do not fit into a tuning",
+                GuestTuneSpec::MAX_CANDIDATES
+            );
+            not_tried.push(NotTried {
+                action: more.name,
+                line: String::new(),
+                why,
+            });
+        }
+        if self.has_small_image {
+            let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
+                       for reads";
+            not_tried.push(NotTried {
+                action: "l2-cache-size".to_owned(),
+                line: String::new(),
+                why: why.to_owned(),
+            });
+        }
+        (candidates, not_tried)
+    }
+
+    /// Returns the guest, workload and host that changes are tried on; `qemu` is the guest's.
+    fn tune_target<'t>(
+        &'t self,
+        qemu: Option<&'t QemuFacts>,
+        qemus: &'t [QemuFacts],
+    ) -> TuneTarget<'t> {
+        let (guest, of_options) = (&self.guest, &self.options.common.guest.settings);
+        TuneTarget {
+            qemu,
+            qemus,
+            machine: self.machine,
+            cpus: of_options.cpus.unwrap_or(guest.cpus),
+            is_pinned: matches!(
+                of_options.pinning.or(guest.pinning),
+                None | Some(Pinning::Split)
+            ),
+            cpu_model: self
+                .baseline
+                .get("cpu-model")
+                .or(of_options.cpu_model.as_deref())
+                .or(guest.cpu_model.as_deref()),
+            host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            has_hardware_kvm: self.host.kvm.class == KvmClass::Hardware,
+            has_huge_pages: has_huge_pages(of_options.memory.unwrap_or(guest.memory_mib)),
+            has_large_sectors: has_large_sectors(),
+            host_fault: vmtax_vm::host_setting_fault,
+            workload: self.workload.name,
+            command: self.options.argv().unwrap_or_default(),
+            requests: self.work.as_ref(),
+            size: self.like.as_ref().and_then(|twin| twin.disk.size),
+            risks_data: self.options.risks_data,
+            allowed: self.how.allowed,
+            named: &self.named,
+        }
+    }
+}
+
+/// Gives a twin's image the size that suits the workload's requests. Returns true if its L2 cache does not cover the original's,
+/// but the workload writes.
+fn size_image(like: Option<&mut Twin>, work: Option<&BlockWork>) -> bool {
+    // A command writes to the disk.
+    let writes = work.is_none_or(|work| work.write);
+    let is_uncovered = like
+        .as_ref()
+        .is_some_and(|twin| uncovered(&twin.disk.set, twin.disk.size).is_some());
+    if let Some(twin) = like {
+        like::size(twin, is_uncovered, writes);
+    }
+    is_uncovered && writes
 }
 
 /// Whether huge pages for a guest's memory are free.

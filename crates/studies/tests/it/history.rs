@@ -197,6 +197,28 @@ fn what_is_missing_is_added_and_what_was_deleted_stays() {
 }
 
 #[test]
+fn a_copy_counts_once_and_two_runs_of_one_second_are_two() {
+    let runs = Runs::with(1);
+    copy(&runs.path().join("run-0"), &runs.path().join("run-0-copy"));
+    let other = runs.path().join("run-0-other");
+    copy(&runs.path().join("run-0"), &other);
+    let trial = other.join("trials/0000/trial.json");
+    let text = fs::read_to_string(&trial).unwrap();
+    let value = text.find("\"value\": ").unwrap() + "\"value\": ".len();
+    fs::write(&trial, format!("{}1{}", &text[..value], &text[value..])).unwrap();
+    // As it was added, and as it is read again.
+    for _ in 0..3 {
+        let history = runs.caught_up();
+        let figures = history.figures(Metric::CpuEvents, None);
+        let folders: BTreeSet<&str> = figures.iter().map(|(_, f)| &*f.run.folder).collect();
+        assert_eq!(folders.len(), 2, "{folders:?}");
+        assert!(folders.contains("run-0-other"), "{folders:?}");
+        assert!(history.list().iter().all(|entry| entry.runs == 2), "{:?}", history.list());
+    }
+    assert_eq!(runs.files().len(), 1, "nothing was missing any more");
+}
+
+#[test]
 fn a_damaged_file_is_moved_aside_and_its_runs_are_added_again() {
     let another_table = |file: &Path| {
         let mut rows = Rows::new(vec![text("run")]);

@@ -21,6 +21,9 @@ pub struct Classes {
     pub host_of: Vec<Option<usize>>,
 }
 
+/// Indices of runs by machine ID and class.
+type Units<'a> = BTreeMap<(&'a str, String), Vec<usize>>;
+
 /// Names with how many more there are: "a, b, c and 4 more".
 pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
@@ -48,9 +51,7 @@ fn class(run: &FleetRun, by: &[String]) -> Option<String> {
 }
 
 /// Runs of a name without a machine ID are those of its only one, where there is one.
-fn with_known_id(
-    mut units: BTreeMap<(&str, String), Vec<usize>>,
-) -> BTreeMap<(&str, String), Vec<usize>> {
+fn with_known_id(mut units: Units<'_>) -> Units<'_> {
     let ids: BTreeSet<&str> = units
         .keys()
         .map(|(id, _)| *id)
@@ -71,7 +72,56 @@ fn with_known_id(
 }
 
 pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> Classes {
-    let mut of_name: BTreeMap<&str, BTreeMap<(&str, String), Vec<usize>>> = BTreeMap::new();
+    let of_name = units_by_name(data, by, warnings);
+    let mut names: Vec<String> = of_name
+        .values()
+        .flat_map(|units| units.keys())
+        .map(|(_, class)| class.clone())
+        .collect();
+    names.sort();
+    names.dedup();
+    let mut classes = Classes {
+        names,
+        hosts: Vec::new(),
+        host_of: vec![None; data.runs.len()],
+    };
+    let (mut changed, mut shared) = (Vec::new(), Vec::new());
+    for (name, units) in of_name {
+        let units = with_known_id(units);
+        let hardware: BTreeSet<&String> = units.keys().map(|(_, class)| class).collect();
+        if machine_ids(&units).len() > 1 {
+            shared.push(name);
+        } else if hardware.len() > 1 {
+            changed.push(name);
+        }
+        classes.add_hosts(name, units);
+    }
+    if !changed.is_empty() {
+        warnings.push(format!(
+            "{} hosts changed their {}: each counts as two ({}). Check that no two machines have one name.",
+            changed.len(),
+            by.join(" or "),
+            named(changed)
+        ));
+    }
+    if !shared.is_empty() {
+        warnings.push(format!(
+            "{} names are of more than one machine ID: each ID counts as a host ({}). They are two machines, or one that was installed \
+             again: give each machine a name.",
+            shared.len(),
+            named(shared)
+        ));
+    }
+    classes
+}
+
+/// Sorts the runs by the names of their hosts, then by machine ID and class, and warns of runs without a class.
+fn units_by_name<'a>(
+    data: &'a FleetData,
+    by: &[String],
+    warnings: &mut Vec<String>,
+) -> BTreeMap<&'a str, Units<'a>> {
+    let mut of_name: BTreeMap<&str, Units<'_>> = BTreeMap::new();
     let mut unclassed = BTreeSet::new();
     let mut without = 0;
     for (i, run) in data.runs.iter().enumerate() {
@@ -100,31 +150,21 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
             named(unclassed),
         ));
     }
-    let mut names: Vec<String> = of_name
-        .values()
-        .flat_map(|units| units.keys())
-        .map(|(_, class)| class.clone())
-        .collect();
-    names.sort();
-    names.dedup();
-    let mut classes = Classes {
-        names,
-        hosts: Vec::new(),
-        host_of: vec![None; data.runs.len()],
-    };
-    let (mut changed, mut shared) = (Vec::new(), Vec::new());
-    for (name, units) in of_name {
-        let units = with_known_id(units);
-        let ids: BTreeSet<&str> = units.keys().map(|(id, _)| *id).collect();
-        let hardware: BTreeSet<&String> = units.keys().map(|(_, class)| class).collect();
-        if ids.len() > 1 {
-            shared.push(name);
-        } else if hardware.len() > 1 {
-            changed.push(name);
-        }
+    of_name
+}
+
+/// Returns the machine IDs of units; an empty one stands for runs without an ID.
+fn machine_ids<'a>(units: &Units<'a>) -> BTreeSet<&'a str> {
+    units.keys().map(|(id, _)| *id).collect()
+}
+
+impl Classes {
+    /// Adds a host for each unit of a name; of several, each has its machine ID or a number behind the name.
+    fn add_hosts(&mut self, name: &str, units: Units<'_>) {
+        let ids = machine_ids(&units).len();
         let count = units.len();
         for (at, ((id, class), runs)) in units.into_iter().enumerate() {
-            let which = if id.is_empty() || ids.len() == 1 {
+            let which = if id.is_empty() || ids == 1 {
                 (at + 1).to_string()
             } else {
                 id.to_owned()
@@ -135,27 +175,10 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
                 name.to_owned()
             };
             for run in &runs {
-                classes.host_of[*run] = Some(classes.hosts.len());
+                self.host_of[*run] = Some(self.hosts.len());
             }
-            let class = classes.names.binary_search(&class).unwrap_or(0);
-            classes.hosts.push(Host { name, class, runs });
+            let class = self.names.binary_search(&class).unwrap_or(0);
+            self.hosts.push(Host { name, class, runs });
         }
     }
-    if !changed.is_empty() {
-        warnings.push(format!(
-            "{} hosts changed their {}: each counts as two ({}). Check that no two machines have one name.",
-            changed.len(),
-            by.join(" or "),
-            named(changed)
-        ));
-    }
-    if !shared.is_empty() {
-        warnings.push(format!(
-            "{} names are of more than one machine ID: each ID counts as a host ({}). They are two machines, or one that was installed \
-             again: give each machine a name.",
-            shared.len(),
-            named(shared)
-        ));
-    }
-    classes
 }

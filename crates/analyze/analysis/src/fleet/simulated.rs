@@ -5,7 +5,7 @@ use super::*;
 use crate::coverage::normal;
 use fastrand::Rng;
 use std::sync::Arc;
-use vmtax_model::{Better, FleetFigure, FleetRun, FleetSeries};
+use vmtax_model::{Better, Facts, FleetFigure, FleetRun, FleetSeries};
 
 /// Differences between hosts and runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,6 +20,40 @@ enum Noise {
     HeavyTailed,
     /// 1 % from figure to figure, 5 % from run to run in everything.
     WholeRuns,
+}
+
+impl Noise {
+    /// Returns the factor by which a host differs from others.
+    fn of_host(self, random: &mut Rng) -> f64 {
+        if self == Noise::HostsDiffer {
+            (0.01 * normal(random)).exp()
+        } else {
+            1.0
+        }
+    }
+
+    /// Returns the factor of everything in a run.
+    fn of_run(self, random: &mut Rng) -> f64 {
+        match self {
+            Noise::DisturbedRuns if random.usize(..8) == 0 => 1.2,
+            Noise::WholeRuns => (0.05 * normal(random)).exp(),
+            _ => 1.0,
+        }
+    }
+
+    /// Returns the factor of a figure.
+    fn of_figure(self, random: &mut Rng) -> f64 {
+        let spread = match self {
+            Noise::WholeRuns => 0.01,
+            _ => 0.05,
+        };
+        let tail = (1.0 - random.f64()).powf(-1.0 / 1.5) - 1.0;
+        if self == Noise::HeavyTailed {
+            1.0 + 0.05 * tail
+        } else {
+            (spread * normal(random)).exp()
+        }
+    }
 }
 
 const ALL: [Noise; 5] = [
@@ -47,55 +81,15 @@ const SMALL: Size = Size {
 
 /// A fleet in which the first `slow` hosts take `factor` times as long, and alone have microcode 0x1.
 fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rng) -> FleetData {
-    let series = (0..size.metrics)
-        .map(|m| FleetSeries {
-            metric: format!("m{m}"),
-            machine: "kvm".to_owned(),
-            variant: String::new(),
-            size: None,
-            workload: "syscalls".to_owned(),
-            settings: String::new(),
-            unit: "ns".to_owned(),
-            better: Some(if m % 2 == 0 {
-                Better::Lower
-            } else {
-                Better::Higher
-            }),
-        })
-        .collect();
     let mut data = FleetData {
-        series,
+        series: (0..size.metrics).map(series).collect(),
         ..FleetData::default()
     };
     for host in 0..size.hosts {
         let class = host % size.classes;
-        let level = if noise == Noise::HostsDiffer {
-            (0.01 * normal(random)).exp()
-        } else {
-            1.0
-        };
-        let level = level * if host < slow { factor } else { 1.0 };
+        let level = noise.of_host(random) * if host < slow { factor } else { 1.0 };
         let microcode = if host < slow { "0x1" } else { "0x2" };
-        let facts = [
-            ("host_cpu_model_name", format!("CPU {class}")),
-            ("host_cpu_microcode", microcode.to_owned()),
-            ("host_id", host.to_string()),
-            (
-                "cpu_governor",
-                ["performance", "schedutil"][random.usize(..2)].to_owned(),
-            ),
-            ("kernel_release", format!("6.{}", random.usize(..5))),
-            (
-                "halt_poll_ns",
-                ["0", "200000"][usize::from(random.usize(..10) > 0)].to_owned(),
-            ),
-        ];
-        let facts = Arc::new(
-            facts
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
-        );
+        let facts = Arc::new(host_facts(host, class, microcode, random));
         for run in 0..size.runs {
             let number = data.runs.len() as u32;
             let run = FleetRun {
@@ -105,23 +99,9 @@ fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rn
                 facts: Arc::clone(&facts),
             };
             data.runs.push(run);
-            let whole = match noise {
-                Noise::DisturbedRuns if random.usize(..8) == 0 => 1.2,
-                Noise::WholeRuns => (0.05 * normal(random)).exp(),
-                _ => 1.0,
-            };
+            let whole = noise.of_run(random);
             for metric in 0..size.metrics {
-                let spread = if noise == Noise::WholeRuns {
-                    0.01
-                } else {
-                    0.05
-                };
-                let tail = (1.0 - random.f64()).powf(-1.0 / 1.5) - 1.0;
-                let noise = if noise == Noise::HeavyTailed {
-                    1.0 + 0.05 * tail
-                } else {
-                    (spread * normal(random)).exp()
-                };
+                let noise = noise.of_figure(random);
                 let cost = (1.0 + class as f64) * (1.0 + metric as f64) * level * whole * noise;
                 let value = if metric % 2 == 0 { cost } else { 1.0 / cost };
                 data.figures.push(FleetFigure {
@@ -135,6 +115,46 @@ fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rn
         }
     }
     data
+}
+
+/// Returns the series of a metric: of each second one, more is better.
+fn series(metric: usize) -> FleetSeries {
+    FleetSeries {
+        metric: format!("m{metric}"),
+        machine: "kvm".to_owned(),
+        variant: String::new(),
+        size: None,
+        workload: "syscalls".to_owned(),
+        settings: String::new(),
+        unit: "ns".to_owned(),
+        better: Some(if metric % 2 == 0 {
+            Better::Lower
+        } else {
+            Better::Higher
+        }),
+    }
+}
+
+/// Returns the facts of a host, some of them random.
+fn host_facts(host: usize, class: usize, microcode: &str, random: &mut Rng) -> Facts {
+    let facts = [
+        ("host_cpu_model_name", format!("CPU {class}")),
+        ("host_cpu_microcode", microcode.to_owned()),
+        ("host_id", host.to_string()),
+        (
+            "cpu_governor",
+            ["performance", "schedutil"][random.usize(..2)].to_owned(),
+        ),
+        ("kernel_release", format!("6.{}", random.usize(..5))),
+        (
+            "halt_poll_ns",
+            ["0", "200000"][usize::from(random.usize(..10) > 0)].to_owned(),
+        ),
+    ];
+    facts
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 fn by_model(data: &FleetData) -> FleetFindings {

@@ -32,8 +32,23 @@ pub(crate) fn clock(
     {
         return Ok(recorded?);
     }
-    let (mut issues, mut completes) = (TimesByKey::default(), TimesByKey::default());
-    let (mut pops, mut pushes) = (TimesByKey::default(), TimesByKey::default());
+    let mut times = RequestTimes::new(facts, in_turn(series, frames));
+    match guest {
+        Some(trace) => each(trace, |r, e| times.take_guest(&r.guest(e, facts)))?,
+        None => times.take_operations(series),
+    }
+    if let Some(trace) = host {
+        each(trace, |r, e| times.take_host(&r.host(e, facts)))?;
+    }
+    log.iter().for_each(|event| times.take_host(event));
+    times.forget_uncertain(series.operations.len());
+    times.add_to(&mut evidence);
+    // Events that were lost pair what does not belong together; then what was recorded stands alone.
+    Ok(evidence.map().or(recorded)?)
+}
+
+/// Returns the packets of round trips, if these come one after the other.
+fn in_turn(series: &Series, frames: Option<Frames>) -> Option<Frames> {
     // The packets of several connections may come in another order.
     let clients = || {
         series
@@ -42,113 +57,147 @@ pub(crate) fn clock(
             .map(|o| thread_of_round_trip(o.key))
             .collect::<BTreeSet<i32>>()
     };
-    let in_turn = frames.filter(|_| clients().len() <= 1);
-    let goes_in = |len| in_turn.is_some_and(|frames| frames.has(len));
-    let goes_out = |len| in_turn.is_some_and(|frames| frames.has_with_link(len));
-    let is_servers = |tid| {
-        facts
+    frames.filter(|_| clients().len() <= 1)
+}
+
+/// The times of requests on both sides, of which causes and effects are paired.
+struct RequestTimes<'a> {
+    facts: &'a TraceFacts,
+    /// The packets of round trips in turn.
+    in_turn: Option<Frames>,
+    issues: TimesByKey,
+    completes: TimesByKey,
+    pops: TimesByKey,
+    pushes: TimesByKey,
+    /// Places of popped requests by address: a push names the request that was popped, and not its place on the disk.
+    popped: HashMap<u64, u64>,
+}
+
+impl<'a> RequestTimes<'a> {
+    /// Returns the state before the first event. `in_turn`: the packets of round trips in turn.
+    fn new(facts: &'a TraceFacts, in_turn: Option<Frames>) -> Self {
+        RequestTimes {
+            facts,
+            in_turn,
+            issues: TimesByKey::default(),
+            completes: TimesByKey::default(),
+            pops: TimesByKey::default(),
+            pushes: TimesByKey::default(),
+            popped: HashMap::new(),
+        }
+    }
+
+    /// Returns true if a packet of this length is one of a round trip in turn, on its way in.
+    fn goes_in(&self, len: u64) -> bool {
+        self.in_turn.is_some_and(|frames| frames.has(len))
+    }
+
+    /// Returns true if a packet of this length is one of a round trip in turn, on its way out.
+    fn goes_out(&self, len: u64) -> bool {
+        self.in_turn.is_some_and(|frames| frames.has_with_link(len))
+    }
+
+    /// Returns true if a thread is the server's.
+    fn is_servers(&self, tid: i32) -> bool {
+        self.facts
             .threads
             .iter()
             .any(|t| t.tid == tid && t.role.is_other(Role::ECHO_SERVER))
-    };
-    match guest {
-        Some(trace) => each(trace, |r, e| match r.guest(e, facts) {
-            Event {
-                at,
-                what: GuestEvent::Packet(Checkpoint::NetGuestXmit, packet),
-                ..
-            } if goes_out(packet.len) => {
-                issues.add(IN_TURN, at);
+    }
+
+    /// Takes an event of the guest's trace.
+    fn take_guest(&mut self, event: &Event<GuestEvent>) {
+        let at = event.at;
+        match event.what {
+            GuestEvent::Packet(Checkpoint::NetGuestXmit, packet) if self.goes_out(packet.len) => {
+                self.issues.add(IN_TURN, at);
             }
-            Event {
-                at,
-                what: GuestEvent::Packet(Checkpoint::NetGuestPoll, packet),
-                ..
-            } if goes_in(packet.len) => {
-                completes.add(IN_TURN, at);
+            GuestEvent::Packet(Checkpoint::NetGuestPoll, packet) if self.goes_in(packet.len) => {
+                self.completes.add(IN_TURN, at);
             }
-            Event {
-                at,
-                what: GuestEvent::Issue { offset, .. },
-                ..
-            } => issues.add(offset, at),
-            Event {
-                at,
-                what: GuestEvent::Complete { offset },
-                ..
-            } => completes.add(offset, at),
+            GuestEvent::Issue { offset, .. } => self.issues.add(offset, at),
+            GuestEvent::Complete { offset } => self.completes.add(offset, at),
             _ => {}
-        })?,
-        None => {
-            for o in &series.operations {
-                let key = if in_turn.is_some() { IN_TURN } else { o.key };
-                issues.add(key, o.begin);
-                completes.add(key, o.end);
+        }
+    }
+
+    /// Takes the stamps of an untraced guest's workload in place of its kernel's events.
+    fn take_operations(&mut self, series: &Series) {
+        let in_turn = self.in_turn.is_some();
+        for o in &series.operations {
+            let key = if in_turn { IN_TURN } else { o.key };
+            self.issues.add(key, o.begin);
+            self.completes.add(key, o.end);
+        }
+    }
+
+    /// Takes an event of the host's trace, or of QEMU's log.
+    fn take_host(&mut self, event: &Event<HostEvent>) {
+        let at = event.at;
+        match event.what {
+            HostEvent::Passes(Checkpoint::QemuPop, mark) => self.pop(at, mark),
+            HostEvent::Passes(Checkpoint::QemuPush, mark) => self.push(at, mark),
+            // The loopback device passes both directions by either: the response is the server's.
+            HostEvent::Packet(Checkpoint::NetTapReceive, packet)
+                if self.goes_in(packet.len) && !self.is_servers(event.tid) =>
+            {
+                self.pops.add(IN_TURN, at);
             }
+            HostEvent::Packet(Checkpoint::NetHostXmit, packet)
+                if self.goes_out(packet.len) && self.is_servers(event.tid) =>
+            {
+                self.pushes.add(IN_TURN, at);
+            }
+            _ => {}
         }
     }
-    // A push names the request that was popped, and not its place on the disk.
-    let mut popped: HashMap<u64, u64> = HashMap::new();
-    let mut of_host = |event: &Event<HostEvent>| match event.what {
-        HostEvent::Passes(
-            Checkpoint::QemuPop,
-            Mark {
-                offset: Some(offset),
-                address,
-                ..
-            },
-        ) => {
-            popped.extend(address.map(|address| (address, offset)));
-            pops.add(offset, event.at);
+
+    /// Takes a pop by QEMU, if it tells the request's place on the disk.
+    fn pop(&mut self, at: u64, mark: Mark) {
+        if let Some(offset) = mark.offset {
+            self.popped.extend(mark.address.map(|a| (a, offset)));
+            self.pops.add(offset, at);
         }
-        HostEvent::Passes(
-            Checkpoint::QemuPush,
-            Mark {
-                offset, address, ..
-            },
-        ) => {
-            let offset = offset.or_else(|| address.and_then(|address| popped.remove(&address)));
-            offset
+    }
+
+    /// Takes a push by QEMU, if it tells the request's place on the disk or the pop did.
+    fn push(&mut self, at: u64, mark: Mark) {
+        let popped = || mark.address.and_then(|a| self.popped.remove(&a));
+        if let Some(offset) = mark.offset.or_else(popped) {
+            self.pushes.add(offset, at);
+        }
+    }
+
+    /// Forgets round trips in turn where one side has not as many as there were operations.
+    fn forget_uncertain(&mut self, operations: usize) {
+        // Where an event is lost on each side, pairs of the same number may be of two round trips.
+        let in_turn = [
+            &mut self.issues,
+            &mut self.completes,
+            &mut self.pops,
+            &mut self.pushes,
+        ];
+        if in_turn.iter().any(|times| {
+            times
+                .0
+                .get(&IN_TURN)
+                .is_some_and(|all| all.len() != operations)
+        }) {
+            in_turn
                 .into_iter()
-                .for_each(|offset| pushes.add(offset, event.at));
+                .for_each(|times| drop(times.0.remove(&IN_TURN)));
         }
-        // The loopback device passes both directions by either: the response is the server's.
-        HostEvent::Packet(Checkpoint::NetTapReceive, packet)
-            if goes_in(packet.len) && !is_servers(event.tid) =>
-        {
-            pops.add(IN_TURN, event.at);
-        }
-        HostEvent::Packet(Checkpoint::NetHostXmit, packet)
-            if goes_out(packet.len) && is_servers(event.tid) =>
-        {
-            pushes.add(IN_TURN, event.at);
-        }
-        _ => {}
-    };
-    if let Some(trace) = host {
-        each(trace, |r, e| of_host(&r.host(e, facts)))?;
     }
-    log.iter().for_each(of_host);
-    // Where an event is lost on each side, pairs of the same number may be of two round trips.
-    let in_turn = [&mut issues, &mut completes, &mut pops, &mut pushes];
-    if in_turn.iter().any(|times| {
-        times
-            .0
-            .get(&IN_TURN)
-            .is_some_and(|all| all.len() != series.operations.len())
-    }) {
-        in_turn
-            .into_iter()
-            .for_each(|times| drop(times.0.remove(&IN_TURN)));
+
+    /// Adds the pairs of causes and effects to the evidence.
+    fn add_to(&self, evidence: &mut Evidence) {
+        self.issues
+            .pairs(&self.pops)
+            .for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
+        self.completes
+            .pairs(&self.pushes)
+            .for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
     }
-    issues
-        .pairs(&pops)
-        .for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
-    completes
-        .pairs(&pushes)
-        .for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
-    // Events that were lost pair what does not belong together; then what was recorded stands alone.
-    Ok(evidence.map().or(recorded)?)
 }
 
 /// One exchange for all, where one offset fits them. Both sides read the same counter, and what is added to it does not

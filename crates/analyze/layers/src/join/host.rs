@@ -9,7 +9,7 @@ use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Checkpoint, Role, TraceFacts};
-use vmtax_trace::{EventWindow, Packet, Sched, SchedTimeline, ThreadState};
+use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline, ThreadState};
 
 /// A system call of a thread.
 #[derive(Debug, Clone, Copy)]
@@ -106,14 +106,7 @@ impl HostWindow {
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
-        let &Event {
-            at,
-            cpu,
-            tid,
-            interrupt,
-            what,
-            ..
-        } = event;
+        let &Event { at, tid, what, .. } = event;
         self.recorded.take(
             event,
             if let HostEvent::Sched(what) = what {
@@ -122,54 +115,11 @@ impl HostWindow {
                 None
             },
         );
-        // One that leaves its CPU may have been woken before: the timeline sees to it.
-        let leaves = matches!(what, HostEvent::Sched(Sched::Switch { .. }));
-        if !interrupt && !leaves && what != HostEvent::Other {
-            self.tasks.at_work(tid, at, cpu);
-        }
+        self.take_work(event);
         match what {
-            HostEvent::Sched(what) => {
-                let (threads, calls) = (&self.threads, &self.calls);
-                let sleeps = |tid, _| match calls.get(&tid).and_then(|c| c.until(at).next()) {
-                    Some((_, c)) if c.exit.is_none() && c.kind == CallKind::Lock => Sleep::Lock,
-                    _ => Sleep::Other,
-                };
-                // A vhost worker makes no call that could return: it waits for nothing but work.
-                if let Sched::Switch { next, .. } = what {
-                    let woken =
-                        |state| matches!(state, ThreadState::Runnable { waker: Some(_), .. });
-                    if self.vhost.contains(&next) && self.tasks.now(next).is_some_and(woken) {
-                        self.woken.entry(next).or_default().push(at, ());
-                    }
-                }
-                self.tasks
-                    .take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
-                // The return from waiting for a lock may not be among the events: it comes with the CPU.
-                if let Sched::Switch { next, .. } = what {
-                    let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
-                    if let Some((_, call)) = last.filter(|(_, c)| c.kind == CallKind::Lock) {
-                        call.exit.get_or_insert(at);
-                    }
-                }
-            }
-            HostEvent::Enter { nr, args } => {
-                // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
-                self.threads.insert(tid);
-                let call = Call {
-                    kind: CallKind::of(nr, &args),
-                    args,
-                    exit: None,
-                };
-                self.calls.entry(tid).or_default().push(at, call);
-            }
-            HostEvent::Exit => {
-                if let Some((_, call)) = self.calls.entry(tid).or_default().last_mut() {
-                    call.exit.get_or_insert(at);
-                    if call.kind.waits(&call.args) {
-                        self.woken.entry(tid).or_default().push(at, ());
-                    }
-                }
-            }
+            HostEvent::Sched(what) => self.take_sched(event.moment(), what),
+            HostEvent::Enter { nr, args } => self.take_entry(at, tid, nr, args),
+            HostEvent::Exit => self.take_exit(at, tid),
             HostEvent::Woke => {
                 self.threads.insert(tid);
                 self.woken.entry(tid).or_default().push(at, ());
@@ -181,15 +131,12 @@ impl HostWindow {
                 self.passed.push(checkpoint, at, Passing { tid, mark });
             }
             HostEvent::Packet(checkpoint, packet) => {
-                self.packets.push(
-                    checkpoint,
-                    at,
-                    PassingPacket {
-                        tid,
-                        interrupt,
-                        packet,
-                    },
-                );
+                let passing = PassingPacket {
+                    tid,
+                    interrupt: event.interrupt,
+                    packet,
+                };
+                self.packets.push(checkpoint, at, passing);
             }
             HostEvent::OnDevice(checkpoint, mark) => {
                 for mark in self.extents.in_file(mark) {
@@ -197,6 +144,63 @@ impl HostWindow {
                 }
             }
             HostEvent::Other => {}
+        }
+    }
+
+    /// Tells the timeline that the current thread is at work, if the event shows that.
+    fn take_work(&mut self, event: &Event<HostEvent>) {
+        // One that leaves its CPU may have been woken before: the timeline sees to it.
+        let leaves = matches!(event.what, HostEvent::Sched(Sched::Switch { .. }));
+        if !event.interrupt && !leaves && event.what != HostEvent::Other {
+            self.tasks.at_work(event.tid, event.at, event.cpu);
+        }
+    }
+
+    /// Takes an event of the scheduler.
+    fn take_sched(&mut self, now: Moment, what: Sched) {
+        let at = now.at;
+        let (threads, calls) = (&self.threads, &self.calls);
+        let sleeps = |tid, _| match calls.get(&tid).and_then(|c| c.until(at).next()) {
+            Some((_, c)) if c.exit.is_none() && c.kind == CallKind::Lock => Sleep::Lock,
+            _ => Sleep::Other,
+        };
+        // A vhost worker makes no call that could return: it waits for nothing but work.
+        if let Sched::Switch { next, .. } = what {
+            let woken = |state| matches!(state, ThreadState::Runnable { waker: Some(_), .. });
+            if self.vhost.contains(&next) && self.tasks.now(next).is_some_and(woken) {
+                self.woken.entry(next).or_default().push(at, ());
+            }
+        }
+        self.tasks
+            .take(now, what, |tid| threads.contains(&tid), sleeps);
+        // The return from waiting for a lock may not be among the events: it comes with the CPU.
+        if let Sched::Switch { next, .. } = what {
+            let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
+            if let Some((_, call)) = last.filter(|(_, c)| c.kind == CallKind::Lock) {
+                call.exit.get_or_insert(at);
+            }
+        }
+    }
+
+    /// Takes the entry of a system call.
+    fn take_entry(&mut self, at: u64, tid: i32, nr: u32, args: [u64; 4]) {
+        // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
+        self.threads.insert(tid);
+        let call = Call {
+            kind: CallKind::of(nr, &args),
+            args,
+            exit: None,
+        };
+        self.calls.entry(tid).or_default().push(at, call);
+    }
+
+    /// Takes the return of a thread's last system call.
+    fn take_exit(&mut self, at: u64, tid: i32) {
+        if let Some((_, call)) = self.calls.entry(tid).or_default().last_mut() {
+            call.exit.get_or_insert(at);
+            if call.kind.waits(&call.args) {
+                self.woken.entry(tid).or_default().push(at, ());
+            }
         }
     }
 

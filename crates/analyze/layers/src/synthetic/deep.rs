@@ -1,7 +1,8 @@
 //! Many requests at once: shared notifications, merged submits, completions out of order, shared interrupts.
 
-use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, QUEUE, READER, Truth, VCPU, World, on_device};
+use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, READER, Truth, VCPU, World, element, on_device};
 use crate::events::event::{GuestEvent, HostEvent, Mark};
+use std::ops::Range;
 use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
 
 /// One round of a workload that keeps many requests under way.
@@ -19,52 +20,121 @@ pub struct Batch {
     pub polled: bool,
 }
 
-impl World {
-    /// A batch, from `begin` on, on consecutive blocks from `offset` on. The event loop sleeps before and after it.
-    pub fn batch(&mut self, begin: u64, offset: u64, batch: &Batch) {
-        use Checkpoint as S;
-        let count = batch.issues.len();
-        let place = |i: usize| offset + i as u64 * BLOCK;
-        let mut truth: Vec<Truth> = (0..count)
+/// A submit that the device has completed, of one request or several.
+struct Completed {
+    at: u64,
+    requests: Range<usize>,
+}
+
+/// A batch on its way: the time it has come to, and the truth so far.
+struct Round<'a> {
+    batch: &'a Batch,
+    begin: u64,
+    offset: u64,
+    at: u64,
+    truth: Vec<Truth>,
+    /// When each request was issued.
+    issues: Vec<u64>,
+    /// When the guest notified QEMU.
+    notifies: Vec<u64>,
+}
+
+impl<'a> Round<'a> {
+    /// Returns the round at its begin.
+    fn new(begin: u64, offset: u64, batch: &'a Batch) -> Self {
+        let mut round = Round {
+            batch,
+            begin,
+            offset,
+            at: begin,
+            truth: Vec::new(),
+            issues: Vec::new(),
+            notifies: Vec::new(),
+        };
+        round.truth = (0..batch.issues.len())
             .map(|i| Truth {
-                offset: place(i),
+                offset: round.place(i),
                 ..Truth::default()
             })
             .collect();
-        fn put(truth: &mut [Truth], i: usize, checkpoint: Checkpoint, at: u64) {
-            truth[i].checkpoints.insert(checkpoint, at);
-        }
-        let element = |i: usize| Mark {
-            address: Some(0x1000 + place(i)),
-            offset: Some(place(i)),
-            queue: Some(QUEUE),
-            kind: Some(RequestKind::Read),
-            ..Mark::default()
-        };
+        round
+    }
 
-        // The workload stamps all, then one call submits all.
-        (0..count).for_each(|i| put(&mut truth, i, S::Begin, begin + i as u64));
+    /// Returns the number of requests.
+    fn count(&self) -> usize {
+        self.batch.issues.len()
+    }
+
+    /// Returns where on the disk a request is.
+    fn place(&self, i: usize) -> u64 {
+        self.offset + i as u64 * BLOCK
+    }
+
+    /// Notes when a request was at a checkpoint.
+    fn put(&mut self, i: usize, checkpoint: Checkpoint, at: u64) {
+        self.truth[i].checkpoints.insert(checkpoint, at);
+    }
+
+    /// Notes by which notification a request was found that was popped at `pop`, in the ring if by none.
+    fn put_notification(&mut self, i: usize, wake: u64, pop: u64) {
+        let issue = self.issues[i];
+        let tells = |at: &u64| (issue..=pop).contains(at);
+        match self.notifies.iter().copied().find(tells) {
+            Some(told) => {
+                self.put(i, Checkpoint::GuestNotify, told);
+                if told + 3 <= pop {
+                    self.put(i, Checkpoint::KvmNotify, told + 3);
+                }
+                let since = if told + 3 <= pop { told + 3 } else { told };
+                if wake >= since {
+                    self.put(i, Checkpoint::QemuWake, wake);
+                }
+            }
+            None => {
+                let waited = (Checkpoint::QemuPop, State::InRing);
+                self.truth[i].states.insert(waited, pop - issue);
+            }
+        }
+    }
+}
+
+impl World {
+    /// A batch, from `begin` on, on consecutive blocks from `offset` on. The event loop sleeps before and after it.
+    pub fn batch(&mut self, begin: u64, offset: u64, batch: &Batch) {
+        let mut round = Round::new(begin, offset, batch);
+        self.issue_batch(&mut round);
+        self.pop_batch(&mut round);
+        let groups = self.submit_batch(&mut round);
+        let completes = self.serve_batch(&mut round, groups);
+        self.return_batch(&mut round, &completes);
+        self.operations.sort_by_key(|o| o.begin);
+        self.truth.extend(round.truth);
+    }
+
+    /// The workload stamps all, then one call submits all.
+    fn issue_batch(&mut self, round: &mut Round<'_>) {
+        let (batch, begin, count) = (round.batch, round.begin, round.count());
+        (0..count).for_each(|i| round.put(i, Checkpoint::Begin, begin + i as u64));
         let call = begin + count as u64 + 5;
         self.in_guest(call, READER, GuestEvent::Enter);
-        let (mut issue, mut notify) = (Vec::new(), Vec::new());
         let mut at = call;
         for (i, (after, notifies)) in batch.issues.iter().enumerate() {
             at += after + 1;
-            issue.push(at);
-            put(&mut truth, i, S::GuestCall, call);
-            put(&mut truth, i, S::GuestIssue, at);
+            round.issues.push(at);
+            round.put(i, Checkpoint::GuestCall, call);
+            round.put(i, Checkpoint::GuestIssue, at);
             self.in_guest(
                 at,
                 READER,
                 GuestEvent::Issue {
-                    offset: place(i),
+                    offset: round.place(i),
                     bytes: BLOCK,
                     kind: RequestKind::Read,
                 },
             );
             if *notifies || i == 0 {
                 at += 2;
-                notify.push(at);
+                round.notifies.push(at);
                 self.in_guest(at, READER, GuestEvent::Passes(Checkpoint::GuestNotify));
                 // The guest stands still until KVM has taken it.
                 self.on_host(
@@ -77,41 +147,31 @@ impl World {
         }
         self.in_guest(at + 5, READER, GuestEvent::Exit);
         self.in_guest(at + 7, READER, GuestEvent::Enter);
+    }
 
-        // The event loop takes what is there until nothing is.
-        let wake = notify[0] + 4 + batch.wake;
+    /// The event loop takes what is there until nothing is.
+    fn pop_batch(&mut self, round: &mut Round<'_>) {
+        let wake = round.notifies[0] + 4 + round.batch.wake;
         self.on_host(wake, MAIN, HostEvent::Exit);
         let mut pop = wake + 1;
-        for i in 0..count {
-            pop = (pop + 3).max(issue[i] + 4);
+        for i in 0..round.count() {
+            pop = (pop + 3).max(round.issues[i] + 4);
             self.on_host(
                 pop,
                 MAIN,
-                HostEvent::Passes(Checkpoint::QemuPop, element(i)),
+                HostEvent::Passes(Checkpoint::QemuPop, element(round.place(i))),
             );
-            put(&mut truth, i, S::QemuPop, pop);
-            match notify.iter().find(|n| **n >= issue[i] && **n <= pop) {
-                Some(told) => {
-                    put(&mut truth, i, S::GuestNotify, *told);
-                    if told + 3 <= pop {
-                        put(&mut truth, i, S::KvmNotify, told + 3);
-                    }
-                    let since = if told + 3 <= pop { told + 3 } else { *told };
-                    if wake >= since {
-                        put(&mut truth, i, S::QemuWake, wake);
-                    }
-                }
-                None => {
-                    _ = truth[i]
-                        .states
-                        .insert((S::QemuPop, State::InRing), pop - issue[i])
-                }
-            }
+            round.put(i, Checkpoint::QemuPop, pop);
+            round.put_notification(i, wake, pop);
         }
+        round.at = pop;
+    }
 
-        // Neighbours are merged; one call submits all.
-        let mut at = pop + 5;
-        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+    /// Neighbours are merged: returns the requests of each submit.
+    fn submit_batch(&mut self, round: &mut Round<'_>) -> Vec<Range<usize>> {
+        let (batch, count) = (round.batch, round.count());
+        let mut at = round.at + 5;
+        let mut groups: Vec<Range<usize>> = Vec::new();
         let mut sizes = batch.merges.iter().copied().chain(std::iter::repeat(1));
         while let Some(first) = groups
             .last()
@@ -119,130 +179,135 @@ impl World {
         {
             let group = first..(first + sizes.next().unwrap_or(1).max(1)).min(count);
             at += 3;
-            let bytes = group.len() as u64 * BLOCK;
-            self.on_host(
-                at,
-                MAIN,
-                HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(place(first), bytes)),
-            );
+            let range = Mark::range(round.place(first), group.len() as u64 * BLOCK);
+            self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, range));
             group
                 .clone()
-                .for_each(|i| put(&mut truth, i, S::QemuSubmit, at));
+                .for_each(|i| round.put(i, Checkpoint::QemuSubmit, at));
             groups.push(group);
         }
-        at += 3;
+        round.at = at;
+        groups
+    }
+
+    /// One call submits all, and the device serves them: returns the submits in the order of their completions.
+    fn serve_batch(&mut self, round: &mut Round<'_>, groups: Vec<Range<usize>>) -> Vec<Completed> {
+        let (batch, count) = (round.batch, groups.len() as u64);
+        let mut at = round.at + 3;
         let submits = at;
-        self.enter(at, MAIN, IO_SUBMIT, [0, groups.len() as u64, 0, 0]);
-        let mut completes: Vec<(u64, usize)> = Vec::new();
-        for (g, group) in groups.iter().enumerate() {
+        self.enter(at, MAIN, IO_SUBMIT, [0, count, 0, 0]);
+        let mut completes: Vec<Completed> = Vec::new();
+        for (g, group) in groups.into_iter().enumerate() {
             at += 3;
-            let (from, bytes) = (on_device(place(group.start)), group.len() as u64 * BLOCK);
-            self.on_host(
-                at,
-                MAIN,
-                HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(from, bytes)),
-            );
-            let complete =
-                at + 20 + 3 * groups.len() as u64 + batch.device.get(g).copied().unwrap_or(0);
+            let from = on_device(round.place(group.start));
+            let range = Mark::range(from, group.len() as u64 * BLOCK);
+            self.on_host(at, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, range));
+            let complete = at + 20 + 3 * count + batch.device.get(g).copied().unwrap_or(0);
             self.interrupt_on_host(
                 complete,
-                HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(from, bytes)),
+                HostEvent::OnDevice(Checkpoint::HostComplete, range),
             );
-            completes.push((complete, g));
             for i in group.clone() {
-                put(&mut truth, i, S::HostCall, submits);
-                put(&mut truth, i, S::HostIssue, at);
-                put(&mut truth, i, S::HostComplete, complete);
+                round.put(i, Checkpoint::HostCall, submits);
+                round.put(i, Checkpoint::HostIssue, at);
+                round.put(i, Checkpoint::HostComplete, complete);
             }
+            completes.push(Completed {
+                at: complete,
+                requests: group,
+            });
         }
         self.on_host(at + 3, MAIN, HostEvent::Exit);
         self.enter(at + 5, MAIN, PPOLL, [0; 4]);
+        round.at = at;
+        completes.sort_by_key(|submit| submit.at);
+        completes
+    }
 
-        // What is done comes back in two halves.
-        completes.sort_unstable();
+    /// What is done comes back in two halves.
+    fn return_batch(&mut self, round: &mut Round<'_>, completes: &[Completed]) {
         let middle = completes.len().div_ceil(2);
-        let (mut at, mut reaped) = (at, 0);
+        let mut reaped = 0;
         for (half, part) in completes.chunks(middle).enumerate() {
-            at = at.max(part.last().map_or(0, |(c, _)| *c)) + 10;
+            round.at = round.at.max(part.last().map_or(0, |submit| submit.at)) + 10;
             reaped += part.len();
-            self.on_host(at, MAIN, HostEvent::Exit);
-            let reap = at;
-            let requests: Vec<usize> = part.iter().flat_map(|(_, g)| groups[*g].clone()).collect();
-            for &i in &requests {
-                at += 3;
-                put(&mut truth, i, S::QemuReap, reap);
-                put(&mut truth, i, S::QemuPush, at);
-                self.on_host(
-                    at,
-                    MAIN,
-                    HostEvent::Passes(Checkpoint::QemuPush, element(i)),
-                );
-            }
-            let polled = batch.polled && half == 1;
-            let (mut told, mut interrupt) = (None, None);
-            if !polled {
-                self.on_host(
-                    at + 2,
-                    MAIN,
-                    HostEvent::Passes(
-                        Checkpoint::QemuNotify,
-                        Mark {
-                            queue: Some(QUEUE),
-                            ..Mark::default()
-                        },
-                    ),
-                );
-                self.on_host(
-                    at + 4,
-                    MAIN,
-                    HostEvent::Passes(Checkpoint::Inject, Mark::default()),
-                );
-                (told, interrupt) = (Some(at + 2), Some(at + 20));
-                at += 20;
-                self.interrupt_in_guest(at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
-            }
-            for &i in &requests {
-                at += 3;
-                put(&mut truth, i, S::GuestComplete, at);
-                if let (Some(told), Some(interrupt)) = (told, interrupt) {
-                    put(&mut truth, i, S::QemuNotify, told);
-                    put(&mut truth, i, S::Inject, told + 2);
-                    put(&mut truth, i, S::GuestInterrupt, interrupt);
-                }
-                self.interrupt_in_guest(at, GuestEvent::Complete { offset: place(i) });
-            }
-            if polled {
-                self.on_host(
-                    at + 2,
-                    MAIN,
-                    HostEvent::Passes(
-                        Checkpoint::QemuNotify,
-                        Mark {
-                            queue: Some(QUEUE),
-                            ..Mark::default()
-                        },
-                    ),
-                );
-            }
-            at += 5;
-            self.in_guest(at, READER, GuestEvent::Exit);
-            for &i in &requests {
-                put(&mut truth, i, S::GuestReturn, at);
-                put(&mut truth, i, S::End, at + 1 + i as u64);
-                self.operations.push(Stamped {
-                    begin: begin + i as u64,
-                    end: at + 1 + i as u64,
-                    key: place(i),
-                });
-            }
-            at += 2 + count as u64;
+            let requests: Vec<usize> = part.iter().flat_map(|s| s.requests.clone()).collect();
+            let polled = round.batch.polled && half == 1;
+            self.push_half(round, &requests);
+            self.complete_half(round, &requests, polled);
+            self.end_half(round, &requests);
             if reaped < completes.len() {
-                self.in_guest(at, READER, GuestEvent::Enter);
+                self.in_guest(round.at, READER, GuestEvent::Enter);
             }
-            self.enter(at, MAIN, PPOLL, [0; 4]);
+            self.enter(round.at, MAIN, PPOLL, [0; 4]);
         }
-        self.operations.sort_by_key(|o| o.begin);
-        self.truth.extend(truth);
+    }
+
+    /// The event loop reaps requests, and pushes one after the other.
+    fn push_half(&mut self, round: &mut Round<'_>, requests: &[usize]) {
+        let reap = round.at;
+        self.on_host(reap, MAIN, HostEvent::Exit);
+        let mut at = reap;
+        for &i in requests {
+            at += 3;
+            round.put(i, Checkpoint::QemuReap, reap);
+            round.put(i, Checkpoint::QemuPush, at);
+            self.on_host(
+                at,
+                MAIN,
+                HostEvent::Passes(Checkpoint::QemuPush, element(round.place(i))),
+            );
+        }
+        round.at = at;
+    }
+
+    /// The guest sees that requests are done: by an interrupt, or, `polled`, before QEMU notifies it.
+    fn complete_half(&mut self, round: &mut Round<'_>, requests: &[usize], polled: bool) {
+        let pushed = round.at;
+        let (told, injected, interrupt) = (pushed + 2, pushed + 4, pushed + 20);
+        let mut at = pushed;
+        if !polled {
+            self.qemu_notifies(told);
+            self.on_host(
+                injected,
+                MAIN,
+                HostEvent::Passes(Checkpoint::Inject, Mark::default()),
+            );
+            at = interrupt;
+            self.interrupt_in_guest(at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
+        }
+        for &i in requests {
+            at += 3;
+            round.put(i, Checkpoint::GuestComplete, at);
+            if !polled {
+                round.put(i, Checkpoint::QemuNotify, told);
+                round.put(i, Checkpoint::Inject, injected);
+                round.put(i, Checkpoint::GuestInterrupt, interrupt);
+            }
+            let offset = round.place(i);
+            self.interrupt_in_guest(at, GuestEvent::Complete { offset });
+        }
+        if polled {
+            self.qemu_notifies(at + 2);
+        }
+        round.at = at;
+    }
+
+    /// The workload's call returns, and it stamps the ends of requests.
+    fn end_half(&mut self, round: &mut Round<'_>, requests: &[usize]) {
+        let at = round.at + 5;
+        self.in_guest(at, READER, GuestEvent::Exit);
+        for &i in requests {
+            let end = at + 1 + i as u64;
+            round.put(i, Checkpoint::GuestReturn, at);
+            round.put(i, Checkpoint::End, end);
+            self.operations.push(Stamped {
+                begin: round.begin + i as u64,
+                end,
+                key: round.place(i),
+            });
+        }
+        round.at = at + 2 + round.count() as u64;
     }
 }
 

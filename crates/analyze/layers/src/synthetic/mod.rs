@@ -177,6 +177,201 @@ pub fn on_device(offset: u64) -> u64 {
     ON_DEVICE + (offset ^ (1 << 20))
 }
 
+/// Returns what QEMU's probes tell of the request at a place of the disk.
+fn element(offset: u64) -> Mark {
+    Mark {
+        address: Some(0x1000 + offset),
+        offset: Some(offset),
+        queue: Some(QUEUE),
+        kind: Some(RequestKind::Read),
+        ..Mark::default()
+    }
+}
+
+/// A request's way through the layers: the time it has come to, and the truth so far.
+struct Way<'a> {
+    times: &'a Times,
+    at: u64,
+    truth: Truth,
+}
+
+impl<'a> Way<'a> {
+    /// Returns the way at its begin.
+    fn new(begin: u64, offset: u64, times: &'a Times) -> Self {
+        let truth = Truth {
+            offset,
+            ..Truth::default()
+        };
+        let mut way = Way {
+            times,
+            at: begin,
+            truth,
+        };
+        way.reach(Checkpoint::Begin);
+        way
+    }
+
+    /// Returns the task of the guest that issues the request.
+    fn issuer(&self) -> i32 {
+        if self.times.kworker_waits.is_some() {
+            KWORKER
+        } else {
+            READER
+        }
+    }
+
+    /// Returns the ticks from the checkpoint before to this one, without waits.
+    fn interval(&self, to: Checkpoint) -> u64 {
+        self.times.interval[to as usize]
+    }
+
+    /// Notes that the request is at a checkpoint.
+    fn reach(&mut self, checkpoint: Checkpoint) {
+        self.truth.checkpoints.insert(checkpoint, self.at);
+    }
+
+    /// Spends time in a state, on the way to a checkpoint.
+    fn spend(&mut self, to: Checkpoint, state: State, ticks: u64) {
+        if ticks > 0 {
+            *self.truth.states.entry((to, state)).or_default() += ticks;
+        }
+        self.at += ticks;
+    }
+
+    /// Reaches a checkpoint by an interval whose state nobody sees.
+    fn pass_to(&mut self, to: Checkpoint) {
+        self.at += self.interval(to);
+        self.reach(to);
+    }
+
+    /// Reaches a checkpoint by an interval at work.
+    fn run_to(&mut self, to: Checkpoint) {
+        self.spend(to, State::Running, self.interval(to));
+        self.reach(to);
+    }
+
+    /// Works for the first half of the interval to a checkpoint.
+    fn run_half(&mut self, to: Checkpoint) {
+        self.spend(to, State::Running, self.interval(to) / 2);
+    }
+
+    /// Works for the rest of the interval after its first half, and reaches the checkpoint.
+    fn run_rest(&mut self, to: Checkpoint) {
+        let ticks = self.interval(to) - self.interval(to) / 2;
+        self.spend(to, State::Running, ticks);
+        self.reach(to);
+    }
+}
+
+/// Numbers that make any event of either side.
+struct Drawn {
+    kind: u8,
+    tid: i32,
+    place: u64,
+    interrupt: bool,
+}
+
+impl Drawn {
+    /// Returns where on the disk the event is.
+    fn offset(&self) -> u64 {
+        self.place * BLOCK
+    }
+
+    /// Returns how many bytes the event is about.
+    fn bytes(&self) -> u64 {
+        BLOCK * (1 + self.place % 2)
+    }
+
+    /// Returns what QEMU's probes tell of the request.
+    fn element(&self) -> Mark {
+        let asks = Some(if self.place % 3 == 0 {
+            RequestKind::Flush
+        } else {
+            RequestKind::Write
+        });
+        Mark {
+            address: Some(self.place),
+            offset: Some(self.offset()),
+            queue: Some(self.place % 2),
+            kind: asks,
+            ..Mark::default()
+        }
+    }
+
+    /// Returns the range on the host's device.
+    fn on_device(&self) -> Mark {
+        Mark::range(on_device(self.offset()), self.bytes())
+    }
+
+    /// Returns a switch between threads, which are numbered from `first` on.
+    fn switch(&self, first: i32) -> Sched {
+        Sched::Switch {
+            prev: self.tid + first,
+            leaves: leaves(self.interrupt),
+            next: (self.tid + 1) % 4 + first,
+        }
+    }
+
+    /// Returns the waking of a thread, of those that are numbered from `first` on.
+    fn waking(&self, first: i32) -> Sched {
+        Sched::Waking {
+            tid: self.place as i32 % 4 + first,
+        }
+    }
+
+    /// Returns the host's event; `None` if the kind is one of the guest's.
+    fn of_host(&self) -> Option<HostEvent> {
+        let place = self.place;
+        Some(match self.kind {
+            0 => HostEvent::Sched(self.switch(MAIN)),
+            1 => HostEvent::Sched(self.waking(MAIN)),
+            2 | 3 => HostEvent::Enter {
+                nr: [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6],
+                args: [0, u64::from(self.interrupt), place, self.offset()],
+            },
+            4 | 5 => HostEvent::Exit,
+            6 | 7 => HostEvent::Passes(Checkpoint::QemuPop, self.element()),
+            8 | 9 => HostEvent::Passes(
+                Checkpoint::QemuSubmit,
+                Mark::range(self.offset(), self.bytes()),
+            ),
+            10 | 11 => HostEvent::Passes(Checkpoint::QemuPush, self.element()),
+            12 => HostEvent::Passes(
+                Checkpoint::QemuNotify,
+                Mark {
+                    queue: Some(place % 2),
+                    ..Mark::default()
+                },
+            ),
+            13 => HostEvent::Passes(Checkpoint::Inject, Mark::default()),
+            14 => HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
+            15 => HostEvent::OnDevice(Checkpoint::HostIssue, self.on_device()),
+            16 => HostEvent::OnDevice(Checkpoint::HostComplete, self.on_device()),
+            _ => return None,
+        })
+    }
+
+    /// Returns the guest's event.
+    fn of_guest(&self) -> GuestEvent {
+        let offset = self.offset();
+        match self.kind {
+            17 if self.interrupt => GuestEvent::Sched(self.waking(0)),
+            17 => GuestEvent::Sched(self.switch(0)),
+            18 => GuestEvent::Enter,
+            19 => GuestEvent::Exit,
+            20 => GuestEvent::Issue {
+                offset,
+                bytes: self.bytes(),
+                kind: RequestKind::Read,
+            },
+            21 => GuestEvent::Complete { offset },
+            22 => GuestEvent::Passes(Checkpoint::GuestNotify),
+            23 => GuestEvent::Insert { offset },
+            _ => GuestEvent::Passes(Checkpoint::GuestInterrupt),
+        }
+    }
+}
+
 impl World {
     /// Before the first request: QEMU's main loop waits.
     pub fn new(at: u64) -> Self {
@@ -282,171 +477,187 @@ impl World {
 
     /// A request that is alone, from `begin` on. Both threads of QEMU sleep before it, and the reader runs.
     pub fn request(&mut self, begin: u64, offset: u64, times: &Times) {
-        use Checkpoint as S;
-        let mut truth = Truth {
-            offset,
-            ..Truth::default()
-        };
-        let mut at = begin;
-        let d = |s: Checkpoint| times.interval[s as usize];
-        let bytes = BLOCK;
-        let element = Mark {
-            address: Some(0x1000 + offset),
-            offset: Some(offset),
-            queue: Some(QUEUE),
-            kind: Some(RequestKind::Read),
-            ..Mark::default()
-        };
-        truth.checkpoints.insert(S::Begin, at);
-        let mut spend = |to: Checkpoint, state: State, ticks: u64| {
-            if ticks > 0 {
-                *truth.states.entry((to, state)).or_default() += ticks;
-            }
-            ticks
-        };
+        let mut way = Way::new(begin, offset, times);
+        self.guest_issues(&mut way);
+        self.guest_kicks(&mut way);
+        self.main_loop_wakes(&mut way);
+        self.main_loop_pops(&mut way);
+        self.main_loop_submits(&mut way);
+        self.device_completes(&mut way);
+        self.main_loop_pushes(&mut way);
+        self.guest_is_interrupted(&mut way);
+        self.guest_returns(&mut way);
+        self.operations.push(Stamped {
+            begin,
+            end: way.at,
+            key: offset,
+        });
+        self.truth.push(way.truth);
+    }
 
-        at += d(S::GuestCall);
-        let call = at;
-        self.in_guest(at, READER, GuestEvent::Enter);
+    /// Adds the reader's call and the request's way through the guest's kernel, up to its issue.
+    fn guest_issues(&mut self, way: &mut Way<'_>) {
+        let (times, offset) = (way.times, way.truth.offset);
+        way.pass_to(Checkpoint::GuestCall);
+        self.in_guest(way.at, READER, GuestEvent::Enter);
 
         // In the guest's kernel: half of it the reader, half of it a kernel thread, if there is one.
-        let issuer = if times.kworker_waits.is_some() {
-            KWORKER
-        } else {
-            READER
-        };
-        at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) / 2);
+        way.run_half(Checkpoint::GuestIssue);
         if times.vcpu_preempted > 0 {
-            self.off(at, VCPU, true);
-            at += spend(S::GuestIssue, State::Runnable, times.vcpu_preempted);
-            self.on(at, VCPU);
+            self.off(way.at, VCPU, true);
+            way.spend(
+                Checkpoint::GuestIssue,
+                State::Runnable,
+                times.vcpu_preempted,
+            );
+            self.on(way.at, VCPU);
         }
         if let Some(waits) = times.kworker_waits {
             self.in_guest(
-                at,
+                way.at,
                 READER,
                 GuestEvent::Sched(Sched::Waking { tid: KWORKER }),
             );
-            at += spend(S::GuestIssue, State::GuestRunnable, waits);
-            self.switch(at, READER, KWORKER);
+            way.spend(Checkpoint::GuestIssue, State::GuestRunnable, waits);
+            self.switch(way.at, READER, KWORKER);
         }
-        at += spend(
-            S::GuestIssue,
-            State::Running,
-            d(S::GuestIssue) - d(S::GuestIssue) / 2,
-        );
-        let issue = at;
+        way.run_rest(Checkpoint::GuestIssue);
         self.in_guest(
-            at,
-            issuer,
+            way.at,
+            way.issuer(),
             GuestEvent::Issue {
                 offset,
-                bytes,
+                bytes: BLOCK,
                 kind: RequestKind::Read,
             },
         );
+    }
 
-        at += spend(S::GuestNotify, State::Running, d(S::GuestNotify));
-        let notify = at;
-        self.in_guest(at, issuer, GuestEvent::Passes(Checkpoint::GuestNotify));
+    /// Adds the guest's notification, and KVM's event of it.
+    fn guest_kicks(&mut self, way: &mut Way<'_>) {
+        way.run_to(Checkpoint::GuestNotify);
+        self.in_guest(
+            way.at,
+            way.issuer(),
+            GuestEvent::Passes(Checkpoint::GuestNotify),
+        );
 
-        if times.kick {
-            at += spend(S::KvmNotify, State::Running, d(S::KvmNotify));
+        if way.times.kick {
+            way.run_to(Checkpoint::KvmNotify);
             self.on_host(
-                at,
+                way.at,
                 VCPU,
                 HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
             );
         }
-        let kick = at;
+    }
 
-        // The vCPU's thread wakes the main loop, which comes back from its wait.
-        at += spend(S::QemuWake, State::Running, d(S::QemuWake) / 2);
-        self.wakes(at, VCPU, MAIN);
+    /// The vCPU's thread wakes the main loop, which comes back from its wait.
+    fn main_loop_wakes(&mut self, way: &mut Way<'_>) {
+        way.run_half(Checkpoint::QemuWake);
+        self.wakes(way.at, VCPU, MAIN);
         // The guest has nothing more to do, and its CPU sleeps.
-        self.switch(at + 1, issuer, 0);
-        self.off(at + 2, VCPU, false);
-        at += spend(S::QemuWake, State::Runnable, times.wake_runnable.max(3));
-        self.on(at, MAIN);
-        at += spend(
-            S::QemuWake,
-            State::Running,
-            d(S::QemuWake) - d(S::QemuWake) / 2,
-        );
-        let wake = at;
-        self.on_host(at, MAIN, HostEvent::Exit);
+        self.switch(way.at + 1, way.issuer(), 0);
+        self.off(way.at + 2, VCPU, false);
+        let runnable = way.times.wake_runnable.max(3);
+        way.spend(Checkpoint::QemuWake, State::Runnable, runnable);
+        self.on(way.at, MAIN);
+        way.run_rest(Checkpoint::QemuWake);
+        self.on_host(way.at, MAIN, HostEvent::Exit);
+    }
 
-        at += spend(S::QemuPop, State::Running, d(S::QemuPop) / 2);
+    /// The main loop pops the request, after a wait for a lock if there is one.
+    fn main_loop_pops(&mut self, way: &mut Way<'_>) {
+        let times = way.times;
+        way.run_half(Checkpoint::QemuPop);
         if times.lock > 0 {
-            self.enter(at - 1, MAIN, FUTEX, [0, 0x80, 2, 0]);
-            self.off(at, MAIN, false);
-            at += spend(S::QemuPop, State::Lock, times.lock);
-            self.wakes(at, VCPU, MAIN);
-            at += spend(S::QemuPop, State::Runnable, times.lock_runnable.max(1));
-            self.on(at, MAIN);
-            self.on_host(at + 1, MAIN, HostEvent::Exit);
+            self.enter(way.at - 1, MAIN, FUTEX, [0, 0x80, 2, 0]);
+            self.off(way.at, MAIN, false);
+            way.spend(Checkpoint::QemuPop, State::Lock, times.lock);
+            self.wakes(way.at, VCPU, MAIN);
+            let runnable = times.lock_runnable.max(1);
+            way.spend(Checkpoint::QemuPop, State::Runnable, runnable);
+            self.on(way.at, MAIN);
+            self.on_host(way.at + 1, MAIN, HostEvent::Exit);
         }
-        at += spend(
-            S::QemuPop,
-            State::Running,
-            d(S::QemuPop) - d(S::QemuPop) / 2,
-        );
-        let pop = at;
-        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element));
-
-        at += spend(S::QemuSubmit, State::Running, d(S::QemuSubmit));
-        let submit = at;
+        way.run_rest(Checkpoint::QemuPop);
         self.on_host(
-            at,
+            way.at,
             MAIN,
-            HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
+            HostEvent::Passes(Checkpoint::QemuPop, element(way.truth.offset)),
         );
-        at += spend(S::HostCall, State::Running, d(S::HostCall));
-        let host_call = at;
-        self.enter(at, MAIN, IO_SUBMIT, [0, 1, 0, 0]);
-        at += spend(S::HostIssue, State::Running, d(S::HostIssue));
-        let host_issue = at;
-        self.on_host(
-            at,
-            MAIN,
-            HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
-        );
-        self.on_host(at + 2, MAIN, HostEvent::Exit);
-        self.enter(at + 4, MAIN, PPOLL, [0; 4]);
-        self.off(at + 6, MAIN, false);
+    }
 
-        at += spend(S::HostComplete, State::Running, d(S::HostComplete));
-        let host_complete = at;
+    /// The main loop submits the request to the host's kernel, which issues it, and goes to wait.
+    fn main_loop_submits(&mut self, way: &mut Way<'_>) {
+        let offset = way.truth.offset;
+        way.run_to(Checkpoint::QemuSubmit);
+        self.on_host(
+            way.at,
+            MAIN,
+            HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, BLOCK)),
+        );
+        way.run_to(Checkpoint::HostCall);
+        self.enter(way.at, MAIN, IO_SUBMIT, [0, 1, 0, 0]);
+        way.run_to(Checkpoint::HostIssue);
+        self.on_host(
+            way.at,
+            MAIN,
+            HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), BLOCK)),
+        );
+        self.on_host(way.at + 2, MAIN, HostEvent::Exit);
+        self.enter(way.at + 4, MAIN, PPOLL, [0; 4]);
+        self.off(way.at + 6, MAIN, false);
+    }
+
+    /// The device completes the request, and its interrupt wakes the main loop, which reaps it.
+    fn device_completes(&mut self, way: &mut Way<'_>) {
+        let (times, offset) = (way.times, way.truth.offset);
+        way.run_to(Checkpoint::HostComplete);
         self.interrupt_on_host(
-            at,
+            way.at,
             HostEvent::OnDevice(
                 Checkpoint::HostComplete,
-                Mark::range(on_device(offset), bytes),
+                Mark::range(on_device(offset), BLOCK),
             ),
         );
-        at += spend(S::QemuReap, State::Waiting, times.reap_waiting.max(1));
-        self.interrupt_on_host(at, HostEvent::Sched(Sched::Waking { tid: MAIN }));
-        at += spend(S::QemuReap, State::Runnable, times.reap_runnable.max(1));
-        self.on(at, MAIN);
-        at += spend(S::QemuReap, State::Running, d(S::QemuReap));
-        let reap = at;
-        self.on_host(at, MAIN, HostEvent::Exit);
+        let waiting = times.reap_waiting.max(1);
+        way.spend(Checkpoint::QemuReap, State::Waiting, waiting);
+        self.interrupt_on_host(way.at, HostEvent::Sched(Sched::Waking { tid: MAIN }));
+        let runnable = times.reap_runnable.max(1);
+        way.spend(Checkpoint::QemuReap, State::Runnable, runnable);
+        self.on(way.at, MAIN);
+        way.run_to(Checkpoint::QemuReap);
+        self.on_host(way.at, MAIN, HostEvent::Exit);
+    }
 
-        at += spend(S::QemuPush, State::Running, d(S::QemuPush) / 2);
-        if times.push_preempted > 0 {
-            self.off(at, MAIN, true);
-            at += spend(S::QemuPush, State::Runnable, times.push_preempted);
-            self.on(at, MAIN);
+    /// The main loop pushes the request, and notifies the guest through KVM.
+    fn main_loop_pushes(&mut self, way: &mut Way<'_>) {
+        let preempted = way.times.push_preempted;
+        way.run_half(Checkpoint::QemuPush);
+        if preempted > 0 {
+            self.off(way.at, MAIN, true);
+            way.spend(Checkpoint::QemuPush, State::Runnable, preempted);
+            self.on(way.at, MAIN);
         }
-        at += spend(
-            S::QemuPush,
-            State::Running,
-            d(S::QemuPush) - d(S::QemuPush) / 2,
+        way.run_rest(Checkpoint::QemuPush);
+        self.on_host(
+            way.at,
+            MAIN,
+            HostEvent::Passes(Checkpoint::QemuPush, element(way.truth.offset)),
         );
-        let push = at;
-        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element));
-        at += spend(S::QemuNotify, State::Running, d(S::QemuNotify));
-        let qemu_notify = at;
+        way.run_to(Checkpoint::QemuNotify);
+        self.qemu_notifies(way.at);
+        way.run_to(Checkpoint::Inject);
+        self.on_host(
+            way.at,
+            MAIN,
+            HostEvent::Passes(Checkpoint::Inject, Mark::default()),
+        );
+    }
+
+    /// Adds QEMU's notification of the guest.
+    fn qemu_notifies(&mut self, at: u64) {
         self.on_host(
             at,
             MAIN,
@@ -458,80 +669,34 @@ impl World {
                 },
             ),
         );
-        at += spend(S::Inject, State::Running, d(S::Inject));
-        let inject = at;
-        self.on_host(
-            at,
-            MAIN,
-            HostEvent::Passes(Checkpoint::Inject, Mark::default()),
-        );
+    }
 
-        // The main loop wakes the vCPU's thread, and goes to wait.
-        at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) / 2);
-        self.wakes(at, MAIN, VCPU);
-        at += spend(
-            S::GuestInterrupt,
-            State::Runnable,
-            times.interrupt_runnable.max(1),
-        );
-        self.on(at, VCPU);
-        at += spend(
-            S::GuestInterrupt,
-            State::Running,
-            d(S::GuestInterrupt) - d(S::GuestInterrupt) / 2,
-        );
-        self.enter(at, MAIN, PPOLL, [0; 4]);
-        self.off(at, MAIN, false);
-        let interrupt = at;
-        self.interrupt_in_guest(at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
-        at += spend(S::GuestComplete, State::Running, d(S::GuestComplete));
-        let complete = at;
-        self.interrupt_in_guest(at, GuestEvent::Complete { offset });
-        at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) / 2);
-        self.interrupt_in_guest(at, GuestEvent::Sched(Sched::Waking { tid: READER }));
-        at += spend(
-            S::GuestReturn,
-            State::GuestCpuWakeUp,
-            times.return_runnable.max(1),
-        );
-        self.switch(at, 0, READER);
-        at += spend(
-            S::GuestReturn,
-            State::Running,
-            d(S::GuestReturn) - d(S::GuestReturn) / 2,
-        );
-        let back = at;
-        self.in_guest(at, READER, GuestEvent::Exit);
-        at += d(S::End);
-        let checkpoints = [
-            (S::GuestCall, call),
-            (S::GuestIssue, issue),
-            (S::GuestNotify, notify),
-            (S::QemuWake, wake),
-            (S::QemuPop, pop),
-            (S::QemuSubmit, submit),
-            (S::HostCall, host_call),
-            (S::HostIssue, host_issue),
-            (S::HostComplete, host_complete),
-            (S::QemuReap, reap),
-            (S::QemuPush, push),
-            (S::QemuNotify, qemu_notify),
-            (S::Inject, inject),
-            (S::GuestInterrupt, interrupt),
-            (S::GuestComplete, complete),
-            (S::GuestReturn, back),
-            (S::End, at),
-        ];
-        truth.checkpoints.extend(checkpoints);
-        if times.kick {
-            truth.checkpoints.insert(S::KvmNotify, kick);
-        }
-        self.operations.push(Stamped {
-            begin,
-            end: at,
-            key: offset,
-        });
-        self.truth.push(truth);
+    /// The main loop wakes the vCPU's thread, and goes to wait; the guest handles the interrupt.
+    fn guest_is_interrupted(&mut self, way: &mut Way<'_>) {
+        way.run_half(Checkpoint::GuestInterrupt);
+        self.wakes(way.at, MAIN, VCPU);
+        let runnable = way.times.interrupt_runnable.max(1);
+        way.spend(Checkpoint::GuestInterrupt, State::Runnable, runnable);
+        self.on(way.at, VCPU);
+        way.run_rest(Checkpoint::GuestInterrupt);
+        self.enter(way.at, MAIN, PPOLL, [0; 4]);
+        self.off(way.at, MAIN, false);
+        self.interrupt_in_guest(way.at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
+    }
+
+    /// The guest completes the request, and the reader returns from its call.
+    fn guest_returns(&mut self, way: &mut Way<'_>) {
+        let offset = way.truth.offset;
+        way.run_to(Checkpoint::GuestComplete);
+        self.interrupt_in_guest(way.at, GuestEvent::Complete { offset });
+        way.run_half(Checkpoint::GuestReturn);
+        self.interrupt_in_guest(way.at, GuestEvent::Sched(Sched::Waking { tid: READER }));
+        let runnable = way.times.return_runnable.max(1);
+        way.spend(Checkpoint::GuestReturn, State::GuestCpuWakeUp, runnable);
+        self.switch(way.at, 0, READER);
+        way.run_rest(Checkpoint::GuestReturn);
+        self.in_guest(way.at, READER, GuestEvent::Exit);
+        way.pass_to(Checkpoint::End);
     }
 
     /// When the last request ended.
@@ -541,96 +706,32 @@ impl World {
 
     /// Any event at all.
     pub fn any(&mut self, at: u64, kind: u8, tid: i32, place: u64, interrupt: bool) {
-        let (offset, bytes) = (place * BLOCK, BLOCK * (1 + place % 2));
-        let asks = Some(if place % 3 == 0 {
-            RequestKind::Flush
-        } else {
-            RequestKind::Write
-        });
-        let element = Mark {
-            address: Some(place),
-            offset: Some(offset),
-            queue: Some(place % 2),
-            kind: asks,
-            ..Mark::default()
-        };
-        let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
-        let switch = Sched::Switch {
-            prev: tid,
-            leaves: leaves(interrupt),
-            next: (tid + 1) % 4,
-        };
-        let waking = Sched::Waking {
-            tid: place as i32 % 4,
-        };
-        let host = |what| Event {
-            at,
-            cpu: place as u32 % 2,
-            tid: tid + MAIN,
+        let drawn = Drawn {
+            kind,
+            tid,
+            place,
             interrupt,
-            kind: on_host(&what),
-            what,
         };
-        let of_qemu = |s: Sched| match s {
-            Sched::Switch { prev, leaves, next } => Sched::Switch {
-                prev: prev + MAIN,
-                leaves,
-                next: next + MAIN,
-            },
-            Sched::Waking { tid } => Sched::Waking { tid: tid + MAIN },
-        };
-        let what = match kind {
-            0 => HostEvent::Sched(of_qemu(switch)),
-            1 => HostEvent::Sched(of_qemu(waking)),
-            2 | 3 => HostEvent::Enter {
-                nr,
-                args: [0, u64::from(interrupt), place, offset],
-            },
-            4 | 5 => HostEvent::Exit,
-            6 | 7 => HostEvent::Passes(Checkpoint::QemuPop, element),
-            8 | 9 => HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
-            10 | 11 => HostEvent::Passes(Checkpoint::QemuPush, element),
-            12 => HostEvent::Passes(
-                Checkpoint::QemuNotify,
-                Mark {
-                    queue: Some(place % 2),
-                    ..Mark::default()
-                },
-            ),
-            13 => HostEvent::Passes(Checkpoint::Inject, Mark::default()),
-            14 => HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
-            15 => HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
-            16 => HostEvent::OnDevice(
-                Checkpoint::HostComplete,
-                Mark::range(on_device(offset), bytes),
-            ),
-            _ => {
-                let what = match kind {
-                    17 => GuestEvent::Sched(if interrupt { waking } else { switch }),
-                    18 => GuestEvent::Enter,
-                    19 => GuestEvent::Exit,
-                    20 => GuestEvent::Issue {
-                        offset,
-                        bytes,
-                        kind: RequestKind::Read,
-                    },
-                    21 => GuestEvent::Complete { offset },
-                    22 => GuestEvent::Passes(Checkpoint::GuestNotify),
-                    23 => GuestEvent::Insert { offset },
-                    _ => GuestEvent::Passes(Checkpoint::GuestInterrupt),
-                };
-                self.guest.push(Event {
-                    at,
-                    cpu: 0,
-                    tid,
-                    interrupt,
-                    kind: in_guest(&what),
-                    what,
-                });
-                return;
-            }
-        };
-        self.host.push(host(what));
+        if let Some(what) = drawn.of_host() {
+            self.host.push(Event {
+                at,
+                cpu: place as u32 % 2,
+                tid: tid + MAIN,
+                interrupt,
+                kind: on_host(&what),
+                what,
+            });
+        } else {
+            let what = drawn.of_guest();
+            self.guest.push(Event {
+                at,
+                cpu: 0,
+                tid,
+                interrupt,
+                kind: in_guest(&what),
+                what,
+            });
+        }
     }
 
     /// Returns the analysis's result, when guest stamps become host ticks by `map`.

@@ -6,7 +6,7 @@ use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
 use crate::events::event::{Event, HostEvent};
-use crate::events::trace_reader::open;
+use crate::events::trace_reader::{Trace, open};
 use crate::join::joiner::Join;
 use crate::join::match_params::View;
 use crate::net::frames::Frames;
@@ -60,78 +60,141 @@ fn costs(
         .collect()
 }
 
+/// The files of a trial's folder, read or opened, with what its record says of them.
+struct TrialFiles<'a> {
+    record: &'a TrialRecord,
+    facts: TraceFacts,
+    /// True for a command, which does not stamp its requests.
+    unstamped: bool,
+    series: Series,
+    guest: Option<Trace>,
+    host: Option<Trace>,
+    /// The events of QEMU's log, in place of the host's trace.
+    log: Vec<Event<HostEvent>>,
+    /// The packets of round trips, where these are followed.
+    frames: Option<Frames>,
+}
+
+impl<'a> TrialFiles<'a> {
+    /// Reads the facts, the stamps and QEMU's log, and opens both traces.
+    fn read(folder: &Path, record: &'a TrialRecord) -> Result<Self, LayersError> {
+        let facts = facts(folder)?;
+        // A command does not stamp its requests.
+        let unstamped = record.workload.name == WorkloadName::Exec;
+        let series = if unstamped {
+            Series::default()
+        } else {
+            series(folder)?
+        };
+        let table = record.probes.checkpoints();
+        let guest = open(&folder.join(files::GUEST), table, Side::Guest)?;
+        let host = open(&folder.join(files::HOST), table, Side::Host)?;
+        let log = match &host {
+            None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
+            Some(_) => Vec::new(),
+        };
+        let frames = Frames::of(record).filter(|_| record.probes == Probes::Network);
+        Ok(TrialFiles {
+            record,
+            facts,
+            unstamped,
+            series,
+            guest,
+            host,
+            log,
+            frames,
+        })
+    }
+
+    /// Returns true if packets are followed.
+    fn is_network(&self) -> bool {
+        self.frames.is_some() || (self.unstamped && self.record.probes == Probes::Network)
+    }
+
+    /// Returns the extent to which the guest shows its requests.
+    fn view(&self) -> View {
+        match &self.guest {
+            Some(_) if self.is_network() && self.facts.guest_nic.is_some() => View::Kernel,
+            _ if !self.record.machine.has_kernel() => View::Driver,
+            Some(guest) if self.facts.guest_disk.is_some() && guest.readers.has_requests() => {
+                View::Kernel
+            }
+            _ => View::Blind,
+        }
+    }
+
+    /// Returns true if the guest's requests can be followed.
+    fn is_seen(&self, view: View) -> bool {
+        // A command's requests are the guest's kernel's to tell. Which packet is whose shows where both sides were traced.
+        match view {
+            View::Kernel => true,
+            View::Driver => !self.unstamped && (self.frames.is_none() || self.host.is_some()),
+            View::Blind | View::Host => !self.unstamped && self.frames.is_none(),
+        }
+    }
+
+    /// Returns the error of the clock and of the stamps in QEMU's log, host ticks.
+    fn bound(&self, map: &ClockMap) -> u64 {
+        let coarse = if self.log.is_empty() {
+            0.0
+        } else {
+            qemu_log::RESOLUTION_NS
+        };
+        map.bound()
+            .saturating_add((coarse * self.facts.tsc_mhz / 1000.0) as u64)
+    }
+
+    /// Returns the join for the requests that the trial makes, without events yet.
+    fn join(&self, view: View, map: &ClockMap, bound: u64) -> Join {
+        let facts = &self.facts;
+        let operations = in_host_ticks(&self.series, map);
+        match (self.unstamped, self.frames) {
+            (true, _) if self.is_network() => Join::packets(facts, bound, self.host.is_none()),
+            (true, _) => Join::unstamped(facts, bound),
+            (false, Some(frames)) => Join::network(facts, operations, frames, view, bound),
+            (false, None) => Join::new(facts, operations, block_size(self.record), view, bound),
+        }
+    }
+
+    /// Returns what could not be observed, by the facts and by the traces that the recording lacks.
+    fn missing(&self, view: View) -> Vec<Missing> {
+        let mut missing = self.facts.missing.clone();
+        let mut gone = |what: &str, folder: &str| {
+            // Where nothing could be traced, the facts already say why.
+            if self.facts.missing.is_empty() {
+                let why = format!("the recording has no trace in {folder}");
+                missing.push(Missing {
+                    what: what.to_owned(),
+                    why,
+                    fix: "record the trial again".to_owned(),
+                });
+            }
+        };
+        if self.guest.is_none() && view == View::Blind {
+            gone("the guest's kernel", files::GUEST);
+        }
+        if self.host.is_none() && self.log.is_empty() {
+            gone("KVM, QEMU and the host's kernel", files::HOST);
+        }
+        missing
+    }
+}
+
 pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData, LayersError> {
-    let facts = facts(folder)?;
-    // A command does not stamp its requests.
-    let unstamped = record.workload.name == WorkloadName::Exec;
-    let series = if unstamped {
-        Series::default()
-    } else {
-        series(folder)?
-    };
-    let table = record.probes.checkpoints();
-    let guest = open(&folder.join(files::GUEST), table, Side::Guest)?;
-    let host = open(&folder.join(files::HOST), table, Side::Host)?;
-    let log = match &host {
-        None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
-        Some(_) => Vec::new(),
-    };
-    let frames = Frames::of(record).filter(|_| record.probes == Probes::Network);
-    let is_network = frames.is_some() || (unstamped && record.probes == Probes::Network);
-    let view = match &guest {
-        Some(_) if is_network && facts.guest_nic.is_some() => View::Kernel,
-        _ if !record.machine.has_kernel() => View::Driver,
-        Some(guest) if facts.guest_disk.is_some() && guest.readers.has_requests() => View::Kernel,
-        _ => View::Blind,
-    };
-    let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
-    // A command's requests are the guest's kernel's to tell. Which packet is whose shows where both sides were traced.
-    let is_seen = match view {
-        View::Kernel => true,
-        View::Driver => !unstamped && (frames.is_none() || host.is_some()),
-        View::Blind | View::Host => !unstamped && frames.is_none(),
-    };
-    if !is_seen {
+    let trial = TrialFiles::read(folder, record)?;
+    let (facts, host, frames) = (&trial.facts, trial.host.as_ref(), trial.frames);
+    let view = trial.view();
+    let of_guest = trial.guest.as_ref().filter(|_| view == View::Kernel);
+    if !trial.is_seen(view) {
         return Err(LayersError::Unseen(
             facts.missing.iter().map(missing_text).collect(),
         ));
     }
-    let costs = costs(&facts, of_guest.is_some(), host.is_some());
-    let map = clock(&facts, &series, of_guest, host.as_ref(), &log, frames)?;
-    let coarse = if log.is_empty() {
-        0.0
-    } else {
-        qemu_log::RESOLUTION_NS
-    };
-    let bound = map
-        .bound()
-        .saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
-    let operations = in_host_ticks(&series, &map);
-    let join = match (unstamped, frames) {
-        (true, _) if is_network => Join::packets(&facts, bound, host.is_none()),
-        (true, _) => Join::unstamped(&facts, bound),
-        (false, Some(frames)) => Join::network(&facts, operations, frames, view, bound),
-        (false, None) => Join::new(&facts, operations, block_size(record), view, bound),
-    };
-
-    let mut missing = facts.missing.clone();
-    let mut gone = |what: &str, folder: &str| {
-        // Where nothing could be traced, the facts already say why.
-        if facts.missing.is_empty() {
-            let why = format!("the recording has no trace in {folder}");
-            missing.push(Missing {
-                what: what.to_owned(),
-                why,
-                fix: "record the trial again".to_owned(),
-            });
-        }
-    };
-    if guest.is_none() && view == View::Blind {
-        gone("the guest's kernel", files::GUEST);
-    }
-    if host.is_none() && coarse == 0.0 {
-        gone("KVM, QEMU and the host's kernel", files::HOST);
-    }
+    let costs = costs(facts, of_guest.is_some(), host.is_some());
+    let map = clock(facts, &trial.series, of_guest, host, &trial.log, frames)?;
+    let bound = trial.bound(&map);
+    let join = trial.join(view, &map, bound);
+    let mut missing = trial.missing(view);
     let clock = ClockFinding {
         bound_ns: bound as f64 * 1000.0 / facts.tsc_mhz,
         source: map.source().to_string(),
@@ -139,13 +202,13 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         violations: 0,
     };
     let traces = Traces {
-        guest: guest.as_ref(),
-        host: host.as_ref(),
-        log,
+        guest: trial.guest.as_ref(),
+        host,
+        log: trial.log,
         map: Some(&map),
         clock,
     };
-    let mut data = traces.join(join, &facts, |_, _| false)?;
+    let mut data = traces.join(join, facts, |_, _| false)?;
     missing.append(&mut data.missing);
     missing.extend(frames.and_then(|_| not_followed(&data.joined.requests)));
     Ok(TrialData {

@@ -4,10 +4,7 @@ use super::vm_io::{MIN_PER_S, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{bytes, significant};
-use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates,
-    LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue, VmRates,
-};
+use vmtax_model::{Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting, Remedy, Setting, SettingPlace, SettingValue, VmRates};
 
 /// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
 const EMULATED_CLOCKS: [(&str, &str); 2] = [("acpi_pm", "pm-timer-clock"), ("hpet", "hpet-clock")];
@@ -30,34 +27,10 @@ pub fn clock_read_rule(clock_source: &str) -> Option<&'static str> {
         .map(|(_, rule)| *rule)
 }
 
-/// A file of the guest's that gets another value.
-const fn in_guest(
-    setting: &'static str,
-    action: &'static str,
-    line: &'static str,
-    undo: &'static str,
-) -> Remedy<&'static str> {
-    Remedy {
-        place: SettingPlace::GuestSysfs,
-        setting,
-        value: "VALUE",
-        action,
-        line,
-        cost: Some(ChangeCost::Live),
-        read_back: setting,
-        undo,
-    }
-}
-
 pub(super) const VM_GUEST_CLOCK: Rule = Rule {
     id: "vm-guest-clock",
     finds: "a guest whose clock source is a device that QEMU emulates (ACPI PM timer, HPET), though it has a faster one; where VM exits are traced, pm-timer-clock and hpet-clock say how often it is read",
-    remedies: &[in_guest(
-        CLOCK_SOURCE_FILE,
-        "Let the guest read a clock that needs no exit",
-        "echo VALUE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource # in the guest",
-        "echo BEFORE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource # in the guest",
-    )],
+    remedies: &[Setting::named(CLOCK_SOURCE_FILE).remedy("VALUE", "Let the guest read a clock that needs no exit")],
     source: "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures",
     evaluate: |evidence| evidence.vm.and_then(clock).into_iter().collect(),
 };
@@ -97,12 +70,7 @@ fn clock(vm: &VmRates) -> Option<Finding> {
 pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
     id: "vm-guest-scheduler",
     finds: "a guest that schedules the requests of a disk by bfq or kyber, 500 a second and more",
-    remedies: &[in_guest(
-        "/sys/block/GUEST_DISK/queue/scheduler",
-        "Let the guest pass requests on as they come; its processes have no I/O priorities then",
-        "echo VALUE | sudo tee /sys/block/GUEST_DISK/queue/scheduler # in the guest",
-        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/scheduler # in the guest",
-    )],
+    remedies: &[Setting::named("/sys/block/GUEST_DISK/queue/scheduler").remedy("VALUE", "Let the guest pass requests on as they come; its processes have no I/O priorities then")],
     source: "Linux kernel documentation, Switching Scheduler",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {
@@ -128,12 +96,7 @@ pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
 pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
     id: "vm-guest-read-ahead",
     finds: "a guest with a read-ahead below 32 KiB that waits for small reads of that disk for a twentieth of the time and more",
-    remedies: &[in_guest(
-        "/sys/block/GUEST_DISK/queue/read_ahead_kb",
-        "Let the guest read ahead, in files that it opens from then on; random reads take longer by it",
-        "echo VALUE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb # in the guest",
-        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb # in the guest",
-    )],
+    remedies: &[Setting::named("/sys/block/GUEST_DISK/queue/read_ahead_kb").remedy("VALUE", "Let the guest read ahead, in files that it opens from then on; random reads take longer by it")],
     source: "TuneD, profile throughput-performance: readahead",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {

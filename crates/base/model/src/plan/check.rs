@@ -2,10 +2,11 @@
 
 use super::definition::Plan;
 use super::error::{PlanError, range};
+use super::observed_vm::ObservedVm;
 use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
-use super::study::{Compare, Study};
+use super::study::{Compare, GuestTune, Study};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, Machine, NetBackend, Probes, ShareMethod, WorkloadName};
+use crate::{GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, ShareMethod, TuneSpec, WorkloadName};
 use std::fmt::Display;
 
 /// Traces of one VM: its host's, its own, QEMU's, and some parts of each.
@@ -100,17 +101,19 @@ impl Plan {
     }
 
     fn check_variant(&self, variant: &Variant) -> Result<(), PlanError> {
-        let words = variant
-            .set
-            .iter()
-            .flat_map(|(key, value)| [key, value])
-            .chain([&variant.name]);
-        if words
-            .into_iter()
-            .any(|w| w.len() > 256 || w.chars().any(char::is_control))
-        {
-            return invalid("a variant's name or setting is too long or not plain text");
-        }
+        check_words(variant)?;
+        self.check_machine_of(variant)?;
+        variant.guest(&self.guest)?.check()?;
+        check_disk_names(variant)?;
+        self.check_disk(variant)?;
+        self.check_network(variant)?;
+        check_memory(variant)?;
+        self.check_workload_options(variant)?;
+        self.check_share(variant)
+    }
+
+    /// Checks that a variant's own machine is one of the plan's.
+    fn check_machine_of(&self, variant: &Variant) -> Result<(), PlanError> {
         if let Some(name) = variant.get("machine") {
             let machine: Machine = name.parse().map_err(|e| variant.fault(&format!("{e}")))?;
             if !self.machines.contains(&machine) {
@@ -119,31 +122,11 @@ impl Plan {
                 return Err(variant.fault(&what));
             }
         }
-        variant.guest(&self.guest)?.check()?;
-        for (key, known) in [
-            ("bus", &Variant::BUSES[..]),
-            ("format", &Variant::FORMATS[..]),
-        ] {
-            if let Some(value) = variant.get(key).filter(|value| !known.contains(value)) {
-                return Err(variant.fault(&format!(
-                    "{key} is '{}': choose from {}",
-                    value.escape_default(),
-                    known.join(", ")
-                )));
-            }
-        }
-        let unknown = variant
-            .set
-            .keys()
-            .filter_map(|key| key.strip_prefix("image."))
-            .find(|o| !Variant::IMAGE_OPTIONS.contains(o));
-        if let Some(option) = unknown {
-            return Err(variant.fault(&format!(
-                "image.{} is no option of an image: choose from {}",
-                option.escape_default(),
-                Variant::IMAGE_OPTIONS.join(", ")
-            )));
-        }
+        Ok(())
+    }
+
+    /// Checks that the disk's image and bus suit the machines and probes, and its settings the iothread.
+    fn check_disk(&self, variant: &Variant) -> Result<(), PlanError> {
         let is_raw = variant.get("format").is_none_or(|format| format == "raw");
         if !is_raw && self.probes.iter().any(|probes| probes.follows_requests()) {
             return Err(variant.fault(
@@ -161,17 +144,27 @@ impl Plan {
                 "the micro-guest has a driver for virtio-blk alone: leave bus or the machine out",
             ));
         }
-        let refused = |what: &str| Err(variant.fault(what));
         let has_iothread = variant.get("iothread").is_some_and(|value| value == "on");
         if !has_iothread && variant.set.keys().any(|key| key.starts_with("iothread.")) {
-            return refused(
+            return Err(variant.fault(
                 "iothread.PROPERTY is of the disk's iothread: set iothread=on, or leave it out",
-            );
+            ));
         }
-        if variant.backend()?.is_some() && !self.workloads.iter().any(|w| w.name.needs_network()) {
-            return refused(
-                "backend is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
-            );
+        Ok(())
+    }
+
+    /// Checks that the network card's backend and settings suit each other and the workloads.
+    fn check_network(&self, variant: &Variant) -> Result<(), PlanError> {
+        let refused = |what: &str| Err(variant.fault(what));
+        let mut of_network = variant.set.keys().filter(|key| {
+            matches!(Setting::of(key).part, SettingPart::Backend | SettingPart::Netdev)
+        });
+        let has_network = self.workloads.iter().any(|w| w.name.needs_network());
+        if let Some(key) = of_network.next().filter(|_| !has_network) {
+            return refused(&format!(
+                "{} is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
+                key.escape_default()
+            ));
         }
         let queues =
             NetBackend::queues(&variant.set).map_err(|error| variant.fault(&error.to_string()))?;
@@ -194,20 +187,12 @@ impl Plan {
         if is_vhost_user && variant.set.contains_key("memory-backend.share") {
             return refused("vhost-user shares the guest's memory: leave memory-backend.share out");
         }
-        let has_memory = variant
-            .set
-            .keys()
-            .any(|key| key.starts_with("memory-backend."));
-        if has_memory
-            && variant
-                .share()?
-                .is_some_and(|share| share.method == ShareMethod::Virtiofs)
-        {
-            return refused(
-                "virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out",
-            );
-        }
-        self.check_workload_options(variant)?;
+        Ok(())
+    }
+
+    /// Checks that a variant's share suits the plan's tree and machines.
+    fn check_share(&self, variant: &Variant) -> Result<(), PlanError> {
+        let refused = |what: &str| Err(variant.fault(what));
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
             (Some(_), None) if self.command().is_some() => Ok(()),
@@ -259,19 +244,8 @@ impl Plan {
         if self.runs(WorkloadName::Exec) && self.command().is_none() {
             return invalid("exec runs your command, and none is given: use `vmtax exec -- CMD`");
         }
+        self.check_probes()?;
         match &self.study {
-            Study::Layers if !self.probes.iter().any(|probes| probes.follows_requests()) => {
-                invalid(
-                    "the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"",
-                )
-            }
-            _ if self.probes.contains(&Probes::Network)
-                && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr) =>
-            {
-                invalid(
-                    "the probes \"network\" follow round trips over the network: run net-rr alone",
-                )
-            }
             Study::Exec(_) => self.check_command(),
             Study::Compare(compare) => self.check_comparison(compare.settings),
             Study::Scale(range) => self.check_size_range(range),
@@ -290,56 +264,11 @@ impl Plan {
                 "the study 'guest-antipatterns' runs the workload guest-antipatterns: add it",
             ),
             Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
-                if !(self.machines.is_empty() && self.workloads.is_empty()) {
-                    return invalid(
-                        "[vm] names a VM that runs already: leave machines and workload empty",
-                    );
-                }
-                if vm.pid <= 0 || vm.time_ms == 0 {
-                    return invalid("[vm] takes a pid and a time-ms above 0");
-                }
-                Ok(())
+                self.check_observed_vm(vm)
             }
-            Study::Tune(tune) => {
-                if !(self.machines.is_empty() && self.workloads.is_empty()) {
-                    return invalid(
-                        "[tune] names a VM that runs already: leave machines and workload empty",
-                    );
-                }
-                if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
-                    return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
-                }
-                if !tune
-                    .candidates
-                    .iter()
-                    .all(|candidate| (0.0..=1.0).contains(&candidate.ceiling))
-                {
-                    return invalid("[tune] takes ceilings between 0 and 1");
-                }
-                Ok(())
-            }
-            Study::TuneGuest(tune) => {
-                if !matches!(self.machines[..], [machine] if machine.is_guest()) {
-                    return invalid(
-                        "the study 'tune-guest' tunes one guest: name one guest machine",
-                    );
-                }
-                if let Some(why) = tune.spec.fault() {
-                    return invalid(format!("[tune-guest]: {why}"));
-                }
-                self.check_command()
-            }
-            Study::Import(import) => {
-                if !(self.machines.is_empty() && self.workloads.is_empty()) {
-                    return invalid(
-                        "[import] names traces that are there: leave machines and workload empty",
-                    );
-                }
-                if import.files.is_empty() || import.files.len() > MAX_FILES {
-                    return invalid(format!("[import] takes 1 to {MAX_FILES} files"));
-                }
-                Ok(())
-            }
+            Study::Tune(tune) => self.check_tune(tune),
+            Study::TuneGuest(tune) => self.check_guest_tune(tune),
+            Study::Import(import) => self.check_import(import),
             Study::Profile(_)
                 if self.is_attached()
                     && !(self.machines.is_empty() && self.workloads.is_empty()) =>
@@ -351,6 +280,79 @@ impl Plan {
             Study::Profile(_) => self.check_command(),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that the probes follow requests where the study observes any, and that the workloads make those they follow.
+    fn check_probes(&self) -> Result<(), PlanError> {
+        let follows_requests = self.probes.iter().any(|probes| probes.follows_requests());
+        if matches!(self.study, Study::Layers) && !follows_requests {
+            return invalid(
+                "the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"",
+            );
+        }
+        if self.probes.contains(&Probes::Network)
+            && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr)
+        {
+            return invalid(
+                "the probes \"network\" follow round trips over the network: run net-rr alone",
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that the plan observes a VM and runs nothing itself.
+    fn check_observed_vm(&self, vm: &ObservedVm) -> Result<(), PlanError> {
+        if !(self.machines.is_empty() && self.workloads.is_empty()) {
+            return invalid("[vm] names a VM that runs already: leave machines and workload empty");
+        }
+        if vm.pid <= 0 || vm.time_ms == 0 {
+            return invalid("[vm] takes a pid and a time-ms above 0");
+        }
+        Ok(())
+    }
+
+    /// Checks that the plan tunes a running VM and runs nothing itself.
+    fn check_tune(&self, tune: &TuneSpec) -> Result<(), PlanError> {
+        if !(self.machines.is_empty() && self.workloads.is_empty()) {
+            return invalid(
+                "[tune] names a VM that runs already: leave machines and workload empty",
+            );
+        }
+        if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
+            return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
+        }
+        if !tune
+            .candidates
+            .iter()
+            .all(|candidate| (0.0..=1.0).contains(&candidate.ceiling))
+        {
+            return invalid("[tune] takes ceilings between 0 and 1");
+        }
+        Ok(())
+    }
+
+    /// Checks that the plan tunes one guest, by valid candidates.
+    fn check_guest_tune(&self, tune: &GuestTune) -> Result<(), PlanError> {
+        if !matches!(self.machines[..], [machine] if machine.is_guest()) {
+            return invalid("the study 'tune-guest' tunes one guest: name one guest machine");
+        }
+        if let Some(why) = tune.spec.fault() {
+            return invalid(format!("[tune-guest]: {why}"));
+        }
+        self.check_command()
+    }
+
+    /// Checks that the plan imports files and runs nothing itself.
+    fn check_import(&self, import: &ImportedFiles) -> Result<(), PlanError> {
+        if !(self.machines.is_empty() && self.workloads.is_empty()) {
+            return invalid(
+                "[import] names traces that are there: leave machines and workload empty",
+            );
+        }
+        if import.files.is_empty() || import.files.len() > MAX_FILES {
+            return invalid(format!("[import] takes 1 to {MAX_FILES} files"));
+        }
+        Ok(())
     }
 
     fn runs(&self, workload: WorkloadName) -> bool {
@@ -427,6 +429,75 @@ impl Plan {
         // What no machine could be given is a mistake of the plan; what this one refuses is found out on it.
         (0..range.steps.len()).try_for_each(|step| self.at_step(step).check())
     }
+}
+
+/// Checks that a variant's name and settings are short, plain text.
+fn check_words(variant: &Variant) -> Result<(), PlanError> {
+    let words = variant
+        .set
+        .iter()
+        .flat_map(|(key, value)| [key, value])
+        .chain([&variant.name]);
+    if words
+        .into_iter()
+        .any(|w| w.len() > 256 || w.chars().any(char::is_control))
+    {
+        return invalid("a variant's name or setting is too long or not plain text");
+    }
+    let is_of_running_vm = |key: &&String| matches!(Setting::of(key).part, SettingPart::GuestFile(_));
+    match variant.set.keys().find(is_of_running_vm) {
+        Some(key) => Err(variant.fault(&format!(
+            "{key} is set in the guest of a running VM alone: leave it out, or set block-queue.NAME"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that there is such a bus, format and option of the disk's image.
+fn check_disk_names(variant: &Variant) -> Result<(), PlanError> {
+    for (key, known) in [
+        ("bus", &Variant::BUSES[..]),
+        ("format", &Variant::FORMATS[..]),
+    ] {
+        if let Some(value) = variant.get(key).filter(|value| !known.contains(value)) {
+            return Err(variant.fault(&format!(
+                "{key} is '{}': choose from {}",
+                value.escape_default(),
+                known.join(", ")
+            )));
+        }
+    }
+    let unknown = variant
+        .set
+        .keys()
+        .filter_map(|key| key.strip_prefix("image."))
+        .find(|o| !Variant::IMAGE_OPTIONS.contains(o));
+    if let Some(option) = unknown {
+        return Err(variant.fault(&format!(
+            "image.{} is no option of an image: choose from {}",
+            option.escape_default(),
+            Variant::IMAGE_OPTIONS.join(", ")
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that a share of the tree leaves the guest the memory that the variant sets.
+fn check_memory(variant: &Variant) -> Result<(), PlanError> {
+    let has_memory = variant
+        .set
+        .keys()
+        .any(|key| key.starts_with("memory-backend."));
+    if has_memory
+        && variant
+            .share()?
+            .is_some_and(|share| share.method == ShareMethod::Virtiofs)
+    {
+        return Err(variant.fault(
+            "virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out",
+        ));
+    }
+    Ok(())
 }
 
 fn invalid(why: impl Into<String>) -> Result<(), PlanError> {

@@ -191,6 +191,36 @@ impl Guest {
 
     /// Checks that the values are in range and go together.
     pub(crate) fn check(&self) -> Result<(), PlanError> {
+        self.check_ranges()?;
+        let refused = |what: &str| Err(PlanError::Invalid(what.to_owned()));
+        if self.pinning == Some(Pinning::OneCpu) && self.cpus != 1 {
+            return refused(
+                "guest.pinning puts several vCPUs on one CPU, where they wait for each other: give one vCPU",
+            );
+        }
+        if self.modules.is_some() && self.kernel.is_none() {
+            return refused("guest.modules is given without guest.kernel: give both");
+        }
+        if let Some(args) = &self.kernel_args {
+            text("guest.kernel-args", args, Guest::MAX_KERNEL_ARGS)?;
+        }
+        self.check_models()?;
+        self.check_properties()?;
+        if self
+            .machine_type
+            .iter()
+            .flat_map(|m| m.split(','))
+            .any(|property| property.starts_with("accel="))
+        {
+            return refused(
+                "guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)",
+            );
+        }
+        self.check_qemu_args()
+    }
+
+    /// Checks that each number is in its range.
+    fn check_ranges(&self) -> Result<(), PlanError> {
         range("guest.boot-timeout-s", self.boot_timeout_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
         range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
@@ -205,19 +235,11 @@ impl Guest {
             self.qemu_args.len() as u32,
             0,
             Guest::MAX_QEMU_ARGS as u32,
-        )?;
-        let refused = |what: &str| Err(PlanError::Invalid(what.to_owned()));
-        if self.pinning == Some(Pinning::OneCpu) && self.cpus != 1 {
-            return refused(
-                "guest.pinning puts several vCPUs on one CPU, where they wait for each other: give one vCPU",
-            );
-        }
-        if self.modules.is_some() && self.kernel.is_none() {
-            return refused("guest.modules is given without guest.kernel: give both");
-        }
-        if let Some(args) = &self.kernel_args {
-            text("guest.kernel-args", args, Guest::MAX_KERNEL_ARGS)?;
-        }
+        )
+    }
+
+    /// Checks that the CPU model and the machine type are names with properties.
+    fn check_models(&self) -> Result<(), PlanError> {
         for (name, value) in [
             ("guest.cpu-model", &self.cpu_model),
             ("guest.machine-type", &self.machine_type),
@@ -237,6 +259,11 @@ impl Guest {
                 )));
             }
         }
+        Ok(())
+    }
+
+    /// Checks the names and values of the single properties.
+    fn check_properties(&self) -> Result<(), PlanError> {
         for (key, value) in &self.properties {
             let name = Guest::PROPERTIES
                 .iter()
@@ -255,16 +282,11 @@ impl Guest {
                 )));
             }
         }
-        if self
-            .machine_type
-            .iter()
-            .flat_map(|m| m.split(','))
-            .any(|property| property.starts_with("accel="))
-        {
-            return refused(
-                "guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)",
-            );
-        }
+        Ok(())
+    }
+
+    /// Checks that the QEMU arguments are plain text and begin with an option.
+    fn check_qemu_args(&self) -> Result<(), PlanError> {
         self.qemu_args
             .iter()
             .try_for_each(|arg| text("an argument of guest.qemu-args", arg, Guest::MAX_LEN))?;

@@ -25,6 +25,9 @@ pub struct Setting {
     pub cost: ChangeCost,
     /// First QEMU that has it: major, minor.
     pub since: (u32, u32),
+    /// The kernel's own value of a file of the host, for an undo where nobody has read the value; empty where that differs
+    /// between hosts.
+    pub usual: &'static str,
     /// The argument, command or word that applies it.
     pub line: &'static str,
     /// The command or file that shows the value in effect.
@@ -186,6 +189,7 @@ pub(super) const OTHER: Setting = Setting {
     unset: Unset::LeftOut,
     cost: ChangeCost::Replug,
     since: (1, 0),
+    usual: "",
     line: "-device virtio-…-pci,…,NAME=VALUE",
     read_back: "qom-get of the device's NAME",
     undo: "leave NAME= out",
@@ -247,11 +251,6 @@ impl Setting {
     /// Returns true if the entry is of all settings whose key it begins.
     pub fn is_family(&self) -> bool {
         self.key.ends_with('.')
-    }
-
-    /// The name of a setting without that of its family, as QEMU or a kernel has it.
-    pub fn name(key: &str) -> &str {
-        key.split_once('.').map_or(key, |(_, name)| name)
     }
 
     /// The part that has it with this value: `discard` is a switch of virtio-blk and a mode of block nodes.

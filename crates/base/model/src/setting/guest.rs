@@ -326,15 +326,15 @@ pub(super) const TABLE: &[Setting] = &[
     ),
     file(CLOCK_SOURCE_FILE, FileValues::OneOf(&FAST_CLOCK_SOURCES)),
     file(
-        "/sys/block/DISK/cache_type",
+        "/sys/block/GUEST_DISK/cache_type",
         FileValues::OneOf(&["write back"]),
     ),
     file(
-        "/sys/block/DISK/queue/scheduler",
+        "/sys/block/GUEST_DISK/queue/scheduler",
         FileValues::OneOf(&["none"]),
     ),
     file(
-        "/sys/block/DISK/queue/read_ahead_kb",
+        "/sys/block/GUEST_DISK/queue/read_ahead_kb",
         FileValues::UpTo(MAX_READ_AHEAD_KB),
     ),
 ];

@@ -30,6 +30,7 @@ const fn compared(key: &'static str, path: &'static str, source: &'static str) -
 
 pub(super) const TABLE: &[Setting] = &[
     Setting {
+        usual: "200000",
         restored: Restored {
             trap: "",
             source: "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
@@ -81,7 +82,10 @@ pub(super) const TABLE: &[Setting] = &[
         "/proc/sys/vm/nr_hugepages",
         SetBy::Person,
     ),
-    file("host.swappiness", "/proc/sys/vm/swappiness", SetBy::Person),
+    Setting {
+        usual: "60",
+        ..file("host.swappiness", "/proc/sys/vm/swappiness", SetBy::Person)
+    },
     file(
         "host.perf-event-paranoid",
         "/proc/sys/kernel/perf_event_paranoid",

@@ -52,6 +52,14 @@ impl Setting {
         panic!("no setting has this key")
     }
 
+    /// The name of a setting without that of its family, as QEMU or a kernel has it.
+    pub fn name(key: &str) -> &str {
+        let of_family = key.find('.').filter(|dot| {
+            Setting::all().any(|setting| setting.is_family() && setting.key == &key[..=*dot])
+        });
+        of_family.map_or(key, |dot| &key[dot + 1..])
+    }
+
     /// Every entry.
     pub fn all() -> impl Iterator<Item = &'static Setting> {
         TABLES.into_iter().flatten()

@@ -78,7 +78,7 @@ impl Setting {
     pub fn may_be_written_in_guest(path: &str, value: &str) -> bool {
         let of_disk = || {
             let (name, file) = path.strip_prefix("/sys/block/")?.split_once('/')?;
-            is_disk_name(name).then(|| format!("/sys/block/DISK/{file}"))
+            is_disk_name(name).then(|| format!("/sys/block/GUEST_DISK/{file}"))
         };
         let key = if path == CLOCK_SOURCE_FILE {
             Some(path.to_owned())

@@ -33,6 +33,14 @@ fn a_key_has_its_own_entry_before_that_of_its_family() {
 }
 
 #[test]
+fn only_a_familys_name_is_left_out_of_a_settings() {
+    assert_eq!(Setting::name("device.discard"), "discard");
+    assert_eq!(Setting::name("drive.cache.direct"), "cache.direct");
+    // QEMU says that it has no such property.
+    assert_eq!(Setting::name("devices.num-queues"), "devices.num-queues");
+}
+
+#[test]
 fn a_value_may_need_a_newer_qemu_than_its_setting() {
     let since = |key: &str, value: &str| Setting::of(key).since(value);
     assert_eq!(
@@ -89,26 +97,19 @@ fn the_page_of_settings_is_current() {
 }
 
 fn row(setting: &Setting) -> String {
+    let name = match setting.is_family() {
+        true => "NAME",
+        false => Setting::name(setting.key),
+    };
+    let in_words = |text: &str| {
+        let file = setting.host_file().unwrap_or(setting.key);
+        text.replace("NAME", name).replace("FILE", file)
+    };
     let code = |text: &str| match text.contains('`') {
-        true => text.to_owned(),
-        false => format!("`{text}`"),
+        true => in_words(text),
+        false => format!("`{}`", in_words(text)),
     };
-    let key = if setting.is_family() {
-        format!("{}NAME", setting.key)
-    } else {
-        setting.key.to_owned()
-    };
-    let line = setting.line.split(" # ").next().unwrap_or_default();
-    let line = line.replace("FILE", setting.host_file().unwrap_or(setting.key));
-    let line = line.replace(
-        "NAME",
-        if setting.is_family() {
-            "NAME"
-        } else {
-            Setting::name(setting.key)
-        },
-    );
-    let libvirt = match setting.libvirt {
+    let libvirt = |form: Libvirt| match form {
         Libvirt::QemuArgument => String::new(),
         Libvirt::NoDomain => "not of a domain".to_owned(),
         Libvirt::Driver(name) => format!("`<driver {name}=…/>`"),
@@ -118,32 +119,39 @@ fn row(setting: &Setting) -> String {
         Libvirt::Poll(name) => format!("`<iothread><poll {name}=…/>`"),
         Libvirt::IothreadAttribute(name) => format!("`<iothread {name}=…/>`"),
         Libvirt::MetadataCache => "`<metadata_cache><max_size unit='bytes'>`".to_owned(),
-        Libvirt::Element(element) => element.to_owned(),
+        Libvirt::Element(element) => in_words(element),
     };
-    let special = setting
-        .values
-        .iter()
-        .map(|special| format!("; `{}`: {}", special.value, code(special.line)));
-    let special: String = special.filter(|text| !text.ends_with("``")).collect();
+    let since = |version: (u32, u32)| match version {
+        (1, 0) => String::new(),
+        (major, minor) => format!("QEMU {major}.{minor}"),
+    };
+    // A cell with what special values have otherwise.
+    let cell = |usual: String, special: &dyn Fn(&SpecialValue) -> String| {
+        let special = setting.values.iter().map(|one| (one.value, special(one)));
+        let special = special.filter(|(_, text)| !text.is_empty() && *text != usual);
+        let special = special.map(|(value, text)| format!("`{value}`: {text}"));
+        let parts: Vec<String> = [usual.clone()].into_iter().chain(special).collect();
+        parts.join("; ").trim_start_matches("; ").to_owned()
+    };
+    let (line, comment) = setting.line.split_once(" # ").unwrap_or((setting.line, ""));
+    let place = if comment == "in the guest" { " in the guest" } else { "" };
+    let key = if setting.is_family() { format!("{}NAME", setting.key) } else { setting.key.to_owned() };
     let unset = match setting.unset {
         Unset::Is(value) => format!("`{value}`"),
         Unset::PerCpu => "a queue for each vCPU".to_owned(),
         Unset::LeftOut | Unset::Choice => String::new(),
     };
-    let since = match setting.since {
-        (1, 0) => String::new(),
-        (major, minor) => format!("QEMU {major}.{minor}"),
+    let line_of = |special: &SpecialValue| match special.line.split(" # ").next() {
+        Some(line) if !line.is_empty() => code(line),
+        _ => String::new(),
     };
     let cells = [
         format!("`{key}`"),
-        code(&line) + &special,
-        libvirt,
+        cell(code(line) + place, &line_of),
+        cell(libvirt(setting.libvirt), &|special| libvirt(special.libvirt)),
         unset,
         setting.cost.to_string(),
-        since,
+        cell(since(setting.since), &|special| since(special.since)),
     ];
-    format!(
-        "| {} |\n",
-        cells.map(|cell| cell.replace('|', "\\|")).join(" | ")
-    )
+    format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
 }

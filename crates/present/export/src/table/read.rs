@@ -7,6 +7,7 @@ use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use std::fs::File;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -21,7 +22,7 @@ const MAX_ROWS_PER_BYTE: u64 = 32;
 pub enum Problem {
     /// The system does not give its content.
     #[error("{0}")]
-    Unreadable(#[from] std::io::Error),
+    Unreadable(#[from] io::Error),
     /// It is no Parquet, or claims what cannot be.
     #[error("{0}")]
     Damaged(#[from] ParquetError),
@@ -41,7 +42,21 @@ pub fn for_each_group(
     path: &Path,
     read: impl FnMut(&mut Group) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
-    catch_unwind(AssertUnwindSafe(|| groups(path, read))).unwrap_or(Err(Problem::Panic))
+    catch_unwind(AssertUnwindSafe(|| groups(path, read)))
+        .unwrap_or(Err(Problem::Panic))
+        .map_err(of_system)
+}
+
+/// Tells a read that the system refused from damage: the library reports both as its own error.
+fn of_system(problem: Problem) -> Problem {
+    match problem {
+        Problem::Damaged(ParquetError::External(source)) => match source.downcast::<io::Error>() {
+            Ok(error) if error.raw_os_error().is_some() => Problem::Unreadable(*error),
+            Ok(error) => Problem::Damaged(ParquetError::External(error)),
+            Err(source) => Problem::Damaged(ParquetError::External(source)),
+        },
+        other => other,
+    }
 }
 
 fn groups(

@@ -146,91 +146,154 @@ const NOTHING: Mark = Mark(' ', "");
 
 /// The runs from left to right; medians as dots, intervals as strokes, the medians between changes as lines.
 fn plot(series: &SeriesFindings, metric: Metric, width: usize, paint: Paint) -> String {
-    let axis = Axis::of_figures(series);
-    let ticks =
-        [LINES - 1, LINES / 2, 0].map(|row| (row, value(metric.unit(), at_row(&axis, row))));
-    let label = ticks
-        .iter()
-        .map(|(_, text)| columns(text))
-        .max()
-        .unwrap_or(0);
-    let count = series.figures.len();
-    let room = width
-        .saturating_sub(label + 3)
-        .max(1)
-        .min(count.saturating_sub(1) * MOST_APART + 1);
-    let column_of = |i: usize| {
+    let mut plot = Plot::new(series, metric, width);
+    plot.draw_levels();
+    plot.draw_figures();
+    plot.draw_changes();
+    plot.text(width, paint)
+}
+
+/// A picture of characters into which a series is drawn.
+struct Plot<'a> {
+    series: &'a SeriesFindings,
+    axis: Axis,
+    /// Rows with a label, with their labels.
+    ticks: [(usize, String); 3],
+    /// Columns of the widest label.
+    label: usize,
+    /// Columns for the runs.
+    room: usize,
+    /// Marks of each row, the lowest row first.
+    grid: Vec<Vec<Mark>>,
+    /// The line under the picture, with the numbers of the changes.
+    under: Vec<Mark>,
+}
+
+impl<'a> Plot<'a> {
+    /// Makes an empty picture of this width for a series.
+    fn new(series: &'a SeriesFindings, metric: Metric, width: usize) -> Plot<'a> {
+        let axis = Axis::of_figures(series);
+        let ticks =
+            [LINES - 1, LINES / 2, 0].map(|row| (row, value(metric.unit(), at_row(&axis, row))));
+        let label = ticks
+            .iter()
+            .map(|(_, text)| columns(text))
+            .max()
+            .unwrap_or(0);
+        let room = width
+            .saturating_sub(label + 3)
+            .max(1)
+            .min(series.figures.len().saturating_sub(1) * MOST_APART + 1);
+        Plot {
+            series,
+            axis,
+            ticks,
+            label,
+            room,
+            grid: vec![vec![NOTHING; room]; LINES],
+            under: vec![NOTHING; room],
+        }
+    }
+
+    /// Returns the column of a run.
+    fn column_of(&self, i: usize) -> usize {
+        let count = self.series.figures.len();
         if count < 2 {
             0
         } else {
-            i * (room - 1) / (count - 1)
-        }
-    };
-    let row = |v: f64| (axis.at(v) / 100.0 * (LINES - 1) as f64).round() as usize;
-    let mut grid = vec![vec![NOTHING; room]; LINES];
-    let mut under = vec![NOTHING; room];
-
-    let mut ends: Vec<usize> = series.changes.iter().map(|c| c.at).collect();
-    ends.push(count);
-    let mut from = 0;
-    for (i, end) in ends.iter().enumerate() {
-        let level = i
-            .checked_sub(1)
-            .map(|i| &series.changes[i])
-            .map(|c| c.after);
-        if let Some(level) = level.or_else(|| series.changes.first().map(|c| c.before)) {
-            grid[row(level)][column_of(from)..=column_of(end - 1)].fill(Mark('─', "36"));
-        }
-        from = *end;
-    }
-    for (i, figure) in series.figures.iter().enumerate() {
-        if let Some(interval) = figure.value.interval {
-            for line in &mut grid[row(interval.low)..=row(interval.high)] {
-                line[column_of(i)] = Mark('│', "2");
-            }
-        }
-    }
-    for (i, figure) in series.figures.iter().enumerate() {
-        grid[row(figure.value.median)][column_of(i)] =
-            Mark(if figure.run.recorded { '●' } else { '○' }, "1");
-    }
-    for (i, change) in series.changes.iter().enumerate() {
-        // Between the run before and the first run after, where there is room.
-        let column = (column_of(change.at - 1) + column_of(change.at)).div_ceil(2);
-        for line in grid.iter_mut().filter(|line| line[column].0 == ' ') {
-            line[column] = Mark('┆', "33");
-        }
-        for (offset, digit) in (i + 1).to_string().chars().enumerate() {
-            if let Some(mark) = under.get_mut(column + offset) {
-                *mark = Mark(digit, "33");
-            }
+            i * (self.room - 1) / (count - 1)
         }
     }
 
-    let mut out = String::new();
-    for (at, line) in grid.iter().enumerate().rev() {
-        let text = ticks
-            .iter()
-            .find(|(row, _)| *row == at)
-            .map_or("", |(_, text)| text.as_str());
-        let axis = if text.is_empty() { '│' } else { '┤' };
-        out.push_str(&format!(
-            "{}{text} {axis}{}\n",
-            " ".repeat(label - columns(text)),
-            painted(line, paint)
-        ));
+    /// Returns the row of a value.
+    fn row(&self, v: f64) -> usize {
+        (self.axis.at(v) / 100.0 * (LINES - 1) as f64).round() as usize
     }
-    out.push_str(&format!("{} └{}\n", " ".repeat(label), "─".repeat(room)));
-    if !series.changes.is_empty() {
-        out.push_str(&format!(
-            "{}  {}\n",
-            " ".repeat(label),
-            painted(&under, paint)
-        ));
+
+    /// Draws the medians between changes as lines.
+    fn draw_levels(&mut self) {
+        let series = self.series;
+        let mut ends: Vec<usize> = series.changes.iter().map(|c| c.at).collect();
+        ends.push(series.figures.len());
+        let mut from = 0;
+        for (i, end) in ends.iter().enumerate() {
+            let level = i
+                .checked_sub(1)
+                .map(|i| &series.changes[i])
+                .map(|c| c.after);
+            if let Some(level) = level.or_else(|| series.changes.first().map(|c| c.before)) {
+                let row = self.row(level);
+                let runs = self.column_of(from)..=self.column_of(end - 1);
+                self.grid[row][runs].fill(Mark('─', "36"));
+            }
+            from = *end;
+        }
     }
-    let extent = fit(&plain(&extent(series)), width.saturating_sub(label + 2));
-    out.push_str(&format!("{}  {extent}\n", " ".repeat(label)));
-    out
+
+    /// Draws the intervals as strokes, then the medians as dots over them.
+    fn draw_figures(&mut self) {
+        let series = self.series;
+        for (i, figure) in series.figures.iter().enumerate() {
+            if let Some(interval) = figure.value.interval {
+                let column = self.column_of(i);
+                let rows = self.row(interval.low)..=self.row(interval.high);
+                for line in &mut self.grid[rows] {
+                    line[column] = Mark('│', "2");
+                }
+            }
+        }
+        for (i, figure) in series.figures.iter().enumerate() {
+            let (row, column) = (self.row(figure.value.median), self.column_of(i));
+            self.grid[row][column] = Mark(if figure.run.recorded { '●' } else { '○' }, "1");
+        }
+    }
+
+    /// Draws the changes as upright lines where nothing else is, with their numbers under them.
+    fn draw_changes(&mut self) {
+        let series = self.series;
+        for (i, change) in series.changes.iter().enumerate() {
+            // Between the run before and the first run after, where there is room.
+            let column = (self.column_of(change.at - 1) + self.column_of(change.at)).div_ceil(2);
+            for line in self.grid.iter_mut().filter(|line| line[column].0 == ' ') {
+                line[column] = Mark('┆', "33");
+            }
+            for (offset, digit) in (i + 1).to_string().chars().enumerate() {
+                if let Some(mark) = self.under.get_mut(column + offset) {
+                    *mark = Mark(digit, "33");
+                }
+            }
+        }
+    }
+
+    /// Returns the picture as lines, with its labels at the left and the extent of the series below.
+    fn text(&self, width: usize, paint: Paint) -> String {
+        let (series, label, room) = (self.series, self.label, self.room);
+        let mut out = String::new();
+        for (at, line) in self.grid.iter().enumerate().rev() {
+            let text = self
+                .ticks
+                .iter()
+                .find(|(row, _)| *row == at)
+                .map_or("", |(_, text)| text.as_str());
+            let axis = if text.is_empty() { '│' } else { '┤' };
+            out.push_str(&format!(
+                "{}{text} {axis}{}\n",
+                " ".repeat(label - columns(text)),
+                painted(line, paint)
+            ));
+        }
+        out.push_str(&format!("{} └{}\n", " ".repeat(label), "─".repeat(room)));
+        if !series.changes.is_empty() {
+            out.push_str(&format!(
+                "{}  {}\n",
+                " ".repeat(label),
+                painted(&self.under, paint)
+            ));
+        }
+        let extent = fit(&plain(&extent(series)), width.saturating_sub(label + 2));
+        out.push_str(&format!("{}  {extent}\n", " ".repeat(label)));
+        out
+    }
 }
 
 fn painted(line: &[Mark], paint: Paint) -> String {

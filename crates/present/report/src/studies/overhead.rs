@@ -658,63 +658,13 @@ fn round_by_round<'a>(
 ) -> Section<'a> {
     let rounds = findings.rounds_planned.max(1);
     let machines = machines(findings);
-    let columns = (1..=rounds).map(|round| Column::figures(format!("round {round}")));
-    let columns = [
-        Column::words("metric").cut(20, 12),
-        Column::words("machine"),
-    ]
-    .into_iter()
-    .chain(columns);
-    let mut table = Table::new("Value of each round", columns.collect()).in_parts();
+    let mut table = rounds_table(rounds);
     let mut figures = Vec::new();
     for row in rows {
-        let values_on_machine = |machine: Machine| {
-            let median = row
-                .column(machine)
-                .and_then(|c| c.spread.as_ref())
-                .map(|s| s.median);
-            Values {
-                machine,
-                median,
-                rounds: row.rounds(&recording.trials, machine),
-            }
-        };
-        let values: Vec<_> = machines
-            .iter()
-            .map(|machine| values_on_machine(*machine))
-            .collect();
-        for Values {
-            machine,
-            rounds: values,
-            ..
-        } in &values
-        {
-            let values_in_round = |round| {
-                values
-                    .iter()
-                    .filter(move |(r, _)| *r == round)
-                    .map(|(_, v)| value(row.unit, *v))
-            };
-            let figures = (0..rounds)
-                .map(|round| values_in_round(round).collect::<Vec<_>>().join(" ").into());
-            let cells = [
-                row.label.into(),
-                Cell::key(machine.as_str(), machine.as_str()),
-            ]
-            .into_iter();
-            table.row(cells.chain(figures).collect());
-        }
+        let values = values_of(row, &machines, &recording.trials);
+        add_rounds(&mut table, row, &values, rounds);
         if rounds >= FEWEST_DOTS {
-            let chart = Rounds {
-                label: row.label,
-                unit: row.unit,
-                rounds,
-                values,
-            };
-            figures.push(Figure {
-                title: row.label.to_owned(),
-                ..Figure::new(chart)
-            });
+            figures.push(dots(row, values, rounds));
         }
     }
     let legend = machines
@@ -736,6 +686,76 @@ fn round_by_round<'a>(
         "Round by round",
         drawn.take(shown).chain([values]).collect(),
     )
+}
+
+/// Makes the table of the values of so many rounds, without rows.
+fn rounds_table(rounds: u32) -> Table {
+    let columns = (1..=rounds).map(|round| Column::figures(format!("round {round}")));
+    let columns = [
+        Column::words("metric").cut(20, 12),
+        Column::words("machine"),
+    ]
+    .into_iter()
+    .chain(columns);
+    Table::new("Value of each round", columns.collect()).in_parts()
+}
+
+/// Returns the median and the rounds' values of a metric on each machine.
+fn values_of(row: &MetricRow, machines: &[Machine], trials: &[TrialRecord]) -> Vec<Values> {
+    let values_on_machine = |machine: Machine| {
+        let median = row
+            .column(machine)
+            .and_then(|c| c.spread.as_ref())
+            .map(|s| s.median);
+        Values {
+            machine,
+            median,
+            rounds: row.rounds(trials, machine),
+        }
+    };
+    machines
+        .iter()
+        .map(|machine| values_on_machine(*machine))
+        .collect()
+}
+
+/// Adds the rows of a metric: for each machine the values of so many rounds.
+fn add_rounds(table: &mut Table, row: &MetricRow, values: &[Values], rounds: u32) {
+    for Values {
+        machine,
+        rounds: values,
+        ..
+    } in values
+    {
+        let values_in_round = |round| {
+            values
+                .iter()
+                .filter(move |(r, _)| *r == round)
+                .map(|(_, v)| value(row.unit, *v))
+        };
+        let figures =
+            (0..rounds).map(|round| values_in_round(round).collect::<Vec<_>>().join(" ").into());
+        let cells = [
+            row.label.into(),
+            Cell::key(machine.as_str(), machine.as_str()),
+        ]
+        .into_iter();
+        table.row(cells.chain(figures).collect());
+    }
+}
+
+/// Makes the picture of a metric: the values of so many rounds as dots.
+fn dots<'a>(row: &MetricRow<'a>, values: Vec<Values>, rounds: u32) -> Figure<'a> {
+    let chart = Rounds {
+        label: row.label,
+        unit: row.unit,
+        rounds,
+        values,
+    };
+    Figure {
+        title: row.label.to_owned(),
+        ..Figure::new(chart)
+    }
 }
 
 /// Every trial in sysbench's figures.

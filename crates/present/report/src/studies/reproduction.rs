@@ -35,38 +35,24 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
             .into_iter()
             .collect();
     }
+    let claim = Block::Text(format!("Published: {}", case.claim));
+    let table = Block::Table(claims_table(case, recording));
+    report
+        .sections
+        .insert(0, Section::new("Claims", vec![claim, table]));
+}
+
+/// Makes the table of the claims, each with its figures, its result and the basis of it.
+fn claims_table(case: &ReproductionFindings, recording: &Recording) -> Table {
     let shared = needed_by_all(&case.rows);
-    let without = case.rows.iter().any(|row| {
-        row.verdict == ClaimVerdict::Inconclusive
-            && row.measured.is_some_and(|figure| figure.interval.is_none())
-    });
-    let without = without.then(|| {
-        format!(
-            "A figure has no interval below {} rounds.",
-            vmtax_model::FEWEST_ROUNDS
-        )
-    });
-    let said_once = shared
-        .as_ref()
-        .map(|text| format!("Inconclusive claims: {text}."))
-        .into_iter()
-        .chain(without);
-    let needs = |row: &ClaimRow| match needed(row) {
-        Some(text) if shared.is_none() => format!("; {text}"),
-        _ => String::new(),
-    };
-    let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
+    let shared = shared.as_deref();
     let all: BTreeSet<&str> = case
         .rows
         .iter()
         .flat_map(|row| notes(row, recording))
         .collect();
-    let numbered = all
-        .iter()
-        .enumerate()
-        .map(|(i, note)| format!("Note {}: {note}.", i + 1));
-    let paired = "Measured ratios (×): the median of the rounds' ratios (paired).".to_owned();
-    let table = Table::of("Claims of the published result", &case.rows)
+    let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
+    Table::of("Claims of the published result", &case.rows)
         .column(Column::words("claim").broken(20, 12), |row| {
             row.what.as_str()
         })
@@ -78,21 +64,51 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
         })
         .column(Column::words("result").broken(14, 10), verdict)
         .column(Column::words("criterion").broken(20, 10), |row| {
-            let own = notes(row, recording);
-            let marks = all
-                .iter()
-                .enumerate()
-                .filter(|(_, note)| own.contains(*note));
-            marks.fold(row.why.clone() + &needs(row), |text, (i, _)| {
-                format!("{text} (note {})", i + 1)
-            })
+            let needs = match needed(row) {
+                Some(text) if shared.is_none() => format!("; {text}"),
+                _ => String::new(),
+            };
+            with_marks(row.why.clone() + &needs, &notes(row, recording), &all)
         })
         .done()
-        .notes(said_once.chain([paired]).chain(numbered).collect());
-    let claim = Block::Text(format!("Published: {}", case.claim));
-    report
-        .sections
-        .insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
+        .notes(below_claims(case, shared, &all))
+}
+
+/// Appends to a text the numbers that its own notes have among all.
+fn with_marks(text: String, own: &BTreeSet<&str>, all: &BTreeSet<&str>) -> String {
+    let marks = all
+        .iter()
+        .enumerate()
+        .filter(|(_, note)| own.contains(*note));
+    marks.fold(text, |text, (i, _)| format!("{text} (note {})", i + 1))
+}
+
+/// Returns the notes below the claims: the need that they share, limits of the figures, and the trials' notes by number.
+fn below_claims(
+    case: &ReproductionFindings,
+    shared: Option<&str>,
+    all: &BTreeSet<&str>,
+) -> Vec<String> {
+    let without = case.rows.iter().any(|row| {
+        row.verdict == ClaimVerdict::Inconclusive
+            && row.measured.is_some_and(|figure| figure.interval.is_none())
+    });
+    let without = without.then(|| {
+        format!(
+            "A figure has no interval below {} rounds.",
+            vmtax_model::FEWEST_ROUNDS
+        )
+    });
+    let said_once = shared
+        .map(|text| format!("Inconclusive claims: {text}."))
+        .into_iter()
+        .chain(without);
+    let numbered = all
+        .iter()
+        .enumerate()
+        .map(|(i, note)| format!("Note {}: {note}.", i + 1));
+    let paired = "Measured ratios (×): the median of the rounds' ratios (paired).".to_owned();
+    said_once.chain([paired]).chain(numbered).collect()
 }
 
 /// Returns the number of claims with each result, and of all claims.

@@ -38,22 +38,21 @@ pub(super) fn candidates(
     target: &TuneTarget<'_>,
     baseline: &Settings,
 ) -> (Vec<GuestCandidate>, Vec<NotTried>) {
-    let mut all: Vec<GuestCandidate> = baseline
+    let all: Vec<GuestCandidate> = baseline
         .iter()
         .filter_map(|(key, value)| restored(target, key, value))
         .chain(newer_qemus(target))
         .collect();
-    let mut not_tried = Vec::new();
+    let mut found = Found {
+        target,
+        baseline,
+        all,
+        not_tried: Vec::new(),
+    };
     if baseline.contains_key("image.size") {
-        all.retain(|one| one.name != "format=raw");
-        let why = "the twin's image is larger than what is written of it".to_owned();
-        not_tried.push(NotTried {
-            action: "format=raw".to_owned(),
-            line: String::new(),
-            why,
-        });
+        found.leave_out_raw();
     }
-    all.extend(
+    found.all.extend(
         [l2_cache(target, baseline), cluster_size(target, baseline)]
             .into_iter()
             .flatten(),
@@ -62,6 +61,39 @@ pub(super) fn candidates(
         .into_iter()
         .flatten()
     {
+        found.add(known);
+    }
+    let is_allowed =
+        |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
+    let (all, others): (Vec<_>, Vec<_>) = found.all.into_iter().partition(is_allowed);
+    let mut not_tried = found.not_tried;
+    not_tried.extend(others.into_iter().map(too_costly));
+    (all, not_tried)
+}
+
+/// Candidates that are found over a baseline, and what is not tried.
+struct Found<'a> {
+    target: &'a TuneTarget<'a>,
+    baseline: &'a Settings,
+    all: Vec<GuestCandidate>,
+    not_tried: Vec<NotTried>,
+}
+
+impl Found<'_> {
+    /// Moves the raw format to what is not tried: a raw image has the size of what is written.
+    fn leave_out_raw(&mut self) {
+        self.all.retain(|one| one.name != "format=raw");
+        let why = "the twin's image is larger than what is written of it".to_owned();
+        self.not_tried.push(NotTried {
+            action: "format=raw".to_owned(),
+            line: String::new(),
+            why,
+        });
+    }
+
+    /// Adds a change to the candidates or to what is not tried, if it can affect the workload and is no candidate yet.
+    fn add(&mut self, known: &KnownChange) {
+        let (target, baseline) = (self.target, self.baseline);
         let mut set: Settings = known
             .set
             .iter()
@@ -70,10 +102,12 @@ pub(super) fn candidates(
         let is_there = set
             .iter()
             .all(|(key, value)| baseline.get(key) == Some(value));
-        if !(known.moves)(target, baseline) || is_there || all.iter().any(|one| one.set == set) {
-            continue;
+        if !(known.moves)(target, baseline)
+            || is_there
+            || self.all.iter().any(|one| one.set == set)
+        {
+            return;
         }
-        let (mut name, mut trap) = (name_of(known), known.trap.to_owned());
         // Another method of sharing has other options.
         if set.contains_key("share") {
             for option in baseline.keys().filter(|key| key.starts_with("share.")) {
@@ -86,20 +120,25 @@ pub(super) fn candidates(
         } else {
             None
         };
-        if known.set[0] == ("iothread", "on") {
-            if set.contains_key("bus") {
-                name = format!("bus=virtio-blk,{name}");
-                trap = format!("{trap} {}", Setting::of("bus").restored.trap);
-            }
-            // QEMU refuses an iothread without: the two are one change.
-            if baseline
-                .get("ioeventfd")
-                .is_some_and(|value| value == "off")
-            {
-                set.insert("ioeventfd".to_owned(), "on".to_owned());
-                name = format!("ioeventfd=on,{name}");
-            }
+        let (name, trap) = named_with_needs(known, baseline, &mut set);
+        match self.fault(known, &set, elsewhere) {
+            Some(why) => self.not_tried.push(NotTried {
+                action: name,
+                line: String::new(),
+                why: why.to_owned(),
+            }),
+            None => self.all.push(candidate(name, set, &trap, known.source)),
         }
+    }
+
+    /// Returns the reason why a change with these settings is not tried; `elsewhere` is that of the disk's bus.
+    fn fault(
+        &self,
+        known: &KnownChange,
+        set: &Settings,
+        elsewhere: Option<&'static str>,
+    ) -> Option<&'static str> {
+        let (target, baseline) = (self.target, self.baseline);
         let is_older = target
             .qemu
             .is_some_and(|qemu| version(&qemu.version) < known.since());
@@ -110,28 +149,43 @@ pub(super) fn candidates(
         let not_for = (known.not_for)(target, baseline)
             .or(elsewhere)
             .or(fault_of_host);
-        match not_for.or(is_older.then_some("this QEMU is older than it")) {
-            Some(why) => not_tried.push(NotTried {
-                action: name,
-                line: String::new(),
-                why: why.to_owned(),
-            }),
-            None => all.push(candidate(name, set, &trap, known.source)),
+        not_for.or(is_older.then_some("this QEMU is older than it"))
+    }
+}
+
+/// Returns the name and the trap of a change; those of an iothread with what it needs besides, which is added to `set`.
+fn named_with_needs(
+    known: &KnownChange,
+    baseline: &Settings,
+    set: &mut Settings,
+) -> (String, String) {
+    let (mut name, mut trap) = (name_of(known), known.trap.to_owned());
+    if known.set[0] == ("iothread", "on") {
+        if set.contains_key("bus") {
+            name = format!("bus=virtio-blk,{name}");
+            trap = format!("{trap} {}", Setting::of("bus").restored.trap);
+        }
+        // QEMU refuses an iothread without: the two are one change.
+        if baseline
+            .get("ioeventfd")
+            .is_some_and(|value| value == "off")
+        {
+            set.insert("ioeventfd".to_owned(), "on".to_owned());
+            name = format!("ioeventfd=on,{name}");
         }
     }
-    let is_allowed =
-        |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
-    let (all, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allowed);
-    not_tried.extend(others.into_iter().map(|one| {
-        let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
-        let why = format!("applying it costs more than --allow names ({cost})");
-        NotTried {
-            action: one.name,
-            line: String::new(),
-            why,
-        }
-    }));
-    (all, not_tried)
+    (name, trap)
+}
+
+/// Returns a candidate as one that is not tried, since applying it costs more than is allowed.
+fn too_costly(one: GuestCandidate) -> NotTried {
+    let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
+    let why = format!("applying it costs more than --allow names ({cost})");
+    NotTried {
+        action: one.name,
+        line: String::new(),
+        why,
+    }
 }
 
 fn candidate(name: String, set: Settings, trap: &str, source: &str) -> GuestCandidate {

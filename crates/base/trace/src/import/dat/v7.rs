@@ -21,21 +21,65 @@ const COMPRESSED: u16 = 1;
 pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     let codec = Codec::named(&string(file)?)?;
     let _version = string(file)?;
-    let mut next = read::u64(file)?;
+    let first = read::u64(file)?;
 
-    let (mut places, mut buffers, mut of_file) =
-        ([None; 3], Vec::<Vec<u8>>::new(), Options::default());
-    let mut names = None;
-    for n in 0.. {
-        if next == 0 {
-            break;
+    let mut directory = Directory::read(file, first, codec)?;
+    let header = directory.required(file, HEADER_INFO, "header of pages")?;
+    let layout = head::layout(&mut header.as_slice())?;
+    let formats = directory.formats(file)?;
+    let parts = directory.parts(file, layout)?;
+    let threads = directory.threads(file)?;
+    Ok(Head {
+        options: directory.of_file,
+        formats,
+        threads,
+        parts,
+    })
+}
+
+/// The contents of a file's sections of options: where its other sections and its buffers are.
+struct Directory {
+    codec: Option<Codec>,
+    /// Places of the sections from [`HEADER_INFO`] to [`EVENT_FORMATS`].
+    places: [Option<u64>; 3],
+    /// The option of each buffer.
+    buffers: Vec<Vec<u8>>,
+    /// Place of the section with the names of threads.
+    names: Option<u64>,
+    of_file: Options,
+}
+
+impl Directory {
+    /// Reads the sections of options, the first of which is at `first`.
+    fn read(
+        file: &mut (impl Read + Seek),
+        first: u64,
+        codec: Option<Codec>,
+    ) -> io::Result<Directory> {
+        let mut directory = Directory {
+            codec,
+            places: [None; 3],
+            buffers: Vec::new(),
+            names: None,
+            of_file: Options::default(),
+        };
+        let mut next = first;
+        for n in 0.. {
+            if next == 0 {
+                break;
+            }
+            let of_buffers = directory.buffers.iter().map(Vec::len).sum::<usize>();
+            if n == MAX_SECTIONS || of_buffers > MAX_BUFFERS {
+                return Err(wrong("its options are not terminated"));
+            }
+            let section = section(file, next, 0, codec)?;
+            next = directory.take(&section)?;
         }
-        if n == MAX_SECTIONS || buffers.iter().map(Vec::len).sum::<usize>() > MAX_BUFFERS {
-            return Err(wrong("its options are not terminated"));
-        }
-        let section = section(file, next, 0, codec)?;
-        let mut options = section.as_slice();
-        next = 0;
+        Ok(directory)
+    }
+
+    /// Takes the options of one section and returns the place of the next one; 0 where there is none.
+    fn take(&mut self, mut options: &[u8]) -> io::Result<u64> {
         while !options.is_empty() {
             let id = read::u16(&mut options)?;
             let length = read::u32(&mut options)? as usize;
@@ -44,61 +88,64 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
                 .ok_or(io::ErrorKind::UnexpectedEof)?;
             options = rest;
             match id {
-                options::DONE => {
-                    next = read::u64(&mut data)?;
-                    break;
-                }
-                options::BUFFER => buffers.push(data.to_vec()),
+                options::DONE => return read::u64(&mut data),
+                options::BUFFER => self.buffers.push(data.to_vec()),
                 HEADER_INFO..=EVENT_FORMATS => {
-                    places[usize::from(id - HEADER_INFO)] = Some(read::u64(&mut data)?)
+                    self.places[usize::from(id - HEADER_INFO)] = Some(read::u64(&mut data)?)
                 }
-                CMDLINES => names = Some(read::u64(&mut data)?),
-                _ => of_file.take(id, data)?,
+                CMDLINES => self.names = Some(read::u64(&mut data)?),
+                _ => self.of_file.take(id, data)?,
             }
         }
+        Ok(0)
     }
 
-    let mut found = |id: u16, what: &str| {
-        let place = places[usize::from(id - HEADER_INFO)]
+    /// Reads the content of a section that every file has.
+    fn required(&self, file: &mut (impl Read + Seek), id: u16, what: &str) -> io::Result<Vec<u8>> {
+        let place = self.places[usize::from(id - HEADER_INFO)]
             .ok_or_else(|| wrong(&format!("it has no {what}")))?;
-        section(file, place, id, codec)
-    };
-    let layout = head::layout(&mut found(HEADER_INFO, "header of pages")?.as_slice())?;
-    let mut formats = Formats::default();
-    head::ftrace_formats(
-        &mut found(FTRACE_FORMATS, "formats of ftrace")?.as_slice(),
-        &mut formats,
-    )?;
-    head::event_formats(
-        &mut found(EVENT_FORMATS, "formats of events")?.as_slice(),
-        &mut formats,
-    )?;
+        section(file, place, id, self.codec)
+    }
 
-    let mut parts = Vec::new();
-    for data in &buffers {
-        let (clock_of_buffer, of_buffer) = buffer(file, data, layout, codec)?;
-        // Each buffer has its own; that of the file is of the top one, which may be empty.
-        if !of_buffer.is_empty() && !clock_of_buffer.is_empty() {
-            of_file.clock = Some(clock_of_buffer);
-        }
-        parts.extend(of_buffer);
+    /// Reads the formats of all events.
+    fn formats(&self, file: &mut (impl Read + Seek)) -> io::Result<Formats> {
+        let mut formats = Formats::default();
+        let of_ftrace = self.required(file, FTRACE_FORMATS, "formats of ftrace")?;
+        head::ftrace_formats(&mut of_ftrace.as_slice(), &mut formats)?;
+        let of_events = self.required(file, EVENT_FORMATS, "formats of events")?;
+        head::event_formats(&mut of_events.as_slice(), &mut formats)?;
+        Ok(formats)
     }
-    if parts.is_empty() {
-        return Err(wrong("it has no raw pages"));
-    }
-    let threads = match names {
-        Some(at) => {
-            let stored = section(file, at, CMDLINES, codec)?;
-            options::threads(&read::sized(&mut stored.as_slice())?)
+
+    /// Reads where the pages of all buffers are, and takes the clock of the top one for that of the file.
+    fn parts(
+        &mut self,
+        file: &mut (impl Read + Seek),
+        layout: PageLayout,
+    ) -> io::Result<Vec<CpuPages>> {
+        let mut parts = Vec::new();
+        for data in &self.buffers {
+            let (clock_of_buffer, of_buffer) = buffer(file, data, layout, self.codec)?;
+            // Each buffer has its own; that of the file is of the top one, which may be empty.
+            if !of_buffer.is_empty() && !clock_of_buffer.is_empty() {
+                self.of_file.clock = Some(clock_of_buffer);
+            }
+            parts.extend(of_buffer);
         }
-        None => TracedThreads::new(),
-    };
-    Ok(Head {
-        options: of_file,
-        formats,
-        threads,
-        parts,
-    })
+        if parts.is_empty() {
+            return Err(wrong("it has no raw pages"));
+        }
+        Ok(parts)
+    }
+
+    /// Reads the names of threads; none where the file has no section of them.
+    fn threads(&self, file: &mut (impl Read + Seek)) -> io::Result<TracedThreads> {
+        let Some(at) = self.names else {
+            return Ok(TracedThreads::new());
+        };
+        let stored = section(file, at, CMDLINES, self.codec)?;
+        Ok(options::threads(&read::sized(&mut stored.as_slice())?))
+    }
 }
 
 /// Reads the head of a section and returns its flags and the length of its content, bytes; the content follows.

@@ -46,138 +46,12 @@ pub(super) fn guest(
     image: &GuestImage,
     network: Option<(&NetworkLink, i32)>,
 ) -> Vec<String> {
-    let usual_cpu = if setup.machine.is_kvm() {
-        "host"
-    } else {
-        "max"
-    };
-    let Guest {
-        cpu_model,
-        machine_type,
-        firmware,
-        kernel_args,
-        ..
-    } = setup.guest;
-    let mut machine = format!(
-        "{}{}",
-        machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE),
-        share::machine(setup.share)
-    );
-    let memory = setup.guest.qemu_properties("memory-backend.");
-    let cpu = format!(
-        "{}{}",
-        cpu_model.as_deref().unwrap_or(usual_cpu),
-        setup.guest.qemu_properties("cpu-flag.")
-    );
+    let link = network.map(|(link, _)| link);
     let mut arguments = Arguments::new(qemu, MONITOR);
-    let has_vhost_user = matches!(
-        network,
-        Some((
-            NetworkLink {
-                end: NetworkEnd::VhostUser(_),
-                ..
-            },
-            _
-        ))
-    );
-    let is_shared = has_vhost_user && !share::shares_memory(setup.share);
-    if !memory.is_empty() || is_shared {
-        machine += ",memory-backend=memory";
-        let size = setup.guest.memory_mib;
-        // Reserved huge pages and shared memory need a file.
-        let kind = if is_shared || memory.contains(",hugetlb=on") {
-            "memfd"
-        } else {
-            "ram"
-        };
-        let shared = if is_shared { ",share=on" } else { "" };
-        arguments.add([
-            "-object",
-            &format!("memory-backend-{kind},id=memory,size={size}M{shared}{memory}"),
-        ]);
-    }
-    arguments.add([
-        "-machine",
-        &machine,
-        "-accel",
-        &accelerator(setup),
-        "-cpu",
-        &cpu,
-    ]);
-    if let Some(firmware) = firmware {
-        arguments.add(["-bios", &firmware.display().to_string()]);
-    }
-    arguments.add([
-        "-smp",
-        &setup.guest.cpus.to_string(),
-        "-m",
-        &format!("{}M", setup.guest.memory_mib),
-    ]);
-    arguments.add(["-kernel", &image.kernel.display().to_string()]);
-    arguments.add(["-initrd", &image.initramfs.display().to_string()]);
-    let mut append = kernel_args
-        .as_ref()
-        .map_or(String::new(), |more| format!(" {more}"));
-    if let Some((link, _)) = network {
-        append += &format!(" {NET_PARAMETER}={}", link.echo);
-    }
-    if setup.disk.get("bus").is_some_and(|bus| bus != "virtio-blk") {
-        append += &format!(" {DISK_PARAMETER}");
-    }
-    arguments.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
-    arguments.add([
-        "-chardev",
-        &format!("socket,id=console,fd={CONSOLE}"),
-        "-serial",
-        "chardev:console",
-    ]);
-    arguments.add([
-        "-device",
-        "virtio-serial-pci",
-        "-chardev",
-        &format!("socket,id=agent,fd={AGENT}"),
-    ]);
-    arguments.add([
-        "-device",
-        &format!("virtserialport,chardev=agent,name={PORT}"),
-    ]);
-    // Shared memory for the exchange of time stamps, which aligns the clocks of host and guest.
-    let shared = format!(
-        "memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on"
-    );
-    arguments.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
-    let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
-    let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
-    let measured = (
-        setup.scratch.image(setup.disk),
-        DISK,
-        DISK_SERIAL,
-        setup.disk,
-    );
-    // If the host's disk is full, the guest gets an error instead of being paused.
-    let device = if setup.scratch.is_thrown_away() {
-        "virtio-blk-pci,werror=report"
-    } else {
-        "virtio-blk-pci"
-    };
-    for (file, node, serial, set) in [files, measured] {
-        if let Some(file) = &file {
-            let serial = Some(serial);
-            arguments.0.extend(
-                Disk {
-                    node,
-                    device,
-                    serial,
-                    file,
-                    direct,
-                    aio,
-                    read_only: false,
-                    set,
-                }
-                .arguments(),
-            );
-        }
-    }
+    arguments.add_machine(setup, link);
+    arguments.add_kernel(setup, image, link);
+    arguments.add_channels();
+    arguments.add_disks(setup, qemu);
     if let Some((link, descriptor)) = network {
         arguments.add_card("virtio-net-pci,romfile=", setup, link, descriptor);
     }
@@ -186,6 +60,56 @@ pub(super) fn guest(
         setup.guest.memory_regions,
     ));
     arguments.0
+}
+
+/// Returns the object that is the guest's memory; `None` where the machine's own suffices.
+fn memory_backend(setup: &Setup<'_>, link: Option<&NetworkLink>) -> Option<String> {
+    let memory = setup.guest.qemu_properties("memory-backend.");
+    let has_vhost_user = link.is_some_and(|link| matches!(link.end, NetworkEnd::VhostUser(_)));
+    let is_shared = has_vhost_user && !share::shares_memory(setup.share);
+    if memory.is_empty() && !is_shared {
+        return None;
+    }
+    let size = setup.guest.memory_mib;
+    // Reserved huge pages and shared memory need a file.
+    let kind = if is_shared || memory.contains(",hugetlb=on") {
+        "memfd"
+    } else {
+        "ram"
+    };
+    let shared = if is_shared { ",share=on" } else { "" };
+    Some(format!(
+        "memory-backend-{kind},id=memory,size={size}M{shared}{memory}"
+    ))
+}
+
+/// Returns the model of the CPUs with its properties.
+fn cpu(setup: &Setup<'_>) -> String {
+    let usual_cpu = if setup.machine.is_kvm() {
+        "host"
+    } else {
+        "max"
+    };
+    format!(
+        "{}{}",
+        setup.guest.cpu_model.as_deref().unwrap_or(usual_cpu),
+        setup.guest.qemu_properties("cpu-flag.")
+    )
+}
+
+/// Returns the parameters of the guest's kernel: the usual ones, the user's, and those that tell of measured devices.
+fn kernel_parameters(setup: &Setup<'_>, link: Option<&NetworkLink>) -> String {
+    let mut parameters = KERNEL_PARAMETERS.to_owned();
+    if let Some(more) = &setup.guest.kernel_args {
+        parameters += &format!(" {more}");
+    }
+    if let Some(link) = link {
+        parameters += &format!(" {NET_PARAMETER}={}", link.echo);
+    }
+    if setup.disk.get("bus").is_some_and(|bus| bus != "virtio-blk") {
+        parameters += &format!(" {DISK_PARAMETER}");
+    }
+    parameters
 }
 
 /// The accelerator with its properties; TCG has a thread for each vCPU unless they say otherwise.
@@ -329,6 +253,105 @@ impl Arguments {
             "chardev=monitor,mode=control",
         ]);
         arguments
+    }
+
+    /// Adds the machine with its accelerator, CPUs, memory and firmware.
+    fn add_machine(&mut self, setup: &Setup<'_>, link: Option<&NetworkLink>) {
+        let machine_type = setup.guest.machine_type.as_deref();
+        let mut machine = format!(
+            "{}{}",
+            machine_type.unwrap_or(Guest::MACHINE_TYPE),
+            share::machine(setup.share)
+        );
+        if let Some(memory) = memory_backend(setup, link) {
+            machine += ",memory-backend=memory";
+            self.add(["-object", &memory]);
+        }
+        self.add([
+            "-machine",
+            &machine,
+            "-accel",
+            &accelerator(setup),
+            "-cpu",
+            &cpu(setup),
+        ]);
+        if let Some(firmware) = &setup.guest.firmware {
+            self.add(["-bios", &firmware.display().to_string()]);
+        }
+        self.add([
+            "-smp",
+            &setup.guest.cpus.to_string(),
+            "-m",
+            &format!("{}M", setup.guest.memory_mib),
+        ]);
+    }
+
+    /// Adds the kernel that the guest boots, with its initramfs and parameters.
+    fn add_kernel(&mut self, setup: &Setup<'_>, image: &GuestImage, link: Option<&NetworkLink>) {
+        self.add(["-kernel", &image.kernel.display().to_string()]);
+        self.add(["-initrd", &image.initramfs.display().to_string()]);
+        self.add(["-append", &kernel_parameters(setup, link)]);
+    }
+
+    /// Adds the channels to the guest: its console, the agent's port, and shared memory.
+    fn add_channels(&mut self) {
+        self.add([
+            "-chardev",
+            &format!("socket,id=console,fd={CONSOLE}"),
+            "-serial",
+            "chardev:console",
+        ]);
+        self.add([
+            "-device",
+            "virtio-serial-pci",
+            "-chardev",
+            &format!("socket,id=agent,fd={AGENT}"),
+        ]);
+        self.add([
+            "-device",
+            &format!("virtserialport,chardev=agent,name={PORT}"),
+        ]);
+        // Shared memory for the exchange of time stamps, which aligns the clocks of host and guest.
+        let shared = format!(
+            "memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on"
+        );
+        self.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
+    }
+
+    /// Adds the disk of the files and the measured disk, as far as the guest has them.
+    fn add_disks(&mut self, setup: &Setup<'_>, qemu: &QemuFacts) {
+        let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
+        let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
+        let measured = (
+            setup.scratch.image(setup.disk),
+            DISK,
+            DISK_SERIAL,
+            setup.disk,
+        );
+        // If the host's disk is full, the guest gets an error instead of being paused.
+        let device = if setup.scratch.is_thrown_away() {
+            "virtio-blk-pci,werror=report"
+        } else {
+            "virtio-blk-pci"
+        };
+        for (file, node, serial, set) in [files, measured] {
+            if let Some(file) = &file {
+                let serial = Some(serial);
+                self.0.extend(
+                    Disk {
+                        node,
+                        device,
+                        serial,
+                        file,
+                        direct,
+                        aio,
+                        read_only: false,
+                        set,
+                    }
+                    .arguments(),
+                );
+            }
+        }
     }
 
     /// The measured network card, with what is behind it.

@@ -29,48 +29,12 @@ pub(crate) struct Disk<'a> {
 }
 
 impl Disk<'_> {
-    /// The arguments that attach it.
+    /// The arguments that attach it. Settings of other parts are not of a disk.
     pub fn arguments(&self) -> Vec<String> {
-        let (node, mut arguments) = (self.node, Vec::new());
-        let cache = self.cache();
-        let mut protocol =
-            json!({ "driver": "file", "node-name": format!("{node}-file"), "cache": cache });
-        let mut device = Map::new();
-        let mut limits = Map::new();
-        let mut iothread = format!("iothread,id={node}-io");
-        for (key, value) in self.set {
-            let setting = Setting::of(key);
-            let name = Setting::name(key);
-            match setting.part_with(value) {
-                SettingPart::Throttle => {
-                    limits.insert(name.to_owned(), scalar(value));
-                }
-                SettingPart::IothreadProperty => iothread += &format!(",{name}={}", escaped(value)),
-                // The one of them that is a text also when it is `on`.
-                SettingPart::FileNode if name == "locking" => {
-                    insert(&mut protocol, name, json!(value))
-                }
-                SettingPart::FileNode => insert(&mut protocol, name, scalar(value)),
-                SettingPart::Device(_) => {
-                    device.insert(key.clone(), scalar(value));
-                }
-                // Below, at the format, at all nodes, at the device. The others are not of a disk.
-                _ => {}
-            }
-        }
-        if self.read_only {
-            protocol["read-only"] = json!(true);
-        }
-        let discard = self
-            .set
-            .get("discard")
-            .filter(|value| Setting::of("discard").part_with(value) == SettingPart::AllNodes);
-        if let Some(discard) = discard {
-            protocol["discard"] = json!(discard);
-        }
-        self.complete(&mut protocol);
-        arguments.extend(["-blockdev".to_owned(), protocol.to_string()]);
+        let node = self.node;
+        let mut arguments = vec!["-blockdev".to_owned(), self.file_node().to_string()];
         let mut top = format!("{node}-file");
+        let limits = self.limits();
         if !limits.is_empty() {
             arguments.extend([
                 "-object".to_owned(),
@@ -80,9 +44,56 @@ impl Disk<'_> {
             arguments.extend(["-blockdev".to_owned(), filter.to_string()]);
             top = format!("{node}-slow");
         }
+        arguments.extend(["-blockdev".to_owned(), self.format_node(&top).to_string()]);
+        arguments.extend(self.device_arguments());
+        arguments
+    }
+
+    /// Returns the settings of one part, by the names that the part has for them.
+    fn settings_of(&self, part: SettingPart) -> impl Iterator<Item = (&str, &str)> {
+        self.set
+            .iter()
+            .filter(move |(key, value)| Setting::of(key).part_with(value) == part)
+            .map(|(key, value)| (Setting::name(key), value.as_str()))
+    }
+
+    /// Returns the block node of the image's file.
+    fn file_node(&self) -> Value {
+        let node_name = format!("{}-file", self.node);
+        let mut protocol =
+            json!({ "driver": "file", "node-name": node_name, "cache": self.cache() });
+        for (name, value) in self.settings_of(SettingPart::FileNode) {
+            // The one of them that is a text also when it is `on`.
+            let value = if name == "locking" {
+                json!(value)
+            } else {
+                scalar(value)
+            };
+            insert(&mut protocol, name, value);
+        }
+        if self.read_only {
+            protocol["read-only"] = json!(true);
+        }
+        if let Some(discard) = self.discard() {
+            protocol["discard"] = json!(discard);
+        }
+        self.complete(&mut protocol);
+        protocol
+    }
+
+    /// Returns the limits of the disk's throttle group; empty where it has none.
+    fn limits(&self) -> Map<String, Value> {
+        self.settings_of(SettingPart::Throttle)
+            .map(|(name, value)| (name.to_owned(), scalar(value)))
+            .collect()
+    }
+
+    /// Returns the block node of the image's format, over the node `below`.
+    fn format_node(&self, below: &str) -> Value {
+        let (node, cache) = (self.node, self.cache());
         let driver = self.set.get("format").map_or("raw", String::as_str);
         let mut format =
-            json!({ "driver": driver, "node-name": node, "file": top, "cache": cache });
+            json!({ "driver": driver, "node-name": node, "file": below, "cache": cache });
         for (key, value) in self
             .set
             .iter()
@@ -93,30 +104,74 @@ impl Disk<'_> {
         if let Some(value) = self.set.get("detect-zeroes") {
             format["detect-zeroes"] = json!(value);
         }
-        if let Some(discard) = discard {
+        if let Some(discard) = self.discard() {
             format["discard"] = json!(discard);
         }
         if self.read_only {
             format["read-only"] = json!(true);
         }
-        arguments.extend(["-blockdev".to_owned(), format.to_string()]);
-        let bus = self
-            .set
+        format
+    }
+
+    /// Returns the mode of `discard` that all block nodes have; `None` without one, or where it is the device's switch.
+    fn discard(&self) -> Option<&str> {
+        self.set
+            .get("discard")
+            .map(String::as_str)
+            .filter(|value| Setting::of("discard").part_with(value) == SettingPart::AllNodes)
+    }
+
+    /// Returns the arguments of the disk's device, of its controller and of its iothread.
+    fn device_arguments(&self) -> Vec<String> {
+        let (node, mut arguments) = (self.node, Vec::new());
+        let devices = DiskDevices::of(self.bus());
+        let mut front = self.front(devices);
+        let mut behind = devices
+            .controller
+            .map(|controller| format!("{controller},id={node}-bus"));
+        if self.set.get("iothread").is_some_and(|v| v == "on") {
+            arguments.extend(["-object".to_owned(), self.iothread()]);
+            *behind.as_mut().unwrap_or(&mut front) += &format!(",iothread={node}-io");
+        }
+        if let Some(write_cache) = self.write_cache() {
+            front += &format!(",write-cache={write_cache}");
+        }
+        for (key, value) in self.set {
+            if !matches!(Setting::of(key).part_with(value), SettingPart::Device(_)) {
+                continue;
+            }
+            let on = behind
+                .as_mut()
+                .filter(|_| devices.is_of_controller(key))
+                .unwrap_or(&mut front);
+            *on += &format!(",{}={}", devices.property(key), escaped(&property(value)));
+        }
+        if let Some(controller) = behind {
+            arguments.extend(["-device".to_owned(), controller]);
+        }
+        arguments.extend(["-device".to_owned(), front]);
+        arguments
+    }
+
+    /// Returns the bus that the guest has the disk on; `None` for virtio-blk, which is a device of its own.
+    fn bus(&self) -> Option<&str> {
+        self.set
             .get("bus")
             .map(String::as_str)
-            .filter(|bus| *bus != "virtio-blk");
-        let devices = DiskDevices::of(bus);
-        let model = if bus.is_none() {
+            .filter(|bus| *bus != "virtio-blk")
+    }
+
+    /// Returns the disk's device on its bus, without the properties that are settings.
+    fn front(&self, devices: DiskDevices) -> String {
+        let node = self.node;
+        let model = if self.bus().is_none() {
             self.device
         } else {
             devices.disk
         };
         let mut front = format!("{model},id={node}-device,drive={node}");
-        let mut behind = devices
+        let own_bus = devices
             .controller
-            .map(|controller| format!("{controller},id={node}-bus"));
-        let own_bus = behind
-            .as_ref()
             .map(|_| format!("{node}-bus.0"))
             .or(devices.bus.map(str::to_owned));
         if let Some(bus) = own_bus {
@@ -125,30 +180,16 @@ impl Disk<'_> {
         if let Some(serial) = self.serial {
             front += &format!(",serial={serial}");
         }
-        if self.set.get("iothread").is_some_and(|v| v == "on") {
-            arguments.extend(["-object".to_owned(), iothread]);
-            *behind.as_mut().unwrap_or(&mut front) += &format!(",iothread={node}-io");
+        front
+    }
+
+    /// Returns the iothread with its properties.
+    fn iothread(&self) -> String {
+        let mut iothread = format!("iothread,id={}-io", self.node);
+        for (name, value) in self.settings_of(SettingPart::IothreadProperty) {
+            iothread += &format!(",{name}={}", escaped(value));
         }
-        if let Some(write_cache) = self.write_cache() {
-            front += &format!(",write-cache={write_cache}");
-        }
-        for (key, value) in device {
-            let value = match value {
-                Value::Bool(on) => (if on { "on" } else { "off" }).to_owned(),
-                Value::String(text) => text,
-                other => other.to_string(),
-            };
-            let on = behind
-                .as_mut()
-                .filter(|_| devices.is_of_controller(&key))
-                .unwrap_or(&mut front);
-            *on += &format!(",{}={}", devices.property(&key), escaped(&value));
-        }
-        if let Some(controller) = behind {
-            arguments.extend(["-device".to_owned(), controller]);
-        }
-        arguments.extend(["-device".to_owned(), front]);
-        arguments
+        iothread
     }
 
     /// A file's name and engine, for what is a file.
@@ -207,6 +248,15 @@ fn scalar(text: &str) -> Value {
         _ => text
             .parse::<u64>()
             .map_or_else(|_| json!(text), |n| json!(n)),
+    }
+}
+
+/// Returns a setting's value as a property of a device has it.
+fn property(text: &str) -> String {
+    match scalar(text) {
+        Value::Bool(on) => (if on { "on" } else { "off" }).to_owned(),
+        Value::String(text) => text,
+        other => other.to_string(),
     }
 }
 

@@ -32,6 +32,7 @@ impl DiskDevices {
 
     /// Returns true if a property, or the iothread, is the controller's.
     pub fn is_of_controller(self, key: &str) -> bool {
+        let key = key.strip_prefix("device.").unwrap_or(key);
         let is_disks = Setting::of(key).part == SettingPart::Device(ScsiDevice::Disk);
         self.is_virtio_scsi() && !is_disks
     }

@@ -88,6 +88,31 @@ fn share(percent: f64) -> String {
 /// in one line, so that the others can be seen and the sums still close.
 pub fn brief(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
+    let (small, large): (Vec<&Row>, Vec<&Row>) = column
+        .rows
+        .iter()
+        .filter(|r| r.count > 0)
+        .partition(|r| view::is_negligible(r));
+    let title = format!("Rows of {}", view::title(column));
+    let mut brief = Brief {
+        column,
+        scale,
+        table: Table::new(title, brief_columns(column, scale)),
+    };
+    let mut before: Option<&Row> = None;
+    for row in large {
+        brief.segment(row, before);
+        before = Some(row);
+    }
+    if !small.is_empty() {
+        brief.other_waits(&small);
+    }
+    brief.totals();
+    brief.table.notes(notes(column))
+}
+
+/// Makes the columns of the brief table, with one for the corrected means where there are such.
+fn brief_columns(column: &LayerColumn, scale: Scale) -> Vec<Column> {
     let mut columns = vec![
         Column::words("layer").spare(2),
         Column::words("ends at").broken(24, 10).shorten(2),
@@ -105,132 +130,152 @@ pub fn brief(column: &LayerColumn) -> Table {
             .map(|_| Column::figures(format!("corrected {}", scale.unit)).spare(3)),
     );
     columns.extend([Column::figures("%"), Column::words("").spare(1)]);
-    let corrected = |ns: Option<f64>| {
-        column
-            .corrected
-            .as_ref()
-            .map(|_| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns))))
-    };
-    let (small, large): (Vec<&Row>, Vec<&Row>) = column
-        .rows
-        .iter()
-        .filter(|r| r.count > 0)
-        .partition(|r| view::is_negligible(r));
-    let mut table = Table::new(format!("Rows of {}", view::title(column)), columns);
-    let mut before: Option<&Row> = None;
-    for row in large {
+    columns
+}
+
+/// The brief table of a column, to which its lines are added.
+struct Brief<'a> {
+    column: &'a LayerColumn,
+    scale: Scale,
+    table: Table,
+}
+
+/// A line of sums; a figure that is `None` is left empty.
+#[derive(Default)]
+struct Sum<'a> {
+    what: &'a str,
+    p50: Option<f64>,
+    mean: Option<f64>,
+    corrected: Option<f64>,
+    percent: Option<f64>,
+    strong: bool,
+}
+
+impl Brief<'_> {
+    /// Adds a row of the column, without the layer and the end that the row before has, too.
+    fn segment(&mut self, row: &Row, before: Option<&Row>) {
         let same_layer = before.is_some_and(|b| b.layer == row.layer);
-        let mark = if row.below_bound { " †" } else { "" };
-        let until = format!("→ {}{mark}", row.to.label());
-        let state = view::state(row.state);
-        let named = if state.is_empty() {
-            until.clone()
-        } else {
-            format!("{until} ({state})")
-        };
         // The same segment in another state.
         let again = same_layer && before.is_some_and(|b| b.to == row.to);
-        let what = Cell::from(if again { format!("″{mark}") } else { until }).short(named);
         let mut cells = vec![
             if same_layer {
                 Cell::default()
             } else {
                 Cell::key(class(row.layer), row.layer.label())
             },
-            what,
-            Cell::from(state).tone(Tone::Warn),
-            scale.number(row.time.p50_ns).into(),
-            scale.number(row.time.mean_ns).into(),
+            end_of(row, again),
+            Cell::from(view::state(row.state)).tone(Tone::Warn),
+            self.scale.number(row.time.p50_ns).into(),
+            self.scale.number(row.time.mean_ns).into(),
         ];
-        cells.extend(corrected(row.corrected_ns));
+        cells.extend(self.corrected(row.corrected_ns));
         cells.extend([
             share(row.percent).into(),
             Cell::from(bar(row.percent)).tone(Tone::Soft),
         ]);
         if same_layer {
-            table.row(cells)
+            self.table.row(cells)
         } else {
-            table.first(cells)
+            self.table.first(cells)
         }
-        before = Some(row);
     }
-    let mut sum = |what: &str,
-                   p50: Option<f64>,
-                   mean: [Option<f64>; 2],
-                   percent: Option<f64>,
-                   strong: bool| {
-        let [mean, less] = mean;
-        let number = |ns: Option<f64>| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns)));
+
+    /// Adds the sum of the waits that are next to nothing.
+    fn other_waits(&mut self, small: &[&Row]) {
+        let sum_of_small =
+            |figure: fn(&Row) -> f64| small.iter().map(|row| figure(row)).sum::<f64>();
+        self.sum(Sum {
+            what: &format!("other waits ({})", counted(small.len() as u64, "row")),
+            mean: Some(sum_of_small(|row| row.time.mean_ns)),
+            corrected: Some(sum_of_small(|row| row.corrected_ns.unwrap_or(0.0))),
+            percent: Some(sum_of_small(|row| row.percent)),
+            ..Sum::default()
+        });
+    }
+
+    /// Adds what is unexplained, and the totals: traced, corrected, and of the untraced control.
+    fn totals(&mut self) {
+        let column = self.column;
+        let less = column.corrected.as_ref();
+        let unexplained = unexplained(column);
+        self.sum(Sum {
+            what: "unexplained",
+            mean: Some(column.unexplained_ns),
+            corrected: less.map(|c| c.unexplained_ns),
+            percent: Some(unexplained),
+            strong: unexplained.abs() > MUCH_UNEXPLAINED,
+            ..Sum::default()
+        });
+        let (traced, whole) = (&column.traced, less.map(|c| c.total));
+        self.sum(Sum {
+            what: "total, traced",
+            p50: Some(traced.p50_ns),
+            mean: Some(traced.mean_ns),
+            corrected: whole.map(|total| total.mean_ns),
+            percent: Some(100.0),
+            strong: true,
+        });
+        let others = [
+            ("total, corrected", whole),
+            ("control, untraced", column.control),
+        ];
+        for (what, total) in others
+            .into_iter()
+            .filter_map(|(what, total)| Some((what, total?)))
+        {
+            self.sum(Sum {
+                what,
+                p50: Some(total.p50_ns),
+                mean: Some(total.mean_ns),
+                strong: true,
+                ..Sum::default()
+            });
+        }
+    }
+
+    /// Adds a line of sums.
+    fn sum(&mut self, sum: Sum) {
         let words = [
             Cell::default(),
-            what.into(),
+            sum.what.into(),
             Cell::default(),
-            number(p50),
-            number(mean),
+            self.number(sum.p50),
+            self.number(sum.mean),
         ];
         let cells = words
             .into_iter()
-            .chain(corrected(less))
-            .chain([percent.map_or(String::new(), share).into()]);
-        table.row(
+            .chain(self.corrected(sum.corrected))
+            .chain([sum.percent.map_or(String::new(), share).into()]);
+        let strong = sum.strong;
+        self.table.row(
             cells
                 .map(|cell| Cell { strong, ..cell })
                 .collect::<Vec<Cell>>(),
         );
+    }
+
+    /// Returns the cell of a corrected mean; `None` where the table has no column for it.
+    fn corrected(&self, ns: Option<f64>) -> Option<Cell> {
+        self.column.corrected.as_ref().map(|_| self.number(ns))
+    }
+
+    /// Returns the cell of a time, empty where there is none.
+    fn number(&self, ns: Option<f64>) -> Cell {
+        Cell::from(ns.map_or(String::new(), |ns| self.scale.number(ns)))
+    }
+}
+
+/// Returns the cell of a row's end, a sign where the row before has the same; the short form names the state, too.
+fn end_of(row: &Row, again: bool) -> Cell {
+    let mark = if row.below_bound { " †" } else { "" };
+    let until = format!("→ {}{mark}", row.to.label());
+    let state = view::state(row.state);
+    let named = if state.is_empty() {
+        until.clone()
+    } else {
+        format!("{until} ({state})")
     };
-    let less = column.corrected.as_ref();
-    if !small.is_empty() {
-        let sum_of_small =
-            |figure: fn(&Row) -> f64| small.iter().map(|row| figure(row)).sum::<f64>();
-        let means = [
-            sum_of_small(|row| row.time.mean_ns),
-            sum_of_small(|row| row.corrected_ns.unwrap_or(0.0)),
-        ]
-        .map(Some);
-        let what = format!("other waits ({})", counted(small.len() as u64, "row"));
-        sum(
-            &what,
-            None,
-            means,
-            Some(sum_of_small(|row| row.percent)),
-            false,
-        );
-    }
-    let unexplained = unexplained(column);
-    let much = unexplained.abs() > MUCH_UNEXPLAINED;
-    sum(
-        "unexplained",
-        None,
-        [Some(column.unexplained_ns), less.map(|c| c.unexplained_ns)],
-        Some(unexplained),
-        much,
-    );
-    let (traced, whole) = (&column.traced, less.map(|c| c.total));
-    let means = [Some(traced.mean_ns), whole.map(|total| total.mean_ns)];
-    sum(
-        "total, traced",
-        Some(traced.p50_ns),
-        means,
-        Some(100.0),
-        true,
-    );
-    let others = [
-        ("total, corrected", whole),
-        ("control, untraced", column.control),
-    ];
-    for (what, total) in others
-        .into_iter()
-        .filter_map(|(what, total)| Some((what, total?)))
-    {
-        sum(
-            what,
-            Some(total.p50_ns),
-            [Some(total.mean_ns), None],
-            None,
-            true,
-        );
-    }
-    table.notes(notes(column))
+    Cell::from(if again { format!("″{mark}") } else { until }).short(named)
 }
 
 /// A share as a bar of eighths of a column.

@@ -85,6 +85,18 @@ fn windows(findings: &ProfileFindings) -> Option<String> {
 
 /// Returns notes for the reader, with remedies.
 pub fn notes(findings: &ProfileFindings) -> Vec<String> {
+    let mut notes = sampling(findings);
+    notes.extend(stops(findings));
+    notes.extend(findings.guest.iter().flat_map(guest::notes));
+    notes.extend(lost_events(findings));
+    notes.extend(cut_stacks(findings));
+    notes.extend(timer_skid(findings));
+    notes.extend(unnamed_functions(findings));
+    notes
+}
+
+/// Returns notes on samples that are too few, without the kernel's part, or lost.
+fn sampling(findings: &ProfileFindings) -> Vec<String> {
     let mut notes = Vec::new();
     if (1..FEW).contains(&findings.samples) {
         let more = match (&findings.file, findings.trigger.as_str()) {
@@ -115,6 +127,12 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
             were(findings.lost)
         ));
     }
+    notes
+}
+
+/// Returns notes on long stops of threads by wall-clock sampling, and on their end.
+fn stops(findings: &ProfileFindings) -> Vec<String> {
+    let mut notes = Vec::new();
     if let Some(pauses) = findings
         .wall
         .as_ref()
@@ -138,38 +156,54 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
             nanoseconds(ended.limit_ns as f64)
         ));
     }
-    notes.extend(findings.guest.iter().flat_map(guest::notes));
-    if let Some(schedule) = findings
+    notes
+}
+
+/// Returns a note on lost events of the scheduler and of system calls.
+fn lost_events(findings: &ProfileFindings) -> Option<String> {
+    let schedule = findings
         .schedule
         .as_ref()
-        .filter(|schedule| schedule.lost > 0)
-    {
-        notes.push(format!(
-            "{} of the scheduler and of system calls {} lost: their figures cover only the {:.2} s before.",
-            counted(schedule.lost, "event"),
-            were(schedule.lost),
-            schedule.seconds
-        ));
-    }
-    if findings.cut * 20 > findings.user_samples {
+        .filter(|schedule| schedule.lost > 0)?;
+    Some(format!(
+        "{} of the scheduler and of system calls {} lost: their figures cover only the {:.2} s before.",
+        counted(schedule.lost, "event"),
+        were(schedule.lost),
+        schedule.seconds
+    ))
+}
+
+/// Returns a note on stacks deeper than the copied part, where they are many.
+fn cut_stacks(findings: &ProfileFindings) -> Option<String> {
+    let are_many = findings.cut * 20 > findings.user_samples;
+    are_many.then(|| {
         let more = if findings.file.is_some() {
             "perf record --call-graph dwarf,BYTES"
         } else {
             "--stack"
         };
         let cut = counted(findings.cut, "stack");
-        notes.push(format!(
+        format!(
             "{cut} {} deeper than the copied part: copy more ({more}).",
             were(findings.cut)
-        ));
-    }
-    if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
-        notes.push(
-            "No hardware counter is available: samples come from a timer, and those in the kernel skid to where it enables \
-             interrupts again."
-                .to_owned(),
-        );
-    }
+        )
+    })
+}
+
+/// Returns a note on the skid of samples that a timer takes in the kernel.
+fn timer_skid(findings: &ProfileFindings) -> Option<String> {
+    let by_timer =
+        findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0;
+    by_timer.then(|| {
+        "No hardware counter is available: samples come from a timer, and those in the kernel skid to where it enables \
+         interrupts again."
+            .to_owned()
+    })
+}
+
+/// Returns notes on the samples in functions without a name: outside any mapped file, and in files without symbols.
+fn unnamed_functions(findings: &ProfileFindings) -> Vec<String> {
+    let mut notes = Vec::new();
     let samples = |of: &dyn Fn(&FunctionShare) -> bool| {
         let found = findings
             .functions
@@ -178,7 +212,6 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         let sum: u64 = found.map(|function| function.inside.samples).sum();
         (sum > 0).then(|| percent(sum as f64 / findings.samples.max(1) as f64))
     };
-    let is_in = |function: &FunctionShare, file: &UnnamedFile| function.module == file.file;
     let is_in_file =
         |function: &FunctionShare| findings.unnamed.iter().any(|file| is_in(function, file));
     if let Some(fraction) = samples(&|function| !is_in_file(function)) {
@@ -187,33 +220,42 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         ));
     }
     if let Some(fraction) = samples(&is_in_file) {
-        let sampled = |file: &&UnnamedFile| {
-            findings
-                .functions
-                .iter()
-                .any(|one| !one.named && is_in(one, file))
-        };
-        let name = |file: &UnnamedFile| {
-            format!(
-                "{} ({})",
-                file.file.rsplit('/').next().unwrap_or_default(),
-                file.why
-            )
-        };
-        let files: Vec<String> = findings
-            .unnamed
-            .iter()
-            .filter(sampled)
-            .take(4)
-            .map(name)
-            .collect();
         notes.push(format!(
             "{fraction} of the samples are in functions without symbols (FILE:NEAREST±OFFSET): {}. \
              Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
-            files.join(", ")
+            files_without_symbols(findings).join(", ")
         ));
     }
     notes
+}
+
+/// Returns the first files with samples in functions without symbols, each with the reason.
+fn files_without_symbols(findings: &ProfileFindings) -> Vec<String> {
+    let sampled = |file: &&UnnamedFile| {
+        findings
+            .functions
+            .iter()
+            .any(|one| !one.named && is_in(one, file))
+    };
+    let name = |file: &UnnamedFile| {
+        format!(
+            "{} ({})",
+            file.file.rsplit('/').next().unwrap_or_default(),
+            file.why
+        )
+    };
+    findings
+        .unnamed
+        .iter()
+        .filter(sampled)
+        .take(4)
+        .map(name)
+        .collect()
+}
+
+/// Returns true if a function is of this file.
+fn is_in(function: &FunctionShare, file: &UnnamedFile) -> bool {
+    function.module == file.file
 }
 
 #[cfg(test)]

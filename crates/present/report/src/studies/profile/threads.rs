@@ -88,110 +88,174 @@ fn most_sampled(findings: &ProfileFindings) -> Option<String> {
 
 /// The vCPUs' time, or that of the busiest thread where there is none.
 fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<String> {
-    let vcpus = states
-        .threads
-        .iter()
-        .filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
-    let vcpus: Vec<&ThreadStates> = vcpus.collect();
-    let threads = if vcpus.is_empty() {
-        vec![states.threads.first()?]
-    } else {
-        vcpus.clone()
-    };
-    let mean = |of: &dyn Fn(&ThreadStates) -> f64| {
-        threads.iter().map(|t| of(t)).sum::<f64>() / threads.len() as f64
-    };
-    let runnable = mean(&|thread| thread.runnable.unwrap_or(0.0));
-    let waiting = |reason| {
-        mean(&|t| {
+    let subject = Subject::of(states, findings)?;
+    Some(format!(
+        "{} {} of {:.1} s{}{}.",
+        subject.who(),
+        listed(&subject.parts()),
+        states.seconds,
+        subject.starved_thread(),
+        subject.cause()
+    ))
+}
+
+/// The threads that the answer is about: the vCPUs, or the busiest thread where there is none.
+struct Subject<'a> {
+    states: &'a StateFindings,
+    threads: Vec<&'a ThreadStates>,
+    has_vcpus: bool,
+    /// The part of the time in which KVM polled for the vCPUs, if it is large.
+    polled: Option<f64>,
+    /// True if TCG emulates the guest's CPU.
+    is_emulated: bool,
+}
+
+impl<'a> Subject<'a> {
+    /// Chooses the threads; `None` if there is none.
+    fn of(states: &'a StateFindings, findings: &ProfileFindings) -> Option<Subject<'a>> {
+        let vcpus = states
+            .threads
+            .iter()
+            .filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
+        let mut threads: Vec<&ThreadStates> = vcpus.collect();
+        let has_vcpus = !threads.is_empty();
+        if !has_vcpus {
+            threads.push(states.threads.first()?);
+        }
+        let polled =
+            halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && has_vcpus);
+        Some(Subject {
+            states,
+            threads,
+            has_vcpus,
+            polled,
+            is_emulated: !findings.tcg.is_empty(),
+        })
+    }
+
+    /// Returns the mean of a figure over the threads.
+    fn mean(&self, of: &dyn Fn(&ThreadStates) -> f64) -> f64 {
+        self.threads.iter().map(|t| of(t)).sum::<f64>() / self.threads.len() as f64
+    }
+
+    /// Returns the part of the time in which they were runnable without a CPU.
+    fn runnable(&self) -> f64 {
+        self.mean(&|thread| thread.runnable.unwrap_or(0.0))
+    }
+
+    /// Returns the part of the time in which they waited for this reason.
+    fn waiting(&self, reason: WaitFor) -> f64 {
+        self.mean(&|t| {
             t.waits
                 .iter()
                 .filter(|w| w.reason == reason)
                 .map(|w| w.fraction)
                 .sum()
         })
-    };
-    let (halted, big_lock) = (waiting(WaitFor::Guest), waiting(WaitFor::BigLock));
-    let running = if states.source == StateSource::Samples {
-        "running or runnable"
-    } else {
-        "running"
-    };
-    let polled =
-        halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && !vcpus.is_empty());
-    let polling = polled.map_or(String::new(), |part| {
-        format!(" (including {} in KVM halt polling)", number::percent(part))
-    });
-    let mut parts = vec![
-        (mean(&|thread| thread.running), running.to_owned()),
-        (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
-        (halted, "idle (guest halted)".to_owned()),
-    ];
-    let reasons = [
-        WaitFor::Resume,
-        WaitFor::BigLock,
-        WaitFor::Lock,
-        WaitFor::Io,
-        WaitFor::Work,
-        WaitFor::Events,
-        WaitFor::Sleep,
-        WaitFor::Other,
-    ];
-    parts
-        .extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
-    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let parts = parts
-        .iter()
-        .filter(|(fraction, _)| *fraction >= NAMED)
-        .take(4);
-    let part = |(part, what): &(f64, String)| {
-        let of_it = if what == running {
-            polling.as_str()
+    }
+
+    /// Returns the beginning of the sentence: the threads, and the verb.
+    fn who(&self) -> String {
+        match self.threads.as_slice() {
+            [one] if !self.has_vcpus => {
+                format!(
+                    "The busiest of {}, {}, was",
+                    counted(self.states.threads.len() as u64, "thread"),
+                    one.name
+                )
+            }
+            [one] => format!("{} was", one.name),
+            several => format!("The {} vCPU threads were", several.len()),
+        }
+    }
+
+    /// Returns the largest parts of the time, in words.
+    fn parts(&self) -> Vec<String> {
+        let running = if self.states.source == StateSource::Samples {
+            "running or runnable"
         } else {
-            ""
+            "running"
         };
-        format!("{what} {}{of_it}", number::percent(*part))
-    };
-    let parts: Vec<String> = parts.map(part).collect();
-    let who = match threads.as_slice() {
-        [one] if vcpus.is_empty() => {
+        let polling = self.polled.map_or(String::new(), |part| {
+            format!(" (including {} in KVM halt polling)", number::percent(part))
+        });
+        let part = |(part, what): &(f64, String)| {
+            let of_it = if what == running {
+                polling.as_str()
+            } else {
+                ""
+            };
+            format!("{what} {}{of_it}", number::percent(*part))
+        };
+        let fractions = self.fractions(running);
+        let parts = fractions
+            .iter()
+            .filter(|(fraction, _)| *fraction >= NAMED)
+            .take(4);
+        parts.map(part).collect()
+    }
+
+    /// Returns every part of the time with its name, the largest first.
+    fn fractions(&self, running: &str) -> Vec<(f64, String)> {
+        let (runnable, halted) = (self.runnable(), self.waiting(WaitFor::Guest));
+        let mut parts = vec![
+            (self.mean(&|thread| thread.running), running.to_owned()),
+            (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
+            (halted, "idle (guest halted)".to_owned()),
+        ];
+        let reasons = [
+            WaitFor::Resume,
+            WaitFor::BigLock,
+            WaitFor::Lock,
+            WaitFor::Io,
+            WaitFor::Work,
+            WaitFor::Events,
+            WaitFor::Sleep,
+            WaitFor::Other,
+        ];
+        parts.extend(reasons.map(|reason| {
+            let what = format!("waiting for {}", reason.label());
+            (self.waiting(reason), what)
+        }));
+        parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        parts
+    }
+
+    /// Returns the clause about the thread beside the vCPUs that lacked a CPU; empty where there is none.
+    fn starved_thread(&self) -> String {
+        let other = starved(self.states).filter(|_| self.has_vcpus);
+        other.map_or(String::new(), |(thread, runnable)| {
+            let the = if thread.role == Some(Role::Main) {
+                "the "
+            } else {
+                ""
+            };
             format!(
-                "The busiest of {}, {}, was",
-                counted(states.threads.len() as u64, "thread"),
-                one.name
+                "; {the}{} waited for a CPU {} of the time",
+                thread.name,
+                number::percent(runnable)
             )
+        })
+    }
+
+    /// Returns the clause about the cause of the vCPUs' largest part, where it is known; else empty.
+    fn cause(&self) -> String {
+        if !self.has_vcpus {
+            return String::new();
         }
-        [one] => format!("{} was", one.name),
-        several => format!("The {} vCPU threads were", several.len()),
-    };
-    let other = starved(states).filter(|_| !vcpus.is_empty());
-    let other = other.map_or(String::new(), |(thread, runnable)| {
-        let the = if thread.role == Some(Role::Main) {
-            "the "
-        } else {
-            ""
+        if self.runnable() >= LARGE || starved(self.states).is_some() {
+            return vmtax_rules::why_run_queue_wait(self.states.contention.as_ref());
+        }
+        let big_lock = self.waiting(WaitFor::BigLock);
+        let idle = self.waiting(WaitFor::Guest) + self.polled.unwrap_or(0.0);
+        let cause = match () {
+            () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
+            () if idle >= 0.9 => ": the guest is mostly idle",
+            () if self.is_emulated => ": TCG emulates the guest's CPU",
+            () => "",
         };
-        format!(
-            "; {the}{} waited for a CPU {} of the time",
-            thread.name,
-            number::percent(runnable)
-        )
-    });
-    let so = match () {
-        () if vcpus.is_empty() => "",
-        () if runnable >= LARGE || !other.is_empty() => {
-            &vmtax_rules::why_run_queue_wait(states.contention.as_ref())
-        }
-        () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
-        () if halted + polled.unwrap_or(0.0) >= 0.9 => ": the guest is mostly idle",
-        () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
-        () => "",
-    };
-    Some(format!(
-        "{who} {} of {:.1} s{other}{so}.",
-        listed(&parts),
-        states.seconds
-    ))
+        cause.to_owned()
+    }
 }
 
 /// The part of the vCPUs' time in which KVM polled for an event instead of blocking their threads, by its own counters.
