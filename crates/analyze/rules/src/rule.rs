@@ -96,7 +96,7 @@ fn with_former_value(
     // A recording may be somebody else's, and the line is for root's shell.
     let read = of_host
         .and_then(|host| host.settings.get(remedy.read_back))
-        .map(|value| shell_line(&[value]));
+        .map(|value| shell_line(std::slice::from_ref(value)));
     let usual = Setting::listed(remedy.setting)
         .map(|setting| setting.usual)
         .filter(|usual| is_of_host && !usual.is_empty());

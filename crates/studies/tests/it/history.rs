@@ -1,6 +1,7 @@
 //! A history of made-up recordings, and everything that can become of it.
 
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -4,7 +4,10 @@ use super::vm_io::{MIN_PER_S, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{bytes, significant};
-use vmtax_model::{Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting, Remedy, Setting, SettingPlace, SettingValue, VmRates};
+use vmtax_model::{
+    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates,
+    LiveChange, LiveMetric, LiveSetting, Setting, SettingValue, VmRates,
+};
 
 /// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
 const EMULATED_CLOCKS: [(&str, &str); 2] = [("acpi_pm", "pm-timer-clock"), ("hpet", "hpet-clock")];

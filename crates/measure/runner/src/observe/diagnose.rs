@@ -68,6 +68,8 @@ pub(crate) fn diagnose(
             time_ms: Some(time_ms),
             ..ProfileSettings::default()
         };
+        // A monitor that was taken when the diagnosis began may answer now.
+        let vm = &vm.with_monitor();
         let profiled = profile(vm, &settings, open()?, stop);
         if let Some(missing) = refused("threads, functions and VM exits", profiled)? {
             not_observed(files::MISSING_PROFILE, missing)?;

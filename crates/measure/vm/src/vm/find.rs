@@ -137,11 +137,15 @@ impl Vm {
     /// # Errors
     /// [`FindError::OtherVm`], [`FindError::OtherProcess`].
     pub fn planned(planned: &VmIdentity) -> Result<Vm, FindError> {
-        match planned.started {
-            Some(at_start) if started(planned.pid) != Some(at_start) => {
-                Err(another(planned, at_start))
-            }
-            _ => Ok(Vm::attach(planned.pid)),
+        let is_other = |now: Option<u64>| planned.started.filter(|at| now != Some(*at));
+        if let Some(at_start) = is_other(started(planned.pid)) {
+            return Err(another(planned, at_start));
+        }
+        let vm = Vm::attach(planned.pid);
+        // Another process may have got its PID meanwhile.
+        match is_other(vm.start_ticks()) {
+            Some(at_start) => Err(another(planned, at_start)),
+            None => Ok(vm),
         }
     }
 }

@@ -54,6 +54,15 @@ impl Vm {
         }
     }
 
+    /// The same VM, whose monitor is tried once more where it did not answer.
+    pub fn with_monitor(&self) -> Vm {
+        let mut vm = self.clone();
+        if vm.monitor().is_none() {
+            vm.attach_again();
+        }
+        vm
+    }
+
     /// Tries once more to reach its monitor.
     pub(crate) fn attach_again(&mut self) {
         self.process = VmmProcess::attach(self.pid());

@@ -10,8 +10,12 @@ pub const NET_DEVICE: &str = "net-device";
 pub(crate) const PV_EOI: &str = "kvm-pv-eoi";
 pub(crate) const X2APIC: &str = "x2apic";
 /// Options of QEMU that have no argument.
-const FLAGS: [&str; 32] = [
+const FLAGS: [&str; 47] = [
     "S",
+    "alt-grab",
+    "async-teardown",
+    "ctrl-grab",
+    "curses",
     "daemonize",
     "enable-fips",
     "enable-kvm",
@@ -19,34 +23,55 @@ const FLAGS: [&str; 32] = [
     "full-screen",
     "h",
     "help",
+    "jitdump",
+    "localtime",
     "mem-prealloc",
     "no-acpi",
     "no-fd-bootchk",
+    "no-frame",
     "no-hpet",
     "no-kvm",
     "no-kvm-irqchip",
+    "no-kvm-pit",
     "no-kvm-pit-reinjection",
     "no-quit",
     "no-reboot",
     "no-shutdown",
     "no-user-config",
     "nodefaults",
+    "nodefconfig",
     "nographic",
     "nouserconfig",
+    "old-param",
     "only-migratable",
+    "perfmap",
     "portrait",
     "preconfig",
+    "s",
     "sdl",
     "semihosting",
     "singlestep",
     "snapshot",
+    "tdf",
     "usb",
     "version",
     "win2k-hack",
+    "xen-attach",
+    "xen-domid-restrict",
 ];
 /// Levels of a guest's CPU topology, as `-smp` names them.
 const TOPOLOGY: [&str; 8] = [
     "drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads",
+];
+/// Options of a dynamic loader that have an argument. Source: ld.so(8).
+const LOADER_OPTIONS: [&str; 7] = [
+    "--argv0",
+    "--audit",
+    "--glibc-hwcaps-mask",
+    "--glibc-hwcaps-prepend",
+    "--inhibit-rpath",
+    "--library-path",
+    "--preload",
 ];
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
@@ -73,7 +98,7 @@ impl Arguments {
 
     /// The options in order, without their dashes, with the argument of each; an image that has no option is that of `-hda`.
     pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        let words = self.0.iter().skip(1).map(String::as_str);
+        let words = self.behind_program().iter().map(String::as_str);
         let mut words = words.filter(|word| !word.is_empty()).peekable();
         std::iter::from_fn(move || {
             let word = words.next()?;
@@ -84,6 +109,19 @@ impl Arguments {
             let has_value = |next: &&str| !FLAGS.contains(&option) && !next.starts_with('-');
             Some((option, words.next_if(has_value).unwrap_or_default()))
         })
+    }
+
+    /// The words behind the program, which a dynamic loader may have been given behind options of its own.
+    fn behind_program(&self) -> &[String] {
+        let Some((first, rest)) = self.0.split_first() else {
+            return &[];
+        };
+        if !is_loader(Path::new(first)) {
+            return rest;
+        }
+        let is_program = |pair: &[String]| !pair[1].starts_with('-') && !LOADER_OPTIONS.contains(&pair[0].as_str());
+        let program = self.0.windows(2).position(is_program);
+        program.and_then(|at| self.0.get(at + 2..)).unwrap_or_default()
     }
 
     /// The properties of each `option`, in order.
@@ -328,6 +366,13 @@ pub(crate) fn size(text: &str, unit: u64) -> Option<u64> {
     whole.checked_add((fraction * unit as f64).round() as u64)
 }
 
+/// Returns true for a dynamic loader: `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`.
+pub(super) fn is_loader(path: &Path) -> bool {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
+}
+
 /// A file that a process names, by a path that leads there from here.
 pub(crate) fn path_of(pid: i32, path: &Path) -> PathBuf {
     match path.strip_prefix("/") {
@@ -382,6 +427,9 @@ mod tests {
                 .as_deref(),
             Some("b")
         );
+        let through_loader = arguments_of("/l/ld-linux-x86-64.so.2 --library-path /l /b/qemu-x -hda /a");
+        let options: Vec<(&str, &str)> = through_loader.options().collect();
+        assert_eq!(options, [("hda", "/a")]);
         let vcpus = |line| arguments_of(line).vcpus();
         assert_eq!(vcpus("qemu -smp cores=4,threads=2,sockets=1"), 8);
         assert_eq!(vcpus("qemu -smp sockets=2,maxcpus=6"), 6);

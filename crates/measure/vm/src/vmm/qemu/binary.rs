@@ -1,6 +1,6 @@
 //! The program that a process runs, and whether it is QEMU, whatever its file name.
 
-use super::arguments::{Arguments, path_of};
+use super::arguments::{Arguments, is_loader, path_of};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,13 +59,6 @@ pub(crate) fn runs_qemu(pid: i32) -> bool {
         let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
         !starts_one && OPTIONS.iter().filter(is_given).count() > 1
     }
-}
-
-/// Returns true for a dynamic loader: `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`.
-fn is_loader(path: &Path) -> bool {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
 }
 
 /// The first file whose code is mapped that is named as QEMU's usually are, or that the command line names. A command line also

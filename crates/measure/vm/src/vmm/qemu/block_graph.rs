@@ -288,11 +288,12 @@ impl BlockGraph {
         let served: BTreeSet<&str> = served.collect();
         for (number, top) in drives.iter().enumerate() {
             let drive = &self.nodes[*top].options;
-            let id = drive.get("id").map(str::to_owned);
-            let name = id.unwrap_or_else(|| format!("drive{number}"));
+            let id = drive.get("id");
+            let is_served = id.is_some_and(|id| served.contains(id));
+            let name = id.map_or_else(|| format!("drive{number}"), str::to_owned);
             let of_medium = drive.get("media").filter(|media| *media == "cdrom");
             let interface = of_medium.or(drive.get("if")).unwrap_or("ide");
-            if !served.contains(name.as_str()) {
+            if !is_served {
                 self.disks.push(GuestDisk {
                     name,
                     interface: Some(interface.to_owned()),
@@ -436,7 +437,7 @@ impl<'a> Chain<'a> {
         })
     }
 
-    /// Returns true if no node may be written.
+    /// Returns true if one of its nodes may not be written, so that the disk may not.
     pub fn is_read_only(&self) -> bool {
         let mut given = self
             .nodes
@@ -507,6 +508,8 @@ fn drive_options(drive: &Properties) -> Properties {
     let driver = drive.get("driver").or(drive.get("format"));
     let is_file = driver.is_some_and(|driver| FILES.contains(&driver));
     for (key, value) in drive.all() {
+        // A word alone is a switch.
+        let (key, value) = if key.is_empty() { (value, "on") } else { (key, value) };
         match key {
             "file" => {
                 let opened = opened(value);
