@@ -92,7 +92,9 @@ impl Entry {
     /// bits of its figures, in order.
     pub fn key(&self) -> (Arc<str>, Vec<u64>) {
         let figures = self.figures.iter();
-        let mut bits: Vec<u64> = figures.map(|figure| figure.value.median.to_bits()).collect();
+        let mut bits: Vec<u64> = figures
+            .map(|figure| figure.value.median.to_bits())
+            .collect();
         bits.sort_unstable();
         (Arc::clone(&self.id), bits)
     }

@@ -138,7 +138,10 @@ impl Store {
             why,
         };
         // Commands and their folders are in it: it is its owner's alone, as recordings are.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.files);
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.files);
         made.map_err(|error| failed(error.to_string()))?;
         for runs in runs.chunks(MANY) {
             let kind = if runs.len() < MANY { SMALL } else { LARGE };

@@ -85,7 +85,10 @@ fn read_group(group: &mut Group, texts: &mut Texts, runs: &mut Vec<Entry>) -> Re
             facts,
         ] = array::from_fn(|column| texts.shared(columns[column][row]));
         // Runs of one command that began in one second share the ID, as copies do.
-        if runs.last().is_none_or(|run| run.id != id || run.folder != folder) {
+        if runs
+            .last()
+            .is_none_or(|run| run.id != id || run.folder != folder)
+        {
             runs.push(Entry {
                 id,
                 folder,

@@ -214,7 +214,11 @@ fn a_copy_counts_once_and_two_runs_of_one_second_are_two() {
         let folders: BTreeSet<&str> = figures.iter().map(|(_, f)| &*f.run.folder).collect();
         assert_eq!(folders.len(), 2, "{folders:?}");
         assert!(folders.contains("run-0-other"), "{folders:?}");
-        assert!(history.list().iter().all(|entry| entry.runs == 2), "{:?}", history.list());
+        assert!(
+            history.list().iter().all(|entry| entry.runs == 2),
+            "{:?}",
+            history.list()
+        );
     }
     assert_eq!(runs.files().len(), 1, "nothing was missing any more");
 }

@@ -33,7 +33,8 @@ pub fn clock_read_rule(clock_source: &str) -> Option<&'static str> {
 pub(super) const VM_GUEST_CLOCK: Rule = Rule {
     id: "vm-guest-clock",
     finds: "a guest whose clock source is a device that QEMU emulates (ACPI PM timer, HPET), though it has a faster one; where VM exits are traced, pm-timer-clock and hpet-clock say how often it is read",
-    remedies: &[Setting::named(CLOCK_SOURCE_FILE).remedy("VALUE", "Let the guest read a clock that needs no exit")],
+    remedies: &[Setting::named(CLOCK_SOURCE_FILE)
+        .remedy("VALUE", "Let the guest read a clock that needs no exit")],
     source: "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures",
     evaluate: |evidence| evidence.vm.and_then(clock).into_iter().collect(),
 };

@@ -6,7 +6,10 @@ use super::observed_vm::ObservedVm;
 use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
 use super::study::{Compare, GuestTune, Study};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, ShareMethod, TuneSpec, WorkloadName};
+use crate::{
+    GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, ShareMethod,
+    TuneSpec, WorkloadName,
+};
 use std::fmt::Display;
 
 /// Traces of one VM: its host's, its own, QEMU's, and some parts of each.
@@ -157,7 +160,10 @@ impl Plan {
     fn check_network(&self, variant: &Variant) -> Result<(), PlanError> {
         let refused = |what: &str| Err(variant.fault(what));
         let mut of_network = variant.set.keys().filter(|key| {
-            matches!(Setting::of(key).part, SettingPart::Backend | SettingPart::Netdev)
+            matches!(
+                Setting::of(key).part,
+                SettingPart::Backend | SettingPart::Netdev
+            )
         });
         let has_network = self.workloads.iter().any(|w| w.name.needs_network());
         if let Some(key) = of_network.next().filter(|_| !has_network) {
@@ -444,7 +450,8 @@ fn check_words(variant: &Variant) -> Result<(), PlanError> {
     {
         return invalid("a variant's name or setting is too long or not plain text");
     }
-    let is_of_running_vm = |key: &&String| matches!(Setting::of(key).part, SettingPart::GuestFile(_));
+    let is_of_running_vm =
+        |key: &&String| matches!(Setting::of(key).part, SettingPart::GuestFile(_));
     match variant.set.keys().find(is_of_running_vm) {
         Some(key) => Err(variant.fault(&format!(
             "{key} is set in the guest of a running VM alone: leave it out, or set block-queue.NAME"

@@ -134,8 +134,16 @@ fn row(setting: &Setting) -> String {
         parts.join("; ").trim_start_matches("; ").to_owned()
     };
     let (line, comment) = setting.line.split_once(" # ").unwrap_or((setting.line, ""));
-    let place = if comment == "in the guest" { " in the guest" } else { "" };
-    let key = if setting.is_family() { format!("{}NAME", setting.key) } else { setting.key.to_owned() };
+    let place = if comment == "in the guest" {
+        " in the guest"
+    } else {
+        ""
+    };
+    let key = if setting.is_family() {
+        format!("{}NAME", setting.key)
+    } else {
+        setting.key.to_owned()
+    };
     let unset = match setting.unset {
         Unset::Is(value) => format!("`{value}`"),
         Unset::PerCpu => "a queue for each vCPU".to_owned(),
@@ -148,10 +156,15 @@ fn row(setting: &Setting) -> String {
     let cells = [
         format!("`{key}`"),
         cell(code(line) + place, &line_of),
-        cell(libvirt(setting.libvirt), &|special| libvirt(special.libvirt)),
+        cell(libvirt(setting.libvirt), &|special| {
+            libvirt(special.libvirt)
+        }),
         unset,
         setting.cost.to_string(),
         cell(since(setting.since), &|special| since(special.since)),
     ];
-    format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
+    format!(
+        "| {} |\n",
+        cells.map(|cell| cell.replace('|', "\\|")).join(" | ")
+    )
 }

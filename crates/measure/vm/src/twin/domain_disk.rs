@@ -25,7 +25,10 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>>
         let protocol = child(node, "source").and_then(|source| source.attribute("protocol"));
         let protocol = protocol.map_or(String::new(), |protocol| format!(" ({protocol})"));
         if kind == "lun" {
-            twin.lacks(format!("disk {}: a SCSI LUN that is passed through", disk.name()));
+            twin.lacks(format!(
+                "disk {}: a SCSI LUN that is passed through",
+                disk.name()
+            ));
         } else if kind != "disk" || child(node, "readonly").is_some() {
             twin.lacks(format!(
                 "disk {} ({kind}): it is read-only or removable",

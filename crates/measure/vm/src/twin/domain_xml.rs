@@ -59,7 +59,11 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     for timer in child(domain, "clock").iter().flat_map(Node::children) {
         let name = timer.attribute("name").unwrap_or_default();
         for given in timer.attributes().filter(|given| given.name() != "name") {
-            twin.lacks(format!("<clock>: timer {name}, {} {}", given.name(), given.value()));
+            twin.lacks(format!(
+                "<clock>: timer {name}, {} {}",
+                given.name(),
+                given.value()
+            ));
         }
     }
     if domain
@@ -72,7 +76,10 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let emulator = child(devices, "emulator").map(|emulator| PathBuf::from(text_of(emulator)));
     twin.qemu = emulator.filter(|path| path.is_file());
     let all = disks(devices, &mut twin);
-    let of_disks = twin.not_twinned.iter().filter(|line| line.starts_with("disk "));
+    let of_disks = twin
+        .not_twinned
+        .iter()
+        .filter(|line| line.starts_with("disk "));
     let left_out: Vec<String> = of_disks.cloned().collect();
     let chosen = choose(&all, disk, Disk::name).map_err(|error| error.because(&left_out))?;
     chosen.read(devices, &mut twin);

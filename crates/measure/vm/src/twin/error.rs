@@ -36,7 +36,9 @@ pub enum TwinError {
     #[error("the QEMU command line has a quote without its end: quote it as for a shell")]
     Quote,
     /// A variable of a shell is not filled in.
-    #[error("the QEMU command line has {0}, a variable without its value: put the value in its place")]
+    #[error(
+        "the QEMU command line has {0}, a variable without its value: put the value in its place"
+    )]
     Variable(String),
     /// The VM's architecture is not x86.
     #[error("the VM is of {0}: vmtax boots guests of x86-64 alone")]

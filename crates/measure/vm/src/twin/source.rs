@@ -40,8 +40,15 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     } else if Path::new(like).is_file() {
         let text = text_of(Path::new(like))?;
         // XML has quotes of its own.
-        let is_xml = text.trim_start_matches('\u{feff}').trim_start().starts_with('<');
-        let line = if is_xml { None } else { Line::of(&last_start(&text))? };
+        let is_xml = text
+            .trim_start_matches('\u{feff}')
+            .trim_start()
+            .starts_with('<');
+        let line = if is_xml {
+            None
+        } else {
+            Line::of(&last_start(&text))?
+        };
         let mut twin = match line {
             Some(line) => line.twin(disk)?,
             None => domain_xml::read(&text, disk)?,
@@ -73,7 +80,9 @@ impl Line {
             let name = word.rsplit('/').next().unwrap_or(word);
             WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
         };
-        let begin = wrappers.iter().position(|word| command_line::is_program(word));
+        let begin = wrappers
+            .iter()
+            .position(|word| command_line::is_program(word));
         let Some(begin) = begin.filter(|at| *at == 0 || wrappers.first().is_some_and(is_wrapper))
         else {
             return Ok(None);
@@ -122,9 +131,15 @@ fn variable(word: &str) -> Option<&str> {
 /// The command line in a file: without lines of comment; of libvirt's log of a domain the last.
 fn last_start(text: &str) -> String {
     let started = text.rsplit_once(": starting up libvirt version");
-    let of_start = |(_, rest): (&str, &'_ str)| rest.split_once('\n').map_or("", |(_, rest)| rest).to_owned();
+    let of_start = |(_, rest): (&str, &'_ str)| {
+        rest.split_once('\n')
+            .map_or("", |(_, rest)| rest)
+            .to_owned()
+    };
     let Some(log) = started.map(of_start) else {
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with('#'));
         return lines.map(|line| format!("{line}\n")).collect();
     };
     let mut lines = String::new();
@@ -384,7 +399,9 @@ mod tests {
             read_line(&line).unwrap_err().to_string()
         };
         assert!(refused("$MEMORY").contains("has $MEMORY,"));
-        assert!(refused("${M}G").contains("has ${M,") && refused("$(free)").contains("has $(free,"));
+        assert!(
+            refused("${M}G").contains("has ${M,") && refused("$(free)").contains("has $(free,")
+        );
         assert!(read_line("qemu-system-x86_64 -append cost=5$ -drive file=/a,if=virtio").is_ok());
     }
 
@@ -396,7 +413,9 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             twin(file.to_str().unwrap(), None)
         };
-        let of_script = put("#!/bin/sh\n# as `qm showcmd` prints it\n/usr/bin/kvm \\\n  -smp 2 \\\n  -drive file=/a,if=virtio,format=raw\n");
+        let of_script = put(
+            "#!/bin/sh\n# as `qm showcmd` prints it\n/usr/bin/kvm \\\n  -smp 2 \\\n  -drive file=/a,if=virtio,format=raw\n",
+        );
         assert_eq!(of_script.unwrap().cpus, 2);
         let log = "2026-01-01 00:00:00.000+0000: starting up libvirt version: 9.0.0, qemu version: 7.2\n/usr/bin/kvm -smp 2\n\
                    2026-01-02 00:00:00.000+0000: starting up libvirt version: 9.0.0, qemu version: 7.2\nLC_ALL=C \\\nHOME='/a b' \\\n\

@@ -102,9 +102,7 @@ impl Found<'_> {
         let is_there = set
             .iter()
             .all(|(key, value)| baseline.get(key) == Some(value));
-        if !(known.moves)(target, baseline)
-            || is_there
-            || self.all.iter().any(|one| one.set == set)
+        if !(known.moves)(target, baseline) || is_there || self.all.iter().any(|one| one.set == set)
         {
             return;
         }

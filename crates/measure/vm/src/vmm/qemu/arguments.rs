@@ -119,9 +119,13 @@ impl Arguments {
         if !is_loader(Path::new(first)) {
             return rest;
         }
-        let is_program = |pair: &[String]| !pair[1].starts_with('-') && !LOADER_OPTIONS.contains(&pair[0].as_str());
+        let is_program = |pair: &[String]| {
+            !pair[1].starts_with('-') && !LOADER_OPTIONS.contains(&pair[0].as_str())
+        };
         let program = self.0.windows(2).position(is_program);
-        program.and_then(|at| self.0.get(at + 2..)).unwrap_or_default()
+        program
+            .and_then(|at| self.0.get(at + 2..))
+            .unwrap_or_default()
     }
 
     /// The properties of each `option`, in order.
@@ -427,7 +431,8 @@ mod tests {
                 .as_deref(),
             Some("b")
         );
-        let through_loader = arguments_of("/l/ld-linux-x86-64.so.2 --library-path /l /b/qemu-x -hda /a");
+        let through_loader =
+            arguments_of("/l/ld-linux-x86-64.so.2 --library-path /l /b/qemu-x -hda /a");
         let options: Vec<(&str, &str)> = through_loader.options().collect();
         assert_eq!(options, [("hda", "/a")]);
         let vcpus = |line| arguments_of(line).vcpus();
@@ -513,7 +518,10 @@ mod tests {
     fn memory_is_in_mebibytes_without_a_suffix() {
         let memory_mib = |line| Arguments::from_line(line).memory_bytes() >> 20;
         assert_eq!(memory_mib("qemu -m 1.5G"), 1536);
-        assert_eq!((size("0.5k", 1), size("1.e3", 1), size(".", 1)), (Some(512), None, None));
+        assert_eq!(
+            (size("0.5k", 1), size("1.e3", 1), size(".", 1)),
+            (Some(512), None, None)
+        );
         assert_eq!(
             (
                 memory_mib("qemu -m 512"),

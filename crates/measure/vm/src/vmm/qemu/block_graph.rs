@@ -509,7 +509,11 @@ fn drive_options(drive: &Properties) -> Properties {
     let is_file = driver.is_some_and(|driver| FILES.contains(&driver));
     for (key, value) in drive.all() {
         // A word alone is a switch.
-        let (key, value) = if key.is_empty() { (value, "on") } else { (key, value) };
+        let (key, value) = if key.is_empty() {
+            (value, "on")
+        } else {
+            (key, value)
+        };
         match key {
             "file" => {
                 let opened = opened(value);
