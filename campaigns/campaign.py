@@ -248,7 +248,7 @@ class Run:
         backing = Path("/sys/block").glob("*/loop/backing_file")
         add("loop devices", [path for path in backing if here in readable(path)])
         runs = self.folder / "runs"
-        add("scratch", [path for path in runs.glob("*/scratch*")] + list(runs.rglob("*.part")))
+        add("scratch", [path for path in runs.glob("*/scratch*")] + [path for path in runs.rglob("*.part") if ".history" not in path.parts])
         add("temporary files", (self.folder / "tmp").iterdir())
         return found
 

@@ -291,7 +291,7 @@ impl CompareOptions {
     }
 }
 
-/// Returns the machines of all variants, `usual` of those that name none; where there are several, each variant then names its
+/// Returns the machines of all variants, the default of those that name none; where there are several, each variant then names its
 /// own.
 fn machines_of(variants: &mut [Variant], usual: Machine) -> Result<Vec<Machine>, OptionsError> {
     let mut machines: Vec<Machine> = Vec::new();

@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use vmtax_export::ExportError;
 use vmtax_export::table::{Problem, Texts, write_whole};
 
@@ -20,6 +21,8 @@ pub const FOLDER: &str = ".history";
 const SCHEMA: u32 = 1;
 /// Most small files, and runs of a large one.
 pub(super) const MANY: usize = 64;
+/// No file takes so long to write.
+const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 /// What the name of a file with fewer runs begins with.
 const SMALL: &str = "few-";
 const LARGE: &str = "many-";
@@ -124,6 +127,7 @@ impl Store {
     /// Adds runs, and folds small files where there are many. Each run is there as a whole, or not at all.
     pub fn put(&self, runs: &[Entry]) -> Result<(), HistoryError> {
         self.write(runs)?;
+        self.remove_unfinished();
         if self.files(SMALL)?.len() > MANY {
             // What stays is read as it is, and folded the next time.
             let _ = self.fold();
@@ -155,6 +159,21 @@ impl Store {
                 .map_err(|error| failed(reason(&error)))?;
         }
         Ok(())
+    }
+
+    /// Removes the files that killed processes left unfinished.
+    fn remove_unfinished(&self) {
+        let is_left = |path: &PathBuf| {
+            let is_unfinished = path.extension().is_some_and(|end| end == "part");
+            let written = path.symlink_metadata().and_then(|file| file.modified());
+            let age = written.ok().and_then(|written| written.elapsed().ok());
+            is_unfinished && age.is_some_and(|age| age > LONGEST_WRITE)
+        };
+        let files = paths(&self.files).unwrap_or_default();
+        for path in files.iter().filter(|path| is_left(path)) {
+            // Another process may do the same.
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Folds the small files, unless another process does. They are removed once their runs are in place elsewhere.

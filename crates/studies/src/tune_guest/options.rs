@@ -116,7 +116,7 @@ impl GuestTuneOptions {
         self.common.complete(tuning.plan(metric, job_notes))
     }
 
-    /// Returns the machine that the user named, else the twin's, or `usual`.
+    /// Returns the machine that the user named, else the twin's, or the default.
     fn machine(&self, like: Option<&Twin>, usual: Machine) -> Result<Machine, OptionsError> {
         match self.common.measurement.machine.as_deref() {
             None => Ok(like.map_or(usual, |twin| like::machine(twin, usual))),

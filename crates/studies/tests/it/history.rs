@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
 use vmtax_export::table::{Rows, text, words, write_whole};
 use vmtax_model::{Machine, Metric};
 use vmtax_recording::RecordingsFolder;
@@ -265,6 +266,22 @@ fn a_damaged_file_is_moved_aside_and_its_runs_are_added_again() {
         assert_eq!(folders(&history), expected);
         assert!(history.notes.is_empty() && runs.damaged().len() == 2);
     }
+}
+
+#[test]
+fn what_a_killed_process_left_unfinished_is_removed_later() {
+    let runs = Runs::with(2);
+    runs.add(0);
+    let folder = runs.files()[0].parent().unwrap().to_owned();
+    let (old, new) = (folder.join(".old.part"), folder.join(".new.part"));
+    for path in [&old, &new] {
+        fs::write(path, "half").unwrap();
+    }
+    let hours = Duration::from_secs(2 * 3600);
+    let file = fs::File::options().write(true).open(&old).unwrap();
+    file.set_modified(SystemTime::now() - hours).unwrap();
+    runs.add(1);
+    assert!(!old.exists() && new.exists());
 }
 
 #[test]

@@ -467,7 +467,7 @@ fn recordings_are_compared_as_what_they_are() {
     let other = fs::read_dir(place.path("other"))
         .unwrap()
         .flatten()
-        .find(|e| e.path().is_dir())
+        .find(|e| e.path().join("run.json").is_file())
         .unwrap()
         .path();
     place

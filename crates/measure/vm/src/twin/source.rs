@@ -73,7 +73,7 @@ struct Line {
 }
 
 impl Line {
-    /// Reads a line; `None` where it is none of QEMU's.
+    /// Reads a line; `None` for any other.
     fn of(text: &str) -> Result<Option<Line>, TwinError> {
         let mut wrappers = words(text)?;
         let is_wrapper = |word: &String| {
