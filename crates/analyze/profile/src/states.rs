@@ -16,7 +16,7 @@ use vmtax_rules::Evidence;
 pub(crate) struct SampledByWall<'a> {
     /// Findings from the samples.
     pub found: &'a WallFindings,
-    /// How long was sampled, s.
+    /// Length of the sampled time, s.
     pub seconds: f64,
 }
 

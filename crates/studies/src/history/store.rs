@@ -23,7 +23,7 @@ const SCHEMA: u32 = 1;
 pub(super) const MANY: usize = 64;
 /// No file takes so long to write.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);
-/// What the name of a file with fewer runs begins with.
+/// Beginning of the name of a file with fewer runs.
 const SMALL: &str = "few-";
 const LARGE: &str = "many-";
 

@@ -125,7 +125,7 @@ fn per_s(count: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { count / seconds } else { 0.0 }
 }
 
-/// What requests and packets have in common. `at`: the checkpoint that their thread makes them pass.
+/// Findings that requests and packets have in common. `at`: the checkpoint that their thread makes them pass.
 fn traced(
     kind: RequestKind,
     trial: &JoinedTrial,

@@ -224,7 +224,7 @@ impl World {
         completes
     }
 
-    /// What is done comes back in two halves.
+    /// Returns completed requests in two halves.
     fn return_batch(&mut self, round: &mut Round<'_>, completes: &[Completed]) {
         let middle = completes.len().div_ceil(2);
         let mut reaped = 0;

@@ -200,7 +200,7 @@ fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, Laye
 
 /// A device of QEMU's that has requests.
 struct TracedDevice<'a> {
-    /// Its path among QEMU's objects.
+    /// Path of the device among QEMU's objects.
     path: &'a str,
     /// True if its requests are those that QEMU accounts for.
     is_accounted: bool,

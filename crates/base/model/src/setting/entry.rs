@@ -71,7 +71,7 @@ pub enum SettingPart {
     Guest,
     /// The way by which the guest has a tree of files.
     Share,
-    /// What is behind the measured network card.
+    /// The backend of the measured network card.
     Backend,
     /// A file of the guest's kernel, which its agent may set to these values.
     GuestFile(FileValues),
@@ -147,7 +147,7 @@ pub enum Libvirt {
     NoDomain,
     /// An attribute of the disk's `<driver>`.
     Driver(&'static str),
-    /// The same, which on virtio-scsi the controller's `<driver>` has.
+    /// An attribute of the disk's `<driver>`, on virtio-scsi of the controller's.
     DriverOrController(&'static str),
     /// An attribute of the iothread's `<poll>`.
     Poll(&'static str),

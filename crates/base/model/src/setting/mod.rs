@@ -1,4 +1,4 @@
-//! What can be set of a VM, its guest and its host: an entry for each setting. Comparisons, `vmtax tune`, the settings that it
+//! Settings of a VM, its guest and its host, with an entry for each. Comparisons, `vmtax tune`, the settings that it
 //! hands over, a VM's twin, live changes and the remedies of rules read it.
 
 mod disk;

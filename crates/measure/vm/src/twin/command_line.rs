@@ -152,12 +152,7 @@ fn program_of(program: &str) -> Option<PathBuf> {
 
 /// Refuses QEMU's programs for other architectures.
 fn architecture(program: &str) -> Result<(), TwinError> {
-    match program
-        .rsplit('/')
-        .next()
-        .unwrap_or(program)
-        .strip_prefix("qemu-system-")
-    {
+    match file_name(program).strip_prefix("qemu-system-") {
         Some(name) if !name.starts_with("x86_64") && !name.starts_with("i386") => {
             Err(TwinError::Architecture(name.to_owned()))
         }
@@ -165,9 +160,14 @@ fn architecture(program: &str) -> Result<(), TwinError> {
     }
 }
 
+/// Returns the name of a program without its folder.
+pub(super) fn file_name(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
+}
+
 /// Returns true if a word is QEMU's program.
 pub(super) fn is_program(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or(word);
+    let name = file_name(word);
     PROGRAMS.contains(&name) || name.starts_with("qemu-system-")
 }
 

@@ -77,7 +77,7 @@ impl Line {
     fn of(text: &str) -> Result<Option<Line>, TwinError> {
         let mut wrappers = words(text)?;
         let is_wrapper = |word: &String| {
-            let name = word.rsplit('/').next().unwrap_or(word);
+            let name = command_line::file_name(word);
             WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
         };
         let begin = wrappers
@@ -100,7 +100,7 @@ impl Line {
     fn twin(&self, disk: Option<&str>) -> Result<Twin, TwinError> {
         let mut twin = command_line::read(&self.words, disk)?;
         for word in &self.wrappers {
-            let name = word.rsplit('/').next().unwrap_or(word);
+            let name = command_line::file_name(word);
             if WRAPPERS.contains(&name) {
                 twin.lacks(format!("{name} before QEMU"));
             }

@@ -54,7 +54,7 @@ impl Vm {
         }
     }
 
-    /// The same VM, whose monitor is tried once more where it did not answer.
+    /// Returns this VM, whose monitor is tried once more where it did not answer.
     pub fn with_monitor(&self) -> Vm {
         let mut vm = self.clone();
         if vm.monitor().is_none() {

@@ -88,7 +88,7 @@ pub fn vm_packets() -> VmLayers {
     traced(&of_run(Machine::KVM, &names, true), &json!([]), &packets)
 }
 
-/// What is asked of a VM that has nothing to follow.
+/// The question to a VM that has nothing to follow.
 pub fn vm_idle() -> VmLayers {
     let layers = of_run(Machine::KVM, &[], true);
     traced(&layers, &json!([]), &Value::Null)
