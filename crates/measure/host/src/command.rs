@@ -1,15 +1,68 @@
-//! Runs a program that may be anything: with a timeout, a bounded output, and no terminal. It is in a session of its own, so
+//! Finds programs, runs one that may be anything, and works beside other work.
+//!
+//! A program that is run has a timeout, a bounded output, and no terminal. It is in a session of its own, so
 //! that neither it nor what it starts finds the terminal of vmtax at `/dev/tty`: virsh starts an agent of polkit there.
 
 use crate::raw;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
+use rustix::fs::{Access, access};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+
+/// Where system programs are that an ordinary user's PATH leaves out.
+const BEYOND_PATH: [&str; 9] = [
+    "/usr/local/bin",
+    "/usr/bin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/sbin",
+    "/usr/libexec",
+    "/usr/lib/qemu",
+    "/usr/local/libexec",
+];
+
+/// The first executable file of that name in PATH or in the system's folders for programs (`/usr/sbin`, `/usr/libexec`, …).
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    folders()
+        .into_iter()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file() && is_executable(path))
+}
+
+/// The folders of PATH and those beyond, each once.
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    merged(&path)
+}
+
+/// An empty or relative entry of PATH means the current folder: not followed, it depends on where one stands.
+fn merged(path: &OsStr) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in std::env::split_paths(path).chain(BEYOND_PATH.map(PathBuf::from)) {
+        if folder.is_absolute() && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// Returns true if this user may execute the file.
+pub(crate) fn is_executable(path: &Path) -> bool {
+    access(path, Access::EXEC_OK).is_ok()
+}
+
+/// Returns true if this user may write there.
+pub(crate) fn is_writable(path: &Path) -> bool {
+    access(path, Access::WRITE_OK).is_ok()
+}
 
 /// More than any help text of QEMU (its device list is 30 KiB).
 const MAX_OUTPUT: usize = 1 << 20;
@@ -64,14 +117,7 @@ pub fn ask_command_unless(
 ) -> io::Result<Option<Answer>> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     command.stdout(writer.try_clone()?).stderr(writer);
-    let ended = run(
-        command,
-        [reader],
-        &End {
-            deadline: Instant::now() + limit,
-            is_stopped,
-        },
-    )?;
+    let ended = run(command, [reader], limit, is_stopped)?;
     Ok(ended.map(|(success, [text])| Answer { success, text }))
 }
 
@@ -84,14 +130,7 @@ pub fn ask_streams(mut command: Command, limit: Duration) -> io::Result<Option<O
     let (output, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (errors, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     command.stdout(stdout).stderr(stderr);
-    let ended = run(
-        command,
-        [output, errors],
-        &End {
-            deadline: Instant::now() + limit,
-            is_stopped: &|| false,
-        },
-    )?;
+    let ended = run(command, [output, errors], limit, &|| false)?;
     Ok(ended.map(|(success, [stdout, stderr])| Output {
         success,
         stdout,
@@ -103,8 +142,13 @@ pub fn ask_streams(mut command: Command, limit: Duration) -> io::Result<Option<O
 fn run<const N: usize>(
     command: Command,
     readers: [OwnedFd; N],
-    end: &End<'_>,
+    limit: Duration,
+    is_stopped: &dyn Fn() -> bool,
 ) -> io::Result<Option<(bool, [String; N])>> {
+    let end = &End {
+        deadline: Instant::now() + limit,
+        is_stopped,
+    };
     let mut child = {
         // The command keeps copies of the writing ends: they go with this block, else the pipes would never end.
         let mut command = command;
@@ -203,9 +247,62 @@ fn wait_until(child: &mut Child, end: &End<'_>) -> io::Result<Option<bool>> {
     }
 }
 
+/// Work that was begun beside other work, also where no more threads may be started (`ulimit -u`, a cgroup's pids.max).
+pub(crate) enum Begun<'scope, T> {
+    /// It goes on in a thread.
+    Running(ScopedJoinHandle<'scope, T>),
+    /// There was no thread for it: it was done at once.
+    Done(T),
+}
+
+impl<T> Begun<'_, T> {
+    /// Returns the work's result; `None` if it panicked.
+    pub fn result(self) -> Option<T> {
+        match self {
+            Begun::Running(thread) => thread.join().ok(),
+            Begun::Done(result) => Some(result),
+        }
+    }
+}
+
+/// Begins work in a thread of its own if one can be started.
+pub(crate) fn begin<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl Fn() -> T + Copy + Send + 'scope,
+) -> Begun<'scope, T> {
+    match Builder::new().spawn_scoped(scope, work) {
+        Ok(thread) => Begun::Running(thread),
+        Err(_) => Begun::Done(work()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn path_comes_first_and_each_folder_once() {
+        let folders = merged(OsStr::new("/opt/q/bin::relative:/usr/bin:/opt/q/bin"));
+        assert_eq!(
+            folders[..2],
+            [PathBuf::from("/opt/q/bin"), PathBuf::from("/usr/bin")]
+        );
+        assert_eq!(
+            folders
+                .iter()
+                .filter(|f| f.as_os_str() == "/usr/bin")
+                .count(),
+            1
+        );
+        assert!(folders.contains(&PathBuf::from("/usr/sbin")));
+        assert!(folders.iter().all(|f| f.is_absolute()));
+    }
+
+    #[test]
+    fn finds_programs_and_only_those() {
+        assert!(find_program("sh").is_some());
+        assert_eq!(find_program("no-such-program-of-vmtax"), None);
+    }
 
     fn shell(script: &str, limit: Duration) -> io::Result<Option<Answer>> {
         ask(Path::new("/bin/sh"), &["-c", script], limit)

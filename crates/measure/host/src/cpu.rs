@@ -1,6 +1,6 @@
 //! The CPUs: what they are, and what disturbs a measurement on them.
 
-use crate::line::CheckResult;
+use crate::CheckResult;
 use crate::raw;
 use crate::system_files::{self, CpuTime, read};
 use std::path::Path;

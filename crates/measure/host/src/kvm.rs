@@ -1,7 +1,7 @@
 //! Classifies KVM by running code on it.
 
+use crate::CheckResult;
 use crate::cpu;
-use crate::line::CheckResult;
 use crate::micro_vm::{Loop, Ring, native_rate, rate};
 use crate::raw;
 use kvm_ioctls::{Cap, Kvm};
@@ -74,7 +74,8 @@ fn probed() -> KvmFacts {
     }
 }
 
-fn broken(evidence: String) -> KvmFacts {
+/// A KVM of no use, for this reason.
+pub(crate) fn broken(evidence: String) -> KvmFacts {
     KvmFacts {
         class: KvmClass::Broken,
         evidence,

@@ -5,31 +5,75 @@
 
 mod collect;
 mod command;
-mod counters;
 mod cpu;
 mod error;
-mod guest_network;
-mod identity;
 mod kvm;
-mod line;
 mod micro_vm;
-mod program;
 mod qemu;
 mod qemu_binary;
 mod raw;
-mod settings;
 mod system;
 mod system_files;
-mod threads;
 mod tracing;
-mod version;
 
 pub use collect::collect;
-pub use command::{Answer, Output, ask_command, ask_command_unless, ask_streams};
-pub use error::HostError;
-pub use guest_network::{has_vhost_net, passt_has_vhost_user};
+pub use command::{Answer, Output, ask_command, ask_command_unless, ask_streams, find_program};
+pub use error::{HostError, QemuVersion};
 pub use kvm::{kvm, kvm_forgets_breakpoints};
-pub use program::find_program;
 pub use qemu::{best_qemu, fetched_qemus};
+pub use system::{has_vhost_net, passt_has_vhost_user};
 pub use system_files::{CpuTime, meminfo};
-pub use version::QemuVersion;
+
+use vmtax_model::{Check, HostProblem, Readiness};
+
+/// Result of a check, before it has a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CheckResult {
+    state: Readiness,
+    found: String,
+    problem: Option<HostProblem>,
+}
+
+impl CheckResult {
+    fn new(state: Readiness, found: impl Into<String>, problem: Option<HostProblem>) -> Self {
+        let found = found.into();
+        Self {
+            state,
+            found,
+            problem,
+        }
+    }
+
+    /// Returns the result of what is as it should be.
+    fn ok(found: impl Into<String>) -> Self {
+        Self::new(Readiness::Ok, found, None)
+    }
+
+    /// Returns the result of what is usable with something taken away.
+    fn limited(found: impl Into<String>, problem: HostProblem) -> Self {
+        Self::new(Readiness::Limited, found, Some(problem))
+    }
+
+    /// Returns the result of what is not available on this host.
+    fn missing(found: impl Into<String>, problem: HostProblem) -> Self {
+        Self::new(Readiness::Missing, found, Some(problem))
+    }
+
+    /// Returns the result of what is usable with something taken away that nobody can give back.
+    fn limited_for_good(found: impl Into<String>) -> Self {
+        Self::new(Readiness::Limited, found, None)
+    }
+
+    /// Makes it the check of a subject. The rule about its problem has the remedies.
+    fn about(self, id: &str, subject: &str, why: &str) -> Check {
+        Check {
+            id: id.into(),
+            subject: subject.into(),
+            state: self.state,
+            found: self.found,
+            why: why.into(),
+            problem: self.problem,
+            remedies: Vec::new(),
+        }
+    }
+}

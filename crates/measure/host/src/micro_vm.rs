@@ -5,6 +5,7 @@ use crate::raw::{self, Page};
 use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_regs, kvm_segment};
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use rustix::time::{ClockId, clock_gettime};
+use std::fmt::Display;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -111,20 +112,17 @@ impl MicroVm {
     fn new(kvm: &Kvm, ring: Ring, kind: Loop) -> Result<Self, String> {
         let mut pages = vec![Page([0; 4096]); PAGES];
         fill(&mut pages, kind);
-        let vm = kvm.create_vm().map_err(|e| format!("KVM_CREATE_VM: {e}"))?;
+        let vm = kvm.create_vm().map_err(failed("KVM_CREATE_VM"))?;
         // CPUs of Intel need a place for this; below 4 GiB, away from our memory.
         vm.set_tss_address(0xfffb_d000)
-            .map_err(|e| format!("KVM_SET_TSS_ADDR: {e}"))?;
-        raw::set_memory(&vm, &mut pages).map_err(|e| format!("KVM_SET_USER_MEMORY_REGION: {e}"))?;
-        let vcpu = vm
-            .create_vcpu(0)
-            .map_err(|e| format!("KVM_CREATE_VCPU: {e}"))?;
+            .map_err(failed("KVM_SET_TSS_ADDR"))?;
+        raw::set_memory(&vm, &mut pages).map_err(failed("KVM_SET_USER_MEMORY_REGION"))?;
+        let vcpu = vm.create_vcpu(0).map_err(failed("KVM_CREATE_VCPU"))?;
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(|e| format!("KVM_GET_SUPPORTED_CPUID: {e}"))?;
-        vcpu.set_cpuid2(&cpuid)
-            .map_err(|e| format!("KVM_SET_CPUID2: {e}"))?;
-        raw::let_kicks_end(&vcpu).map_err(|e| format!("KVM_SET_SIGNAL_MASK: {e}"))?;
+            .map_err(failed("KVM_GET_SUPPORTED_CPUID"))?;
+        vcpu.set_cpuid2(&cpuid).map_err(failed("KVM_SET_CPUID2"))?;
+        raw::let_kicks_end(&vcpu).map_err(failed("KVM_SET_SIGNAL_MASK"))?;
         set_long_mode(&vcpu, ring)?;
         Ok(Self {
             vcpu,
@@ -135,10 +133,7 @@ impl MicroVm {
 
     /// The number of times that it has gone round its loop.
     fn iterations(&self) -> Result<u64, String> {
-        let regs = self
-            .vcpu
-            .get_regs()
-            .map_err(|e| format!("KVM_GET_REGS: {e}"))?;
+        let regs = self.vcpu.get_regs().map_err(failed("KVM_GET_REGS"))?;
         Ok(u64::MAX - regs.rcx)
     }
 
@@ -168,6 +163,11 @@ impl MicroVm {
             Ok(exit) => Err(format!("KVM_RUN ended with {exit}")),
         }
     }
+}
+
+/// Says which call of KVM's failed.
+fn failed<E: Display>(call: &str) -> impl FnOnce(E) -> String {
+    move |error| format!("{call}: {error}")
 }
 
 /// CPU time, not time of day: on a loaded host a rate over the latter would be anything.
@@ -223,9 +223,7 @@ fn set_long_mode(vcpu: &VcpuFd, ring: Ring) -> Result<(), String> {
         g: 1,
         ..Default::default()
     };
-    let mut sregs = vcpu
-        .get_sregs()
-        .map_err(|e| format!("KVM_GET_SREGS: {e}"))?;
+    let mut sregs = vcpu.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
     sregs.cs = kvm_segment {
         selector: code_selector,
         type_: 11,
@@ -247,8 +245,7 @@ fn set_long_mode(vcpu: &VcpuFd, ring: Ring) -> Result<(), String> {
     sregs.cr4 = (1 << 5) | (1 << 9) | (1 << 10); // PAE, OSFXSR, OSXMMEXCPT
     sregs.cr0 = 0x8000_0033; // PG, NE, ET, MP, PE
     sregs.efer = (1 << 8) | (1 << 10); // LME, LMA
-    vcpu.set_sregs(&sregs)
-        .map_err(|e| format!("KVM_SET_SREGS: {e}"))?;
+    vcpu.set_sregs(&sregs).map_err(failed("KVM_SET_SREGS"))?;
     let regs = kvm_regs {
         rip: CODE,
         rflags: 2,
@@ -256,8 +253,7 @@ fn set_long_mode(vcpu: &VcpuFd, ring: Ring) -> Result<(), String> {
         rsp: STACK_TOP,
         ..Default::default()
     };
-    vcpu.set_regs(&regs)
-        .map_err(|e| format!("KVM_SET_REGS: {e}"))
+    vcpu.set_regs(&regs).map_err(failed("KVM_SET_REGS"))
 }
 
 #[cfg(test)]

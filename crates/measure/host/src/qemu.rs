@@ -1,12 +1,10 @@
 //! Finds QEMUs and asks each what it can do.
 
-use crate::command::{Answer, ask};
-use crate::error::HostError;
-use crate::line::CheckResult;
-use crate::program;
+use crate::CheckResult;
+use crate::command::{self, Answer, Begun, ask, begin, find_program};
+use crate::error::{HostError, OLDEST_QEMU, QemuVersion, version_in_banner};
 use crate::qemu_binary;
-use crate::threads::{self, Begun};
-use crate::version::{self, OLDEST_QEMU};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -30,52 +28,43 @@ pub(crate) struct Probed {
     pub is_wrapper: bool,
 }
 
-/// Returns the capabilities of the QEMU that `named` means.
-///
-/// # Errors
-/// When there is none, it does not run, is another program, older than [`OLDEST_QEMU`], or emulates no PC.
-fn qemu_at(named: &Path) -> Result<QemuFacts, HostError> {
-    probe(&resolve(named)?).map(|probed| probed.facts)
-}
-
-/// The QEMU to use: the one named, by a path, a name in PATH, or the version or suite of a fetched one; or the best in PATH and the system's folders: those with both KVM and TCG come before
-/// others, then the order of the search path counts, so that it is what the bare name starts. Each is started a few times
-/// with a help option, in parallel, at most 3 s.
+/// The QEMU to use: the one named, by a path, a name in PATH, or the version or suite of a fetched one; or the best in PATH and the
+/// system's folders: those with both KVM and TCG come before others, then the order of the search path counts, so that it is what
+/// the bare name starts. Each is started a few times with a help option, in parallel, at most 3 s.
 ///
 /// # Errors
 /// When the one named is not there, does not run, is another program, too old, or emulates no PC; when none is named, what
 /// is wrong with the first that was found, or that there is none.
 pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
-    if let Some(path) = explicit {
-        return qemu_at(path);
-    }
-    survey(None, &[])
-        .into_iter()
-        .next()
-        .unwrap_or(Err(HostError::NoQemu))
-        .map(|probed| probed.facts)
+    let found = match explicit {
+        Some(named) => probe(&resolve(named)?),
+        None => survey(None, &[])
+            .into_iter()
+            .next()
+            .unwrap_or(Err(HostError::NoQemu)),
+    };
+    found.map(|probed| probed.facts)
 }
 
 /// The QEMUs that were fetched, as far as they are usable. Such as were built here may be patched, and are left out.
 pub fn fetched_qemus() -> Vec<QemuFacts> {
-    let cache = vmtax_guests::qemu::cache_dir().ok();
-    let fetched = cache
+    let fetched = vmtax_guests::qemu::cache_dir()
         .map(|cache| vmtax_guests::qemu::find(&cache))
         .unwrap_or_default();
-    let fetched = fetched
+    let paths: Vec<PathBuf> = fetched
         .into_iter()
-        .filter(|qemu| !vmtax_guests::qemu::is_name_of_built(&qemu.name()));
-    let all = probe_all(&fetched.map(|qemu| qemu.path).collect::<Vec<_>>());
-    all.into_iter()
-        .filter_map(|found| Some(found.ok()?.facts))
-        .collect()
+        .filter(|qemu| !vmtax_guests::qemu::is_name_of_built(&qemu.name()))
+        .map(|qemu| qemu.path)
+        .collect();
+    let all = probe_all(&paths).into_iter();
+    all.filter_map(|found| Some(found.ok()?.facts)).collect()
 }
 
 fn probe_all(paths: &[PathBuf]) -> Vec<Result<Probed, HostError>> {
     thread::scope(|scope| {
         let begun: Vec<_> = paths
             .iter()
-            .map(|path| threads::begin(scope, || probe(path)))
+            .map(|path| begin(scope, || probe(path)))
             .collect();
         begun.into_iter().filter_map(Begun::result).collect()
     })
@@ -91,7 +80,7 @@ pub(crate) fn survey(
         Ok(named) => (named, None),
         Err(error) => (None, Some(error)),
     };
-    let all = candidates(&program::folders())
+    let all = candidates(&command::folders())
         .into_iter()
         .chain(fetched.iter().cloned())
         .collect();
@@ -107,17 +96,9 @@ pub(crate) fn survey(
 
 /// Lower is better; the sort keeps the order of the search path among equals.
 fn rank(found: &Result<Probed, HostError>) -> u8 {
-    match found {
-        Ok(probed)
-            if ["kvm", "tcg"]
-                .iter()
-                .all(|a| probed.facts.accelerators.iter().any(|b| a == b)) =>
-        {
-            0
-        }
-        Ok(_) => 1,
-        Err(_) => 2,
-    }
+    let Ok(probed) = found else { return 2 };
+    let has = |name: &&str| probed.facts.accelerators.iter().any(|a| a == name);
+    u8::from(!["kvm", "tcg"].iter().all(has))
 }
 
 fn candidates(folders: &[PathBuf]) -> Vec<PathBuf> {
@@ -151,16 +132,14 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
     if let Some(name) = bare_name {
         // Without a cache none was fetched.
         let cache = vmtax_guests::qemu::cache_dir().ok();
-        if let Some(fetched) = cache
+        let fetched = cache
             .as_ref()
-            .and_then(|cache| vmtax_guests::qemu::named(cache, name))
+            .and_then(|cache| vmtax_guests::qemu::named(cache, name));
+        if let Some(program) = fetched
+            .map(|fetched| fetched.path)
+            .or_else(|| find_program(name))
+            .or_else(|| installed(name))
         {
-            return Ok(fetched.path);
-        }
-        if let Some(program) = program::find_program(name) {
-            return Ok(program);
-        }
-        if let Some(program) = installed(name) {
             return Ok(program);
         }
         if vmtax_guests::qemu::is_name(name) {
@@ -182,59 +161,25 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
 fn installed(version: &str) -> Option<PathBuf> {
     let is_wanted = |path: &PathBuf| {
         let banner = asked(path, &["--version"]).ok()?;
-        let own = version::in_banner(&banner.text)?.to_string();
+        let own = version_in_banner(&banner.text)?.to_string();
         own.strip_prefix(version)
             .filter(|rest| rest.is_empty() || rest.starts_with('.'))
             .map(drop)
     };
     let is_number = version.starts_with(|c: char| c.is_ascii_digit());
-    candidates(&program::folders())
+    candidates(&command::folders())
         .into_iter()
         .filter(|_| is_number)
         .find(|path| is_wanted(path).is_some())
 }
 
 fn probe(path: &Path) -> Result<Probed, HostError> {
-    let own = path.to_path_buf();
-    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            HostError::QemuMissing { path: own.clone() }
-        }
-        _ => HostError::QemuDoesNotStart {
-            path: own.clone(),
-            reason: error.to_string(),
-        },
-    })?;
-    if !metadata.is_file() {
-        let kind = if metadata.is_dir() {
-            "a folder"
-        } else {
-            "a device, pipe or socket"
-        };
-        return Err(HostError::QemuNotAFile { path: own, kind });
-    }
-    if !program::is_executable(path) {
-        return Err(HostError::QemuNotExecutable { path: own });
-    }
+    check_executable(path)?;
     // Alone first: nothing but `--version` is asked of a program that may be anything.
-    let banner = asked(path, &["--version"])?;
-    let Some(version) = version::in_banner(&banner.text) else {
-        let said = first_line(&banner.text);
-        return Err(if banner.success {
-            HostError::NotQemu { path: own, said }
-        } else {
-            HostError::QemuDoesNotStart {
-                path: own,
-                reason: said,
-            }
-        });
-    };
-    if version < OLDEST_QEMU {
-        return Err(HostError::QemuTooOld { path: own, version });
-    }
+    let version = version_of(path)?;
     let (accelerators, machines, objects, devices, binary) = thread::scope(|scope| {
         let help = |option: &'static str| {
-            threads::begin(scope, move || {
+            begin(scope, move || {
                 asked(path, &[option, "help"]).map(|a| a.text)
             })
         };
@@ -242,21 +187,12 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
         let binary = qemu_binary::read(
             &vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()),
         );
-        let [a, b, c, d] = asking.map(|begun| {
-            begun.result().unwrap_or_else(|| {
-                Err(HostError::QemuDoesNotStart {
-                    path: path.to_path_buf(),
-                    reason: "asking it failed".into(),
-                })
-            })
-        });
+        let failed = || Err(does_not_start(path, "asking it failed"));
+        let [a, b, c, d] = asking.map(|begun| begun.result().unwrap_or_else(failed));
         Ok::<_, HostError>((a?, b?, c?, d?, binary))
     })?;
-    if !["pc", "q35"]
-        .iter()
-        .any(|machine| first_words(&machines).any(|word| word == *machine))
-    {
-        return Err(HostError::QemuNotX86 { path: own });
+    if !first_words(&machines).any(|word| ["pc", "q35"].contains(&word)) {
+        return Err(HostError::QemuNotX86 { path: path.into() });
     }
     let is_wrapper = binary.is_none();
     let binary = binary.unwrap_or_default();
@@ -269,7 +205,7 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
             .collect(),
         is_wrapper,
         facts: QemuFacts {
-            path: own,
+            path: path.into(),
             version: version.to_string(),
             accelerators: accelerators_in(&accelerators),
             aio,
@@ -280,6 +216,49 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
     })
 }
 
+/// Checks that a path leads to a file that this user may execute.
+fn check_executable(path: &Path) -> Result<(), HostError> {
+    let own = || path.to_path_buf();
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => HostError::QemuMissing { path: own() },
+        _ => does_not_start(path, error),
+    })?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() {
+            "a folder"
+        } else {
+            "a device, pipe or socket"
+        };
+        return Err(HostError::QemuNotAFile { path: own(), kind });
+    }
+    if !command::is_executable(path) {
+        return Err(HostError::QemuNotExecutable { path: own() });
+    }
+    Ok(())
+}
+
+/// The version of a QEMU that is new enough.
+fn version_of(path: &Path) -> Result<QemuVersion, HostError> {
+    let banner = asked(path, &["--version"])?;
+    let path = path.to_path_buf();
+    match version_in_banner(&banner.text) {
+        Some(version) if version < OLDEST_QEMU => Err(HostError::QemuTooOld { path, version }),
+        Some(version) => Ok(version),
+        None if banner.success => Err(HostError::NotQemu {
+            path,
+            said: first_line(&banner.text),
+        }),
+        None => Err(does_not_start(&path, first_line(&banner.text))),
+    }
+}
+
+fn does_not_start(path: &Path, reason: impl ToString) -> HostError {
+    HostError::QemuDoesNotStart {
+        path: path.into(),
+        reason: reason.to_string(),
+    }
+}
+
 fn asked(path: &Path, arguments: &[&str]) -> Result<Answer, HostError> {
     match ask(path, arguments, LIMIT) {
         Ok(Some(answer)) => Ok(answer),
@@ -288,10 +267,7 @@ fn asked(path: &Path, arguments: &[&str]) -> Result<Answer, HostError> {
             arguments: arguments.join(" "),
             seconds: LIMIT.as_secs(),
         }),
-        Err(error) => Err(HostError::QemuDoesNotStart {
-            path: path.to_path_buf(),
-            reason: error.to_string(),
-        }),
+        Err(error) => Err(does_not_start(path, error)),
     }
 }
 
@@ -316,14 +292,10 @@ fn first_words(text: &str) -> impl Iterator<Item = &str> {
 /// The accelerators that run x86 guests here, from `-accel help`: one a line, or before 5.0 all in one line.
 fn accelerators_in(help: &str) -> Vec<String> {
     let words = help.split(|c: char| c.is_whitespace() || c == ',');
-    let mut found: Vec<String> = Vec::new();
-    for word in words.filter(|word| ["kvm", "tcg", "xen"].contains(word)) {
-        if !found.iter().any(|known| known == word) {
-            found.push(word.into());
-        }
-    }
-    found.sort();
-    found
+    let known: BTreeSet<&str> = words
+        .filter(|word| ["kvm", "tcg", "xen"].contains(word))
+        .collect();
+    known.into_iter().map(str::to_owned).collect()
 }
 
 /// One line of `doctor` for each QEMU, or one that says there is none.
@@ -353,6 +325,19 @@ fn check(found: &Result<Probed, HostError>) -> Check {
             };
         }
     };
+    let facts = &probed.facts;
+    let text = described(probed);
+    let tcg = facts.accelerators.iter().any(|name| name == "tcg");
+    let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
+    about(if whole {
+        CheckResult::ok(text)
+    } else {
+        CheckResult::limited(text, HostProblem::QemuIncomplete)
+    })
+}
+
+/// Where a QEMU is, and what it can do.
+fn described(probed: &Probed) -> String {
     let facts = &probed.facts;
     let list = |names: &[String]| {
         if names.is_empty() {
@@ -385,13 +370,7 @@ fn check(found: &Result<Probed, HostError>) -> Check {
     if !probed.lacks.is_empty() {
         text += &format!("; lacks {}", probed.lacks.join(", "));
     }
-    let tcg = facts.accelerators.iter().any(|name| name == "tcg");
-    let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
-    about(if whole {
-        CheckResult::ok(text)
-    } else {
-        CheckResult::limited(text, HostProblem::QemuIncomplete)
-    })
+    text
 }
 
 #[cfg(test)]

@@ -32,63 +32,43 @@ pub fn read(path: &Path) -> Option<QemuBinary> {
             .iter()
             .any(|library| library.starts_with(name.as_bytes()))
     };
-
-    let (mut exported_functions, mut symbols) = (0, [false; 3]);
+    let mut symbols = [false; 3];
     let names: [&[u8]; 3] = [b"laio_init", b"luring_init", b"openlog"];
     for symbol in file.dynamic_symbols().chain(file.symbols()) {
-        let Ok(name) = symbol.name_bytes() else {
-            continue;
-        };
         for (found, wanted) in symbols.iter_mut().zip(names) {
-            *found |= name == wanted;
+            *found |= symbol.name_bytes() == Ok(wanted);
         }
     }
-    for symbol in file.dynamic_symbols() {
-        exported_functions +=
-            u32::from(symbol.kind() == SymbolKind::Text && symbol.is_definition());
-    }
     let [laio, luring, openlog] = symbols;
+    let exported = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
 
     let texts = file
         .section_by_name(".rodata")
         .and_then(|section| section.data().ok())
         .unwrap_or_default();
-    let mut aio = Vec::new();
-    push_if(&mut aio, links("libaio.so") || laio, "native");
-    push_if(&mut aio, links("liburing.so") || luring, "io_uring");
-    let mut trace_backends = Vec::new();
-    push_if(
-        &mut trace_backends,
-        memmem::find(texts, b"virtqueue_pop vq %p").is_some() && !openlog,
-        "log",
-    );
-    push_if(
-        &mut trace_backends,
-        memmem::find(texts, b"failed to initialize simple tracing backend").is_some(),
-        "simple",
-    );
-    push_if(
-        &mut trace_backends,
-        memmem::find(texts, b"failed to initialize ftrace backend").is_some(),
-        "ftrace",
-    );
-    push_if(&mut trace_backends, links("liblttng-ust"), "ust");
-    push_if(
-        &mut trace_backends,
-        file.section_by_name(".note.stapsdt").is_some(),
-        "dtrace",
-    );
+    let has = |text: &str| memmem::find(texts, text.as_bytes()).is_some();
     Some(QemuBinary {
-        aio,
-        exported_functions,
-        trace_backends,
+        aio: present(&[
+            ("native", links("libaio.so") || laio),
+            ("io_uring", links("liburing.so") || luring),
+        ]),
+        exported_functions: exported.count() as u32,
+        trace_backends: present(&[
+            ("log", has("virtqueue_pop vq %p") && !openlog),
+            ("simple", has("failed to initialize simple tracing backend")),
+            ("ftrace", has("failed to initialize ftrace backend")),
+            ("ust", links("liblttng-ust")),
+            ("dtrace", file.section_by_name(".note.stapsdt").is_some()),
+        ]),
     })
 }
 
-fn push_if(list: &mut Vec<String>, condition: bool, name: &str) {
-    if condition {
-        list.push(name.into());
-    }
+/// The names of what is there.
+fn present(all: &[(&str, bool)]) -> Vec<String> {
+    let there = all.iter().filter(|(_, is_there)| *is_there);
+    there.map(|(name, _)| name.to_string()).collect()
 }
 
 /// The libraries of DT_NEEDED.

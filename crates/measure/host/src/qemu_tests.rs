@@ -29,32 +29,32 @@ fn what_is_no_qemu_is_named_with_its_fix() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     assert!(matches!(
-        qemu_at(&at.join("none")),
+        best_qemu(Some(&at.join("none"))),
         Err(HostError::QemuMissing { .. })
     ));
     assert!(matches!(
-        qemu_at(at),
+        best_qemu(Some(at)),
         Err(HostError::QemuNotAFile {
             kind: "a folder",
             ..
         })
     ));
     assert!(matches!(
-        qemu_at(Path::new("/dev/null")),
+        best_qemu(Some(Path::new("/dev/null"))),
         Err(HostError::QemuNotAFile { .. })
     ));
     assert!(matches!(
-        qemu_at(Path::new("/bin/true/x")),
+        best_qemu(Some(Path::new("/bin/true/x"))),
         Err(HostError::QemuMissing { .. })
     ));
     assert!(matches!(
-        qemu_at(Path::new("/bin/true")),
+        best_qemu(Some(Path::new("/bin/true"))),
         Err(HostError::NotQemu { .. })
     ));
     let plain = at.join("plain");
     fs::write(&plain, "text").unwrap();
     assert!(matches!(
-        qemu_at(&plain),
+        best_qemu(Some(&plain)),
         Err(HostError::QemuNotExecutable { .. })
     ));
 }
@@ -62,7 +62,7 @@ fn what_is_no_qemu_is_named_with_its_fix() {
 #[test]
 fn scripts_of_all_kinds() {
     let folder = tempfile::tempdir().unwrap();
-    let try_one = |text: &str| qemu_at(&script(folder.path(), text));
+    let try_one = |text: &str| best_qemu(Some(&script(folder.path(), text)));
     let Err(HostError::NotQemu { said, .. }) =
         try_one("#!/bin/sh\nprintf 'a\\033[31mb\\nmore\\n'\n")
     else {
@@ -239,6 +239,6 @@ fn the_installed_qemu() {
         facts.exported_functions
     );
     assert_eq!(facts.trace_backends, ["log"]);
-    assert_eq!(qemu_at(&facts.path).unwrap(), facts);
+    assert_eq!(best_qemu(Some(&facts.path)).unwrap(), facts);
     assert_eq!(best_qemu(None).unwrap(), facts);
 }
