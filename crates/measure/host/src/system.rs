@@ -5,7 +5,7 @@ use crate::command::{ask, find_program, is_writable};
 use crate::system_files;
 use procfs::process::Process;
 use procfs::{MountEntry, ProcessCGroups};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use vmtax_guests::kernel::FoundKernels;
 use vmtax_model::{Check, HostProblem, SourceOfKernel};

@@ -1,6 +1,7 @@
 //! Finds what a plan's machines need: VMM, kernel, a KVM that runs kernels.
 
 use crate::RunError;
+use std::collections::BTreeSet;
 use vmtax_guests::kernel::{KernelError, cache_dir};
 use vmtax_model::{HostFacts, KernelFacts, KvmClass, Machine, Plan, Variant, Vmm, WorkloadName};
 use vmtax_vm::VmmProgram;
@@ -27,6 +28,27 @@ impl Requirements {
             .iter()
             .find(|program| Some(program.vmm()) == machine.vmm())
     }
+
+    /// Checks that the programs have a machine's accelerator, in each variant that it runs.
+    fn check_accelerator(&self, plan: &Plan, machine: Machine) -> Result<(), RunError> {
+        let Some(accelerator) = machine.accelerator() else {
+            return Ok(());
+        };
+        let variants = plan.variants.iter().enumerate();
+        let mut programs = variants
+            .filter(|(_, variant)| variant.is_on(machine))
+            .filter_map(|(i, _)| self.program(machine, i));
+        match programs.find(|program| !program.has(accelerator)) {
+            Some(program) => Err(RunError::NoMachine {
+                machine,
+                reason: format!(
+                    "{} was built without this accelerator: use another QEMU with --qemu",
+                    program.path().display()
+                ),
+            }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Finds what the plan's guests need, fetching a kernel if none is there; `None` for a plan without guests.
@@ -38,27 +60,9 @@ pub(crate) fn find_requirements(
     host: &HostFacts,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Requirements>, RunError> {
-    if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
-        return Err(RunError::NoMachine {
-            machine: Machine::NATIVE,
-            reason: format!(
-                "it has {} CPUs, {} were asked for: use --cpus {0}",
-                host.cpu.online, plan.guest.cpus
-            ),
-        });
-    }
-    if let Some(&machine) = plan.machines.iter().find(|m| m.has_kernel()) {
-        if let Some(workload) = plan.workloads.iter().find(|w| !w.name.needs_kernel()) {
-            let reason = WorkloadError::MicroGuestOnly(workload.name).to_string();
-            return Err(RunError::NoMachine { machine, reason });
-        }
-    }
-    let guests: Vec<Machine> = plan
-        .machines
-        .iter()
-        .copied()
-        .filter(|m| m.is_guest())
-        .collect();
+    check_host(plan, host)?;
+    let machines = plan.machines.iter().copied();
+    let guests: Vec<Machine> = machines.filter(|m| m.is_guest()).collect();
     if guests.is_empty() {
         return Ok(None);
     }
@@ -68,9 +72,7 @@ pub(crate) fn find_requirements(
     if let Some(&machine) = guests.iter().find(|m| !m.has_kernel()) {
         micro_can(machine, plan)?;
     }
-    let mut vmms: Vec<Vmm> = guests.iter().filter_map(|m| m.vmm()).collect();
-    vmms.sort_unstable();
-    vmms.dedup();
+    let vmms: BTreeSet<Vmm> = guests.iter().filter_map(|m| m.vmm()).collect();
     let programs = vmms
         .into_iter()
         .map(|vmm| programs(vmm, plan, host))
@@ -86,32 +88,34 @@ pub(crate) fn find_requirements(
         kernels: Vec::new(),
     };
     for &machine in &guests {
-        for (i, _) in plan
-            .variants
-            .iter()
-            .enumerate()
-            .filter(|(_, variant)| variant.is_on(machine))
-        {
-            let lacks = |program: &&VmmProgram| {
-                machine
-                    .accelerator()
-                    .is_some_and(|accelerator| !program.has(accelerator))
-            };
-            if let Some(program) = requirements.program(machine, i).filter(lacks) {
-                return Err(RunError::NoMachine {
-                    machine,
-                    reason: format!(
-                        "{} was built without this accelerator: use another QEMU with --qemu",
-                        program.path().display()
-                    ),
-                });
-            }
-        }
+        requirements.check_accelerator(plan, machine)?;
     }
     if plan.machines.iter().any(|m| m.is_linux_guest()) {
         requirements.kernels = kernels(plan, host, say)?;
     }
     Ok(Some(requirements))
+}
+
+/// Checks that the host has the CPUs for native trials, and that the workloads run on the plan's machines.
+fn check_host(plan: &Plan, host: &HostFacts) -> Result<(), RunError> {
+    if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
+        return Err(RunError::NoMachine {
+            machine: Machine::NATIVE,
+            reason: format!(
+                "it has {} CPUs, {} were asked for: use --cpus {0}",
+                host.cpu.online, plan.guest.cpus
+            ),
+        });
+    }
+    let machine = plan.machines.iter().find(|m| m.has_kernel());
+    let workload = plan.workloads.iter().find(|w| !w.name.needs_kernel());
+    match machine.zip(workload) {
+        Some((&machine, workload)) => Err(RunError::NoMachine {
+            machine,
+            reason: WorkloadError::MicroGuestOnly(workload.name).to_string(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// The kernel of each variant; fetched once if there is none.
@@ -174,29 +178,29 @@ fn programs(vmm: Vmm, plan: &Plan, host: &HostFacts) -> Result<Vec<VmmProgram>, 
 fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
     for workload in &plan.workloads {
-        if !workload.name.needs_kernel() {
-            continue;
-        }
-        if workload.name == WorkloadName::NetRr {
-            let work = vmtax_workload::round_trip_work(workload)?;
-            if work.is_tcp || work.connections != 1 {
-                return cannot(
-                    "its driver makes round trips over UDP on one connection: leave it out of --machine".to_owned(),
-                );
+        match workload.name {
+            name if !name.needs_kernel() => {}
+            WorkloadName::NetRr => {
+                let work = vmtax_workload::round_trip_work(workload)?;
+                if work.is_tcp || work.connections != 1 {
+                    return cannot(
+                        "its driver makes round trips over UDP on one connection: leave it out of --machine".to_owned(),
+                    );
+                }
             }
-            continue;
-        }
-        if workload.name != WorkloadName::Disk {
-            return cannot(format!(
-                "it has no operating system and runs the workloads disk and net-rr alone, not {}: use another machine",
-                workload.name
-            ));
-        }
-        let depth = vmtax_workload::block_work(workload)?.depth;
-        if depth != 1 {
-            return cannot(format!(
-                "it has one request in flight at a time, not {depth}: leave it out of --machine"
-            ));
+            WorkloadName::Disk => {
+                let depth = vmtax_workload::block_work(workload)?.depth;
+                if depth != 1 {
+                    return cannot(format!(
+                        "it has one request in flight at a time, not {depth}: leave it out of --machine"
+                    ));
+                }
+            }
+            name => {
+                return cannot(format!(
+                    "it has no operating system and runs the workloads disk and net-rr alone, not {name}: use another machine"
+                ));
+            }
         }
     }
     Ok(())

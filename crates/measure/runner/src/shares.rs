@@ -1,13 +1,16 @@
-//! Shares of a plan's variants: each gives the plan's tree to its guests.
+//! Shares of a plan's variants: each gives the plan's tree to its guests, or the host's root where they run a command.
 
-use crate::images::Images;
+use crate::RunError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use vmtax_guests::kernel::KernelError;
 use vmtax_model::{
-    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree,
+    ImageFacts, Kept, Net, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree,
     TrialResult, Variant, Warning, WorkloadSpec,
 };
-use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
+use vmtax_vm::{
+    MachineError, RootExtras, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room,
+};
 use vmtax_workload::{Checked, CheckedPlan, GuestState};
 
 /// Memory that a minimal guest needs for itself, MiB.
@@ -24,12 +27,34 @@ pub(crate) struct ShareSetup {
 }
 
 impl ShareSetup {
-    pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> ShareSetup {
-        ShareSetup {
+    /// Sets each variant of the plan up, in order; `sharing` gives what its share becomes, or why it is not available.
+    fn each(
+        plan: &Plan,
+        mut sharing: impl FnMut(Option<Share>) -> Result<Option<Sharing>, String>,
+    ) -> Vec<ShareSetup> {
+        let setup = |variant: &Variant| ShareSetup {
             variant: variant.clone(),
             disk: variant.disk(),
-            share,
-        }
+            share: variant
+                .share()
+                .map_err(|e| e.to_string())
+                .and_then(&mut sharing),
+        };
+        plan.variants.iter().map(setup).collect()
+    }
+}
+
+/// The shares that the guests' kernel cannot mount, with the reason.
+type Refused = [(ShareMethod, KernelError)];
+
+/// Checks that the guests' kernel can mount the methods that `is_taken` tells.
+fn check_mountable(
+    refused: &Refused,
+    is_taken: impl Fn(ShareMethod) -> bool,
+) -> Result<(), String> {
+    match refused.iter().find(|(method, _)| is_taken(*method)) {
+        Some((method, why)) => Err(format!("share={method}: {why}")),
+        None => Ok(()),
     }
 }
 
@@ -51,7 +76,7 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
 }
 
 /// MiB that the images made from the plan's tree take, with a copy for a machine that writes to it.
-pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
+pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, RunError> {
     let Some(tree) = &plan.tree else { return Ok(0) };
     let mut images: BTreeMap<ImageKey, bool> = BTreeMap::new();
     for variant in &plan.variants {
@@ -60,9 +85,6 @@ pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
                 *images.entry(kind).or_default() |= !share.read_only(tree);
             }
         }
-    }
-    if images.is_empty() {
-        return Ok(0);
     }
     let mut sum = 0_u64;
     for (ImageKey { method, .. }, writable) in images {
@@ -79,7 +101,7 @@ fn image_room(
     plan: &CheckedPlan,
     tree: &Tree,
     method: ShareMethod,
-) -> Result<(u64, u64), crate::RunError> {
+) -> Result<(u64, u64), RunError> {
     let (bytes, files) = tree_room(tree)?;
     let more = if method == ShareMethod::Disk {
         written(plan)?.share
@@ -101,7 +123,7 @@ pub(crate) struct Written {
 ///
 /// # Errors
 /// A workload that holds more names open than the machines' memory has room for.
-pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
+pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, RunError> {
     let tree_files = plan
         .tree
         .as_ref()
@@ -125,7 +147,7 @@ pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
                 let (name, held_mib) = (workload.name(), room.held_bytes >> 20);
                 let needed = held_mib + SYSTEM_MIB;
                 if needed > memory_mib {
-                    return Err(crate::RunError::HeldTooMany {
+                    return Err(RunError::HeldTooMany {
                         workload: name,
                         held_mib,
                         memory_mib,
@@ -177,26 +199,19 @@ fn kind(share: &Share) -> Option<ImageKey> {
 /// The share of each variant of the plan, in order; makes the images that they need.
 pub(crate) fn share_setups(
     plan: &CheckedPlan,
-    images: &Images,
+    refused: &Refused,
     scratch: &Scratch,
 ) -> Vec<ShareSetup> {
     let mut ready = ShareBuilder {
         plan,
-        images,
+        refused,
         scratch,
         made: BTreeMap::new(),
     };
-    let setup = |variant: &Variant| {
-        let share = variant
-            .share()
-            .map_err(|e| e.to_string())
-            .and_then(|share| match (share, &plan.tree) {
-                (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
-                _ => Ok(None),
-            });
-        ShareSetup::new(variant, share)
-    };
-    plan.variants.iter().map(setup).collect()
+    ShareSetup::each(plan, |share| match share.zip(plan.tree.as_ref()) {
+        Some((share, tree)) => ready.sharing(share, tree).map(Some),
+        None => Ok(None),
+    })
 }
 
 /// An image, and how it was made; or why it was not.
@@ -204,21 +219,14 @@ type MadeImage = Result<(PathBuf, ImageFacts), String>;
 
 struct ShareBuilder<'a> {
     plan: &'a CheckedPlan,
-    images: &'a Images,
+    refused: &'a Refused,
     scratch: &'a Scratch,
     made: BTreeMap<ImageKey, MadeImage>,
 }
 
 impl ShareBuilder<'_> {
     fn sharing(&mut self, share: Share, tree: &Tree) -> Result<Sharing, String> {
-        if let Some((_, why)) = self
-            .images
-            .refused
-            .iter()
-            .find(|(method, _)| *method == share.method)
-        {
-            return Err(format!("share={}: {why}", share.method));
-        }
+        check_mountable(self.refused, |method| method == share.method)?;
         let folder = self.scratch.tree().ok_or("the plan has no tree")?;
         let (read_only, users) = (share.read_only(tree), tree.path.is_some());
         vmtax_vm::check_rights(&share).map_err(|e| e.to_string())?;
@@ -311,5 +319,74 @@ pub(crate) fn check_on_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Ke
 pub(crate) fn check_after_power_cut(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
     tree.map_or_else(Vec::new, |tree| {
         vmtax_workload::check_from_host(workload, tree, GuestState::Ended)
+    })
+}
+
+/// The share of the host's root for each variant of a plan with a command, in order.
+pub(crate) fn root_setups(
+    plan: &Plan,
+    refused: &Refused,
+    scratch: &Scratch,
+) -> Result<Vec<ShareSetup>, RunError> {
+    let source = scratch.folder().join("root");
+    let making = |source: std::io::Error| MachineError::System {
+        what: "making the folder of the guests' root".to_owned(),
+        source,
+    };
+    let source = std::path::absolute(source).map_err(making)?;
+    // The parts of a tuning have one scratch folder.
+    std::fs::create_dir_all(&source).map_err(making)?;
+    let besides = besides(plan)?;
+    let unset = "a command in a guest needs the host's files: set share=9p or share=virtiofs";
+    Ok(ShareSetup::each(plan, |share| {
+        root_sharing(share.ok_or(unset)?, refused, &source, &besides).map(Some)
+    }))
+}
+
+/// Returns what guests can access in addition to the read-only root.
+fn besides(plan: &Plan) -> Result<RootExtras, MachineError> {
+    let Some(command) = plan.command() else {
+        return Ok(RootExtras::default());
+    };
+    for folder in &command.write {
+        if !folder.is_dir() {
+            let source = std::io::ErrorKind::NotADirectory.into();
+            return Err(MachineError::NoTree {
+                folder: folder.clone(),
+                source,
+            });
+        }
+    }
+    Ok(RootExtras {
+        writable: command.write.clone(),
+        network: command.net.map(|Net::User| command.forward.clone()),
+    })
+}
+
+fn root_sharing(
+    share: Share,
+    refused: &Refused,
+    source: &Path,
+    besides: &RootExtras,
+) -> Result<Sharing, String> {
+    let taken = |method| {
+        method == share.method || (method == ShareMethod::NineP && !besides.writable.is_empty())
+    };
+    check_mountable(refused, taken)?;
+    let server = match share.method {
+        ShareMethod::NineP | ShareMethod::Virtiofs => {
+            vmtax_vm::share_program(&share).map_err(|e| e.to_string())?
+        }
+        other => {
+            return Err(format!(
+                "share={other} cannot share the host's root: use 9p or virtiofs"
+            ));
+        }
+    };
+    Ok(Sharing {
+        read_only: true,
+        server,
+        host_root: Some(besides.clone()),
+        ..Sharing::new(share, source.to_path_buf())
     })
 }

@@ -1,13 +1,13 @@
 //! The checkpoints of block requests, of round trips over the network, or QEMU's system calls, in one trial: the host's side of it.
 
-use super::observer::{Observation, Observer, PING, answered, failed};
+use super::observer::{Observation, Observer, PING, answered, failed, keep_in};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use vmtax_clock::time_of_day;
 use vmtax_model::{
-    DiskBus, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side, TraceFacts,
-    files,
+    DiskBus, EventCost, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side,
+    TraceFacts, files,
 };
 use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
@@ -94,6 +94,25 @@ impl BlockObserver {
         };
         self.store.append(&name, bytes).map_err(|e| e.to_string())
     }
+
+    /// Stores the host's trace; the costs of its events, where requests are followed.
+    fn store_trace(&mut self) -> Result<Vec<EventCost>, MachineError> {
+        let Some(tracer) = self.tracer.take() else {
+            return Ok(Vec::new());
+        };
+        tracer
+            .save(&mut keep_in(files::HOST, &mut self.store))
+            .map_err(failed("storing the host's trace"))?;
+        drop(tracer);
+        if !self.follows_requests {
+            return Ok(Vec::new());
+        }
+        let costs = vmtax_observe::event_costs(Side::Host).map_err(|error| {
+            let missing = Missing::for_error(vmtax_observe::COST_OF_EVENTS, &error);
+            self.missing.push(missing);
+        });
+        Ok(costs.unwrap_or_default())
+    }
 }
 
 impl Observer for BlockObserver {
@@ -103,97 +122,57 @@ impl Observer for BlockObserver {
 
     /// Stores the traces and the facts that decode them in the trial's files.
     fn stop(
-        self: Box<Self>,
+        mut self: Box<Self>,
         machine: &mut dyn RunningMachine,
         observed: Option<Observed>,
     ) -> Result<(), MachineError> {
-        let BlockObserver {
-            vm,
-            device,
-            mut store,
-            disk,
-            mut host_disk,
-            tracer,
-            is_kvm,
-            follows_requests,
-            log,
-            mut pings,
-            mut missing,
-        } = *self;
-        let kvm_traced = is_kvm && tracer.is_some();
-        if let Some(tracer) = &tracer {
+        let is_traced = self.tracer.is_some();
+        if let Some(tracer) = &self.tracer {
             tracer.off().map_err(failed("ending to trace"))?;
         }
         // Holes of the file have extents once they are written.
-        if let Some(after) = disk
-            .as_deref()
-            .and_then(|file| vmtax_observe::host_disk(file).ok())
-        {
-            host_disk = after;
+        let disk = self.disk.as_deref();
+        if let Some(after) = disk.and_then(|file| vmtax_observe::host_disk(file).ok()) {
+            self.host_disk = after;
         }
-        let moments = log.map(|log| log.end(&vm, &mut store)).transpose()?;
-        pings.push(machine.ping(PING));
+        let log = self.log.take();
+        let moments = log
+            .map(|log| log.end(&self.vm, &mut self.store))
+            .transpose()?;
+        self.pings.push(machine.ping(PING));
         // Asked after the trial: a guest may place its device only when it first uses it.
-        let notify = vm
-            .monitor()
-            .map_or(Ok(Vec::new()), |monitor| monitor.regions(device))?;
-        let threads = vm
-            .threads()
-            .into_iter()
-            .chain(machine.network_threads())
-            .collect();
-        let mut host_costs = Vec::new();
-        if let Some(tracer) = tracer {
-            let mut keep = |name: &str, bytes: &[u8]| {
-                store
-                    .append(&format!("{}/{name}", files::HOST), bytes)
-                    .map_err(io::Error::other)
-            };
-            tracer
-                .save(&mut keep)
-                .map_err(failed("storing the host's trace"))?;
-            drop(tracer);
-            if follows_requests {
-                match vmtax_observe::event_costs(Side::Host) {
-                    Ok(costs) => host_costs = costs,
-                    Err(error) => {
-                        missing.push(Missing::for_error(vmtax_observe::COST_OF_EVENTS, &error))
-                    }
-                }
-            }
-        }
-        let pings = answered(pings, &mut missing);
-        let Observed {
-            disk: guest_disk,
-            nic: guest_nic,
-            missing: mut missed,
-            costs: guest_costs,
-        } = observed.unwrap_or(Observed {
-            disk: None,
-            nic: None,
-            missing: Vec::new(),
-            costs: Vec::new(),
-        });
-        // KVM's events show the doorbell itself, right behind the kick.
-        missed.retain(|missing| !kvm_traced || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
-        missing.extend(missed);
-        let facts = TraceFacts {
+        let monitor = self.vm.monitor();
+        let notify = monitor.map_or(Ok(Vec::new()), |monitor| monitor.regions(self.device))?;
+        let qemu_threads = self.vm.threads().into_iter();
+        let threads = qemu_threads.chain(machine.network_threads()).collect();
+        let host_costs = self.store_trace()?;
+        let pings = answered(std::mem::take(&mut self.pings), &mut self.missing);
+        let mut facts = TraceFacts {
             schema: SCHEMA,
             tsc_mhz: vmtax_clock::host_mhz(),
-            qemu: vm.pid(),
+            qemu: self.vm.pid(),
             threads,
             pings,
             moments: moments.unwrap_or_default(),
-            kvm_offset: vmtax_observe::kvm_offset(vm.pid()),
-            host_disk,
-            guest_disk,
-            guest_nic: guest_nic.map(|nic| *nic),
+            kvm_offset: vmtax_observe::kvm_offset(self.vm.pid()),
+            host_disk: self.host_disk,
             notify,
             host_costs,
-            guest_costs,
-            missing,
+            missing: self.missing,
+            ..TraceFacts::default()
         };
-        store
+        if let Some(observed) = observed {
+            facts.guest_disk = observed.disk;
+            facts.guest_nic = observed.nic.map(|nic| *nic);
+            facts.guest_costs = observed.costs;
+            // KVM's events show the doorbell itself, right behind the kick.
+            let is_shown = |missing: &Missing| {
+                self.is_kvm && is_traced && missing.what == vmtax_observe::VIRTQUEUE_KICKS
+            };
+            let missed = observed.missing.into_iter();
+            facts.missing.extend(missed.filter(|m| !is_shown(m)));
+        }
+        self.store
             .store(files::FACTS, &facts)
             .map_err(failed("storing the trace's facts"))
     }
@@ -246,19 +225,10 @@ fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
 
 /// Returns true if this process can trace the host's kernel: it tries.
 pub(crate) fn may_trace() -> bool {
-    let own = [std::process::id() as i32];
-    Tracer::start(
-        &ProbeSet::host(
-            Probes::Layers.checkpoints(),
-            &own,
-            HostDevice::Blocks(&[]),
-            false,
-            Vec::new(),
-            Vec::new(),
-        ),
-        4,
-    )
-    .is_ok()
+    let (own, behind) = ([std::process::id() as i32], HostDevice::Blocks(&[]));
+    let layers = Probes::Layers.checkpoints();
+    let set = ProbeSet::host(layers, &own, behind, false, Vec::new(), Vec::new());
+    Tracer::start(&set, 4).is_ok()
 }
 
 /// A tracer of QEMU and the host's kernel; `None`, with the reason in `missing`, if it is not permitted.
@@ -275,49 +245,9 @@ fn host_tracer(
     let threads: Vec<i32> = of_qemu
         .chain(network.iter().map(|thread| thread.tid))
         .collect();
-    let binary = vm
-        .binary()
-        .or_else(|| what.program.map(|program| program.path().to_owned()))
-        .unwrap_or_default();
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),
-        _ => {
-            let kvm = what.machine.is_kvm();
-            let (tap, disks) = ([network_device()], [disk]);
-            // A command's card is on QEMU's user network, where its packets end in QEMU.
-            let interfaces = if network.is_empty() { &[][..] } else { &tap };
-            let (points, behind) = match what.probes {
-                Probes::Network => (
-                    vm.network_probe_points(),
-                    HostDevice::Interfaces(interfaces),
-                ),
-                _ => (
-                    vm.disk_probe_points(DiskBus::VirtioBlk),
-                    HostDevice::Blocks(&disks),
-                ),
-            };
-            let (uprobes, missing_uprobes) = vmtax_observe::uprobes(points, &binary);
-            let mut set = ProbeSet::host(
-                what.probes.checkpoints(),
-                &threads,
-                behind,
-                kvm,
-                uprobes,
-                missing_uprobes,
-            );
-            let passt = network
-                .iter()
-                .filter(|thread| thread.role.is_other(Role::PASST));
-            set.add_notifications(&passt.map(|thread| thread.tid).collect::<Vec<_>>());
-            // The micro-guest places its device only when it first uses it.
-            let placed = vm.monitor().filter(|_| what.machine.has_kernel());
-            set.keep_doorbells(
-                &placed
-                    .and_then(|monitor| monitor.regions(device(what.probes)).ok())
-                    .unwrap_or_default(),
-            );
-            set
-        }
+        _ => request_probes(vm, what, disk, network, &threads),
     };
     match Tracer::start(&set, BUFFER_KIB) {
         Ok(tracer) => {
@@ -333,6 +263,45 @@ fn host_tracer(
             None
         }
     }
+}
+
+/// The probes on the host that follow the requests of the guest's device.
+fn request_probes(
+    vm: &Vm,
+    what: &Observation<'_>,
+    disk: &HostDisk,
+    network: &[QemuThread],
+    threads: &[i32],
+) -> ProbeSet {
+    let binary = vm
+        .binary()
+        .or_else(|| what.program.map(|program| program.path().to_owned()))
+        .unwrap_or_default();
+    let (tap, disks) = ([network_device()], [disk]);
+    // A command's card is on QEMU's user network, where its packets end in QEMU.
+    let interfaces = if network.is_empty() { &[][..] } else { &tap };
+    let (points, behind) = match what.probes {
+        Probes::Network => (
+            vm.network_probe_points(),
+            HostDevice::Interfaces(interfaces),
+        ),
+        _ => (
+            vm.disk_probe_points(DiskBus::VirtioBlk),
+            HostDevice::Blocks(&disks),
+        ),
+    };
+    let (uprobes, missing) = vmtax_observe::uprobes(points, &binary);
+    let (checkpoints, kvm) = (what.probes.checkpoints(), what.machine.is_kvm());
+    let mut set = ProbeSet::host(checkpoints, threads, behind, kvm, uprobes, missing);
+    let passt = network
+        .iter()
+        .filter(|thread| thread.role.is_other(Role::PASST));
+    set.add_notifications(&passt.map(|thread| thread.tid).collect::<Vec<_>>());
+    // The micro-guest places its device only when it first uses it.
+    let placed = vm.monitor().filter(|_| what.machine.has_kernel());
+    let doorbells = placed.and_then(|monitor| monitor.regions(device(what.probes)).ok());
+    set.keep_doorbells(&doorbells.unwrap_or_default());
+    set
 }
 
 /// The guest's device whose requests are traced, as the monitor names it.

@@ -1,6 +1,6 @@
 //! A running VM under every observer that the rights allow, one after another, so that none is in the figures of another.
 
-use super::wait::{Stop, wait};
+use super::observer::{Stop, wait};
 use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The VM exits of a running guest: of a profile, or alone.
 
-use super::wait::{Stop, wait};
+use super::observer::{Stop, wait};
 use crate::RunError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,6 +9,9 @@ use vmtax_model::{Accelerator, Missing, ObservedVm, files};
 use vmtax_observe::{ExitTracer, ProbeError};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{Monitor, Vm};
+
+/// Name of what tracing VM exits gives.
+pub(super) const EXITS: &str = "VM exits by reason and device";
 
 /// Counts the VM exits of a running VM, until the duration has passed, it ends, or `stop` says so. The counts go to `files`.
 ///
@@ -27,21 +30,15 @@ pub(crate) fn vm_exits(
     if counts.traced.is_none() && counts.counters.is_empty() {
         return Err(why.map_or(RunError::NoExits { pid }, RunError::from));
     }
-    let missing = why
-        .map(|why| Missing::for_error("VM exits by reason and device", &why))
-        .into_iter()
-        .collect();
     files.store(files::EXITS, &counts)?;
-    Ok(files.store(
-        files::OBSERVED,
-        &ProfileFacts {
-            pid,
-            program,
-            vm: facts,
-            missing,
-            ..ProfileFacts::default()
-        },
-    )?)
+    let facts = ProfileFacts {
+        pid,
+        program,
+        vm: facts,
+        missing: Vec::from_iter(why.map(|why| Missing::for_error(EXITS, &why))),
+        ..ProfileFacts::default()
+    };
+    Ok(files.store(files::OBSERVED, &facts)?)
 }
 
 /// VM exits of a guest that KVM runs: traced where the kernel lets us, else by KVM's counters.
@@ -90,18 +87,15 @@ impl Exits {
             }
             Err(why) => (None, Some(why)),
         };
-        let (monitor_advice, apic) = (vm.monitor_advice(), vm.apic_features());
-        (
-            ExitCounts {
-                seconds: span.as_secs_f64(),
-                traced,
-                counters,
-                memory_tree,
-                monitor_advice,
-                apic,
-            },
-            why,
-        )
+        let counts = ExitCounts {
+            seconds: span.as_secs_f64(),
+            traced,
+            counters,
+            memory_tree,
+            monitor_advice: vm.monitor_advice(),
+            apic: vm.apic_features(),
+        };
+        (counts, why)
     }
 }
 

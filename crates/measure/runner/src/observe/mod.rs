@@ -3,13 +3,11 @@
 mod blocks;
 mod diagnose;
 mod exits;
-mod guest_trace;
 mod inside;
 mod observer;
 mod profile;
 mod tune;
 mod vm_blocks;
-mod wait;
 
 pub(crate) use blocks::may_trace;
 pub(crate) use diagnose::diagnose;

@@ -1,8 +1,8 @@
-//! The trait of observers, and what they share.
+//! The trait of observers, and what they share; how they wait.
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmtax_model::{Machine, Missing, Ping, Probes, ProfileSettings};
 use vmtax_recording::{RecordingError, TrialFiles, Writer};
 use vmtax_vm::{MachineError, Observed, RunningMachine, VmmProgram};
@@ -82,6 +82,19 @@ pub(super) fn answered(
     done
 }
 
+/// Takes the files of a trace into a folder of the trial.
+pub(super) fn keep_in<'f>(
+    folder: &'static str,
+    files: &'f mut TrialFiles,
+) -> impl FnMut(&str, &[u8]) -> io::Result<()> + 'f {
+    move |name, bytes| {
+        files
+            .append(&format!("{folder}/{name}"), bytes)
+            .map_err(io::Error::other)
+    }
+}
+
+/// Makes an error of an observer one of the machine; `what` is what it was doing.
 pub(super) fn failed<E: std::error::Error + Send + Sync + 'static>(
     what: &'static str,
 ) -> impl Fn(E) -> MachineError {
@@ -91,10 +104,24 @@ pub(super) fn failed<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
+/// Makes an error of the recording one of the machine.
 pub(super) fn unstorable(error: &RecordingError) -> MachineError {
-    let source = io::Error::other(error.to_string());
     MachineError::System {
         what: "storing what was observed".to_owned(),
-        source,
+        source: io::Error::other(error.to_string()),
+    }
+}
+
+/// Interval at which a stop request is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Tells whether observing is to end.
+pub(super) type Stop<'a> = dyn Fn() -> bool + Sync + 'a;
+
+/// Waits, unless it is to stop.
+pub(super) fn wait(time: Duration, stop: &dyn Fn() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stop() {
+        std::thread::sleep(POLL_INTERVAL.min(time));
     }
 }

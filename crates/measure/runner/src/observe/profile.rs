@@ -1,25 +1,24 @@
 //! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Each
 //! sampler runs in its own thread; what one of them cannot observe is recorded as missing.
 
-use super::exits::Exits;
-use super::observer::{Observer, failed};
-use super::wait::{Stop, wait};
+use super::exits::{EXITS, Exits};
+use super::observer::{Observer, Stop, failed, keep_in, wait};
+use crate::RunError;
 use std::cell::Cell;
-use std::io;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_model::number::{counted, nanoseconds};
-use vmtax_model::samples::{CodeSamples, CpuUse, CpuUses, OnCpu, ProfileFacts};
+use vmtax_model::samples::{
+    CodeSamples, CpuUse, CpuUses, ExitCounts, OnCpu, ProfileFacts, ScheduleFacts, WallClock,
+};
 use vmtax_model::{Missing, ProfileSettings, files};
 use vmtax_observe::counters::{cpu_use, process_stop};
 use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, StopTime, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
-
-use crate::RunError;
 
 /// The longest profile.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
@@ -59,8 +58,8 @@ impl ProfileObserver {
 
     fn end(&mut self) -> Option<Result<(), RunError>> {
         self.over.store(true, Ordering::Relaxed);
-        // A panic there is a bug here.
-        self.profiling.take().map(joined)
+        let profiling = self.profiling.take();
+        profiling.map(|profiling| result(profiling.join()))
     }
 }
 
@@ -121,177 +120,61 @@ pub(crate) fn expected_stops(vm: &Vm, spec: &ProfileSettings) -> Option<String> 
 }
 
 struct Profiler {
-    vm: Vm,
-    spec: ProfileSettings,
-    sampling: StackSampling,
+    target: Target,
     on_cpu: Result<OnCpuSampler, ProbeError>,
     exits: Option<Exits>,
     cpu_use: Option<CpuUse>,
+}
+
+/// The process that is profiled, and how.
+struct Target {
+    vm: Vm,
+    spec: ProfileSettings,
+    sampling: StackSampling,
     /// True if reading a vCPU's registers is safe.
     may_ask: bool,
 }
 
 impl Profiler {
     fn start(vm: Vm, spec: ProfileSettings, no_breakpoints: bool) -> Profiler {
-        let time = spec.time().unwrap_or(MAX_TIME);
-        let symbols = spec.symbols.clone();
         let sampling = StackSampling {
             pid: vm.pid(),
-            time,
+            time: spec.time().unwrap_or(MAX_TIME),
             hz: spec.hz,
             stack: spec.stack,
-            symbols,
+            symbols: spec.symbols.clone(),
         };
         let exits = Exits::start(&vm);
         let may_ask = no_breakpoints || !vmtax_host::kvm_forgets_breakpoints();
         let on_cpu = OnCpuSampler::start(&sampling);
         let cpu_use = cpu_use(vm.pid());
-        Profiler {
+        let target = Target {
             vm,
             spec,
             sampling,
+            may_ask,
+        };
+        Profiler {
+            target,
             on_cpu,
             exits,
             cpu_use,
-            may_ask,
         }
     }
 
-    /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples may stop threads, as the
-    /// events would show; then the vCPUs of a guest of KVM are sampled, too. Its VM exits are counted meanwhile.
+    /// Samples, and stores what that gave and the facts of the process.
     fn follow(self, files: &Mutex<TrialFiles>, asked: &Stop<'_>) -> Result<(), RunError> {
-        let Profiler {
-            vm,
-            spec,
-            sampling,
-            on_cpu,
-            exits,
-            cpu_use: before,
-            may_ask,
-        } = self;
+        let Target { vm, spec, .. } = &self.target;
         let pid = vm.pid();
         // Now, since the process may end meanwhile.
         let (program, facts) = (vm.program(), vm.facts());
-        let failed = AtomicBool::new(false);
-        let stop = || failed.load(Ordering::Relaxed) || asked();
-        let time = sampling.time;
-        // Some time is left for samples by the wall clock.
-        let tracing = spec.events().min(time / 2);
-        let by_clock = StackSampling {
-            time: time - tracing,
-            hz: spec.wall_hz,
-            ..sampling.clone()
-        };
-        let stop_limit = spec.stop_limit();
-        // Reading its registers stops a vCPU, too.
-        let asks = stop_limit.filter(|_| exits.is_some());
-        let vm = &vm;
-        let sampled_code = || {
-            wait(tracing, &stop);
-            asks.map(|limit| guest_code(vm, may_ask, &by_clock, limit, &stop))
-        };
-        let trace = || {
-            schedule(pid, tracing, &stop, &mut |name, bytes| {
-                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
-                files
-                    .append(&format!("{}/{name}", files::SCHEDULE_TRACE), bytes)
-                    .map_err(io::Error::other)
-            })
-        };
-        let in_turn = || {
-            let events = (!tracing.is_zero()).then(trace);
-            (
-                events,
-                (spec.wall_hz > 0).then(|| wall_clock(&by_clock, stop_limit, &stop)),
-            )
-        };
-        let (sampled, (events, wall), exits, code) = std::thread::scope(|scope| {
-            let begin_all = || {
-                let counting = exits
-                    .map(|exits| begin(scope, || exits.follow(vm, time, &stop)))
-                    .transpose()?;
-                Ok((
-                    counting,
-                    begin(scope, in_turn)?,
-                    begin(scope, sampled_code)?,
-                ))
-            };
-            // Those that began must not go on for the whole time.
-            let ending = |_: &ProbeError| failed.store(true, Ordering::Relaxed);
-            let (counting, clock, code) = begin_all().inspect_err(ending)?;
-            let sampled = on_cpu.map(|sampler| sampler.follow(&stop));
-            if matches!(sampled, Err(ProbeError::Stacks(_))) {
-                failed.store(true, Ordering::Relaxed); // report a wrong build immediately
-            }
-            Ok::<_, ProbeError>((
-                sampled,
-                joined_in(clock),
-                counting.map(joined_in),
-                joined_in(code),
-            ))
-        })?;
-
-        let uses = before
+        let sampled = self.target.sample(self.on_cpu, self.exits, files, asked)?;
+        let uses = self
+            .cpu_use
             .zip(cpu_use(pid))
             .map(|(before, after)| CpuUses { before, after });
-        let mut missing: Vec<Missing> = Vec::new();
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
-        let files = &mut *files;
-        match events {
-            Some(Ok((facts, lacking))) => {
-                missing.extend(lacking);
-                files.store(files::SCHEDULE, &facts)?;
-            }
-            Some(Err(why)) => {
-                missing.push(Missing::for_error(
-                    "the scheduler's events and system calls",
-                    &why,
-                ));
-            }
-            None => {}
-        }
-        let wall = match wall {
-            Some(Err(why)) => {
-                missing.push(Missing::for_error("where threads wait", &why));
-                None
-            }
-            wall => wall
-                .transpose()
-                .ok()
-                .flatten()
-                .filter(|wall| wall.profile.total() > 0),
-        };
-        let on_cpu = match sampled {
-            Ok(sampled) => sampled,
-            Err(why) if wall.is_some() && !matches!(why, ProbeError::Stacks(_)) => {
-                missing.push(Missing::for_error("what runs on CPU", &why));
-                OnCpu {
-                    hz: spec.hz,
-                    ..OnCpu::default()
-                }
-            }
-            Err(why) => return Err(why.into()),
-        };
-        if on_cpu.profile.total() == 0 && wall.is_none() {
-            return Err(ProbeError::Idle {
-                pid,
-                seconds: on_cpu.seconds,
-            }
-            .into());
-        }
-        files.store(files::ON_CPU, &on_cpu)?;
-        uses.map_or(Ok(()), |uses| files.store(files::CPU_USE, &uses))?;
-        wall.map_or(Ok(()), |wall| files.store(files::WALL_CLOCK, &wall))?;
-        if let Some((counts, why)) = exits {
-            missing
-                .extend(why.map(|why| Missing::for_error("VM exits by reason and device", &why)));
-            files.store(files::EXITS, &counts)?;
-        }
-        match code {
-            Some(Ok(code)) => files.store(files::GUEST_CODE, &code)?,
-            Some(Err(why)) => missing.push(why),
-            None => {}
-        }
+        let missing = sampled.store(&mut files, pid, spec.hz, uses)?;
         let (state, process_stop) = (vm.run_state(), process_stop(pid));
         let facts = ProfileFacts {
             pid,
@@ -306,60 +189,187 @@ impl Profiler {
     }
 }
 
-/// Samples the code that the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until
-/// an answer takes longer than `limit`.
-fn guest_code(
-    vm: &Vm,
-    may_ask: bool,
-    sampling: &StackSampling,
-    limit: Duration,
-    stop: &dyn Fn() -> bool,
-) -> Result<CodeSamples, Missing> {
-    let missing = |why: &str, fix: &str| {
-        let what = "vCPU registers".to_owned();
-        Missing {
-            what,
+impl Target {
+    /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples may stop threads, as the
+    /// events would show; then the vCPUs of a guest of KVM are sampled, too. Its VM exits are counted meanwhile.
+    fn sample(
+        &self,
+        on_cpu: Result<OnCpuSampler, ProbeError>,
+        exits: Option<Exits>,
+        files: &Mutex<TrialFiles>,
+        asked: &Stop<'_>,
+    ) -> Result<Sampled, ProbeError> {
+        let Target { vm, spec, .. } = self;
+        let failed = AtomicBool::new(false);
+        let stop = || failed.load(Ordering::Relaxed) || asked();
+        let time = self.sampling.time;
+        // Some time is left for samples by the wall clock.
+        let tracing = spec.events().min(time / 2);
+        let by_clock = StackSampling {
+            time: time - tracing,
+            hz: spec.wall_hz,
+            ..self.sampling.clone()
+        };
+        // Reading its registers stops a vCPU, too.
+        let asks = spec.stop_limit().filter(|_| exits.is_some());
+        let sample_code = || {
+            wait(tracing, &stop);
+            asks.map(|limit| self.guest_code(&by_clock, limit, &stop))
+        };
+        let in_turn = || {
+            let events = (!tracing.is_zero()).then(|| trace(vm.pid(), tracing, files, &stop));
+            let wall = (spec.wall_hz > 0).then(|| wall_clock(&by_clock, spec.stop_limit(), &stop));
+            (events, wall)
+        };
+        std::thread::scope(|scope| {
+            let begin_all = || {
+                let counting = exits
+                    .map(|exits| begin(scope, || exits.follow(vm, time, &stop)))
+                    .transpose()?;
+                Ok((counting, begin(scope, in_turn)?, begin(scope, sample_code)?))
+            };
+            // Those that began must not go on for the whole time.
+            let ending = |_: &ProbeError| failed.store(true, Ordering::Relaxed);
+            let (counting, clock, code) = begin_all().inspect_err(ending)?;
+            let on_cpu = on_cpu.map(|sampler| sampler.follow(&stop));
+            if matches!(on_cpu, Err(ProbeError::Stacks(_))) {
+                failed.store(true, Ordering::Relaxed); // report a wrong build immediately
+            }
+            let (events, wall) = result(clock.join());
+            Ok(Sampled {
+                on_cpu,
+                events,
+                wall,
+                exits: counting.map(|counting| result(counting.join())),
+                code: result(code.join()),
+            })
+        })
+    }
+
+    /// Samples the code that the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until
+    /// an answer takes longer than `limit`.
+    fn guest_code(
+        &self,
+        sampling: &StackSampling,
+        limit: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CodeSamples, Missing> {
+        let missing = |why: &str, fix: &str| Missing {
+            what: "vCPU registers".to_owned(),
             why: why.to_owned(),
             fix: fix.to_owned(),
+        };
+        if !self.may_ask {
+            return Err(missing(
+                "this host's KVM (kvm_pvm) loses a pending breakpoint exception when a vCPU's registers are read, which can \
+                 crash a guest",
+                "profile on a host with hardware virtualization",
+            ));
         }
-    };
-    if !may_ask {
-        return Err(missing(
-            "this host's KVM (kvm_pvm) loses a pending breakpoint exception when a vCPU's registers are read, which can \
-             crash a guest",
-            "profile on a host with hardware virtualization",
-        ));
+        let silent = "QEMU's monitor returned no registers of an x86 vCPU";
+        let silent = || missing(silent, "sample longer");
+        let monitor = self
+            .vm
+            .monitor()
+            .ok_or_else(|| missing("QEMU has no QMP monitor", &self.vm.monitor_advice()))?;
+        let vcpus = monitor.vcpus().map_err(|_| silent())?;
+        let vcpus: Vec<u32> = vcpus.into_iter().map(|(number, _)| number).collect();
+        let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
+        let too_long = Cell::new(false);
+        let mut ask = |vcpu, command: &str| {
+            let asked = Instant::now();
+            let answer = monitor.of_vcpu(vcpu, command).ok();
+            too_long.set(too_long.get() || asked.elapsed() > limit);
+            answer
+        };
+        let is_over = || stop() || too_long.get();
+        let samples = vmtax_observe::guest_code(&vcpus, hz, time, &is_over, &mut ask);
+        if samples.samples == 0 {
+            Err(silent())
+        } else {
+            Ok(samples)
+        }
     }
-    let silent = || {
-        missing(
-            "QEMU's monitor returned no registers of an x86 vCPU",
-            "sample longer",
-        )
-    };
-    let monitor = vm
-        .monitor()
-        .ok_or_else(|| missing("QEMU has no QMP monitor", &vm.monitor_advice()))?;
-    let vcpus: Vec<u32> = monitor
-        .vcpus()
-        .map_err(|_| silent())?
-        .into_iter()
-        .map(|(number, _)| number)
-        .collect();
-    let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
-    let too_long = Cell::new(false);
-    let mut ask = |vcpu, command: &str| {
-        let asked = Instant::now();
-        let answer = monitor.of_vcpu(vcpu, command).ok();
-        too_long.set(too_long.get() || asked.elapsed() > limit);
-        answer
-    };
-    let samples =
-        vmtax_observe::guest_code(&vcpus, hz, time, &|| stop() || too_long.get(), &mut ask);
-    if samples.samples == 0 {
-        Err(silent())
-    } else {
-        Ok(samples)
+}
+
+/// Traces the scheduler's events and the system calls of a process into the trial's files.
+fn trace(
+    pid: i32,
+    time: Duration,
+    files: &Mutex<TrialFiles>,
+    stop: &dyn Fn() -> bool,
+) -> Result<(ScheduleFacts, Vec<Missing>), ProbeError> {
+    schedule(pid, time, stop, &mut |name, bytes| {
+        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        keep_in(files::SCHEDULE_TRACE, &mut files)(name, bytes)
+    })
+}
+
+/// What the samplers of a profile gave, or why not.
+struct Sampled {
+    on_cpu: Result<OnCpu, ProbeError>,
+    events: Option<Result<(ScheduleFacts, Vec<Missing>), ProbeError>>,
+    wall: Option<Result<WallClock, ProbeError>>,
+    /// The VM exits, with why they could not be traced.
+    exits: Option<(ExitCounts, Option<ProbeError>)>,
+    code: Option<Result<CodeSamples, Missing>>,
+}
+
+impl Sampled {
+    /// Stores the samples; what is missing. An error where there are none on CPU and none by the wall clock.
+    fn store(
+        self,
+        files: &mut TrialFiles,
+        pid: i32,
+        hz: u32,
+        uses: Option<CpuUses>,
+    ) -> Result<Vec<Missing>, RunError> {
+        let mut missing: Vec<Missing> = Vec::new();
+        let events = "the scheduler's events and system calls";
+        if let Some((facts, lacking)) = given(self.events, events, &mut missing) {
+            missing.extend(lacking);
+            files.store(files::SCHEDULE, &facts)?;
+        }
+        let wall = given(self.wall, "where threads wait", &mut missing)
+            .filter(|wall| wall.profile.total() > 0);
+        let on_cpu = match self.on_cpu {
+            Err(why) if wall.is_some() && !matches!(why, ProbeError::Stacks(_)) => {
+                missing.push(Missing::for_error("what runs on CPU", &why));
+                OnCpu {
+                    hz,
+                    ..OnCpu::default()
+                }
+            }
+            sampled => sampled?,
+        };
+        if on_cpu.profile.total() == 0 && wall.is_none() {
+            let seconds = on_cpu.seconds;
+            return Err(ProbeError::Idle { pid, seconds }.into());
+        }
+        files.store(files::ON_CPU, &on_cpu)?;
+        uses.map_or(Ok(()), |uses| files.store(files::CPU_USE, &uses))?;
+        wall.map_or(Ok(()), |wall| files.store(files::WALL_CLOCK, &wall))?;
+        if let Some((counts, why)) = self.exits {
+            missing.extend(why.map(|why| Missing::for_error(EXITS, &why)));
+            files.store(files::EXITS, &counts)?;
+        }
+        match self.code {
+            Some(Ok(code)) => files.store(files::GUEST_CODE, &code)?,
+            Some(Err(why)) => missing.push(why),
+            None => {}
+        }
+        Ok(missing)
     }
+}
+
+/// What a sampler gave; where it failed, the reason is added to `missing`.
+fn given<T>(
+    done: Option<Result<T, ProbeError>>,
+    what: &str,
+    missing: &mut Vec<Missing>,
+) -> Option<T> {
+    let add = |why: &ProbeError| missing.push(Missing::for_error(what, why));
+    done?.inspect_err(add).ok()
 }
 
 fn begin<'scope, T: Send + 'scope>(
@@ -371,14 +381,7 @@ fn begin<'scope, T: Send + 'scope>(
         .map_err(ProbeError::Thread)
 }
 
-fn joined<T>(thread: JoinHandle<T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn joined_in<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// The result of a thread's work. A panic there is a bug here.
+fn result<T>(ended: std::thread::Result<T>) -> T {
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

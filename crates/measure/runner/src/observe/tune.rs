@@ -1,9 +1,7 @@
 //! Changes of a running VM under its own load: each is set and restored again and again, and measured both ways.
 
-use super::observer::{failed, unstorable};
-use super::wait::{Stop, wait};
-use crate::RunError;
-use crate::watch::Decide;
+use super::observer::{Stop, failed, unstorable, wait};
+use crate::{Decide, RunError};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::ask_command_unless;

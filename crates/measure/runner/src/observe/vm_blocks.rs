@@ -1,19 +1,19 @@
 //! The block requests of a VM that runs already, or its packets, traced from the host alone.
 
-use super::guest_trace::GuestTrace;
-use super::wait::Stop;
+use super::observer::{Stop, failed, keep_in};
 use crate::RunError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::time::{Duration, Instant};
 use vmtax_model::{
     Accelerator, DeviceClass, DiskBus, HostDisk, Missing, ObservedVm, Probes, QemuThread, SCHEMA,
     TracedDisk, TracedNic, VmFacts, VmTrace, files,
 };
 use vmtax_observe::{
-    HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, thread_names, uprobes,
+    HostDevice, ProbePoint, ProbeSet, Recorded, Tracer, Uprobe, cpu_buffer_kib, thread_names,
+    uprobes,
 };
 use vmtax_recording::TrialFiles;
-use vmtax_vm::Vm;
+use vmtax_vm::{GuestProgram, MachineError, Vm};
 
 /// Room for events in the kernel, of all CPUs together, KiB: of one second of 200,000 requests.
 const ROOM_KIB: usize = 512 << 10;
@@ -22,11 +22,12 @@ const CPU_KIB: std::ops::RangeInclusive<usize> = (4 << 10)..=(32 << 10);
 /// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Traces the requests of a running VM's disks, or the packets of its network cards, until the duration has passed, it ends, or `stop` says so. The trace goes to `files`. Nothing
-/// of the VM is changed.
+/// Traces the requests of a running VM's disks, or the packets of its network cards, until the duration has passed, it ends, or
+/// `stop` says so. The trace goes to `files`. Nothing of the VM is changed.
 ///
 /// # Errors
-/// [`RunError`] for a process that is no VM or has none of these devices, where this user may not trace, and when the files cannot be written.
+/// [`RunError`] for a process that is no VM or has none of these devices, where this user may not trace, and when the files cannot
+/// be written.
 pub(crate) fn vm_layers(
     vm: &Vm,
     spec: &ObservedVm,
@@ -41,50 +42,38 @@ pub(crate) fn vm_layers(
         .as_deref()
         .map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()))
         .transpose()?;
-    let mut devices = Devices::of(vm, spec.device)?;
+    let mut devices = Devices::find(vm, spec.device)?;
     let tracer = Tracer::start(
         &probes(vm, &devices, &facts),
         cpu_buffer_kib(ROOM_KIB, CPU_KIB),
     )?;
-    let mut keep = |name: &str, bytes: &[u8]| {
-        files
-            .append(&format!("{}/{name}", files::HOST), bytes)
-            .map_err(io::Error::other)
-    };
     // A VM that has ended has none.
     let kvm_offset = vmtax_observe::kvm_offset(vm.pid());
     let is_over = || stop() || vm.has_ended();
+    let mut keep = keep_in(files::HOST, &mut files);
     let Recorded { begin, end, full } =
         tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
+    drop(keep);
     let ended = vm.has_ended();
     if !ended {
         vm.place_disks(&mut devices.disks);
     }
-    let mut missing = tracer.missing().to_vec();
-    let Devices {
-        disks,
-        nics,
-        missing: less,
-        ..
-    } = devices;
-    missing.extend(less);
+    let mut missing = [tracer.missing(), &devices.missing].concat();
     // Not while it waits for the guest: other VMs run the same QEMU.
     drop(tracer);
     if let Some(Err(error)) = guest.map(|guest| guest.fetch(&mut files)) {
         missing.push(Missing::for_error("the guest's own layers", &error));
     }
+    let threads = if ended { Vec::new() } else { vm.threads() };
     let trace = VmTrace {
         schema: SCHEMA,
         tsc_mhz: vmtax_clock::host_mhz(),
         begin,
         end,
-        threads: with_new(
-            &facts.threads,
-            if ended { Vec::new() } else { vm.threads() },
-        ),
+        threads: with_new(&facts.threads, threads),
         vm: facts,
-        disks,
-        nics,
+        disks: devices.disks,
+        nics: devices.nics,
         ended,
         full,
         missing,
@@ -105,30 +94,21 @@ struct Devices {
 }
 
 impl Devices {
-    fn of(vm: &Vm, class: DeviceClass) -> Result<Devices, RunError> {
-        let none = Devices {
-            class,
-            disks: Vec::new(),
-            nics: Vec::new(),
-            missing: Vec::new(),
-        };
-        match class {
-            DeviceClass::Disk => Ok(Devices {
-                disks: vm.traced_disks(),
-                ..none
-            }),
+    fn find(vm: &Vm, class: DeviceClass) -> Result<Devices, RunError> {
+        let pid = vm.pid();
+        let (disks, nics, missing) = match class {
+            DeviceClass::Disk => (vm.traced_disks(), Vec::new(), Vec::new()),
             DeviceClass::Net => match vm.traced_nics() {
-                (nics, missing) if nics.is_empty() => Err(RunError::NoTap {
-                    pid: vm.pid(),
-                    missing,
-                }),
-                (nics, missing) => Ok(Devices {
-                    nics,
-                    missing,
-                    ..none
-                }),
+                (nics, missing) if nics.is_empty() => return Err(RunError::NoTap { pid, missing }),
+                (nics, missing) => (Vec::new(), nics, missing),
             },
-        }
+        };
+        Ok(Devices {
+            class,
+            disks,
+            nics,
+            missing,
+        })
     }
 
     /// Where the guest kicks them.
@@ -143,14 +123,10 @@ impl Devices {
 
 /// Returns the probes that trace a VM among others on its host.
 fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
-    let binary = vm.binary_file().unwrap_or_default();
     // Threads of the kernel's own that move its packets are none of its process.
     let of_facts = facts.threads.iter().map(|thread| thread.tid);
-    let threads: BTreeSet<i32> = thread_names(vm.pid())
-        .into_iter()
-        .map(|(tid, _)| tid)
-        .chain(of_facts)
-        .collect();
+    let of_process = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid);
+    let threads: BTreeSet<i32> = of_process.chain(of_facts).collect();
     let threads: Vec<i32> = threads.into_iter().collect();
     let blocks: Vec<&HostDisk> = devices.disks.iter().map(|disk| &disk.host).collect();
     let taps: Vec<String> = devices.nics.iter().map(|nic| nic.nic.tap.clone()).collect();
@@ -179,29 +155,28 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
         ),
     };
     let is_kvm = facts.accelerator == Some(Accelerator::Kvm);
-    let (probes, mut missing) = uprobes(&points, &binary);
-    // People know it by its own path.
-    if let Some(own) = vm.binary() {
-        let named = |missing: &mut Missing| {
-            missing.why = missing
-                .why
-                .replace(&*binary.to_string_lossy(), &own.to_string_lossy())
-        };
-        missing.iter_mut().for_each(named);
-    }
-    let mut set = ProbeSet::host(
-        of_class.checkpoints(),
-        &threads,
-        behind,
-        is_kvm,
-        probes,
-        missing,
-    )
-    .among_others(&devices.doorbells());
+    let (probes, missing) = qemu_probes(vm, &points);
+    let checkpoints = of_class.checkpoints();
+    let mut set = ProbeSet::host(checkpoints, &threads, behind, is_kvm, probes, missing)
+        .among_others(&devices.doorbells());
     // Each disk reports what is missing of it.
     set.missing
         .retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set
+}
+
+/// The probes on these points of a VM's QEMU, and what is missing of them.
+fn qemu_probes(vm: &Vm, points: &[ProbePoint]) -> (Vec<Uprobe>, Vec<Missing>) {
+    let binary = vm.binary_file().unwrap_or_default();
+    let (probes, mut missing) = uprobes(points, &binary);
+    // People know it by its own path.
+    if let Some(own) = vm.binary() {
+        let (file, own) = (binary.to_string_lossy(), own.to_string_lossy());
+        for missing in &mut missing {
+            missing.why = missing.why.replace(&*file, &own);
+        }
+    }
+    (probes, missing)
 }
 
 /// The threads of both times; what was known at first stays.
@@ -212,4 +187,69 @@ fn with_new(first: &[QemuThread], now: Vec<QemuThread>) -> Vec<QemuThread> {
         .map(|thread| (thread.tid, thread))
         .collect();
     all.into_values().collect()
+}
+
+/// Timeout for the trace to begin.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// So much longer than the host the guest traces, s: the host begins later.
+const LONGER_S: u64 = 5;
+/// The agent hands a file out slowly: more is not fetched, bytes.
+const MAX_GUEST_BYTES: u64 = 64 << 20;
+
+/// A trace of the guest's side under way: by the vmtax in the guest, which QEMU's guest agent starts.
+pub(super) struct GuestTrace {
+    program: GuestProgram,
+    /// Path of the trace in the guest.
+    file: String,
+}
+
+impl GuestTrace {
+    /// Starts the vmtax at this path of the guest; it traces by now, and for longer than `time`.
+    pub fn start(vm: &Vm, vmtax: &str, time: Duration) -> Result<GuestTrace, MachineError> {
+        let file = format!("/run/vmtax-{}.trace", std::process::id());
+        let duration = format!("{}s", time.as_secs() + 1 + LONGER_S);
+        let arguments = [
+            "agent",
+            "observe",
+            "--duration",
+            &duration,
+            "--output",
+            &file,
+        ];
+        let trace = GuestTrace {
+            program: GuestProgram::start(vm, vmtax, &arguments)?,
+            file,
+        };
+        let deadline = Instant::now() + START_TIMEOUT;
+        // It makes the file once all is set up.
+        while !trace.program.has_file(&trace.file) {
+            if let Some(said) = trace.program.failure()? {
+                return Err(MachineError::InGuest(format!(
+                    "{vmtax} in the guest: {said}"
+                )));
+            }
+            if Instant::now() > deadline {
+                return Err(MachineError::InGuest(format!(
+                    "{vmtax} in the guest does not begin to trace"
+                )));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(trace)
+    }
+
+    /// Waits for its end, and fetches its file into those of the trial.
+    pub fn fetch(self, trial: &mut TrialFiles) -> Result<(), MachineError> {
+        let GuestTrace { program, file } = self;
+        let fetched = program.wait().and_then(|()| {
+            let mut take = |bytes: &[u8]| {
+                trial
+                    .append(files::GUEST_FILE, bytes)
+                    .map_err(failed("storing the guest's trace"))
+            };
+            program.read_file(&file, MAX_GUEST_BYTES, &mut take)
+        });
+        program.remove_file(&file).and(fetched)
+    }
 }

@@ -1,7 +1,7 @@
 //! Tools that print JSON: fio (`--output-format=json`) and hyperfine (`--export-json /dev/stdout`). Text may stand before,
 //! between and behind.
 
-use crate::tool_output::figures::Figures;
+use super::text::Figures;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

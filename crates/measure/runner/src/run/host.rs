@@ -1,7 +1,16 @@
-//! Pins a guest's threads to host CPUs: wake-ups then go between the same CPUs in every boot.
+//! The host beside a run: the CPUs of a guest's threads, its own speed, its clocks and counters during a trial, and whether a
+//! guest stood still.
 
+use super::state::TrialNotes;
+use jiff::Timestamp;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use vmtax_model::{Guest, PinnedCpus, Pinning, QemuThread, Role, Warning};
+use std::hint::black_box;
+use std::time::Instant;
+use vmtax_host::CpuTime;
+use vmtax_model::{
+    CpuSeconds, Guest, Machine, PinnedCpus, Pinning, QemuThread, Role, Warning, WorkloadName,
+};
+use vmtax_vm::RunningMachine;
 
 /// CPUs that are left for QEMU's other threads and for the host before an iothread gets one of its own.
 const SPARE: usize = 2;
@@ -16,8 +25,8 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Of a guest among the CPUs that this process may use.
-    pub fn of(guest: &Guest, is_comparison: bool) -> Placement {
+    /// Chooses those of a guest among the CPUs that this process may use.
+    pub fn choose(guest: &Guest, is_comparison: bool) -> Placement {
         let Ok(allowed) = sched_getaffinity(None) else {
             return Placement::default();
         };
@@ -95,6 +104,97 @@ impl Placement {
     }
 }
 
+/// Some milliseconds of work.
+const STEPS: u64 = 4_000_000;
+/// The fastest counts: interruptions are not the host's speed.
+const TRIES: usize = 5;
+
+/// Measures the time that the host takes for a fixed piece of work, seconds: beside each slot of a comparison, to detect drift.
+pub(crate) fn control_seconds() -> f64 {
+    let once = |_| {
+        let begin = Instant::now();
+        // Each step needs the one before: neither vectors nor a cleverer compiler shorten it.
+        black_box((0..STEPS).fold(1_u64, |x, i| {
+            (x ^ i).wrapping_mul(6_364_136_223_846_793_005)
+        }));
+        begin.elapsed().as_secs_f64()
+    };
+    (0..TRIES).map(once).fold(f64::INFINITY, f64::min)
+}
+
+/// Below this, steal time of the host during a trial is not reported, percent.
+const NOTABLE_STEAL_PERCENT: u32 = 5;
+
+/// The host's clocks and counters before a trial.
+pub(super) struct HostSnapshot {
+    started: Timestamp,
+    clock: Instant,
+    host: CpuTime,
+    machine: Option<CpuSeconds>,
+}
+
+impl HostSnapshot {
+    pub fn now(machine: &dyn RunningMachine) -> HostSnapshot {
+        HostSnapshot {
+            started: Timestamp::now(),
+            clock: Instant::now(),
+            host: CpuTime::now(),
+            machine: machine.cpu_time(),
+        }
+    }
+
+    /// Returns what the trial took of the host. `cpu_seconds` is what its command took, where that is known.
+    pub fn notes(
+        self,
+        machine: &dyn RunningMachine,
+        cpu_seconds: Option<CpuSeconds>,
+    ) -> TrialNotes {
+        let wall_s = self.clock.elapsed().as_secs_f64();
+        let percent = (CpuTime::now().stolen_since(&self.host) * 100.0).round() as u32;
+        let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
+        let whole = self
+            .machine
+            .zip(machine.cpu_time())
+            .map(|(before, after)| after.since(&before));
+        TrialNotes {
+            started: self.started,
+            wall_s,
+            share: machine.share().cloned(),
+            cpu_seconds: cpu_seconds.or(whole),
+            warnings: stolen.into_iter().collect(),
+            ..TrialNotes::none()
+        }
+    }
+}
+
+/// These always keep at least one vCPU busy.
+const BUSY: [WorkloadName; 4] = [
+    WorkloadName::Cpu,
+    WorkloadName::Threads,
+    WorkloadName::Mutex,
+    WorkloadName::Memory,
+];
+/// For how long at least, seconds, and which part of the trial.
+const MIN_S: f64 = 2.0;
+const MIN_PART: f64 = 0.1;
+
+/// A warning if for 2 s and a tenth of the trial neither the VMM ran nor a vCPU waited for a CPU, of a workload that always
+/// keeps one busy. Workloads that sleep or wait for I/O are not judged, nor where the kernel does not tell the waits.
+pub(crate) fn stood_still(
+    workload: WorkloadName,
+    machine: Machine,
+    wall_s: f64,
+    spent: Option<&CpuSeconds>,
+) -> Option<Warning> {
+    let spent = spent.filter(|spent| BUSY.contains(&workload) && spent.ready > 0.0)?;
+    let still = wall_s - spent.guest - spent.ready - spent.qemu;
+    let stood = still >= MIN_S && still >= MIN_PART * wall_s;
+    stood.then(|| Warning::StoodStill {
+        machine,
+        seconds: still.round() as u32,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +256,7 @@ mod tests {
                 role,
             })
             .collect();
-        let placement = Placement::of(
+        let placement = Placement::choose(
             &Guest {
                 pinning: Some(Pinning::Split),
                 ..Guest::default()
@@ -183,6 +283,62 @@ mod tests {
             } else {
                 others.len() as u32
             }
+        );
+    }
+
+    #[test]
+    fn only_a_busy_workload_that_neither_ran_nor_waited_stood_still() {
+        let warning_for = |workload, wall_s, guest, ready| {
+            let spent = CpuSeconds {
+                guest,
+                qemu: 0.1,
+                ready,
+                server: None,
+            };
+            stood_still(workload, Machine::TCG, wall_s, Some(&spent))
+        };
+        // As measured: stopped for 20 s.
+        let stopped = warning_for(WorkloadName::Cpu, 20.4, 0.2, 0.1);
+        assert_eq!(
+            stopped,
+            Some(Warning::StoodStill {
+                machine: Machine::TCG,
+                seconds: 20
+            })
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Cpu, 20.4, 0.2, 20.0),
+            None,
+            "a busy host"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Cpu, 20.4, 40.0, 0.1),
+            None,
+            "two vCPUs"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Memory, 1.9, 0.1, 0.1),
+            None,
+            "as good as no time"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Threads, 100.0, 95.0, 0.1),
+            None,
+            "a small part of it"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Fileio, 20.4, 0.2, 0.1),
+            None,
+            "it waits for I/O"
+        );
+        assert_eq!(
+            warning_for(WorkloadName::Cpu, 20.4, 0.2, 0.0),
+            None,
+            "no waits are known"
+        );
+        assert_eq!(
+            stood_still(WorkloadName::Cpu, Machine::NATIVE, 20.0, None),
+            None
         );
     }
 }
