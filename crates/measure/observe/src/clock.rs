@@ -1,5 +1,6 @@
-//! When samples are taken.
+//! When samples are taken, and what time it is then.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// Returns the time to the next sample of a series that began at `begin`, or to the end of its time. The time that
@@ -19,8 +20,14 @@ fn moment(step: Duration, number: u32) -> Duration {
 
 /// Reads `CLOCK_MONOTONIC`, in ns.
 pub(crate) fn monotonic_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Reads the CPU time of this process.
+pub(crate) fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
 //! Cost of a recorded event for the thread that passes it: timed with events of our own, in the kernel that is traced,
 //! with the events recorded and without.
 
-use crate::event_cost_partner::Partner;
 use crate::function_probes::{arguments, moved};
 use crate::probe_set::ALL_CALLS;
 use crate::uprobe_offset::Code;
 use crate::{ProbeError, ProbeSet, TracedEvent, Tracer, Uprobe};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{getppid, getuid};
 use rustix::thread::{CpuSet, gettid, sched_getcpu, sched_setaffinity, set_name};
 use std::ffi::CStr;
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vmtax_model::{EventCost, EventKind, Side};
 
@@ -220,6 +222,54 @@ fn own_probe() -> Option<Uprobe> {
         fields: moved(FIELDS, &place),
         function: PROBE,
     })
+}
+
+/// A thread that answers: to wake it and to be woken by it takes two wake-ups and two switches.
+///
+/// Runs on the CPU of the thread that started it, if that one is bound to one. It ends when this is dropped.
+struct Partner {
+    question: OwnedFd,
+    answer: OwnedFd,
+    tid: i32,
+}
+
+impl Partner {
+    /// # Errors
+    /// When there are too many descriptors or threads.
+    fn start() -> io::Result<Partner> {
+        let (questions, question) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (answer, answers) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (send, receive) = channel();
+        std::thread::Builder::new().spawn(move || {
+            let _ = send.send(gettid().as_raw_nonzero().get());
+            while take(&questions) && put(&answers) {}
+        })?;
+        let tid = receive.recv().map_err(io::Error::other)?;
+        Ok(Partner {
+            question,
+            answer,
+            tid,
+        })
+    }
+
+    /// Returns the thread's ID.
+    fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Wakes it, and sleeps until it answers.
+    fn round_trip(&self) {
+        let _ = put(&self.question) && take(&self.answer);
+    }
+}
+
+fn put(end: &OwnedFd) -> bool {
+    rustix::io::write(end, &[1]).is_ok()
+}
+
+/// Waits for a byte; returns true if there is one, false if the other end is closed.
+fn take(end: &OwnedFd) -> bool {
+    rustix::io::read(end, &mut [0]).is_ok_and(|read| read > 0)
 }
 
 #[cfg(test)]

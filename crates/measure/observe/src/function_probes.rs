@@ -1,9 +1,7 @@
 //! Probes on the functions of a VMM's binary: each function found, and a cheap instruction in it.
 
-use crate::argument_registers::Argument;
-use crate::probe_point::{ProbeAt, ProbePoint, ProbeUse};
 use crate::uprobe::Uprobe;
-use crate::uprobe_offset::{Code, UprobeOffset};
+use crate::uprobe_offset::{Argument, Code, UprobeOffset};
 use iced_x86::Register;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind};
@@ -11,6 +9,42 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use vmtax_model::Missing;
+
+/// A point: an exported function of the VMM.
+#[derive(Debug, Clone, Copy)]
+pub struct ProbePoint {
+    /// The event it makes. Points of one event have the same fields.
+    pub event: &'static str,
+    /// Name of the function.
+    pub function: &'static str,
+    /// Moment of the function at which the event is made.
+    pub at: ProbeAt,
+    /// Fields to read there, in the syntax of `uprobe_events`; registers as they are at the function's entry.
+    pub fields: &'static str,
+    /// When it is used.
+    pub used: ProbeUse,
+}
+
+/// Moment of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeAt {
+    /// It is called.
+    Entry,
+    /// It has called this one, whose result is in `%ax` and is not zero. Cheaper than a probe on a return, for which newer
+    /// kernels make a system call; and only calls from here count.
+    After(&'static str),
+}
+
+/// When a point is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeUse {
+    /// Where it has a cheap place.
+    Cheap,
+    /// Requests are joined by it: also where it costs 10 us a hit.
+    Anyway,
+    /// Anyway, where the points of the event before it have no cheap place.
+    Instead,
+}
 
 /// Longer functions than any of the table: what a symbol claims beyond is not trusted.
 const MAX_FUNCTION: u64 = 1 << 16;

@@ -1,10 +1,11 @@
-//! The measured disk as the host has it: a file on a file system on a device.
+//! The measured disk as the host has it: a file on a file system on a device. Where a file's bytes lie on it the file system tells
+//! (`FS_IOC_FIEMAP`).
 
-use crate::ProbeError;
-use crate::fiemap;
-use crate::guest_disk::kernel_number;
+use crate::guest_devices::kernel_number;
+use crate::{ProbeError, entries, read_number, read_text};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Extent, HostDisk};
@@ -44,11 +45,9 @@ pub fn block_device_number(path: &Path) -> Option<u64> {
 /// logical volumes and the like. `None` where there are several, or none.
 pub fn lowest_device(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok()?;
-    lowest(&folder(number(if data.file_type().is_block_device() {
-        data.rdev()
-    } else {
-        data.dev()
-    })))
+    let is_device = data.file_type().is_block_device();
+    let holder = if is_device { data.rdev() } else { data.dev() };
+    lowest(&folder(number(holder)))
 }
 
 fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
@@ -69,24 +68,18 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
             }],
         )
     } else {
-        (data.dev(), fiemap::extents(&file, data.len(), flush))
+        (data.dev(), file_extents(&file, data.len(), flush))
     };
     let whole = whole_device(&folder(number(holder))).filter(|whole| !whole.has_paths());
-    let Some(WholeDevice {
-        number,
-        start,
-        is_bio_based,
-        ..
-    }) = whole
-    else {
+    let Some(whole) = whole else {
         return Ok(HostDisk::default());
     };
-    extents
-        .iter_mut()
-        .for_each(|extent| extent.device = extent.device.saturating_add(start));
+    for extent in &mut extents {
+        extent.device = extent.device.saturating_add(whole.start);
+    }
     Ok(HostDisk {
-        device: Some(number),
-        is_bio_based,
+        device: Some(whole.number),
+        is_bio_based: whole.is_bio_based,
         extents,
         descriptors: Vec::new(),
     })
@@ -131,19 +124,13 @@ fn whole_device(folder: &Path) -> Option<WholeDevice> {
     let mut folder = fs::canonicalize(folder).ok()?;
     let mut start = 0;
     if folder.join("partition").exists() {
-        start = fs::read_to_string(folder.join("start"))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(SECTOR)?;
+        start = read_number::<u64>(folder.join("start"))?.checked_mul(SECTOR)?;
         folder = folder.parent()?.to_path_buf();
     }
-    let number = fs::read_to_string(folder.join("dev")).ok()?;
-    let (major, minor) = number.trim().split_once(':')?;
-    let number = kernel_number(major.parse().ok()?, minor.parse().ok()?);
+    let number = read_text(folder.join("dev"))?;
+    let (major, minor) = number.split_once(':')?;
     Some(WholeDevice {
-        number,
+        number: kernel_number(major.parse().ok()?, minor.parse().ok()?),
         start,
         is_bio_based: is_bio_based(&folder),
         folder,
@@ -165,10 +152,7 @@ pub(crate) fn is_bio_based(folder: &Path) -> bool {
 fn lowest(folder: &Path) -> Option<u64> {
     let mut device = whole_device(folder)?;
     for _ in 0..MAX_DEPTH {
-        let mut slaves = fs::read_dir(device.folder.join("slaves"))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let mut slaves = entries(device.folder.join("slaves"));
         match (slaves.next(), slaves.next()) {
             (None, _) => return Some(device.number),
             (Some(slave), None) => device = whole_device(&slave.path())?,
@@ -176,6 +160,97 @@ fn lowest(folder: &Path) -> Option<u64> {
         }
     }
     None
+}
+
+/// `_IOWR('f', 11, struct fiemap)`, linux/fs.h.
+const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b;
+/// Flag to flush the file first, `FIEMAP_FLAG_SYNC`.
+const SYNC: u32 = 1;
+/// The file's last extent.
+const LAST: u32 = 0x1;
+/// Unknown, not yet placed, encoded, encrypted, not on block bounds, inside metadata: no place of raw bytes.
+const ELSEWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200;
+/// Extents a call.
+const BATCH: usize = 256;
+/// More extents than this are not collected.
+const MAX_EXTENTS: usize = 1 << 20;
+
+/// `struct fiemap` with room behind it.
+#[repr(C)]
+struct Request {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+    extents: [Raw; BATCH],
+}
+
+/// One extent, `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Raw {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// The extents of the first `length` bytes, in order. `flush`: written bytes get their place first, and there are none when the
+/// file system does not tell of all of them; else those without a place are left out.
+fn file_extents(file: &File, length: u64, flush: bool) -> Vec<Extent> {
+    try_extents(file, length, flush).unwrap_or_default()
+}
+
+fn try_extents(file: &File, length: u64, flush: bool) -> Option<Vec<Extent>> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    while start < length {
+        let request = request(file, start, length - start, flush)?;
+        let mapped = request.extents.get(..request.mapped as usize)?;
+        if found.len() > MAX_EXTENTS {
+            return None;
+        }
+        let Some(last) = mapped.last() else { break };
+        for raw in mapped {
+            if raw.flags & ELSEWHERE == 0 {
+                found.push(Extent {
+                    file: raw.logical,
+                    device: raw.physical,
+                    length: raw.length,
+                });
+            } else if flush {
+                return None;
+            }
+        }
+        if last.flags & LAST != 0 {
+            break;
+        }
+        start = last
+            .logical
+            .checked_add(last.length)
+            .filter(|next| *next > start)?;
+    }
+    Some(found)
+}
+
+/// Asks the file system for the extents of `length` bytes from `start` on, as many as there is room for.
+fn request(file: &File, start: u64, length: u64, flush: bool) -> Option<Box<Request>> {
+    let mut request = Box::new(Request {
+        start,
+        length,
+        flags: if flush { SYNC } else { 0 },
+        mapped: 0,
+        count: BATCH as u32,
+        reserved: 0,
+        extents: [Raw::default(); BATCH],
+    });
+    // SAFETY: the request is laid out as the kernel's `struct fiemap`, says truly how many extents there is room for
+    // behind it, and lives for the whole call; the descriptor is an open file's.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *request) };
+    (result == 0).then_some(request)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Figures that KVM itself keeps of a guest, in debugfs: counters, and the offset of its clock.
 
 use crate::tracefs::{is_first_pid_namespace, mounted_nowhere};
+use crate::{entries, read_number};
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use vmtax_model::KvmCounters;
@@ -23,13 +23,7 @@ pub fn kvm_exits(process: i32) -> Option<KvmCounters> {
 
 fn exits_in(kvm: &Path, process: i32) -> Option<KvmCounters> {
     let guest = guest_of(kvm, process)?;
-    let read = |name: &str| {
-        fs::read_to_string(guest.join(name))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
+    let read = |name: &str| read_number(guest.join(name));
     // The kernels before 5.15 have no times of halts.
     let time = |name: &str| read(name).unwrap_or(0);
     Some(KvmCounters {
@@ -41,23 +35,11 @@ fn exits_in(kvm: &Path, process: i32) -> Option<KvmCounters> {
 }
 
 fn counters_in(kvm: &Path, process: i32) -> Option<BTreeMap<String, u64>> {
-    let files = fs::read_dir(guest_of(kvm, process)?)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    let counter = |path: PathBuf| {
-        Some((
-            named(&path)?,
-            fs::read_to_string(&path).ok()?.trim().parse().ok()?,
-        ))
-    };
-    Some(
-        files
-            .filter(|path| path.is_file())
-            .filter_map(counter)
-            .collect(),
-    )
+    let files = entries(guest_of(kvm, process)?)
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file());
+    let counter = |path: PathBuf| Some((named(&path)?, read_number(&path)?));
+    Some(files.filter_map(counter).collect())
 }
 
 /// Host ticks minus guest ticks for a guest of KVM, exact: the negative of the offset that KVM adds to the host's counter
@@ -74,17 +56,16 @@ pub fn kvm_offset(process: i32) -> Option<i64> {
 }
 
 fn offset_in(kvm: &Path, process: i32) -> Option<i64> {
-    let read = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     let mut offset = None;
-    for entry in fs::read_dir(guest_of(kvm, process)?).ok()?.flatten() {
+    for entry in entries(guest_of(kvm, process)?) {
         let vcpu = entry.path();
         if !entry.file_name().to_string_lossy().starts_with("vcpu") {
             continue;
         }
-        let of_vcpu = read(&vcpu.join("tsc-offset"))?;
+        let of_vcpu: i64 = read_number(vcpu.join("tsc-offset"))?;
         // One to one is a ratio of 2 to the number of its fraction's bits; the files are there only where KVM can scale.
-        let bits = read(&vcpu.join("tsc-scaling-ratio-frac-bits"));
-        let scaled = read(&vcpu.join("tsc-scaling-ratio"))
+        let bits = read_number::<i64>(vcpu.join("tsc-scaling-ratio-frac-bits"));
+        let scaled = read_number::<i64>(vcpu.join("tsc-scaling-ratio"))
             .zip(bits)
             .is_some_and(|(r, b)| b > 0 && r != 1 << b.min(62));
         if scaled || offset.is_some_and(|other| other != of_vcpu) {
@@ -106,16 +87,14 @@ fn in_debugfs<T>(read: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
         return read(usual);
     }
     let mount = mounted_nowhere("debugfs")?;
-    read(&PathBuf::from(format!(
-        "/proc/self/fd/{}/kvm",
-        mount.as_raw_fd()
-    )))
+    let kvm = format!("/proc/self/fd/{}/kvm", mount.as_raw_fd());
+    read(Path::new(&kvm))
 }
 
 /// The folder of a process's guest.
 fn guest_of(kvm: &Path, process: i32) -> Option<PathBuf> {
     let prefix = format!("{process}-");
-    let mut folders = fs::read_dir(kvm).ok()?.flatten().map(|entry| entry.path());
+    let mut folders = entries(kvm).map(|entry| entry.path());
     folders.find(|path| named(path).is_some_and(|name| name.starts_with(&prefix)))
 }
 
@@ -126,6 +105,7 @@ fn named(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use vmtax_model::testing::put;
 
     #[test]

@@ -89,16 +89,9 @@ impl ProbeSet {
             alone: false,
             ..ProbeSet::guest_of_command(checkpoints)
         };
-        let any: Vec<String> = interrupts
-            .iter()
-            .map(|irq| format!("irq == {irq}"))
-            .collect();
-        for event in set
-            .free
-            .iter_mut()
-            .filter(|event| event.system == "irq" && !any.is_empty())
-        {
-            event.filter = Some(any.join(" || "));
+        let any = either(interrupts.iter().map(|irq| format!("irq == {irq}")));
+        for event in set.free.iter_mut().filter(|event| event.system == "irq") {
+            event.filter = any.clone();
         }
         set
     }
@@ -158,67 +151,54 @@ impl ProbeSet {
         }
         if kvm {
             // An event of KVM costs a third of a uprobe's trap.
-            let of_kvm = |source: &EventSource| {
-                matches!(source, EventSource::Tracepoint { system: "kvm", .. })
-            };
             let shown = checkpoints
                 .iter()
-                .filter(|info| info.sources.iter().any(of_kvm));
+                .filter(|info| info.sources.iter().any(is_of_kvm));
             let shown: Vec<&EventSource> = shown.flat_map(|info| info.sources).collect();
             set.uprobes
                 .retain(|probe| !shown.contains(&&EventSource::Qemu(probe.event)));
         }
         for source in sources(checkpoints, Side::Host, &[Checkpoint::NetPasstNotify]) {
-            match *source {
-                EventSource::Tracepoint { system: "kvm", .. } if !kvm => {}
-                EventSource::Tracepoint {
-                    system,
-                    names,
-                    of: Scope::Qemu,
-                } => set.bound.push(event(system, names, None)),
-                EventSource::Tracepoint {
-                    system,
-                    names,
-                    of: Scope::All,
-                } => set.free.push(event(system, names, None)),
-                EventSource::Tracepoint {
-                    system,
-                    names,
-                    of: of @ (Scope::Device | Scope::BioDevice),
-                } => {
-                    set.free.extend(
-                        behind
-                            .filter(of)
-                            .map(|filter| event(system, names, Some(filter))),
-                    );
-                }
-                // Some tell of two checkpoints.
-                EventSource::Calls(calls) => {
-                    let calls: Vec<TracedEvent> =
-                        calls.iter().map(|names| call(names, None)).collect();
-                    set.calls.extend(
-                        calls
-                            .into_iter()
-                            .filter(|call| !set.calls.contains(call))
-                            .collect::<Vec<_>>(),
-                    );
-                }
-                EventSource::Functions(_) | EventSource::Qemu(_) | EventSource::QemuLog(_) => {}
+            if kvm || !is_of_kvm(source) {
+                set.add_of_host(source, behind);
             }
         }
         set
     }
 
+    /// Adds the events of the host that show a checkpoint.
+    fn add_of_host(&mut self, source: &'static EventSource, behind: HostDevice<'_>) {
+        match *source {
+            EventSource::Tracepoint { system, names, of } => match of {
+                Scope::Qemu => self.bound.push(event(system, names, None)),
+                Scope::All => self.free.push(event(system, names, None)),
+                Scope::Device | Scope::BioDevice => {
+                    let filter = behind.filter(of);
+                    self.free
+                        .extend(filter.map(|filter| event(system, names, Some(filter))));
+                }
+            },
+            // Some tell of two checkpoints.
+            EventSource::Calls(calls) => {
+                for call in calls.iter().map(|names| call(names, None)) {
+                    if !self.calls.contains(&call) {
+                        self.calls.push(call);
+                    }
+                }
+            }
+            EventSource::Functions(_) | EventSource::Qemu(_) | EventSource::QemuLog(_) => {}
+        }
+    }
+
     /// Adds the `write` calls by which these threads of passt notify the guest, without those to its log. QEMU's threads make the same
     /// call for much else.
     pub fn add_notifications(&mut self, passt: &[i32]) {
-        let any: Vec<String> = passt
-            .iter()
-            .map(|tid| format!("common_pid == {tid}"))
-            .collect();
-        let filter = format!("fd > 2 && ({})", any.join(" || "));
+        let Some(any) = either(passt.iter().map(|tid| format!("common_pid == {tid}"))) else {
+            return;
+        };
+        let filter = format!("fd > 2 && ({any})");
         for source in Checkpoint::NetPasstNotify.info().sources {
-            if let (EventSource::Calls(calls), false) = (source, any.is_empty()) {
+            if let EventSource::Calls(calls) = source {
                 self.calls
                     .extend(calls.iter().map(|names| call(names, Some(&filter))));
             }
@@ -239,8 +219,7 @@ impl ProbeSet {
                 (field == "gpa" || u32::try_from(last).is_ok())
                     .then(|| format!("({field} >= {first:#x} && {field} <= {last:#x})"))
             };
-            let any: Vec<String> = ranges.iter().filter_map(within).collect();
-            event.filter = (!any.is_empty()).then(|| any.join(" || "));
+            event.filter = either(ranges.iter().filter_map(within));
         }
     }
 
@@ -264,37 +243,34 @@ impl ProbeSet {
 
     /// The exits of a guest of KVM: QEMU's threads, and those of the kernel that work for it.
     pub fn exits(threads: &[i32]) -> ProbeSet {
-        let bound = EXITS.map(|name| event("kvm", name, None)).into();
         // Where a thread goes into its guest: 0xae80 is KVM_RUN.
         let calls = vec![call(&["sys_enter_ioctl"], Some("cmd == 0xae80"))];
         ProbeSet {
-            threads: threads.to_vec(),
-            bound,
             calls,
-            ..ProbeSet::default()
+            ..ProbeSet::bound_to(threads, EXITS.map(|name| event("kvm", name, None)).into())
         }
     }
 
     /// When threads had a CPU, who woke them, and all their system calls.
     pub fn schedule(threads: &[i32]) -> ProbeSet {
-        let sched = SCHED.map(|name| event("sched", name, None));
-        let calls = ALL_CALLS.map(|name| event("raw_syscalls", name, None));
-        let bound = sched.into_iter().chain(calls).collect();
-        ProbeSet {
-            threads: threads.to_vec(),
-            bound,
+        let mut set = ProbeSet {
             clock: TraceClock::Mono,
-            ..ProbeSet::default()
-        }
+            ..ProbeSet::calls(threads)
+        };
+        set.bound
+            .splice(0..0, SCHED.map(|name| event("sched", name, None)));
+        set
     }
 
     /// All system calls of QEMU's threads, and nothing else.
     pub fn calls(qemu: &[i32]) -> ProbeSet {
-        let bound = ALL_CALLS
-            .map(|name| event("raw_syscalls", name, None))
-            .into();
+        let calls = ALL_CALLS.map(|name| event("raw_syscalls", name, None));
+        ProbeSet::bound_to(qemu, calls.into())
+    }
+
+    fn bound_to(threads: &[i32], bound: Vec<TracedEvent>) -> ProbeSet {
         ProbeSet {
-            threads: qemu.to_vec(),
+            threads: threads.to_vec(),
             bound,
             ..ProbeSet::default()
         }
@@ -314,24 +290,19 @@ pub enum HostDevice<'a> {
 impl HostDevice<'_> {
     /// Returns what its events of a scope have in common; `None` where there is no device that has such.
     fn filter(self, of: Scope) -> Option<String> {
-        let any: Vec<String> = match self {
+        match self {
             HostDevice::Blocks(disks) => {
                 let such = disks
                     .iter()
                     .filter(|disk| disk.is_bio_based == (of == Scope::BioDevice));
                 // Several disks may lie on one device.
                 let devices: BTreeSet<u64> = such.filter_map(|disk| disk.device).collect();
-                devices
-                    .iter()
-                    .map(|device| format!("dev == {device}"))
-                    .collect()
+                either(devices.iter().map(|device| format!("dev == {device}")))
             }
-            HostDevice::Interfaces(names) => names
-                .iter()
-                .map(|name| format!("name == \"{name}\""))
-                .collect(),
-        };
-        (!any.is_empty()).then(|| any.join(" || "))
+            HostDevice::Interfaces(names) => {
+                either(names.iter().map(|name| format!("name == \"{name}\"")))
+            }
+        }
     }
 }
 
@@ -360,6 +331,16 @@ const EXITS: [&[&str]; 11] = [
     &["kvm_set_irq"],
     &["kvm_msi_set_irq"],
 ];
+
+fn is_of_kvm(source: &EventSource) -> bool {
+    matches!(source, EventSource::Tracepoint { system: "kvm", .. })
+}
+
+/// Joins filters of which one has to hold; `None` where there is none.
+fn either(filters: impl Iterator<Item = String>) -> Option<String> {
+    let all: Vec<String> = filters.collect();
+    (!all.is_empty()).then(|| all.join(" || "))
+}
 
 /// Returns the sources that show the checkpoints of one side.
 fn sources(

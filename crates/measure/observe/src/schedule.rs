@@ -2,7 +2,7 @@
 
 use crate::clock::monotonic_ns;
 use crate::process::{has_ended, own_tids, thread_names};
-use crate::{ProbeError, ProbeSet, Sink, ThreadReader, Tracer};
+use crate::{ProbeError, ProbeSet, Sink, ThreadReader, Tracer, cpu_buffer_kib};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmtax_model::Missing;
@@ -28,11 +28,8 @@ pub fn schedule(
     let reader = ThreadReader::new(pid)?;
     let mut names: BTreeMap<i32, String> = thread_names(pid).into_iter().collect();
     let tids: Vec<i32> = names.keys().copied().collect();
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let tracer = Tracer::start(
-        &ProbeSet::schedule(&tids),
-        (ROOM_KIB / cpus).max(1024) as u32,
-    )?;
+    let buffer_kib = cpu_buffer_kib(ROOM_KIB, 1024..=ROOM_KIB);
+    let tracer = Tracer::start(&ProbeSet::schedule(&tids), buffer_kib)?;
     let begin = monotonic_ns();
     let states = tids
         .iter()
@@ -46,19 +43,16 @@ pub fn schedule(
     tracer.off()?;
     let end = monotonic_ns();
     names.extend(thread_names(pid));
-    let holders = holders(pid, &reader, &names);
+    let facts = ScheduleFacts {
+        begin,
+        end,
+        states,
+        holders: holders(pid, &reader, &names),
+        names,
+    };
     let missing = tracer.missing().to_vec();
     tracer.save(sink)?;
-    Ok((
-        ScheduleFacts {
-            begin,
-            end,
-            states,
-            names,
-            holders,
-        },
-        missing,
-    ))
+    Ok((facts, missing))
 }
 
 /// Who holds the locks that threads wait for now. A mutex of the C library's (`pthread_mutex_t` of glibc on x86-64) is

@@ -1,11 +1,15 @@
-//! A trace under way: made, switched on and off, saved, and gone without a trace.
+//! A trace under way: made, switched on and off, saved, and gone without a trace; also that of a vmtax that was killed.
 
-use crate::trace_sink::{self, Sink};
-use crate::tracefs::{self, Instance};
-use crate::uprobe::{self, Group};
-use crate::{ProbeError, ProbeSet, TraceClock, TracedEvent, Uprobe};
-use std::path::PathBuf;
+use crate::process::is_ending;
+use crate::tracefs::{self, Instance, Sink};
+use crate::uprobe::{self, Group, List};
+use crate::{ProbeError, ProbeSet, TraceClock, TracedEvent, Uprobe, entries};
+use std::cell::Cell;
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use vmtax_clock::beat;
 use vmtax_model::Missing;
 
 const AS_ROOT: &str = "run vmtax as root";
@@ -75,9 +79,7 @@ impl Tracer {
     /// # Errors
     /// When tracefs refuses.
     pub fn on(&self) -> Result<(), ProbeError> {
-        self.instances
-            .iter()
-            .try_for_each(|(_, instance)| instance.switch_to(true))
+        self.switch_to(true)
     }
 
     /// Ends it.
@@ -85,9 +87,13 @@ impl Tracer {
     /// # Errors
     /// When tracefs refuses.
     pub fn off(&self) -> Result<(), ProbeError> {
+        self.switch_to(false)
+    }
+
+    fn switch_to(&self, on: bool) -> Result<(), ProbeError> {
         self.instances
             .iter()
-            .try_for_each(|(_, instance)| instance.switch_to(false))
+            .try_for_each(|(_, instance)| instance.switch_to(on))
     }
 
     /// Returns true if the tracer records an event of this name.
@@ -126,17 +132,10 @@ impl Tracer {
     }
 
     fn listen(&mut self, instance: &Instance, events: &[TracedEvent]) {
-        for TracedEvent {
-            system,
-            names,
-            filter,
-        } in events
-        {
-            let there = names
-                .iter()
-                .find(|name| instance.path(&format!("events/{system}/{name}")).exists());
-            match there {
-                Some(name) => self.enable(instance, system, name, filter.as_deref()),
+        for event in events {
+            let (system, names) = (event.system, event.names);
+            match name_here(instance, event) {
+                Some(name) => self.enable(instance, system, name, event.filter.as_deref()),
                 None => self.missing.push(Missing {
                     what: format!("the event {system}:{}", names.first().unwrap_or(&"")),
                     why: "not in this kernel".into(),
@@ -147,19 +146,12 @@ impl Tracer {
     }
 
     fn single_calls(&mut self, instance: &Instance, calls: &[TracedEvent]) {
-        let there = |event: &TracedEvent| {
-            let found = event.names.iter().any(|n| {
-                instance
-                    .path(&format!("events/{}/{n}", event.system))
-                    .exists()
-            });
-            found.then(|| event.clone())
-        };
-        let known: Vec<TracedEvent> = calls.iter().filter_map(there).collect();
-        match known.is_empty() {
-            false => self.listen(instance, &known),
-            true => self.listen(instance, &ProbeSet::calls(&[]).bound),
+        let mut known = calls.to_vec();
+        known.retain(|event| name_here(instance, event).is_some());
+        if known.is_empty() {
+            known = ProbeSet::calls(&[]).bound;
         }
+        self.listen(instance, &known);
     }
 
     fn enable(&mut self, instance: &Instance, system: &str, name: &str, filter: Option<&str>) {
@@ -191,10 +183,8 @@ impl Tracer {
         }
         let mut why = None;
         let defined = functions.iter().filter(|f| {
-            self.group
-                .kernel("notify", f, VQ)
-                .map_err(|e| why = Some(e))
-                .is_ok()
+            let defined = self.group.kernel("notify", f, VQ);
+            defined.map_err(|e| why = Some(e)).is_ok()
         });
         match (defined.count(), why) {
             (0, Some(e)) => {
@@ -231,7 +221,7 @@ impl Tracer {
     /// # Errors
     /// As there.
     pub fn layouts(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        trace_sink::layouts(&self.root, &self.events, self.clock, sink)
+        tracefs::layouts(&self.root, &self.events, self.clock, sink)
     }
 
     /// The pages that are there by now, also while it records: none is handed out twice.
@@ -241,7 +231,7 @@ impl Tracer {
     pub fn drain(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
         self.instances
             .iter()
-            .try_for_each(|(kind, instance)| trace_sink::pages(kind, instance, sink))
+            .try_for_each(|(kind, instance)| tracefs::pages(kind, instance, sink))
     }
 
     /// Hands out the kernel's statistics of the buffers.
@@ -251,8 +241,17 @@ impl Tracer {
     pub fn stats(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
         self.instances
             .iter()
-            .try_for_each(|(kind, instance)| trace_sink::stats(kind, instance, sink))
+            .try_for_each(|(kind, instance)| tracefs::stats(kind, instance, sink))
     }
+}
+
+/// The name by which this kernel has an event.
+fn name_here(instance: &Instance, event: &TracedEvent) -> Option<&'static str> {
+    let mut names = event.names.iter().copied();
+    names.find(|name| {
+        let folder = format!("events/{}/{name}", event.system);
+        instance.path(&folder).exists()
+    })
 }
 
 fn refused(what: &str, why: &ProbeError) -> Missing {
@@ -264,5 +263,128 @@ fn refused(what: &str, why: &ProbeError) -> Missing {
         what: what.into(),
         why: why.to_string(),
         fix: fix.into(),
+    }
+}
+
+/// Interval at which the kernel's buffers are emptied.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time of the recorded events, without what was in flight at either end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// When every event was recorded from, ticks of this machine.
+    pub begin: u64,
+    /// Until when, ticks.
+    pub end: u64,
+    /// True if it ended because of the maximum number of bytes.
+    pub full: bool,
+}
+
+/// The size of each CPU's buffer, KiB, with so much for all together.
+pub fn cpu_buffer_kib(all: usize, each: std::ops::RangeInclusive<usize>) -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (all / cpus).clamp(*each.start(), *each.end()) as u32
+}
+
+impl Tracer {
+    /// Records until the time has passed, `is_over` says so, or `max_bytes` were handed out; the names are those of
+    /// [`Tracer::save`].
+    ///
+    /// # Errors
+    /// As [`Tracer::save`].
+    pub fn record(
+        &self,
+        time: Duration,
+        max_bytes: u64,
+        is_over: &dyn Fn() -> bool,
+        sink: Sink<'_>,
+    ) -> Result<Recorded, ProbeError> {
+        let kept = Cell::new(0_u64);
+        let mut keep = |name: &str, bytes: &[u8]| {
+            kept.set(kept.get() + bytes.len() as u64);
+            sink(name, bytes)
+        };
+        self.layouts(&mut keep)?;
+        self.on()?;
+        let (begun, begin) = (Instant::now(), beat().ticks);
+        let mut full = false;
+        while begun.elapsed() < time && !is_over() && !full {
+            std::thread::sleep(DRAIN_INTERVAL.min(time.saturating_sub(begun.elapsed())));
+            self.drain(&mut keep)?;
+            full = kept.get() >= max_bytes;
+        }
+        let end = beat().ticks;
+        self.off()?;
+        self.drain(&mut keep)?;
+        self.stats(&mut keep)?;
+        Ok(Recorded { begin, end, full })
+    }
+}
+
+/// Removes the tracefs instances and probes of vmtax processes that are no more. Anything else, of a living vmtax or of
+/// others, is left alone. Nothing to do where there is no tracefs or no permission.
+pub fn remove_stale_traces() {
+    if let Ok(root) = tracefs::tracefs() {
+        sweep_in(&root);
+    }
+}
+
+fn sweep_in(root: &Path) {
+    let is_stale = |name: &str, prefix: &str| {
+        let process = name.strip_prefix(prefix).and_then(process);
+        process.is_some_and(is_gone)
+    };
+    let instances: Vec<DirEntry> = entries(root.join("instances")).collect();
+    for instance in instances {
+        let name = instance.file_name();
+        if name
+            .to_str()
+            .is_some_and(|name| is_stale(name, tracefs::PREFIX))
+        {
+            tracefs::remove(&instance.path());
+        }
+    }
+    // Those that an instance still listens to cannot be removed, so instances go first.
+    for list in List::ALL {
+        for group in list.groups(root) {
+            if is_stale(&group, uprobe::PREFIX) {
+                list.undefine(root, &group);
+            }
+        }
+    }
+}
+
+/// The process at the beginning of the rest of a name: `123-0-bound`, `123_0`.
+fn process(rest: &str) -> Option<i32> {
+    let end = rest.find(|c: char| !c.is_ascii_digit())?;
+    rest[end..].starts_with(['-', '_']).then_some(())?;
+    rest[..end].parse().ok()
+}
+
+fn is_gone(process: i32) -> bool {
+    process > 0 && is_ending(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_have_a_process() {
+        assert_eq!(process("123-0-bound"), Some(123));
+        assert_eq!(process("123_0"), Some(123));
+        for other in [
+            "",
+            "123",
+            "-1-bound",
+            "abc-1",
+            "12x-0",
+            "99999999999-0",
+            "123/0",
+        ] {
+            assert_eq!(process(other), None, "{other}");
+        }
+        assert!(!is_gone(1) && !is_gone(std::process::id() as i32) && !is_gone(0));
+        assert!(is_gone(i32::MAX));
     }
 }

@@ -1,6 +1,7 @@
 //! Definitions of probes in tracefs: global lists, so each of our tracers has a group of its own in them.
 
 use crate::ProbeError;
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -61,11 +62,9 @@ impl List {
     /// The groups of ours in it, each once.
     pub fn groups(self, root: &Path) -> Vec<String> {
         let defined = self.read(root);
-        let mut groups: Vec<&str> = names(&defined).map(|(group, _)| group).collect();
-        groups.retain(|group| group.starts_with(PREFIX));
-        groups.sort_unstable();
-        groups.dedup();
-        groups.into_iter().map(str::to_owned).collect()
+        let groups = names(&defined).map(|(group, _)| group);
+        let ours: BTreeSet<&str> = groups.filter(|group| group.starts_with(PREFIX)).collect();
+        ours.into_iter().map(str::to_owned).collect()
     }
 
     /// Removes all probes of a group. One that is still listened to stays.
@@ -118,18 +117,9 @@ impl Group {
 
     /// Defines a probe in a program.
     pub fn user(&mut self, probe: &Uprobe) -> Result<(), ProbeError> {
-        let Uprobe {
-            event,
-            binary,
-            offset,
-            fields,
-            ..
-        } = probe;
-        self.define(
-            List::Uprobes,
-            event,
-            &format!("{}:{offset:#x} {fields}", binary.display()),
-        )
+        let (file, offset) = (probe.binary.display(), probe.offset);
+        let what = format!("{file}:{offset:#x} {}", probe.fields);
+        self.define(List::Uprobes, probe.event, &what)
     }
 
     /// Defines a probe on a function of the kernel.
@@ -156,13 +146,9 @@ impl Drop for Group {
 
 /// The events of a group in a list of definitions, each once.
 fn events<'d>(defined: &'d str, group: &str) -> Vec<&'d str> {
-    let mut events: Vec<&str> = names(defined)
-        .filter(|(g, _)| *g == group)
-        .map(|(_, event)| event)
-        .collect();
-    events.sort_unstable();
-    events.dedup();
-    events
+    let own = names(defined).filter(|(g, _)| *g == group);
+    let events: BTreeSet<&str> = own.map(|(_, event)| event).collect();
+    events.into_iter().collect()
 }
 
 /// Group and event of each line `p:GROUP/EVENT PLACE …`.

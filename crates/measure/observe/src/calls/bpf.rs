@@ -84,6 +84,14 @@ fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_long> {
     }
 }
 
+/// Tells whether the key that a call asked for is there.
+fn is_found(result: io::Result<libc::c_long>) -> io::Result<bool> {
+    match result {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        result => result.map(|_| true),
+    }
+}
+
 fn owned(fd: libc::c_long) -> OwnedFd {
     // SAFETY: the kernel just made this descriptor, and nobody else has it.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
@@ -140,11 +148,7 @@ impl Map {
         }
         let mut value = vec![0; self.words];
         let mut attr = self.element(key.as_ptr(), value.as_mut_ptr().cast());
-        match bpf(MAP_LOOKUP_ELEM, &mut attr) {
-            Ok(_) => Ok(Some(value)),
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(e) => Err(e),
-        }
+        Ok(is_found(bpf(MAP_LOOKUP_ELEM, &mut attr))?.then_some(value))
     }
 
     /// The key after this one, or the first.
@@ -154,11 +158,8 @@ impl Map {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let from = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr());
-        match bpf(MAP_GET_NEXT_KEY, &mut self.element(from, next.as_mut_ptr())) {
-            Ok(_) => Ok(Some(next)),
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(e) => Err(e),
-        }
+        let mut attr = self.element(from, next.as_mut_ptr());
+        Ok(is_found(bpf(MAP_GET_NEXT_KEY, &mut attr))?.then_some(next))
     }
 
     fn element(&self, key: *const u8, value: *mut u8) -> Element {

@@ -2,12 +2,11 @@
 //! of ours takes in while they come.
 
 use super::in_kernel::ROWS;
-use crate::perf::event::{enable, open, tracepoint, write_into};
-use crate::perf::ring::Ring;
+use crate::clock::monotonic_ns;
+use crate::perf::event::{Ring, enable, open, tracepoint, write_into};
 use crate::perf::{layout, online, records};
 use crate::{ProbeError, tracefs};
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordParseInfo, SampleFormat};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -37,7 +36,7 @@ impl Traced {
             what: "tracing system calls with perf_event_open".to_owned(),
             source,
         };
-        let [enter, exit] = [Point::of("sys_enter")?, Point::of("sys_exit")?];
+        let [enter, exit] = [Point::read("sys_enter")?, Point::read("sys_exit")?];
         let mut calls = Calls::new(by_process, &enter);
         calls.open(&enter, &exit).map_err(failed)?;
         let (calls, stop) = (
@@ -48,7 +47,7 @@ impl Traced {
         let read = move || {
             while !stopped.load(Ordering::Relaxed) {
                 thread::sleep(DRAIN_INTERVAL);
-                locked(&shared).take(now().saturating_sub(SETTLED.as_nanos() as u64));
+                locked(&shared).take(monotonic_ns().saturating_sub(SETTLED.as_nanos() as u64));
             }
         };
         let reader = thread::Builder::new()
@@ -63,7 +62,7 @@ impl Traced {
     }
 
     pub(super) fn read(&self) -> Vec<CallCount> {
-        let now = now();
+        let now = monotonic_ns();
         thread::sleep(SETTLED);
         let mut calls = locked(&self.calls);
         calls.take(now);
@@ -88,12 +87,6 @@ fn locked(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The clock of the records, ns.
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// A tracepoint of all system calls.
 struct Point {
     id: u64,
@@ -102,7 +95,7 @@ struct Point {
 }
 
 impl Point {
-    fn of(name: &str) -> Result<Point, ProbeError> {
+    fn read(name: &str) -> Result<Point, ProbeError> {
         let folder = tracefs()?.join("events/raw_syscalls").join(name);
         let read = |file: &str| {
             let path = folder.join(file);
@@ -117,13 +110,11 @@ impl Point {
             .parse()
             .ok()
             .zip(offset.and_then(|offset| offset.parse().ok()));
-        let (id, call) = numbers.ok_or_else(|| {
-            ProbeError::file(
-                "reading",
-                &folder.join("format"),
-                io::Error::from(io::ErrorKind::InvalidData),
-            )
-        })?;
+        let invalid = || {
+            let source = io::ErrorKind::InvalidData.into();
+            ProbeError::file("reading", &folder.join("format"), source)
+        };
+        let (id, call) = numbers.ok_or_else(invalid)?;
         Ok(Point { id, call })
     }
 }
@@ -269,10 +260,9 @@ impl Calls {
             Passed::Return => self.inside.remove(&step.tid),
         };
         // Of a call that began before, nobody knows how long it took. A return from a signal has no number.
-        let Some((call, begun)) = begun.filter(|(call, _)| [-1, *call].contains(&step.call)) else {
-            return;
-        };
-        let Ok(call) = u32::try_from(call) else {
+        let begun = begun.filter(|(call, _)| [-1, *call].contains(&step.call));
+        let Some((Ok(call), begun)) = begun.map(|(call, begun)| (u32::try_from(call), begun))
+        else {
             return;
         };
         let key = (call, self.by_process.then_some(step.pid));

@@ -1,6 +1,7 @@
 //! Counters of control groups.
 
 use crate::process::stat;
+use crate::{entries, read_number, read_text};
 use procfs::ProcessCGroups;
 use procfs::process::Process;
 use std::collections::BTreeSet;
@@ -27,21 +28,14 @@ impl Cgroups {
         let Ok(process) = Process::new(pid) else {
             return Cgroups::default();
         };
-        let mut cpu = BTreeSet::new();
-        for tid in tids {
-            let groups = fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).ok();
-            cpu.extend(
-                groups
-                    .and_then(|groups| folder(&groups, "cpu"))
-                    .into_iter()
-                    .flat_map(|own| with_parents(&own)),
-            );
+        let own = tids
+            .iter()
+            .filter_map(|tid| thread_folder(pid, *tid, "cpu"));
+        let groups = process.cgroups().ok();
+        Cgroups {
+            cpu: own.flat_map(|own| with_parents(&own)).collect(),
+            memory: groups.and_then(|groups| memory_folder(&groups)),
         }
-        let memory = process
-            .cgroups()
-            .ok()
-            .and_then(|groups| memory_folder(&groups));
-        Cgroups { cpu, memory }
     }
 }
 
@@ -70,7 +64,7 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
     let limited = |folder: &PathBuf| {
         let quota = |name: &str, unlimited: &str, is_limited: fn(&str) -> bool| {
             let file = folder.join(name);
-            let quota = fs::read_to_string(&file).ok()?.trim().to_owned();
+            let quota = read_text(&file)?;
             is_limited(&quota).then(|| CpuQuota {
                 file,
                 quota,
@@ -91,12 +85,7 @@ pub fn low_cpu_weights(groups: &Cgroups, pid: i32) -> Vec<CpuWeight> {
             .into_iter()
             .find_map(|(name, default)| {
                 let file = folder.join(name);
-                let weight = fs::read_to_string(&file)
-                    .ok()?
-                    .trim()
-                    .parse()
-                    .ok()
-                    .filter(|weight| (1..default).contains(weight))?;
+                let weight = read_number(&file).filter(|weight| (1..default).contains(weight))?;
                 Some(CpuWeight {
                     file,
                     weight,
@@ -113,7 +102,7 @@ pub fn memory_limit(groups: &Cgroups, pid: i32) -> Option<MemoryLimit> {
     let folder = groups.memory.as_deref()?;
     let file = folder.join("memory.high");
     // Without a limit it is "max".
-    let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+    let bytes = read_number(&file)?;
     Some(MemoryLimit {
         file,
         bytes,
@@ -124,10 +113,7 @@ pub fn memory_limit(groups: &Cgroups, pid: i32) -> Option<MemoryLimit> {
 /// The groups that decide where these threads of a process may run. In a threaded group a thread may have one of its own, as
 /// libvirt's vCPUs do.
 pub fn thread_groups(pid: i32, tids: &[i32]) -> Vec<ThreadGroup> {
-    let group = |tid: &i32| {
-        let groups = fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
-        Some((*tid, folder(&groups, "cpuset")?))
-    };
+    let group = |tid: &i32| Some((*tid, thread_folder(pid, *tid, "cpuset")?));
     let groups: Vec<(i32, PathBuf)> = tids.iter().filter_map(group).collect();
     let folders: BTreeSet<&PathBuf> = groups.iter().map(|(_, folder)| folder).collect();
     let shared: BTreeSet<&PathBuf> = folders
@@ -137,9 +123,7 @@ pub fn thread_groups(pid: i32, tids: &[i32]) -> Vec<ThreadGroup> {
     let found = |(tid, folder): &(i32, PathBuf)| ThreadGroup {
         tid: *tid,
         folder: folder.clone(),
-        cpus: fs::read_to_string(folder.join("cpuset.cpus"))
-            .ok()
-            .map(|cpus| cpus.trim().to_owned()),
+        cpus: read_text(folder.join("cpuset.cpus")),
         is_shared: shared.contains(folder),
     };
     groups.iter().map(found).collect()
@@ -165,11 +149,7 @@ fn has_others(folder: &Path, pid: i32, depth: u32) -> bool {
         let id = line.trim().parse();
         !id.is_ok_and(|id| id == pid || is_thread(id) || is_of_kernel(id))
     };
-    let below = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
+    let below = entries(folder).map(|entry| entry.path());
     members.lines().any(is_other)
         || below
             .filter(|path| path.is_dir())
@@ -182,14 +162,17 @@ pub fn cpuset(pid: i32) -> Option<String> {
     let own = folder(&groups, "cpuset")?;
     let read = |folder: &Path| {
         let names = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
-        names
-            .iter()
-            .find_map(|name| fs::read_to_string(folder.join(name)).ok())
+        names.iter().find_map(|name| read_text(folder.join(name)))
     };
     own.ancestors()
         .take_while(|folder| folder.starts_with(ROOTS[0]))
         .find_map(read)
-        .map(|list| list.trim().to_owned())
+}
+
+/// The folder of a thread's group of a controller.
+fn thread_folder(pid: i32, tid: i32, controller: &str) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
+    folder(&groups, controller)
 }
 
 /// The folder of a controller, by the text of `/proc/PID/cgroup`: version 1's where the host has it, else version 2's.
@@ -213,12 +196,13 @@ fn folder(groups: &str, controller: &str) -> Option<PathBuf> {
 /// A group and those above it, without the root, which has no limits.
 fn with_parents(own: &Path) -> Vec<PathBuf> {
     let is_group = |folder: &&Path| folder.join("cpu.stat").exists();
-    let all: Vec<&Path> = own.ancestors().take_while(is_group).collect();
-    let groups = all.len().saturating_sub(1);
-    all.into_iter()
-        .take(groups)
+    let mut all: Vec<PathBuf> = own
+        .ancestors()
+        .take_while(is_group)
         .map(Path::to_path_buf)
-        .collect()
+        .collect();
+    all.pop();
+    all
 }
 
 /// The nearest group of version 2 that accounts for memory, else its own one, which has the pressure alone.
@@ -231,13 +215,8 @@ fn memory_folder(groups: &ProcessCGroups) -> Option<PathBuf> {
         .find(|own| own.join("cgroup.procs").exists())?;
     let own = Some(own).filter(|_| !below.is_empty())?;
     let accounts = own.ancestors().take(Path::new(below).components().count());
-    Some(
-        accounts
-            .into_iter()
-            .find(|folder| folder.join("memory.events").exists())
-            .unwrap_or(&own)
-            .to_path_buf(),
-    )
+    let mut with_events = accounts.filter(|folder| folder.join("memory.events").exists());
+    Some(with_events.next().unwrap_or(&own).to_path_buf())
 }
 
 /// Time throttled, of a `cpu.stat`: `throttled_usec` of version 2, `throttled_time` (ns) of version 1.

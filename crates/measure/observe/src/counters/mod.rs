@@ -1,25 +1,26 @@
 //! Counters that the host's kernel keeps of a process, its threads, its control group, its network interfaces and its block
 //! devices. Reading them changes nothing and needs no root for one's own processes.
 
-mod block_device;
 mod cgroup;
-mod cpu_use;
-mod network;
-mod unix_socket;
 
-pub use block_device::block_device;
+pub use crate::process::{clients, socket_server};
 pub use cgroup::{
     Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit, thread_groups,
 };
-pub use cpu_use::cpu_use;
-pub use network::interfaces;
-pub use unix_socket::{clients, socket_server};
 
+use crate::clock::{monotonic_ns, own_cpu_time};
+use crate::host_disk;
+use crate::process::{schedstat, tasks};
+use procfs::net::DeviceStatus;
 use procfs::process::Process;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+use rustix::time::{ClockId, clock_getres};
+use std::collections::BTreeMap;
 use std::fs;
 use std::str::SplitAsciiWhitespace;
 use std::time::Duration;
-use vmtax_model::{MemoryCounters, ProcessIo, ProcessStop};
+use vmtax_model::samples::{CpuUse, ThreadCpuUse};
+use vmtax_model::{BlockDevice, MemoryCounters, NicCounters, ProcessIo, ProcessStop, cpu_list};
 
 /// Times of a thread since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +56,6 @@ fn stat(text: &str) -> Option<(u64, u64)> {
 
 /// The times of a process's threads, by number; empty where there is no such process.
 pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
     let times = |task: fs::DirEntry| {
         let tid = task.file_name().to_str()?.parse().ok()?;
         let (cpu_ns, wait_ns, turns) =
@@ -70,19 +67,9 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
             turns,
         })
     };
-    let mut all: Vec<ThreadTimes> = tasks.filter_map(times).collect();
+    let mut all: Vec<ThreadTimes> = tasks(pid).filter_map(times).collect();
     all.sort_unstable_by_key(|thread| thread.tid);
     all
-}
-
-/// CPU time, run-queue wait and turns.
-fn schedstat(text: &str) -> Option<(u64, u64, u64)> {
-    let mut fields = text.split_ascii_whitespace().map(str::parse);
-    Some((
-        fields.next()?.ok()?,
-        fields.next()?.ok()?,
-        fields.next()?.ok()?,
-    ))
 }
 
 /// The memory of a process; `None` where there is no such process.
@@ -146,11 +133,7 @@ pub fn is_stopped(pid: i32) -> bool {
 pub fn process_stop(pid: i32) -> Option<ProcessStop> {
     // Most run: one file tells that.
     let first = thread_state(pid, pid).filter(|state| matches!(state, 'T' | 't'))?;
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let tids = tasks(pid).filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut states = tids.filter_map(|tid| thread_state(pid, tid));
     if !states.all(|state| matches!(state, 'T' | 't')) {
         return None;
@@ -185,13 +168,131 @@ pub fn wait_channel(pid: i32, tid: i32) -> Option<String> {
 
 /// CPU time of this process, and of the processes that it started and that ended.
 pub fn own_cpu() -> Duration {
-    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let own = Duration::new(own.tv_sec.unsigned_abs(), own.tv_nsec as u32);
+    let own = own_cpu_time();
     let children = Process::myself()
         .and_then(|own| own.stat())
         .map_or(0, |stat| stat.cutime + stat.cstime);
     // Children end before they count, so a tick is exact enough.
     own + Duration::from_millis(children.unsigned_abs() * 1000 / procfs::ticks_per_second().max(1))
+}
+
+/// The CPU time of each host CPU and of each thread of a process until now; `None` where the kernel does not say.
+pub fn cpu_use(pid: i32) -> Option<CpuUse> {
+    let at_ns = monotonic_ns();
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let busy_ms = busy_ms(&stat, procfs::ticks_per_second());
+    let threads: Vec<ThreadCpuUse> = thread_times(pid)
+        .into_iter()
+        .filter_map(|thread| {
+            let set = sched_getaffinity(Some(Pid::from_raw(thread.tid)?)).ok()?;
+            let cpus = cpu_list::format((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)));
+            Some(ThreadCpuUse {
+                tid: thread.tid,
+                cpus,
+                ran_ns: thread.cpu_ns,
+                waited_ns: thread.wait_ns,
+            })
+        })
+        .collect();
+    let tids: Vec<i32> = threads.iter().map(|thread| thread.tid).collect();
+    let throttled_us = cgroup_counters(&Cgroups::of(pid, &tids)).throttled_us;
+    Some(CpuUse {
+        at_ns,
+        busy_ms,
+        threads,
+        throttled_us,
+    })
+}
+
+/// Time that each CPU ran tasks or interrupts, of `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal guest …`, where
+/// `user` includes `guest`.
+fn busy_ms(stat: &str, ticks_per_s: u64) -> BTreeMap<usize, u64> {
+    let cpu_busy_ms = |line: &str| {
+        let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let times: Vec<u64> = times
+            .split_ascii_whitespace()
+            .map_while(|time| time.parse().ok())
+            .collect();
+        let [user, nice, system, _idle, _iowait, irq, softirq, ..] = times[..] else {
+            return None;
+        };
+        let busy = [user, nice, system, irq, softirq]
+            .into_iter()
+            .fold(0, u64::saturating_add);
+        Some((
+            cpu.parse().ok()?,
+            busy.saturating_mul(1000) / ticks_per_s.max(1),
+        ))
+    };
+    stat.lines().filter_map(cpu_busy_ms).collect()
+}
+
+/// The counters of these tap devices, as a process's network namespace has them. A tap receives what the guest sends: the
+/// result is the guest's view. One that is not in that namespace is left out.
+pub fn interfaces(pid: i32, taps: &[String]) -> Vec<NicCounters> {
+    if taps.is_empty() {
+        return Vec::new();
+    }
+    let Ok(all) = Process::new(pid).and_then(|process| process.dev_status()) else {
+        return Vec::new();
+    };
+    taps.iter()
+        .filter_map(|tap| all.get(tap))
+        .map(from_guest)
+        .collect()
+}
+
+fn from_guest(tap: &DeviceStatus) -> NicCounters {
+    NicCounters {
+        tap: tap.name.clone(),
+        rx_packets: tap.sent_packets,
+        rx_bytes: tap.sent_bytes,
+        rx_dropped: tap.sent_drop,
+        tx_packets: tap.recv_packets,
+        tx_bytes: tap.recv_bytes,
+        tx_dropped: tap.recv_drop,
+    }
+}
+
+/// The counters of a block device by its number, as the kernel's block events print it; `None` where there is none.
+pub fn block_device(number: u64) -> Option<BlockDevice> {
+    let folder = fs::canonicalize(host_disk::folder(number)).ok()?;
+    let (requests, total_ms) = completed(&fs::read_to_string(folder.join("stat")).ok()?)?;
+    let is_bio_based = host_disk::is_bio_based(&folder);
+    Some(BlockDevice {
+        name: folder.file_name()?.to_str()?.to_owned(),
+        requests,
+        total_ms,
+        tick_ns: if is_bio_based { tick_ns() } else { 0 },
+    })
+}
+
+/// Returns the length of a tick of the kernel's clock.
+fn tick_ns() -> u64 {
+    let tick = clock_getres(ClockId::MonotonicCoarse);
+    (tick.tv_sec as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(tick.tv_nsec as u64)
+}
+
+/// Completed requests and the sum of their times, ms: reads, writes, since 4.18 discards, since 5.5 flushes, each with count,
+/// merges, sectors, time; behind the first two three fields of the queue.
+fn completed(text: &str) -> Option<(u64, u64)> {
+    let fields: Vec<u64> = text
+        .split_ascii_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let field_at = |at: usize| fields.get(at).copied().unwrap_or(0);
+    (fields.len() >= 11).then(|| {
+        let sum = |places: [usize; 4]| {
+            places
+                .map(field_at)
+                .into_iter()
+                .fold(0, u64::saturating_add)
+        };
+        (sum([0, 4, 11, 15]), sum([3, 7, 14, 16]))
+    })
 }
 
 #[cfg(test)]
@@ -283,6 +384,79 @@ mod tests {
         #[test]
         fn any_text_is_survived(text in ".{0,80}") {
             let _ = (schedstat(&text), kib(&text), stat(&text), state(&text));
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_idle_or_stolen_is_not_busy() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 2 3 1000 500 4 1 70 5 0\ncpu12 1 0 0 7 0 0 0 0 0 0\nintr 5\n";
+        assert_eq!(busy_ms(stat, 100), [(0, 200), (12, 10)].into());
+        assert_eq!(
+            busy_ms("cpu0 1 2 3\ncpux 1 1 1 1 1 1 1\n", 100),
+            BTreeMap::new()
+        );
+    }
+
+    #[test]
+    fn the_own_threads_run_on_cpus_that_are_busy() {
+        let found = cpu_use(std::process::id() as i32).unwrap();
+        let own = found
+            .threads
+            .iter()
+            .find(|thread| thread.ran_ns > 0)
+            .unwrap();
+        let cpus = cpu_list::parse(&own.cpus).unwrap();
+        assert!(
+            cpus.iter()
+                .any(|cpu| found.busy_ms.get(cpu).is_some_and(|busy| *busy > 0)),
+            "{found:?}"
+        );
+        assert!(cpu_use(i32::MAX).is_some_and(|none| none.threads.is_empty()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_stat_of_cpus_is_survived(text in "(cpu[0-9 ]{0,60}\n|.{0,20}\n){0,5}") {
+            let _ = busy_ms(&text, 0);
+        }
+    }
+
+    #[test]
+    fn interfaces_are_those_of_the_process() {
+        let own = std::process::id() as i32;
+        let found = interfaces(own, &["lo".to_owned(), "no-such-tap".to_owned()]);
+        assert_eq!(
+            found.iter().map(|nic| nic.tap.as_str()).collect::<Vec<_>>(),
+            ["lo"]
+        );
+        assert_eq!(interfaces(i32::MAX, &["lo".to_owned()]), []);
+    }
+
+    #[test]
+    fn requests_of_all_kinds_are_summed() {
+        let old = "100 5 800 40 50 5 400 60 0 90 100\n";
+        assert_eq!(completed(old), Some((150, 100)));
+        let new = "100 5 800 40 50 5 400 60 0 90 100 10 0 80 7 3 2\n";
+        assert_eq!(completed(new), Some((163, 109)));
+        assert_eq!(
+            (completed("1 2 3"), completed("x"), block_device(u64::MAX)),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_tick_is_of_a_frequency_that_linux_can_have() {
+        assert!(
+            (1_000_000..=10_000_000).contains(&tick_ns()),
+            "{}",
+            tick_ns()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_stat_of_a_device_is_survived(text in "[0-9 \n-]{0,200}") {
+            let _ = completed(&text);
         }
     }
 }

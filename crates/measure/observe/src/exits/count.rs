@@ -4,12 +4,96 @@
 //! of what it hands to QEMU: there an exit to QEMU lasts until QEMU's thread goes back into KVM, and one that the kernel
 //! serves has no time.
 
-use super::event::{ExitEvent, ThreadEvent};
-use super::ticks::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
-use vmtax_trace::VMX;
+use vmtax_trace::{KernelDecoder, KernelEvent, KvmAccess, KvmSpace, SystemCall, VMX, system_call};
+
+/// The command of `ioctl` by which a thread goes into its guest.
+pub(super) const KVM_RUN: u64 = 0xae80;
+
+/// Event of KVM, or of QEMU's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExitEvent {
+    /// The CPU left the guest. Not every KVM tells.
+    Exit { isa: u32, reason: u64 },
+    /// It is about to go back.
+    Entry,
+    /// An access; `unanswered` where its value is to come from QEMU, and the access will be told again with it.
+    Access { access: Access, unanswered: bool },
+    /// The end of an interrupt.
+    Eoi,
+    /// KVM hands the exit to QEMU; nothing where it was a signal.
+    User(Option<u64>),
+    /// QEMU's thread goes back into KVM.
+    Run,
+    /// The guest's vCPU is given an interrupt, by its vector.
+    Accepted(u32),
+    /// A timer's line of the interrupt controllers was raised.
+    TimerLine(u32),
+    /// A device gives the guest's vCPU an interrupt by a message (MSI), by its vector.
+    Message(u32),
+}
+
+/// Something that happened to a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ThreadEvent {
+    pub at: u64,
+    pub tid: i32,
+    pub what: ExitEvent,
+}
+
+impl ThreadEvent {
+    /// A record's meaning; `None` for one that does not matter here.
+    pub fn read(decoder: &KernelDecoder, record: &vmtax_trace::Event<'_>) -> Option<ThreadEvent> {
+        let what = match decoder.decode(record)? {
+            KernelEvent::KvmExit { isa, reason } => ExitEvent::Exit { isa, reason },
+            KernelEvent::KvmEntry => ExitEvent::Entry,
+            KernelEvent::KvmAccess(access) => ExitEvent::Access {
+                access: accessed(access),
+                unanswered: access.unsatisfied,
+            },
+            KernelEvent::KvmEoi => ExitEvent::Eoi,
+            KernelEvent::KvmUserspaceExit { reason } => ExitEvent::User(reason),
+            KernelEvent::SysEnter {
+                nr,
+                args: [_, KVM_RUN, ..],
+            } if system_call(nr) == Some(SystemCall::ioctl) => ExitEvent::Run,
+            KernelEvent::KvmAcceptIrq { vector } => {
+                ExitEvent::Accepted(u32::try_from(vector).ok()?)
+            }
+            // PIT or HPET; RTC.
+            KernelEvent::KvmSetIrq {
+                gsi: gsi @ (0 | 2 | 8),
+                level: 1..,
+            } => ExitEvent::TimerLine(u32::try_from(gsi).ok()?),
+            KernelEvent::KvmMsi { vector } => ExitEvent::Message(vector?.into()),
+            _ => return None,
+        };
+        Some(ThreadEvent {
+            at: record.ticks,
+            tid: record.pid,
+            what,
+        })
+    }
+}
+
+fn accessed(
+    KvmAccess {
+        to, address, write, ..
+    }: KvmAccess,
+) -> Access {
+    let space = match to {
+        KvmSpace::Port => AddressSpace::Port,
+        KvmSpace::Memory => AddressSpace::Memory,
+        KvmSpace::Msr => AddressSpace::Msr,
+    };
+    Access {
+        space,
+        address,
+        write,
+    }
+}
 
 /// A guest may touch any number of addresses; those beyond so many are counted by reason alone.
 const MAX_KEYS: usize = 1 << 16;
@@ -49,13 +133,22 @@ pub(super) struct Count {
 }
 
 /// An exit that is not over, or has no name yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Open {
     begin: u64,
     end: Option<u64>,
     reason: Option<Reason>,
     access: Option<Access>,
     user: Option<Option<u64>>,
+}
+
+impl Open {
+    fn at(begin: u64) -> Open {
+        Open {
+            begin,
+            ..Open::default()
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +158,35 @@ struct Vcpu {
     open: Option<Open>,
     /// A read that was counted before its value came.
     awaited: Option<Access>,
+}
+
+impl Vcpu {
+    /// Takes the exit that is open, which ends now.
+    fn ended(&mut self, at: u64) -> Option<Open> {
+        let end = Some(at);
+        self.open.take().map(|open| Open { end, ..open })
+    }
+
+    /// Notes what happens in an exit that KVM told.
+    fn note(&mut self, what: ExitEvent) {
+        let Some(open) = &mut self.open else { return };
+        let apic = Reason::Hardware {
+            isa: VMX,
+            number: APIC_ACCESS,
+        };
+        match what {
+            ExitEvent::Access { access, .. } => _ = open.access.get_or_insert(access),
+            ExitEvent::Eoi if open.reason == Some(apic) => {
+                open.access.get_or_insert(Access {
+                    space: AddressSpace::Memory,
+                    address: APIC_EOI,
+                    write: true,
+                });
+            }
+            ExitEvent::User(reason) => open.user = Some(reason),
+            _ => {}
+        }
+    }
 }
 
 /// Returns true if KVM hands such an access to QEMU: if the kernel served it, the exit has another reason.
@@ -95,68 +217,38 @@ impl Counts {
     pub fn take(&mut self, event: &ThreadEvent) {
         let ThreadEvent { at, tid, what } = *event;
         match what {
-            ExitEvent::Accepted(vector) => return self.interrupted(tid, vector, at),
+            ExitEvent::Accepted(vector) => self.interrupted(tid, vector, at),
             ExitEvent::TimerLine(line) => {
-                return self.interrupted(tid, Self::LINES.saturating_add(line), at);
+                self.interrupted(tid, Self::LINES.saturating_add(line), at);
             }
-            ExitEvent::Message(vector) => {
-                self.messages.insert(vector);
-                return;
-            }
-            _ => {}
-        }
-        let vcpu = self.vcpus.entry(tid).or_default();
-        let begun = Open {
-            begin: at,
-            end: None,
-            reason: None,
-            access: None,
-            user: None,
-        };
-        match what {
+            ExitEvent::Message(vector) => _ = self.messages.insert(vector),
             ExitEvent::Exit { isa, reason } => {
+                let number = reason;
+                let begun = Open {
+                    reason: Some(Reason::Hardware { isa, number }),
+                    ..Open::at(at)
+                };
+                let vcpu = self.vcpus.entry(tid).or_default();
                 vcpu.told = true;
-                let reason = Some(Reason::Hardware {
-                    isa,
-                    number: reason,
-                });
-                let before = vcpu.open.replace(Open { reason, ..begun });
+                let before = vcpu.open.replace(begun);
                 self.close(tid, before);
             }
             ExitEvent::Entry => {
-                let open = vcpu.open.take().map(|open| Open {
-                    end: Some(at),
-                    ..open
-                });
+                let open = self.vcpus.entry(tid).or_default().ended(at);
                 self.close(tid, open);
             }
-            ExitEvent::Access { access, .. } if vcpu.told => {
-                if let Some(open) = &mut vcpu.open {
-                    open.access.get_or_insert(access);
-                }
-            }
-            ExitEvent::Eoi if vcpu.told => {
-                let apic = Reason::Hardware {
-                    isa: VMX,
-                    number: APIC_ACCESS,
-                };
-                if let Some(open) = vcpu.open.as_mut().filter(|open| open.reason == Some(apic)) {
-                    let eoi = Access {
-                        space: AddressSpace::Memory,
-                        address: APIC_EOI,
-                        write: true,
-                    };
-                    open.access.get_or_insert(eoi);
-                }
-            }
-            ExitEvent::User(reason) if vcpu.told => {
-                if let Some(open) = &mut vcpu.open {
-                    open.user = Some(reason);
-                }
-            }
-            ExitEvent::Access { access, unanswered } => {
-                self.accessed(tid, access, unanswered, begun)
-            }
+            _ => match self.vcpus.entry(tid).or_default() {
+                vcpu if vcpu.told => vcpu.note(what),
+                _ => self.take_untold(tid, what, at),
+            },
+        }
+    }
+
+    /// Takes the next event of a thread whose exits KVM does not tell.
+    fn take_untold(&mut self, tid: i32, what: ExitEvent, at: u64) {
+        let vcpu = self.vcpus.entry(tid).or_default();
+        match what {
+            ExitEvent::Access { access, unanswered } => self.accessed(tid, access, unanswered, at),
             ExitEvent::User(reason) => {
                 let named = vcpu.open.filter(|open| {
                     open.user.is_none() && open.access.is_some_and(|a| asks(a, reason))
@@ -164,34 +256,25 @@ impl Counts {
                 let before = if named.is_some() { None } else { vcpu.open };
                 vcpu.open = Some(Open {
                     user: Some(reason),
-                    ..named.unwrap_or(begun)
+                    ..named.unwrap_or(Open::at(at))
                 });
                 self.close(tid, before);
             }
-            ExitEvent::Run if !vcpu.told => {
-                // A read by a port is named when its value is there: after this.
-                match vcpu.open.as_mut().filter(|open| open.user.is_some()) {
-                    Some(open) if open.access.is_none() => open.end = Some(at),
-                    Some(_) => {
-                        let open = vcpu.open.take().map(|open| Open {
-                            end: Some(at),
-                            ..open
-                        });
-                        self.close(tid, open);
-                    }
-                    None => {}
+            // A read by a port is named when its value is there: after this.
+            ExitEvent::Run => match vcpu.open.as_mut().filter(|open| open.user.is_some()) {
+                Some(open) if open.access.is_none() => open.end = Some(at),
+                Some(_) => {
+                    let open = vcpu.ended(at);
+                    self.close(tid, open);
                 }
-            }
-            ExitEvent::Run
-            | ExitEvent::Eoi
-            | ExitEvent::Accepted(_)
-            | ExitEvent::TimerLine(_)
-            | ExitEvent::Message(_) => {}
+                None => {}
+            },
+            _ => {}
         }
     }
 
     /// An access of a KVM that tells no exits.
-    fn accessed(&mut self, tid: i32, access: Access, unanswered: bool, begun: Open) {
+    fn accessed(&mut self, tid: i32, access: Access, unanswered: bool, at: u64) {
         let vcpu = self.vcpus.entry(tid).or_default();
         if !unanswered && vcpu.awaited.take() == Some(access) {
             return; // the value of one that was counted
@@ -200,37 +283,24 @@ impl Counts {
         let late = |open: &Open| {
             open.end.is_some() && !access.write && open.user.is_some_and(|told| asks(access, told))
         };
+        let with_access = |open: Open| {
+            let access = Some(access);
+            Some(Open { access, ..open })
+        };
         match vcpu.open.take() {
-            Some(open) if late(&open) => self.close(
-                tid,
-                Some(Open {
-                    access: Some(access),
-                    ..open
-                }),
-            ),
+            Some(open) if late(&open) => self.close(tid, with_access(open)),
             before => {
-                vcpu.open = Some(Open {
-                    access: Some(access),
-                    ..begun
-                });
+                vcpu.open = with_access(Open::at(at));
                 self.close(tid, before);
             }
         }
     }
 
     fn close(&mut self, tid: i32, open: Option<Open>) {
-        let Some(Open {
-            begin,
-            end,
-            reason,
-            access,
-            user,
-        }) = open
-        else {
-            return;
-        };
-        let reason = reason.or(access.map(|a| Reason::Access(a.space)));
-        let Some(reason) = reason.or(user.map(Reason::User)) else {
+        let Some(open) = open else { return };
+        let (access, user) = (open.access, open.user);
+        let of_access = access.map(|a| Reason::Access(a.space));
+        let Some(reason) = open.reason.or(of_access).or(user.map(Reason::User)) else {
             return;
         };
         let mut key = Key {
@@ -244,9 +314,9 @@ impl Counts {
         let count = self.counts.entry(key).or_default();
         count.count += 1;
         count.user += u64::from(user.is_some());
-        if let Some(end) = end {
+        if let Some(end) = open.end {
             count.timed += 1;
-            count.ticks = count.ticks.saturating_add(end.saturating_sub(begin));
+            count.ticks = count.ticks.saturating_add(end.saturating_sub(open.begin));
         }
     }
 
@@ -276,5 +346,83 @@ impl Counts {
     /// Returns true if KVM reported exits and entries.
     pub fn told(&self) -> bool {
         self.vcpus.values().any(|vcpu| vcpu.told)
+    }
+}
+
+/// Largest difference between an interval and the one before, as a share, at which it is still regular: a busy host
+/// delivers late.
+const SLACK: f64 = 0.25;
+
+/// The arrivals of one interrupt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Ticks {
+    last: Option<u64>,
+    /// The interval before.
+    interval: u64,
+    /// Intervals like the one before, by about how long they are: how many, and their sum.
+    regular: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Ticks {
+    pub fn take(&mut self, at: u64) {
+        if let Some(last) = self.last {
+            let interval = at.saturating_sub(last);
+            if (interval as f64 - self.interval as f64).abs() <= SLACK * self.interval as f64
+                && interval > 0
+            {
+                let (count, sum) = self.regular.entry(class(interval)).or_default();
+                *count += 1;
+                *sum = sum.saturating_add(interval);
+            }
+            self.interval = interval;
+        }
+        self.last = Some(at);
+    }
+
+    /// Returns the number of regular arrivals, and their rate per second: at the rate that the interrupt mostly had.
+    pub fn rate(&self, mhz: f64) -> Option<(u64, f64)> {
+        let (count, sum) = self
+            .regular
+            .values()
+            .copied()
+            .max_by_key(|(count, _)| *count)?;
+        Some((count, 1e6 * mhz * count as f64 / sum as f64))
+    }
+}
+
+/// Intervals of one class differ by less than a half.
+fn class(interval: u64) -> u32 {
+    (interval as f64).log(1.5) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(intervals: impl IntoIterator<Item = u64>) -> (u64, f64) {
+        let mut ticks = Ticks::default();
+        let mut at = 1_000;
+        ticks.take(at);
+        for interval in intervals {
+            at += interval;
+            ticks.take(at);
+        }
+        ticks.rate(1.0).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_timer_is_told_from_other_interrupts() {
+        // At 1 MHz, intervals of 1000 ticks are 1000 Hz; now and then the host is late; later it is 100 Hz.
+        let timer = (0..300)
+            .map(|i| if i % 20 == 0 { 1_700 } else { 1_000 + i % 7 })
+            .chain([10_000; 100]);
+        let (count, hz) = rate(timer);
+        assert!(
+            count > 200 && (hz - 1_000.0).abs() < 20.0,
+            "{count} at {hz} Hz"
+        );
+        let (count, hz) = rate((0..200).map(|i| 100 + i * i * 37 % 5_000));
+        assert!(count < 20, "{count} at {hz} Hz");
+        assert_eq!(rate([0; 200]).0, 0, "all at once");
     }
 }

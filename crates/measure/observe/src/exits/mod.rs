@@ -1,25 +1,20 @@
 //! The VM exits of a guest of KVM, from KVM's tracepoints: by reason and address, counted as they come.
 
 mod count;
-mod counter;
-mod event;
 #[cfg(test)]
 mod tests;
-mod ticks;
-
-pub use counter::ExitCounter;
 
 use crate::process::{has_ended, processes};
 use crate::{ProbeError, ProbeSet, Tracer};
-use count::Counts;
-use counter::Names;
-use event::ThreadEvent;
+use count::{Count, Counts, Key, Reason, ThreadEvent};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
-use vmtax_model::QemuThread;
-use vmtax_model::samples::TracedExits;
-use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_stats};
+use vmtax_model::samples::{ExitRow, TracedExits};
+use vmtax_model::{AddressSpace, QemuThread};
+use vmtax_trace::{
+    Entry, Events, ExitReasons, Formats, Input, KernelDecoder, PageLayout, Symbols, cpu_stats,
+};
 
 /// Each CPU's trace: some 40,000 events, and it is emptied forty times a second.
 const BUFFER_KIB: u32 = 4096;
@@ -52,10 +47,8 @@ impl ExitTracer {
         let (mut layout, mut wrong) = (None, None);
         tracer.layouts(&mut |name, bytes| {
             let text = String::from_utf8_lossy(bytes);
-            match name
-                .strip_prefix("formats/")
-                .and_then(|event| event.split_once('.'))
-            {
+            let event = name.strip_prefix("formats/");
+            match event.and_then(|event| event.split_once('.')) {
                 Some((system, _)) => wrong = formats.add(system, &text).err().or(wrong.take()),
                 None if name == "header_page" => layout = PageLayout::parse(&text).ok(),
                 None => {}
@@ -103,18 +96,11 @@ impl ExitTracer {
             stats.extend_from_slice(bytes);
             Ok(())
         })?;
-        let dropped = cpu_stats(&String::from_utf8_lossy(&stats))
-            .iter()
-            .map(|cpu| cpu.dropped + cpu.overrun)
-            .sum::<u64>();
-        let lost = waiting.lost + dropped;
-        let rows = Names::of(&self.formats).rows(
-            &counts,
-            self.threads.clone(),
-            vmtax_clock::host_mhz(),
-            lost,
-        );
-        Ok((rows, span))
+        let stats = cpu_stats(&String::from_utf8_lossy(&stats));
+        let dropped = stats.iter().map(|cpu| cpu.dropped + cpu.overrun);
+        let lost = waiting.lost + dropped.sum::<u64>();
+        let (names, mhz) = (Names::read(&self.formats), vmtax_clock::host_mhz());
+        Ok((names.rows(&counts, self.threads, mhz, lost), span))
     }
 
     /// Reads what was recorded since the last time.
@@ -176,4 +162,95 @@ fn pit(pid: i32) -> Option<i32> {
     processes()
         .find(|thread| thread.comm == name)
         .map(|thread| thread.pid)
+}
+
+/// Counts the VM exits in a trace.
+#[derive(Debug)]
+pub struct ExitCounter {
+    decoder: KernelDecoder,
+    names: Names,
+    counts: Counts,
+}
+
+impl ExitCounter {
+    /// Makes one for a trace with these formats.
+    pub fn new(formats: &Formats) -> ExitCounter {
+        ExitCounter {
+            decoder: KernelDecoder::new(formats),
+            names: Names::read(formats),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes the next event; those of one thread must come in the order of time.
+    pub fn take(&mut self, event: &vmtax_trace::Event<'_>) {
+        if let Some(event) = ThreadEvent::read(&self.decoder, event) {
+            self.counts.take(&event);
+        }
+    }
+
+    /// Returns the counts. `mhz`: ticks of the trace per microsecond; `lost`: events that are missing.
+    pub fn finish(mut self, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
+        self.counts.end();
+        self.names.rows(&self.counts, threads, mhz, lost)
+    }
+}
+
+/// The tables of names that the kernel's own formats hold.
+#[derive(Debug, Default)]
+struct Names {
+    /// Of exit reasons, by instruction set.
+    reasons: ExitReasons,
+    /// Of what QEMU is told.
+    user: Vec<Symbols>,
+}
+
+impl Names {
+    /// Reads the names in a trace's formats.
+    fn read(formats: &Formats) -> Names {
+        let names = |event| formats.event("kvm", event).and_then(|id| formats.get(id));
+        let names = |event| names(event).map_or_else(Vec::new, |format| format.names.clone());
+        Names {
+            reasons: ExitReasons::from_tables(&names("kvm_exit")),
+            user: names("kvm_userspace_exit"),
+        }
+    }
+
+    /// Returns the counts, with KVM's names of the reasons.
+    fn rows(&self, counts: &Counts, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
+        let row = |(key, count): (&Key, &Count)| ExitRow {
+            tid: key.tid,
+            reason: self.reason(key.reason),
+            access: key.access,
+            count: count.count,
+            user: count.user,
+            timed: count.timed,
+            ticks: count.ticks,
+        };
+        TracedExits {
+            brackets: counts.told(),
+            threads,
+            rows: counts.counts.iter().map(row).collect(),
+            regular: counts.regular(mhz),
+            mhz,
+            lost,
+        }
+    }
+
+    /// A reason as KVM names it.
+    fn reason(&self, reason: Reason) -> String {
+        match reason {
+            Reason::Hardware { isa, number } => self.reasons.name(isa, number),
+            Reason::Access(AddressSpace::Port) => "port I/O".to_owned(),
+            Reason::Access(AddressSpace::Memory) => "MMIO".to_owned(),
+            Reason::Access(AddressSpace::Msr) => "MSR".to_owned(),
+            Reason::User(None) => "signal pending (KVM_EXIT_INTR)".to_owned(),
+            Reason::User(Some(number)) => {
+                let named = self.user.first().and_then(|table| table.names.get(&number));
+                named
+                    .cloned()
+                    .unwrap_or_else(|| format!("unknown (KVM_EXIT {number})"))
+            }
+        }
+    }
 }

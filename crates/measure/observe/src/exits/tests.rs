@@ -1,9 +1,7 @@
 //! Sequences of events as the two kinds of KVM tell them.
 
-use super::Waiting;
-use super::count::{Counts, Key, Reason};
-use super::counter::Names;
-use super::event::{ExitEvent, ThreadEvent};
+use super::count::{Counts, ExitEvent, Key, Reason, ThreadEvent};
+use super::{Names, Waiting};
 use proptest::prelude::*;
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::{Access, TracedExits};

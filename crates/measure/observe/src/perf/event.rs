@@ -1,14 +1,17 @@
-//! The event that samples, and the system calls for it.
+//! The event that samples, the system calls for it, and the memory through which the kernel hands its records over, which is read
+//! here, and nowhere else.
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_CALLCHAIN,
     PERF_SAMPLE_CPU, PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_REGS_USER,
     PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE,
-    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr, perf_event_mmap_page,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Frame pointer, stack pointer and instruction pointer, as `asm/perf_regs.h` numbers them: what unwinding needs.
 pub(super) const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
@@ -40,6 +43,7 @@ pub struct SampleSettings {
     pub stack: u32,
 }
 
+/// The event that samples, at the rate and size of `sampling`; the reader is woken once the ring holds `watermark` bytes.
 pub(super) fn attr(
     trigger: Trigger,
     kernel: bool,
@@ -47,21 +51,7 @@ pub(super) fn attr(
     scope: Scope,
     watermark: u32,
 ) -> perf_event_attr {
-    let mut attr = begun();
-    let hz = u64::from(sampling.hz.max(1));
-    match trigger {
-        Trigger::Cycles => {
-            attr.type_ = PERF_TYPE_HARDWARE;
-            attr.config = PERF_COUNT_HW_CPU_CYCLES.into();
-            attr.set_freq(1);
-            attr.__bindgen_anon_1.sample_freq = hz;
-        }
-        Trigger::CpuClock => {
-            attr.type_ = PERF_TYPE_SOFTWARE;
-            attr.config = PERF_COUNT_SW_CPU_CLOCK.into();
-            attr.__bindgen_anon_1.sample_period = 1_000_000_000 / hz;
-        }
-    }
+    let mut attr = triggered(trigger, sampling.hz);
     let mut what = PERF_SAMPLE_IP
         | PERF_SAMPLE_TID
         | PERF_SAMPLE_TIME
@@ -90,6 +80,26 @@ pub(super) fn attr(
     attr.set_comm(1);
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = watermark;
+    attr
+}
+
+/// An event that a trigger causes, so many times a second.
+fn triggered(trigger: Trigger, hz: u32) -> perf_event_attr {
+    let mut attr = begun();
+    let hz = u64::from(hz.max(1));
+    match trigger {
+        Trigger::Cycles => {
+            attr.type_ = PERF_TYPE_HARDWARE;
+            attr.config = PERF_COUNT_HW_CPU_CYCLES.into();
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = hz;
+        }
+        Trigger::CpuClock => {
+            attr.type_ = PERF_TYPE_SOFTWARE;
+            attr.config = PERF_COUNT_SW_CPU_CLOCK.into();
+            attr.__bindgen_anon_1.sample_period = 1_000_000_000 / hz;
+        }
+    }
     attr
 }
 
@@ -150,5 +160,85 @@ fn done(result: i32) -> io::Result<()> {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
+    }
+}
+
+/// Bytes: what is taken where it is granted, and what everybody is granted.
+pub(crate) const SIZES: [usize; 2] = [4 << 20, 512 << 10];
+
+/// A ring of records of one CPU.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// Where the kernel's page begins; the records follow it.
+    base: *mut u8,
+    page: usize,
+    /// Bytes of the records' part, a power of two.
+    size: usize,
+}
+
+// SAFETY: the memory belongs to this value alone, wherever it is moved.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps the largest ring that the kernel grants.
+    pub(crate) fn largest(event: BorrowedFd<'_>) -> io::Result<Ring> {
+        Ring::map(event, SIZES[0]).or_else(|_| Ring::map(event, SIZES[1]))
+    }
+
+    /// Maps the ring of an event. `size` is a power of two of pages, bytes.
+    fn map(event: BorrowedFd<'_>, size: usize) -> io::Result<Ring> {
+        let page = rustix::param::page_size();
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                page + size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                event,
+                0,
+            )?
+        };
+        Ok(Ring {
+            base: base.cast(),
+            page,
+            size,
+        })
+    }
+
+    /// Copies out what came since the last time, whole records in their order.
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) {
+        let head = self
+            .position(std::mem::offset_of!(perf_event_mmap_page, data_head))
+            .load(Ordering::Acquire);
+        let tail_at = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));
+        let tail = tail_at.load(Ordering::Relaxed);
+        let length = usize::try_from(head.wrapping_sub(tail))
+            .unwrap_or(0)
+            .min(self.size);
+        let from = usize::try_from(tail).unwrap_or(0) & (self.size - 1);
+        let first = length.min(self.size - from);
+        for (offset, part) in [(from, first), (0, length - first)] {
+            // SAFETY: both parts lie in the records' part, which is mapped, and the kernel does not write between tail
+            // and head.
+            into.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.base.add(self.page + offset), part)
+            });
+        }
+        tail_at.store(head, Ordering::Release);
+    }
+
+    /// One of the two positions that kernel and reader tell each other.
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the field is aligned, inside the kernel's page, mapped as long as this value lives, and both sides use
+        // it atomically only.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `map` in this length, and nothing borrows from it any more.
+        let _ = unsafe { munmap(self.base.cast(), self.page + self.size) };
     }
 }

@@ -1,17 +1,15 @@
 //! Samples of a process's threads while they are on a CPU, by perf_event_open.
 
 pub(crate) mod event;
-pub(crate) mod ring;
 
 pub use event::{SampleSettings, Trigger};
 
 use crate::ProbeError;
-use event::{REGISTERS, Scope, attr, enable, open, write_into};
+use event::{REGISTERS, Ring, SIZES, Scope, attr, enable, open, write_into};
 use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo,
     RecordParseInfo, RecordType, SampleFormat,
 };
-use ring::{Ring, SIZES};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs;
 use std::io;
@@ -68,15 +66,13 @@ impl Sampler {
         scope: Scope,
     ) -> Result<Sampler, ProbeError> {
         let (trigger, kernel) = permitted(pid, threads[0], sampling, scope)?;
-        let format = format(kernel, scope);
-        let (events, rings, copied) = (Vec::new(), Vec::new(), Vec::new());
         let mut sampler = Sampler {
-            events,
-            rings,
+            events: Vec::new(),
+            rings: Vec::new(),
             trigger,
             kernel,
-            format,
-            copied,
+            format: format(kernel, scope),
+            copied: Vec::new(),
         };
         for cpu in online() {
             sampler.open_on(cpu, pid, threads, sampling, scope)?;
@@ -98,13 +94,8 @@ impl Sampler {
     ) -> Result<(), ProbeError> {
         let mut first: Option<usize> = None;
         for &tid in threads {
-            let mut attr = attr(
-                self.trigger,
-                self.kernel,
-                sampling,
-                scope,
-                SIZES[1] as u32 / 2,
-            );
+            let half = SIZES[1] as u32 / 2;
+            let mut attr = attr(self.trigger, self.kernel, sampling, scope, half);
             let event = match open(&mut attr, tid, cpu) {
                 Ok(event) => event,
                 // The thread ended meanwhile.
@@ -123,11 +114,7 @@ impl Sampler {
             }
             self.events.push(event);
         }
-        if first.is_none() {
-            Err(ProbeError::NoProcess { pid })
-        } else {
-            Ok(())
-        }
+        first.map(drop).ok_or(ProbeError::NoProcess { pid })
     }
 
     /// Returns the event that triggers the samples here.
@@ -295,7 +282,10 @@ fn refused(pid: i32, source: io::Error) -> ProbeError {
                 || fs::metadata(format!("/proc/{pid}"))
                     .is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
             if own {
-                ProbeError::Paranoid { level: paranoid() }
+                let level = crate::read_text("/proc/sys/kernel/perf_event_paranoid");
+                ProbeError::Paranoid {
+                    level: level.unwrap_or_default(),
+                }
             } else {
                 ProbeError::NotOurs { pid }
             }
@@ -306,11 +296,6 @@ fn refused(pid: i32, source: io::Error) -> ProbeError {
             source,
         },
     }
-}
-
-fn paranoid() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    text.trim().to_owned()
 }
 
 /// An event is a descriptor: a process with many threads on a large host takes more than a shell grants at first.
@@ -331,11 +316,7 @@ fn raise_limit(threads: usize) {
 
 /// The CPUs that are in use.
 pub(crate) fn online() -> Vec<i32> {
-    let all = fs::read_to_string("/sys/devices/system/cpu/online")
-        .ok()
-        .and_then(|list| vmtax_model::cpu_list::parse(&list));
-    all.map_or_else(
-        || vec![0],
-        |all| all.into_iter().map(|cpu| cpu as i32).collect(),
-    )
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let all = vmtax_model::cpu_list::parse(&list).unwrap_or_else(|| vec![0]);
+    all.into_iter().map(|cpu| cpu as i32).collect()
 }

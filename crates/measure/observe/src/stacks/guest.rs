@@ -2,7 +2,7 @@
 
 use super::trigger;
 use crate::process::{has_ended, thread_names};
-use crate::{ProbeError, SampleSettings, Sampler};
+use crate::{ProbeError, SampleSettings, Sampler, entries};
 use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseInfo, RecordType};
 use std::collections::HashMap;
 use std::fs;
@@ -123,13 +123,9 @@ impl RecordBuffer {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&body);
         self.layout = Some(record.parse_info);
-        let time = record.timestamp().unwrap_or(0);
-        self.records.push((
-            time,
-            record.record_type,
-            record.misc,
-            begin..self.bytes.len(),
-        ));
+        let (time, at) = (record.timestamp().unwrap_or(0), begin..self.bytes.len());
+        self.records
+            .push((time, record.record_type, record.misc, at));
     }
 
     /// Returns the profile of all processes together, the counts of unwound stacks, and the number of lost samples.
@@ -160,11 +156,9 @@ impl RecordBuffer {
             .programs
             .iter()
             .filter(|(_, sampled)| !sampled.samples.is_empty());
-        let mut profile = Profile::together(
-            sampled
-                .map(|(space, sampled)| Names::of(space, &kernel, None).profile(sampled, |_| None)),
-            inside,
-        );
+        let profiles = sampled
+            .map(|(space, sampled)| Names::of(space, &kernel, None).profile(sampled, |_| None));
+        let mut profile = Profile::together(profiles, inside);
         let names = profile
             .functions
             .iter_mut()
@@ -235,14 +229,8 @@ impl Processes {
         let program = match self.running.get(&pid) {
             Some(&program) => program,
             // There before, and there still; or a thread of the kernel's.
-            None => self.begin(
-                pid,
-                if has_ended(pid) {
-                    self.ended()
-                } else {
-                    Space::of(pid)
-                },
-            ),
+            None if has_ended(pid) => self.begin(pid, self.ended()),
+            None => self.begin(pid, Space::of(pid)),
         };
         let (space, sampled) = &mut self.programs[program];
         stacks::take(record, space, sampled);
@@ -265,8 +253,7 @@ impl Processes {
 
 /// The names of all threads here.
 fn all_names() -> HashMap<i32, String> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = entries("/proc").filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.flat_map(thread_names).collect()
 }
 

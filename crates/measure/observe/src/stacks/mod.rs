@@ -1,15 +1,16 @@
 //! Stacks of a process's threads, sampled.
 
 mod guest;
-mod run_queue;
 mod wall_clock;
 
 pub use guest::GuestSampler;
 pub use wall_clock::wall_clock;
 
+use crate::clock::own_cpu_time;
 use crate::process::{has_ended, thread_names};
 use crate::{ProbeError, SampleSettings, Sampler, Trigger};
 use linux_perf_event_reader::RawEventRecord;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_model::samples::OnCpu;
@@ -52,13 +53,8 @@ impl OnCpuSampler {
     pub fn start(settings: &StackSampling) -> Result<OnCpuSampler, ProbeError> {
         let pid = settings.pid;
         // Before anything is sampled, so that a wrong build is told at once.
-        let space = Space::of(pid);
-        let build = settings
-            .symbols
-            .as_deref()
-            .map(|path| stacks::build(path, &space))
-            .transpose()?;
-        let (begin, before) = (Instant::now(), own_time());
+        let (space, build) = space_and_build(settings)?;
+        let (begin, before) = (Instant::now(), own_cpu_time());
         let sampler = Sampler::start(
             pid,
             SampleSettings {
@@ -94,7 +90,7 @@ impl OnCpuSampler {
             }
         };
         let mut ended = false;
-        let mut threads = thread_names(pid);
+        let mut threads: HashMap<i32, String> = thread_names(pid).into_iter().collect();
         while begin.elapsed() < settings.time && !ended && !stop() {
             let left = settings.time.saturating_sub(begin.elapsed());
             std::thread::sleep(DRAIN_INTERVAL.min(left));
@@ -105,19 +101,12 @@ impl OnCpuSampler {
         let time = begin.elapsed();
         sampler.stop();
         sampler.drain(&mut take);
-        let own = own_time().saturating_sub(before);
+        let own = own_cpu_time().saturating_sub(before);
         threads.extend(thread_names(pid));
         let kernel = Kernel::read();
         let tables = Names::of(&space, &kernel, build);
-        let name = |tid| {
-            threads
-                .iter()
-                .rev()
-                .find(|(t, _)| *t == tid)
-                .map(|(_, name)| name.clone())
-        };
         OnCpu {
-            profile: tables.profile(&sampled, name),
+            profile: tables.profile(&sampled, |tid| threads.get(&tid).cloned()),
             hz: settings.hz,
             trigger: trigger(&sampler).to_owned(),
             kernel: sampler.sees_kernel(),
@@ -139,8 +128,12 @@ pub(crate) fn trigger(sampler: &Sampler) -> &'static str {
     }
 }
 
-/// CPU time of this program so far.
-fn own_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+/// The address space of the process, and the unstripped build of its program, if one was given.
+fn space_and_build(
+    settings: &StackSampling,
+) -> Result<(Space, Option<stacks::Elf>), stacks::StackError> {
+    let space = Space::of(settings.pid);
+    let build = settings.symbols.as_deref();
+    let build = build.map(|path| stacks::build(path, &space)).transpose()?;
+    Ok((space, build))
 }

@@ -4,14 +4,14 @@
 //! runs nothing is known but that.
 //! With stops, a thread that waits where it did at the moment before with the same stack is not stopped again.
 
-use super::StackSampling;
-use super::run_queue::RunQueue;
+use super::{StackSampling, space_and_build};
 use crate::clock::{monotonic_ns, until_next};
-use crate::process::{has_ended, thread_names};
+use crate::process::{has_ended, schedstat, thread_names};
 use crate::{ProbeError, ThreadReader};
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::time::{Duration, Instant};
-use vmtax_model::samples::{Sample, StopsEnded, ThreadState, WallClock};
+use vmtax_model::samples::{RunTimes, Sample, StopsEnded, ThreadState, WallClock};
 use vmtax_trace::FUTEX;
 use vmtax_trace::stacks::{
     self, CodeLocation, CodeOwner, Kernel, Names, Registers, SampledStacks, Space,
@@ -32,6 +32,7 @@ struct PreviousSample {
     number: usize,
 }
 
+/// A process under samples by the wall clock.
 struct Watch {
     reader: ThreadReader,
     /// The longest stop that is accepted; no thread is stopped where there is none.
@@ -39,6 +40,7 @@ struct Watch {
     begin: Instant,
     stops_ended: Option<StopsEnded>,
     space: Space,
+    build: Option<stacks::Elf>,
     sampled: SampledStacks,
     last: HashMap<i32, PreviousSample>,
     copied: Vec<u8>,
@@ -60,30 +62,12 @@ pub fn wall_clock(
     stop: &dyn Fn() -> bool,
 ) -> Result<WallClock, ProbeError> {
     let pid = settings.pid;
-    let space = Space::of(pid);
-    let build = settings
-        .symbols
-        .as_deref()
-        .map(|path| stacks::build(path, &space))
-        .transpose()?;
-    let mut watch = Watch {
-        reader: ThreadReader::new(pid)?,
-        stop_limit,
-        begin: Instant::now(),
-        stops_ended: None,
-        space,
-        sampled: SampledStacks::default(),
-        last: HashMap::new(),
-        copied: vec![0; settings.stack as usize],
-        reloaded: Instant::now(),
-        unstopped: 0,
-        futexes: BTreeMap::new(),
-    };
+    let mut watch = Watch::start(settings, stop_limit)?;
     let step = Duration::from_secs(1) / settings.hz.max(1);
     let begin = watch.begin;
     let (mut threads, mut known) = (HashMap::new(), thread_names(pid));
     let mut moments = 0;
-    let mut run_queue = RunQueue::of(pid);
+    let mut run_queue = RunQueue::new(pid);
     while begin.elapsed() < settings.time && !stop() && !has_ended(pid) {
         // At once, and of all before any is stopped: a reading takes a CPU that somebody may want, and who works for a
         // stopped thread, or waits for it, is about to do something else.
@@ -103,15 +87,11 @@ pub fn wall_clock(
         watch.reader.rest(until_next(begin, step, settings.time));
         watch.give_up_long_stops();
     }
-    let mut pauses: Vec<u64> = watch
-        .reader
-        .end()
-        .iter()
-        .map(|pause| pause.as_nanos() as u64)
-        .collect();
+    let pauses = watch.reader.end();
+    let mut pauses: Vec<u64> = pauses.iter().map(|pause| pause.as_nanos() as u64).collect();
     pauses.sort_unstable();
     Ok(WallClock {
-        profile: Names::of(&watch.space, &Kernel::read(), build)
+        profile: Names::of(&watch.space, &Kernel::read(), watch.build)
             .profile(&watch.sampled, |tid| threads.get(&tid).cloned()),
         unwound: watch.sampled.unwound,
         moments,
@@ -124,18 +104,32 @@ pub fn wall_clock(
 }
 
 impl Watch {
+    fn start(settings: &StackSampling, stop_limit: Option<Duration>) -> Result<Watch, ProbeError> {
+        let (space, build) = space_and_build(settings)?;
+        Ok(Watch {
+            reader: ThreadReader::new(settings.pid)?,
+            stop_limit,
+            begin: Instant::now(),
+            stops_ended: None,
+            space,
+            build,
+            sampled: SampledStacks::default(),
+            last: HashMap::new(),
+            copied: vec![0; settings.stack as usize],
+            reloaded: Instant::now(),
+            unstopped: 0,
+            futexes: BTreeMap::new(),
+        })
+    }
+
     /// Samples one thread, which was in that state.
     fn moment(&mut self, tid: i32, state: ThreadState) {
-        let stack = match self.where_it_was(tid, state) {
-            Some(stack) => {
-                self.unstopped += 1;
-                Some(stack)
-            }
-            None if self.stop_limit.is_some() => self.stopped(tid, state),
-            None => {
-                self.unstopped += 1;
-                self.copied(tid, state)
-            }
+        let known = self.where_it_was(tid, state);
+        let stack = if known.is_none() && self.stop_limit.is_some() {
+            self.stopped(tid, state)
+        } else {
+            self.unstopped += 1;
+            known.or_else(|| self.copied(tid, state))
         };
         let Some(stack) = stack else { return };
         let thread = self.sampled.thread(tid);
@@ -167,9 +161,8 @@ impl Watch {
         };
         if longest > limit {
             let ns = |time: Duration| time.as_nanos() as u64;
-            let after_ns = ns(self.begin.elapsed());
             self.stops_ended = Some(StopsEnded {
-                after_ns,
+                after_ns: ns(self.begin.elapsed()),
                 limit_ns: ns(limit),
                 stop_ns: ns(longest),
             });
@@ -179,8 +172,32 @@ impl Watch {
 
     /// The kernel's function that a thread waits in.
     fn reason(&mut self, tid: i32) -> Option<CodeLocation> {
-        let name = Some(self.reader.waits_in(tid)).filter(|name| !name.is_empty())?;
-        Some(self.sampled.wait(&name))
+        Some(self.sampled.wait(&self.reader.waits_in(tid)?))
+    }
+
+    /// The call that a thread is in, by what the kernel says: one that was stopped in it goes on with another.
+    fn call_begun(&self, tid: i32, said: Option<i64>) -> Option<i64> {
+        let before = self.last.get(&tid).and_then(|last| last.call);
+        before.filter(|_| said == Some(RESTART_SYSCALL)).or(said)
+    }
+
+    /// Remembers where a thread waits: its registers, the copied part of its stack, and the number of the unwound one.
+    fn remember(
+        &mut self,
+        tid: i32,
+        registers: Registers,
+        call: Option<i64>,
+        size: usize,
+        number: usize,
+    ) {
+        let last = PreviousSample {
+            sp: registers.sp,
+            ip: registers.ip,
+            call,
+            stack: self.copied[..size].to_vec(),
+            number,
+        };
+        self.last.insert(tid, last);
     }
 
     /// The stack of a thread that waits, copied while it does. One that goes on meanwhile has what the kernel said of it;
@@ -202,32 +219,14 @@ impl Watch {
         if self.reader.state(tid) != Some(state) || self.reader.turns(tid) != turns {
             return self.unseen(tid, call, sp, ip, reason);
         }
-        let known = self.last.get(&tid).and_then(|last| last.call);
-        let call = if call == Some(RESTART_SYSCALL) {
-            known.or(call)
-        } else {
-            call
-        };
-        let call_place = call.map(|number| CodeLocation {
-            owner: CodeOwner::Call,
-            at: number.unsigned_abs(),
-        });
-        let places = reason.into_iter().chain(call_place).collect();
+        let call = self.call_begun(tid, call);
+        let places = reason.into_iter().chain(call.map(called)).collect();
         // The kernel does not give the frame pointer: a stack that needs it ends there.
-        let number = self.unwound(Registers { ip, sp, bp: 0 }, size, places);
+        let registers = Registers { ip, sp, bp: 0 };
+        let number = self.unwound(registers, size, places);
         self.futexes
             .extend((call == Some(FUTEX)).then_some((argument, number)));
-        let stack = self.copied[..size].to_vec();
-        self.last.insert(
-            tid,
-            PreviousSample {
-                sp,
-                ip,
-                call,
-                stack,
-                number,
-            },
-        );
+        self.remember(tid, registers, call, size, number);
         Some(number)
     }
 
@@ -254,18 +253,9 @@ impl Watch {
         } = state
         {
             if sp == registers.sp {
-                let known = self.last.get(&tid).and_then(|last| last.call);
-                call = if said == Some(RESTART_SYSCALL) {
-                    known.or(said)
-                } else {
-                    said
-                };
+                call = self.call_begun(tid, said);
                 futex = (call == Some(FUTEX)).then_some(argument);
-                places.extend(reason);
-                places.extend(call.map(|number| CodeLocation {
-                    owner: CodeOwner::Call,
-                    at: number.unsigned_abs(),
-                }));
+                places.extend(reason.into_iter().chain(call.map(called)));
             } else if let Some(number) = self.unseen(tid, said, sp, ip, None) {
                 return Some(number);
             }
@@ -274,17 +264,7 @@ impl Watch {
         let number = self.unwound(registers, size, places);
         self.futexes.extend(futex.map(|address| (address, number)));
         if waits {
-            let stack = self.copied[..size].to_vec();
-            self.last.insert(
-                tid,
-                PreviousSample {
-                    sp: registers.sp,
-                    ip: registers.ip,
-                    call,
-                    stack,
-                    number,
-                },
-            );
+            self.remember(tid, registers, call, size, number);
         } else {
             self.last.remove(&tid);
         }
@@ -308,16 +288,11 @@ impl Watch {
         if let Some(last) = before {
             return Some(last.number);
         }
-        let call = CodeLocation {
-            owner: CodeOwner::Call,
-            at: call?.unsigned_abs(),
-        };
-        Some(
-            self.sampled
-                .stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()),
-        )
+        let places: Vec<_> = reason.into_iter().chain([called(call?)]).collect();
+        Some(self.sampled.stack(&places))
     }
 
+    /// The number of a copied stack, unwound, below the places that it is inside of.
     fn unwound(
         &mut self,
         registers: Registers,
@@ -344,6 +319,63 @@ impl Watch {
     }
 }
 
+/// A system call, as the innermost place of a stack.
+fn called(number: i64) -> CodeLocation {
+    CodeLocation {
+        owner: CodeOwner::Call,
+        at: number.unsigned_abs(),
+    }
+}
+
+/// The threads of one process: their time on a CPU and their run-queue wait, as the kernel's scheduler counts them.
+#[derive(Debug)]
+struct RunQueue {
+    pid: i32,
+    first: HashMap<i32, (Instant, [u64; 2])>,
+    last: BTreeMap<i32, RunTimes>,
+}
+
+impl RunQueue {
+    /// Watches the threads of a process.
+    fn new(pid: i32) -> RunQueue {
+        RunQueue {
+            pid,
+            first: HashMap::new(),
+            last: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a thread's counters, where the kernel has some.
+    fn read(&mut self, tid: i32) {
+        let text = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid))
+            .unwrap_or_default();
+        let Some([ran, ready]) = counters(&text) else {
+            return;
+        };
+        let (since, [ran_first, ready_first]) = *self
+            .first
+            .entry(tid)
+            .or_insert((Instant::now(), [ran, ready]));
+        let times = RunTimes {
+            watched_ns: since.elapsed().as_nanos() as u64,
+            ran_ns: ran.saturating_sub(ran_first),
+            runnable_ns: ready.saturating_sub(ready_first),
+        };
+        self.last.insert(tid, times);
+    }
+
+    /// The times, by TID.
+    fn times(self) -> BTreeMap<i32, RunTimes> {
+        self.last
+    }
+}
+
+/// ns on a CPU and ns runnable; `0 0 0` where the kernel was built without.
+fn counters(text: &str) -> Option<[u64; 2]> {
+    let (ran, ready, turns) = schedstat(text)?;
+    (turns > 0).then_some([ran, ready])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,6 +390,7 @@ mod tests {
             begin: Instant::now(),
             stops_ended: None,
             space: Space::empty(FileSource::Process(pid)),
+            build: None,
             sampled: SampledStacks::default(),
             last: HashMap::new(),
             copied: Vec::new(),
@@ -376,5 +409,30 @@ mod tests {
             .map(|place| place.owner)
             .collect();
         assert_eq!(owners, [CodeOwner::Call, CodeOwner::Module(0)]);
+    }
+
+    #[test]
+    fn a_line_of_counters() {
+        assert_eq!(counters("120 30 4\n"), Some([120, 30]));
+        assert!(
+            ["", "1 2", "x 2 3", "0 0 0"]
+                .iter()
+                .all(|text| counters(text).is_none())
+        );
+    }
+
+    #[test]
+    fn time_on_a_cpu_is_seen() {
+        let tid = std::process::id() as i32; // as a thread it does nothing while tests run
+        let mut run_queue = RunQueue::new(tid);
+        run_queue.read(tid);
+        run_queue.read(tid);
+        let times = run_queue.times();
+        assert!(
+            times
+                .values()
+                .all(|t| t.ran_ns <= t.watched_ns + 50_000_000),
+            "{times:?}"
+        );
     }
 }

@@ -5,7 +5,7 @@ use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;
 use vmtax_model::{
-    AbilityName, DiskCounters, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA,
+    AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA,
     VmCounters, VmSamples, files,
 };
 use vmtax_recording::{RecordingError, TrialFiles};
@@ -27,7 +27,7 @@ const REQUESTS: &str = "requests by layer";
 pub(crate) fn diagnose(
     vm: &Vm,
     spec: &ObservedVm,
-    open: &dyn Fn() -> Result<TrialFiles, RecordingError>,
+    open: &OpenFiles<'_>,
     stop: &Stop<'_>,
 ) -> Result<(), RunError> {
     let mut samples = match counters(vm, spec, Level::Histograms, stop) {
@@ -50,44 +50,55 @@ pub(crate) fn diagnose(
         samples.missing.push(requests_not_counted(&samples));
     }
     open()?.store(files::VM_COUNTERS, &samples)?;
-    let not_observed = |name: &str, missing: Missing| -> Result<(), RunError> {
-        Ok(open()?.store(
-            name,
-            &NotObserved {
-                schema: SCHEMA,
-                missing,
-            },
-        )?)
-    };
-    let left = spec.time().mul_f64(1.0 - COUNTERS);
     if is_running && !stop() {
         let is_loaded = per_s.is_some_and(|per_s| per_s >= MIN_REQUESTS_PER_S);
-        let each = if is_loaded { left / 2 } else { left };
-        let time_ms = (each.as_millis() as u64).max(1);
-        let settings = ProfileSettings {
-            time_ms: Some(time_ms),
-            ..ProfileSettings::default()
-        };
-        // A monitor that was taken when the diagnosis began may answer now.
-        let vm = &vm.with_monitor();
-        let profiled = profile(vm, &settings, open()?, stop);
-        if let Some(missing) = refused("threads, functions and VM exits", profiled)? {
-            not_observed(files::MISSING_PROFILE, missing)?;
-        }
-        if is_loaded && !stop() {
-            let traced = ObservedVm {
-                time_ms,
-                ..spec.clone()
-            };
-            if let Some(missing) = refused(REQUESTS, vm_layers(vm, &traced, open()?, stop))? {
-                not_observed(files::MISSING_REQUESTS, missing)?;
-            }
-        }
+        profile_and_trace(vm, spec, is_loaded, open, stop)?;
     }
     if vm.has_ended() {
-        let missing =
-            Missing::for_error("the rest of the time", &RunError::Ended { pid: vm.pid() });
-        not_observed(files::MISSING_END, missing)?;
+        let ended = RunError::Ended { pid: vm.pid() };
+        let missing = Missing::for_error("the rest of the time", &ended);
+        note_not_observed(open, files::MISSING_END, missing)?;
+    }
+    Ok(())
+}
+
+/// Opens the trial's files, for one observer.
+type OpenFiles<'a> = dyn Fn() -> Result<TrialFiles, RecordingError> + 'a;
+
+fn note_not_observed(open: &OpenFiles<'_>, name: &str, missing: Missing) -> Result<(), RunError> {
+    let schema = SCHEMA;
+    Ok(open()?.store(name, &NotObserved { schema, missing })?)
+}
+
+/// Profiles a VM for the time that the counters leave; where it is loaded for half of it, and then traces its requests.
+fn profile_and_trace(
+    vm: &Vm,
+    spec: &ObservedVm,
+    is_loaded: bool,
+    open: &OpenFiles<'_>,
+    stop: &Stop<'_>,
+) -> Result<(), RunError> {
+    let left = spec.time().mul_f64(1.0 - COUNTERS);
+    let each = if is_loaded { left / 2 } else { left };
+    let time_ms = (each.as_millis() as u64).max(1);
+    let settings = ProfileSettings {
+        time_ms: Some(time_ms),
+        ..ProfileSettings::default()
+    };
+    // A monitor that was taken when the diagnosis began may answer now.
+    let vm = &vm.with_monitor();
+    let profiled = profile(vm, &settings, open()?, stop);
+    if let Some(missing) = refused("threads, functions and VM exits", profiled)? {
+        note_not_observed(open, files::MISSING_PROFILE, missing)?;
+    }
+    if is_loaded && !stop() {
+        let traced = ObservedVm {
+            time_ms,
+            ..spec.clone()
+        };
+        if let Some(missing) = refused(REQUESTS, vm_layers(vm, &traced, open()?, stop))? {
+            note_not_observed(open, files::MISSING_REQUESTS, missing)?;
+        }
     }
     Ok(())
 }
@@ -157,21 +168,14 @@ fn requests_per_s(samples: &VmSamples) -> Option<f64> {
         return None;
     }
     let all = |counters: &VmCounters| -> u64 {
-        let requests_of_disk = |disk: &DiskCounters| {
-            disk.qemu
-                .map_or(0, |kinds| kinds.iter().map(|kind| kind.count).sum())
-        };
-        counters
-            .disks
-            .iter()
-            .map(requests_of_disk)
+        let kinds = counters.disks.iter().filter_map(|disk| disk.qemu);
+        kinds
+            .map(|kinds| kinds.iter().map(|kind| kind.count).sum())
             .fold(0, u64::saturating_add)
     };
     let time = Duration::from_nanos(samples.after.at_ns.saturating_sub(samples.before.at_ns));
-    Some(
-        all(&samples.after).saturating_sub(all(&samples.before)) as f64
-            / time.as_secs_f64().max(f64::MIN_POSITIVE),
-    )
+    let requests = all(&samples.after).saturating_sub(all(&samples.before));
+    Some(requests as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE))
 }
 
 /// Why its monitor cannot be asked.

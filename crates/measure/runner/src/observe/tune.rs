@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 use vmtax_host::ask_command_unless;
 use vmtax_model::{
-    LiveSetting, PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files,
+    PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files,
 };
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{ChangeError, Changes, Fleet, Level, MachineError, Vm};
@@ -43,17 +43,12 @@ pub(crate) fn tune(
         return Ok(());
     }
     let vm = fleet.vm(pid).ok_or(RunError::NoVm { pid })?.clone();
-    let recording = log
-        .files
-        .folder()
-        .ancestors()
-        .nth(2)
-        .unwrap_or(log.files.folder())
-        .to_path_buf();
+    let folder = log.files.folder();
+    let recording = folder.ancestors().nth(2).unwrap_or(folder);
     let mut bench = Bench {
         spec,
         fleet,
-        changes: Changes::new(vm, &recording)?,
+        changes: Changes::new(vm, recording)?,
         on: Vec::new(),
         stop,
     };
@@ -61,17 +56,10 @@ pub(crate) fn tune(
         let done = match decide.next_of_vm(spec, &log.records) {
             TuneStep::End(kept) => {
                 let done = bench.switch(&kept).and_then(|()| bench.keep());
-                match done {
-                    Ok(()) => log.add(TuneRecord::Kept { candidates: kept })?,
-                    Err(why) => log.add(bench.end(why))?,
-                }
-                return Ok(());
+                let kept = done.map(|()| TuneRecord::Kept { candidates: kept });
+                return Ok(log.add(kept.unwrap_or_else(|why| bench.end(why)))?);
             }
-            TuneStep::Pair(plan) => bench.pair(&plan).map(|[without, with]| TuneRecord::Pair {
-                plan,
-                without,
-                with,
-            }),
+            TuneStep::Pair(plan) => bench.pair(plan),
         };
         match done {
             Ok(pair) => log.add(pair)?,
@@ -109,8 +97,12 @@ enum Stopped {
 }
 
 impl Stopped {
+    fn ended(why: impl ToString) -> Stopped {
+        Stopped::Ended(why.to_string())
+    }
+
     fn interrupted() -> Stopped {
-        Stopped::Ended("it was interrupted".to_owned())
+        Stopped::ended("it was interrupted")
     }
 
     fn why(self) -> String {
@@ -132,7 +124,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Two measurements: without the change, with it.
-    fn pair(&mut self, plan: &PairPlan) -> Result<[Box<TuneBlock>; 2], Stopped> {
+    fn pair(&mut self, plan: PairPlan) -> Result<TuneRecord, Stopped> {
         let with_changed: Vec<usize> = plan.base.iter().chain(&plan.changed).copied().collect();
         let mut measured = |is_changed: bool| {
             self.switch(if is_changed {
@@ -144,64 +136,50 @@ impl Bench<'_> {
         };
         let first = Box::new(measured(plan.changed_first)?);
         let second = Box::new(measured(!plan.changed_first)?);
-        Ok(if plan.changed_first {
-            [second, first]
+        let (without, with) = if plan.changed_first {
+            (second, first)
         } else {
-            [first, second]
+            (first, second)
+        };
+        Ok(TuneRecord::Pair {
+            plan,
+            without,
+            with,
         })
     }
 
     /// Lets these candidates be on, and no others.
     fn switch(&mut self, wanted: &[usize]) -> Result<(), Stopped> {
-        for candidate in self
-            .on
-            .clone()
-            .into_iter()
-            .filter(|on| !wanted.contains(on))
-        {
-            for setting in self.settings(candidate) {
+        let spec = self.spec;
+        let settings = |candidate: usize| &spec.candidates[candidate].change.settings;
+        let mut others = self.on.clone();
+        others.retain(|on| !wanted.contains(on));
+        for candidate in others {
+            for value in settings(candidate).iter().rev() {
                 self.changes
-                    .restore(&setting)
-                    .map_err(|e| Stopped::Ended(e.to_string()))?;
+                    .restore(&value.setting)
+                    .map_err(Stopped::ended)?;
             }
             self.on.retain(|on| *on != candidate);
         }
-        for candidate in wanted
-            .iter()
-            .copied()
-            .filter(|candidate| !self.on.contains(candidate))
-            .collect::<Vec<_>>()
-        {
+        let mut more = wanted.to_vec();
+        more.retain(|candidate| !self.on.contains(candidate));
+        for candidate in more {
             self.on.push(candidate);
-            let change = &self.spec.candidates[candidate].change;
-            for value in &change.settings {
+            for value in settings(candidate) {
                 match self.changes.set(value) {
                     Ok(()) => {}
                     Err(why @ ChangeError::Refused { .. }) => {
-                        let without: Vec<usize> = self
-                            .on
-                            .iter()
-                            .copied()
-                            .filter(|on| *on != candidate)
-                            .collect();
+                        let mut without = self.on.clone();
+                        without.retain(|on| *on != candidate);
                         self.switch(&without)?;
                         return Err(Stopped::Refused(candidate, why.to_string()));
                     }
-                    Err(why) => return Err(Stopped::Ended(why.to_string())),
+                    Err(why) => return Err(Stopped::ended(why)),
                 }
             }
         }
         Ok(())
-    }
-
-    fn settings(&self, candidate: usize) -> Vec<LiveSetting> {
-        self.spec.candidates[candidate]
-            .change
-            .settings
-            .iter()
-            .rev()
-            .map(|value| value.setting.clone())
-            .collect()
     }
 
     /// Measures for a while, or for as long as the user's command takes.
@@ -226,22 +204,17 @@ impl Bench<'_> {
     }
 
     fn sample(&mut self) -> Result<VmCounters, Stopped> {
-        let ended = || Stopped::Ended("the VM ended while it was measured".to_owned());
-        let (samples, _) = self
-            .fleet
-            .sample()
-            .map_err(|e| Stopped::Ended(e.to_string()))?;
-        samples
-            .into_iter()
-            .next()
+        let (samples, _) = self.fleet.sample().map_err(Stopped::ended)?;
+        let first = samples.into_iter().next();
+        first
             .map(|sample| sample.counters)
-            .ok_or_else(ended)
+            .ok_or_else(|| Stopped::ended("the VM ended while it was measured"))
     }
 
     /// The last number that the user's command prints.
     fn ask(&self, line: &str) -> Result<f64, Stopped> {
         let failed = |why: String| {
-            Stopped::Ended(format!("the command of --metric-command, `{line}`, {why}"))
+            Stopped::ended(format!("the command of --metric-command, `{line}`, {why}"))
         };
         let mut command = Command::new("sh");
         command.arg("-c").arg(line);
@@ -277,8 +250,6 @@ impl Bench<'_> {
     }
 
     fn keep(&mut self) -> Result<(), Stopped> {
-        self.changes
-            .keep()
-            .map_err(|e| Stopped::Ended(e.to_string()))
+        self.changes.keep().map_err(Stopped::ended)
     }
 }

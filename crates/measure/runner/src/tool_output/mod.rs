@@ -45,19 +45,14 @@ impl Patterns {
     /// # Errors
     /// [`PatternError`] for the first invalid one.
     pub fn new(all: &[MetricPattern]) -> Result<Patterns, PatternError> {
-        let one = |metric: &MetricPattern| match RegexBuilder::new(&metric.pattern)
-            .multi_line(true)
-            .build()
-        {
-            Ok(regex) => Ok((metric.clone(), regex)),
-            Err(e) => {
-                let why = e.to_string();
-                Err(PatternError {
-                    name: metric.name.clone(),
-                    pattern: metric.pattern.clone(),
-                    why,
-                })
-            }
+        let one = |metric: &MetricPattern| {
+            let regex = RegexBuilder::new(&metric.pattern).multi_line(true).build();
+            let invalid = |e: regex_lite::Error| PatternError {
+                name: metric.name.clone(),
+                pattern: metric.pattern.clone(),
+                why: e.to_string(),
+            };
+            Ok((metric.clone(), regex.map_err(invalid)?))
         };
         all.iter().map(one).collect::<Result<_, _>>().map(Patterns)
     }

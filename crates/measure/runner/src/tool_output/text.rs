@@ -7,6 +7,7 @@ const MAX_FIGURES: usize = 200;
 /// So that a table stays one, characters.
 const MAX_NAME: usize = 40;
 
+/// Figures of tools, each with a name of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Figures(Vec<Printed>);
 
@@ -60,7 +61,7 @@ impl Figures {
     }
 }
 
-/// One line of a table.
+/// A name as one line of a table.
 fn plain(name: &str) -> String {
     name.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -84,14 +85,16 @@ pub(crate) fn sysbench(output: &str, figures: &mut Figures) {
     let mut run: Option<SysbenchRun> = None;
     for line in output.lines() {
         if line.strip_prefix("sysbench 1.").and_then(number).is_some() {
-            run.replace(SysbenchRun::default())
-                .into_iter()
-                .for_each(|run| run.add_to(figures));
+            if let Some(before) = run.replace(SysbenchRun::default()) {
+                before.add_to(figures);
+            }
         } else if let Some(run) = &mut run {
             run.line(line.trim());
         }
     }
-    run.into_iter().for_each(|run| run.add_to(figures));
+    if let Some(run) = run {
+        run.add_to(figures);
+    }
 }
 
 /// Output of one run so far.
@@ -137,21 +140,15 @@ impl SysbenchRun {
         let Some(value) = number(rest) else {
             return self.of_1_1(key, rest);
         };
-        let in_brackets = || rest.split_once('(').and_then(|(_, rate)| number(rate));
+        let in_brackets = |name| Some((name, number(rest.split_once('(')?.1)?));
         match key {
             "Number of threads" => self.threads = value,
             "events per second" | "events/s (eps)" => self.rate = Some(value),
             "total time" | "time elapsed" => self.seconds = Some(value),
             "total number of events" => self.events = Some(value),
-            "Total operations" => self
-                .rates
-                .extend(in_brackets().map(|rate| ("operations", rate))),
-            "transactions" => self
-                .rates
-                .extend(in_brackets().map(|rate| ("transactions", rate))),
-            "queries" => self
-                .rates
-                .extend(in_brackets().map(|rate| ("queries", rate))),
+            "Total operations" => self.rates.extend(in_brackets("operations")),
+            "transactions" => self.rates.extend(in_brackets("transactions")),
+            "queries" => self.rates.extend(in_brackets("queries")),
             "reads/s" => self.rates.push(("reads", value)),
             "writes/s" => self.rates.push(("writes", value)),
             "fsyncs/s" => self.rates.push(("fsyncs", value)),
@@ -197,15 +194,15 @@ impl SysbenchRun {
                 figures.rate(&of, "events", self.rate.unwrap_or(events / seconds));
             }
         }
-        self.rates
-            .iter()
-            .for_each(|(name, rate)| figures.rate(&of, name, *rate));
-        self.bandwidths
-            .iter()
-            .for_each(|(name, rate)| figures.bandwidth(&of, name, *rate));
-        self.latencies
-            .iter()
-            .for_each(|(name, ms)| figures.time(&of, name, ms / 1e3));
+        for (name, rate) in self.rates {
+            figures.rate(&of, name, rate);
+        }
+        for (name, rate) in self.bandwidths {
+            figures.bandwidth(&of, name, rate);
+        }
+        for (name, ms) in self.latencies {
+            figures.time(&of, &name, ms / 1e3);
+        }
     }
 }
 
@@ -217,8 +214,8 @@ const BLOCKS: [(usize, &str); 5] = [
     (6, "character read"),
     (8, "block read"),
 ];
-const SEEKS: usize = 10;
-const NAMES: [(usize, &str); 6] = [
+const RATES: [(usize, &str); 7] = [
+    (10, "random seeks"),
     (17, "creates, in order"),
     (19, "stats, in order"),
     (21, "deletes, in order"),
@@ -243,17 +240,14 @@ pub(crate) fn bonnie(output: &str, figures: &mut Figures) {
         // What was not done is empty, and what was done too fast is '+++++'.
         let number_at = |place: usize| fields.get(first + place).and_then(|field| number(field));
         for (place, name) in BLOCKS {
-            number_at(place)
-                .into_iter()
-                .for_each(|kib| figures.bandwidth(BONNIE, name, kib / 1024.0));
+            if let Some(kib) = number_at(place) {
+                figures.bandwidth(BONNIE, name, kib / 1024.0);
+            }
         }
-        number_at(SEEKS)
-            .into_iter()
-            .for_each(|rate| figures.rate(BONNIE, "random seeks", rate));
-        for (place, name) in NAMES {
-            number_at(place)
-                .into_iter()
-                .for_each(|rate| figures.rate(BONNIE, name, rate));
+        for (place, name) in RATES {
+            if let Some(rate) = number_at(place) {
+                figures.rate(BONNIE, name, rate);
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The measured disk as the guest has it.
+//! The measured disk and the measured network card as the guest has them.
 
-use crate::ProbeError;
+use crate::{ProbeError, entries, read_text};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use vmtax_model::{GuestDisk, ObservedDisk, ObservedGuest};
+use vmtax_model::{GuestDisk, GuestNic, ObservedDisk, ObservedGuest};
 
 /// The disk `path` (`/dev/vda`): its number, and the interrupts of its request queues.
 ///
@@ -19,19 +19,13 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     if !data.file_type().is_block_device() {
         return Err(not("it is not a block device"));
     }
-    let (major, minor) = (
-        rustix::fs::major(data.rdev()),
-        rustix::fs::minor(data.rdev()),
-    );
+    let number = data.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     // /sys/dev/block/254:0/device is the virtio device, `virtio1`, and its driver says of which kind it is.
     let device = Path::new("/sys/dev/block")
         .join(format!("{major}:{minor}"))
         .join("device");
-    let link = |path: &Path| {
-        let target = fs::canonicalize(path).ok()?;
-        Some(target.file_name()?.to_str()?.to_owned())
-    };
-    match link(&device.join("driver")).as_deref() {
+    match real_name(&device.join("driver")).as_deref() {
         Some("virtio_blk") => {}
         Some(other) => return Err(not(&format!("its driver is {other}"))),
         None => {
@@ -40,7 +34,7 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
             ));
         }
     }
-    let name = link(&device).ok_or_else(|| not("it is not a virtio device"))?;
+    let name = real_name(&device).ok_or_else(|| not("it is not a virtio device"))?;
     let interrupts = fs::read_to_string("/proc/interrupts").unwrap_or_default();
     Ok(GuestDisk {
         device: kernel_number(major, minor),
@@ -60,29 +54,22 @@ pub fn guest_disks() -> Vec<ObservedDisk> {
 }
 
 fn disks_in(block: &Path, interrupts: &str) -> Vec<ObservedDisk> {
-    let entries = fs::read_dir(block).into_iter().flatten().flatten();
-    entries
+    entries(block)
         .filter_map(|entry| observed_disk(&entry.path(), interrupts))
         .collect()
 }
 
 /// The disk in this folder of /sys/block; `None` for one of another driver.
 fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
-    let text = |path: &Path| {
-        fs::read_to_string(path)
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
+    let text = |path: &Path| read_text(path).unwrap_or_default();
     let file_name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
     // Of a SCSI disk `virtio2/host0/target0:0:0/0:0:0:0`, of which the first is the device that has the queues.
     let disk = fs::canonicalize(folder.join("device")).ok()?;
-    let queues =
-        |device: &Path| match file_name(&fs::canonicalize(device.join("driver")).ok()?)?.as_str() {
-            "virtio_blk" => Some("req"),
-            "virtio_scsi" => Some("request"),
-            _ => None,
-        };
+    let queues = |device: &Path| match real_name(&device.join("driver"))?.as_str() {
+        "virtio_blk" => Some("req"),
+        "virtio_scsi" => Some("request"),
+        _ => None,
+    };
     let (device, queues) = disk
         .ancestors()
         .take(4)
@@ -104,6 +91,17 @@ fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
     })
 }
 
+/// The name of what a path leads to in the end.
+fn real_name(path: &Path) -> Option<String> {
+    Some(
+        fs::canonicalize(path)
+            .ok()?
+            .file_name()?
+            .to_str()?
+            .to_owned(),
+    )
+}
+
 /// First address and length of each region of a PCI device: lines of first, last, flags.
 fn regions(resource: &str) -> Vec<(u64, u64)> {
     let number = |word: Option<&str>| u64::from_str_radix(word?.trim_start_matches("0x"), 16).ok();
@@ -122,7 +120,7 @@ pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
 
 /// The interrupts of a virtio device's queues of this name: `virtio1-req.0` where each queue has its own (`virtio1-request` each on
 /// virtio-scsi), else the shared line, on which the device stands as `virtio1`, perhaps among others.
-pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32> {
+fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32> {
     let interrupts_with = |wanted: &dyn Fn(&str) -> bool| -> Vec<u32> {
         let lines = interrupts
             .lines()
@@ -146,10 +144,50 @@ pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32
     }
 }
 
+/// The network card with this MAC address: the interrupts of its receive queues.
+///
+/// # Errors
+/// When there is none, or another driver than virtio-net's has it.
+pub fn guest_nic(mac: &str) -> Result<GuestNic, ProbeError> {
+    nic_in(
+        Path::new("/sys/class/net"),
+        mac,
+        &fs::read_to_string("/proc/interrupts").unwrap_or_default(),
+    )
+}
+
+fn nic_in(class: &Path, mac: &str, interrupts: &str) -> Result<GuestNic, ProbeError> {
+    let not = |why: &str| ProbeError::NoNic {
+        mac: mac.to_owned(),
+        why: why.to_owned(),
+    };
+    let has_mac = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("address"))
+            .is_ok_and(|address| address.trim_end() == mac)
+    };
+    let cards = fs::read_dir(class).map_err(|e| ProbeError::file("reading", class, e))?;
+    let card = cards
+        .flatten()
+        .find(has_mac)
+        .ok_or_else(|| not("the guest has no network card with this address"))?;
+    let device = card.path().join("device");
+    let driver = real_name(&device.join("driver")).ok_or_else(|| not("it has no driver"))?;
+    if driver != "virtio_net" {
+        return Err(not(&format!("its driver is {driver}, not virtio_net")));
+    }
+    let virtio = real_name(&device).ok_or_else(|| not("it is not a virtio device"))?;
+    let name = card.file_name().to_string_lossy().into_owned();
+    Ok(GuestNic {
+        name,
+        interrupts: of_device(interrupts, &virtio, "input"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
     /// A guest of 6.1 with two disks, and a controller of virtio-scsi with two queues.
@@ -269,5 +307,50 @@ LOC:      12345      12345   Local timer interrupts
             let _ = of_device(&text, "virtio1", "req");
             let _ = regions(&text);
         }
+    }
+
+    #[test]
+    fn a_card_is_found_by_its_address_with_the_interrupts_of_its_receive_queues() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: PathBuf, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let (class, devices, drivers) = (
+            root.path().join("class"),
+            root.path().join("dev"),
+            root.path().join("drv"),
+        );
+        for (card, virtio, driver, mac) in [
+            ("eth0", "virtio3", "virtio_net", "aa"),
+            ("eth1", "pci7", "e1000", "bb"),
+        ] {
+            put(class.join(card).join("address"), &format!("{mac}\n"));
+            fs::create_dir_all(devices.join(virtio)).unwrap();
+            fs::create_dir_all(drivers.join(driver)).unwrap();
+            symlink(devices.join(virtio), class.join(card).join("device")).unwrap();
+            symlink(drivers.join(driver), devices.join(virtio).join("driver")).unwrap();
+        }
+        let interrupts = " 30:  9  PCI-MSI 1-edge  virtio3-config\n 31:  9  PCI-MSI 2-edge  virtio3-input.0\n \
+                          32:  9  PCI-MSI 3-edge  virtio3-output.0\n";
+        let nic = nic_in(&class, "aa", interrupts).unwrap();
+        assert_eq!(
+            nic,
+            GuestNic {
+                name: "eth0".to_owned(),
+                interrupts: vec![31]
+            }
+        );
+        let refused = |mac| nic_in(&class, mac, interrupts).unwrap_err().to_string();
+        assert!(
+            refused("bb").contains("its driver is e1000"),
+            "{}",
+            refused("bb")
+        );
+        assert!(
+            refused("cc").contains("has no network card"),
+            "{}",
+            refused("cc")
+        );
     }
 }
