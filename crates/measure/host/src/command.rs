@@ -159,12 +159,9 @@ fn run<const N: usize>(
         command.spawn()?
     };
     let ended = read_until(&readers, end).and_then(|texts| {
-        let success = if texts.is_some() {
-            wait_until(&mut child, end)?
-        } else {
-            None
-        };
-        Ok(success.zip(texts))
+        let Some(texts) = texts else { return Ok(None) };
+        let success = wait_until(&mut child, end)?;
+        Ok(success.map(|success| (success, texts)))
     });
     if !matches!(ended, Ok(Some(_))) {
         if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {

@@ -3,6 +3,7 @@
 use crate::CheckResult;
 use crate::raw;
 use crate::system_files::{self, CpuTime, read};
+use std::collections::BTreeSet;
 use std::path::Path;
 use vmtax_model::{Check, CpuFacts, HostProblem};
 
@@ -58,20 +59,20 @@ fn product() -> String {
 /// A name for the hypervisor, from its signature in CPUID and the firmware's product.
 fn hypervisor(signature: &[u8; 12], product: &str) -> String {
     let name = match signature {
-        b"KVMKVMKVM\0\0\0" => "KVM".to_owned(),
-        b"TCGTCGTCGTCG" => "QEMU TCG".to_owned(),
-        b"VMwareVMware" => "VMware".to_owned(),
-        b"Microsoft Hv" => "Hyper-V".to_owned(),
-        b"XenVMMXenVMM" => "Xen".to_owned(),
-        b"VBoxVBoxVBox" => "VirtualBox".to_owned(),
-        b"bhyve bhyve " => "bhyve".to_owned(),
-        other if other.iter().all(u8::is_ascii_graphic) => {
-            String::from_utf8_lossy(other).into_owned()
-        }
-        _ => "unknown".to_owned(),
+        b"KVMKVMKVM\0\0\0" => "KVM",
+        b"TCGTCGTCGTCG" => "QEMU TCG",
+        b"VMwareVMware" => "VMware",
+        b"Microsoft Hv" => "Hyper-V",
+        b"XenVMMXenVMM" => "Xen",
+        b"VBoxVBoxVBox" => "VirtualBox",
+        b"bhyve bhyve " => "bhyve",
+        other => std::str::from_utf8(other)
+            .ok()
+            .filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic()))
+            .unwrap_or("unknown"),
     };
     if product.is_empty() {
-        name
+        name.to_owned()
     } else {
         format!("{name} ({product})")
     }
@@ -80,13 +81,11 @@ fn hypervisor(signature: &[u8; 12], product: &str) -> String {
 /// The governors in use, `performance` or `powersave, performance`; none where the kernel does not set frequencies.
 fn governor() -> Option<String> {
     let policies = std::fs::read_dir(format!("{CPUS}/cpufreq")).ok()?;
-    let mut names: Vec<String> = policies
+    let names: BTreeSet<String> = policies
         .flatten()
         .filter_map(|policy| read(policy.path().join("scaling_governor")))
         .collect();
-    names.sort();
-    names.dedup();
-    (!names.is_empty()).then(|| names.join(", "))
+    (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// The lines of `doctor` on CPUs and clocks. `usable` is how many this process may run on.
@@ -194,11 +193,7 @@ fn frequency(cpu: &CpuFacts) -> CheckResult {
 
 fn steal(cpu: &CpuFacts) -> CheckResult {
     let found = format!("{:.2} % since boot", cpu.steal * 100.0);
-    if cpu.steal > MAX_STEAL {
-        CheckResult::limited(found, HostProblem::StolenCpuTime)
-    } else {
-        CheckResult::ok(found)
-    }
+    CheckResult::ok_if(cpu.steal <= MAX_STEAL, found, HostProblem::StolenCpuTime)
 }
 
 fn clocksource(cpu: &CpuFacts, available: &str) -> CheckResult {

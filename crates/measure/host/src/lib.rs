@@ -54,6 +54,15 @@ impl CheckResult {
         Self::new(Readiness::Limited, found, Some(problem))
     }
 
+    /// Returns the result of what is as it should be, or else usable with something taken away.
+    fn ok_if(is_ok: bool, found: String, problem: HostProblem) -> Self {
+        if is_ok {
+            Self::ok(found)
+        } else {
+            Self::limited(found, problem)
+        }
+    }
+
     /// Returns the result of what is not available on this host.
     fn missing(found: impl Into<String>, problem: HostProblem) -> Self {
         Self::new(Readiness::Missing, found, Some(problem))

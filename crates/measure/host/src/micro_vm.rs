@@ -183,15 +183,14 @@ fn fill(pages: &mut [Page], kind: Loop) {
     };
     const PRESENT_WRITABLE_USER: u64 = 7;
     const LARGE: u64 = 1 << 7;
-    put(PML4, &(PDPT | PRESENT_WRITABLE_USER).to_le_bytes());
-    put(
-        PDPT,
-        &(PAGE_DIRECTORY | PRESENT_WRITABLE_USER).to_le_bytes(),
-    );
-    put(
-        PAGE_DIRECTORY,
-        &(PRESENT_WRITABLE_USER | LARGE).to_le_bytes(),
-    );
+    let tables = [
+        (PML4, PDPT),
+        (PDPT, PAGE_DIRECTORY),
+        (PAGE_DIRECTORY, LARGE),
+    ];
+    for (table, entry) in tables {
+        put(table, &(entry | PRESENT_WRITABLE_USER).to_le_bytes());
+    }
     // Null, kernel code, kernel data, user data, user code: for a KVM that reads them instead of the registers' copies.
     let descriptors: [u64; 5] = [
         0,

@@ -326,14 +326,13 @@ fn check(found: &Result<Probed, HostError>) -> Check {
         }
     };
     let facts = &probed.facts;
-    let text = described(probed);
     let tcg = facts.accelerators.iter().any(|name| name == "tcg");
     let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
-    about(if whole {
-        CheckResult::ok(text)
-    } else {
-        CheckResult::limited(text, HostProblem::QemuIncomplete)
-    })
+    about(CheckResult::ok_if(
+        whole,
+        described(probed),
+        HostProblem::QemuIncomplete,
+    ))
 }
 
 /// Where a QEMU is, and what it can do.

@@ -50,11 +50,8 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     let kib = |key| system_files::meminfo(meminfo, key).unwrap_or(0);
     let (total, available) = (kib("MemTotal") / 1024, kib("MemAvailable") / 1024);
     let found = format!("{total} MiB, {available} MiB available");
-    let enough = if available >= MEMORY_NEEDED {
-        CheckResult::ok(found)
-    } else {
-        CheckResult::limited(found, HostProblem::LittleMemory)
-    };
+    let is_enough = available >= MEMORY_NEEDED;
+    let enough = CheckResult::ok_if(is_enough, found, HostProblem::LittleMemory);
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
     let transparent = transparent.and_then(system_files::chosen);
     let found = format!(

@@ -192,7 +192,7 @@ impl ProbeError {
     }
 }
 
-/// What is in a folder; nothing where it cannot be read.
+/// Lists a folder: nothing where it cannot be read.
 fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }

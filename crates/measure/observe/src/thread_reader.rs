@@ -2,7 +2,7 @@
 //!
 //! A thread that is stopped is attached to for one reading only. Between readings nobody traces it, so that its signals are
 //! delivered as usual, and if vmtax is killed it runs on.
-//! How long a stop takes on this host now is measured on a process of vmtax's own.
+//! The duration of a stop on this host now is measured on a process of vmtax's own.
 
 use crate::ProbeError;
 use crate::counters::wait_channel;

@@ -12,7 +12,7 @@ use vmtax_workload::WorkloadError;
 pub(crate) struct Requirements {
     /// For each of the plan's variants, the program of each VMM that the plan's machines have.
     programs: Vec<Vec<VmmProgram>>,
-    pub(crate) kernels: Vec<KernelFacts>,
+    kernels: Vec<KernelFacts>,
 }
 
 impl Requirements {

@@ -57,19 +57,13 @@ pub(crate) fn run(
     writer: &mut Writer,
     watch: &mut Watch<'_>,
 ) -> Result<Ended, RunError> {
-    let Watch {
-        interrupt,
-        streams,
-        progress,
-        decide,
-    } = watch;
     let Parts { workspace, before } = parts;
     let metrics = plan.command().map_or(&[][..], |command| &command.metrics);
     let patterns = Patterns::new(metrics)?;
     let workspace = match workspace {
         Some(made) => made,
         none => {
-            progress(Progress::Preparing);
+            (watch.progress)(Progress::Preparing);
             none.insert(Workspace::create(plan, requirements, writer.folder())?)
         }
     };
@@ -87,8 +81,8 @@ pub(crate) fn run(
         requirements,
         // Without tracing of the host's kernel, QEMU's own log of trace events is the source.
         events: plan.is_observed() && !may_trace(),
-        interrupt,
-        streams: *streams,
+        interrupt: watch.interrupt,
+        streams: watch.streams,
         patterns: &patterns,
         number: before.map_or(0, |before| before.trials),
         before: *before,
@@ -101,9 +95,9 @@ pub(crate) fn run(
         size_times: SizeTimes::before_run(plan),
         slot_began: Instant::now(),
         writer,
-        progress,
+        progress: &mut *watch.progress,
     };
-    run.rounds(*decide)
+    run.rounds(&mut *watch.decide)
 }
 
 impl<'a> Run<'a> {

@@ -112,6 +112,7 @@ fn image_room(
 }
 
 /// Amount of data that a plan's workloads write.
+#[derive(Default)]
 pub(crate) struct Written {
     /// Bytes of files, of all workloads together.
     pub files_bytes: u64,
@@ -129,10 +130,7 @@ pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, RunError> {
         .as_ref()
         .filter(|tree| tree.path.is_none())
         .map_or(0, |tree| tree.files);
-    let mut most = Written {
-        files_bytes: 0,
-        share: (0, 0),
-    };
+    let mut most = Written::default();
     for step in plan.checked_steps() {
         let memory_mib = u64::from(step.plan.guest.memory_mib);
         for workloads in step.workloads() {

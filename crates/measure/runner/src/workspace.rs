@@ -1,4 +1,4 @@
-//! What a run's machines work on: a scratch folder, and the images that guests boot from, made once and used in every round.
+//! The files that a run's machines work on: a scratch folder, and the images that guests boot from, made once and used in every round.
 
 use crate::RunError;
 use crate::requirements::Requirements;
@@ -86,7 +86,7 @@ impl Images {
         let Some(requirements) = requirements else {
             return Ok(images);
         };
-        for kernel in &requirements.kernels {
+        for kernel in requirements.kernels() {
             if !images.guests.iter().any(|(known, _)| known == kernel) {
                 images.add_guest(plan, kernel, methods, scratch)?;
             }

@@ -49,13 +49,8 @@ impl BlockObserver {
                 HostDisk::default()
             })
         });
-        let tracer = host_tracer(
-            &vm,
-            what,
-            &host_disk,
-            &machine.network_threads(),
-            &mut missing,
-        );
+        let network = machine.network_threads();
+        let tracer = host_tracer(&vm, what, &host_disk, &network, &mut missing);
         let pings = vec![machine.ping(PING)];
         if let Some(tracer) = &tracer {
             tracer.on().map_err(failed("starting to trace"))?;
@@ -65,12 +60,11 @@ impl BlockObserver {
             .clone()
             .map(|path| EventLog::begin(&vm, path))
             .transpose()?;
-        let disk = what.disk.clone();
         Ok(BlockObserver {
             vm,
             store,
             device: device(what.probes),
-            disk,
+            disk: what.disk.clone(),
             host_disk,
             tracer,
             is_kvm: what.machine.is_kvm(),
@@ -162,20 +156,24 @@ impl Observer for BlockObserver {
             ..TraceFacts::default()
         };
         if let Some(observed) = observed {
-            facts.guest_disk = observed.disk;
-            facts.guest_nic = observed.nic.map(|nic| *nic);
-            facts.guest_costs = observed.costs;
-            // KVM's events show the doorbell itself, right behind the kick.
-            let is_shown = |missing: &Missing| {
-                self.is_kvm && is_traced && missing.what == vmtax_observe::VIRTQUEUE_KICKS
-            };
-            let missed = observed.missing.into_iter();
-            facts.missing.extend(missed.filter(|m| !is_shown(m)));
+            add_guests_side(&mut facts, observed, self.is_kvm && is_traced);
         }
         self.store
             .store(files::FACTS, &facts)
             .map_err(failed("storing the trace's facts"))
     }
+}
+
+/// Adds what the guest's agent says of its own tracing. `shows_doorbells`: whether KVM's events do on the host.
+fn add_guests_side(facts: &mut TraceFacts, observed: Observed, shows_doorbells: bool) {
+    facts.guest_disk = observed.disk;
+    facts.guest_nic = observed.nic.map(|nic| *nic);
+    facts.guest_costs = observed.costs;
+    // They are right behind the kick.
+    let is_shown =
+        |missing: &Missing| shows_doorbells && missing.what == vmtax_observe::VIRTQUEUE_KICKS;
+    let missing = observed.missing.into_iter();
+    facts.missing.extend(missing.filter(|m| !is_shown(m)));
 }
 
 /// QEMU's own log of block requests, for the time of one trial.

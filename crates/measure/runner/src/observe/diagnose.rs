@@ -5,8 +5,8 @@ use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;
 use vmtax_model::{
-    AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA,
-    VmCounters, VmSamples, files,
+    AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
+    VmSamples, files,
 };
 use vmtax_recording::{RecordingError, TrialFiles};
 use vmtax_vm::{Fleet, Level, MachineError, Vm};
@@ -208,7 +208,7 @@ fn requests_not_counted(samples: &VmSamples) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Ability, RequestCounters, VmFacts};
+    use vmtax_model::{Ability, DiskCounters, RequestCounters, VmFacts};
 
     fn samples(counts: Option<[u64; 2]>, monitor: Option<Missing>) -> VmSamples {
         let counters_at = |at_ns, count: Option<u64>| {

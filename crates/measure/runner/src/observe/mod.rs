@@ -42,21 +42,13 @@ impl Observers {
                 let vm = vm.clone().ok_or(MachineError::NoAgent {
                     machine: what.machine,
                 })?;
-                all.push(Box::new(BlockObserver::start(
-                    vm,
-                    machine,
-                    what,
-                    trial.files()?,
-                )?));
+                let observer = BlockObserver::start(vm, machine, what, trial.files()?)?;
+                all.push(Box::new(observer));
             }
             Probes::Inside(inside) => {
-                all.push(Box::new(InsideObserver::start(
-                    vm.clone(),
-                    machine,
-                    inside,
-                    what.timeout,
-                    trial.files()?,
-                )?));
+                let (vm, timeout, files) = (vm.clone(), what.timeout, trial.files()?);
+                let observer = InsideObserver::start(vm, machine, inside, timeout, files)?;
+                all.push(Box::new(observer));
             }
         }
         if let Some((vm, spec)) = vm.as_ref().zip(what.profile) {
@@ -81,12 +73,9 @@ impl Observers {
     pub fn stop(
         self,
         machine: &mut dyn RunningMachine,
-        observed: Option<Observed>,
+        mut observed: Option<Observed>,
     ) -> Result<(), MachineError> {
-        let mut observed = observed;
-        self.0
-            .into_iter()
-            .rev()
-            .try_for_each(|observer| observer.stop(machine, observed.take()))
+        let mut all = self.0.into_iter().rev();
+        all.try_for_each(|observer| observer.stop(machine, observed.take()))
     }
 }

@@ -305,7 +305,7 @@ fn trace(
     })
 }
 
-/// What the samplers of a profile gave, or why not.
+/// The results of the samplers of a profile, or why there are none.
 struct Sampled {
     on_cpu: Result<OnCpu, ProbeError>,
     events: Option<Result<(ScheduleFacts, Vec<Missing>), ProbeError>>,
@@ -362,7 +362,7 @@ impl Sampled {
     }
 }
 
-/// What a sampler gave; where it failed, the reason is added to `missing`.
+/// Returns a sampler's result; where it failed, the reason is added to `missing`.
 fn given<T>(
     done: Option<Result<T, ProbeError>>,
     what: &str,

@@ -34,21 +34,16 @@ pub(crate) fn vm_layers(
     mut files: TrialFiles,
     stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    let facts = vm
-        .facts_with_state()
-        .ok_or(RunError::NoVm { pid: vm.pid() })?;
-    let guest = spec
-        .guest_vmtax
-        .as_deref()
-        .map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()))
-        .transpose()?;
+    let pid = vm.pid();
+    let facts = vm.facts_with_state().ok_or(RunError::NoVm { pid })?;
+    let guest = spec.guest_vmtax.as_deref();
+    let guest = guest.map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()));
+    let guest = guest.transpose()?;
     let mut devices = Devices::find(vm, spec.device)?;
-    let tracer = Tracer::start(
-        &probes(vm, &devices, &facts),
-        cpu_buffer_kib(ROOM_KIB, CPU_KIB),
-    )?;
+    let set = probes(vm, &devices, &facts);
+    let tracer = Tracer::start(&set, cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
     // A VM that has ended has none.
-    let kvm_offset = vmtax_observe::kvm_offset(vm.pid());
+    let kvm_offset = vmtax_observe::kvm_offset(pid);
     let is_over = || stop() || vm.has_ended();
     let mut keep = keep_in(files::HOST, &mut files);
     let Recorded { begin, end, full } =

@@ -69,11 +69,7 @@ impl Run<'_> {
     }
 
     /// Runs a slot's workloads once, for no figure: else of all turns of a boot the first alone would be on a cold guest.
-    fn warm_up(
-        &self,
-        slot: Slot,
-        machine: &mut (dyn RunningMachine + '_),
-    ) -> Result<(), MachineError> {
+    fn warm_up(&self, slot: Slot, machine: &mut dyn RunningMachine) -> Result<(), MachineError> {
         let mut workloads = self.steps[slot.step].specs(slot.variant).iter();
         workloads.try_for_each(|workload| {
             machine
@@ -86,7 +82,7 @@ impl Run<'_> {
     fn set_block_queue(
         &self,
         slot: Slot,
-        machine: &mut (dyn RunningMachine + '_),
+        machine: &mut dyn RunningMachine,
     ) -> Result<(), MachineError> {
         let is_shared = self.plan.shared_boot() == Some(SharedBoot::Variants);
         if !is_shared
@@ -109,7 +105,7 @@ impl Run<'_> {
     fn trials_of_first(
         &mut self,
         slots: &[Slot],
-        machine: &mut (dyn RunningMachine + '_),
+        machine: &mut dyn RunningMachine,
         log: &Path,
         control_s: Option<f64>,
         placement: &Placement,
@@ -126,20 +122,16 @@ impl Run<'_> {
                 probes,
             });
             let before = HostSnapshot::now(machine);
-            let TrialOutcome {
-                mut result,
-                execution,
-                cpu_seconds,
-            } = self.work(slot, machine, trial, log)?;
-            let status = execution.as_ref().map_or(0, |execution| execution.status);
-            if status != 0 {
-                result = self.note_failure(slot, status, result);
-            }
+            let done = self.work(slot, machine, trial, log)?;
+            let result = match done.execution.as_ref().map_or(0, |done| done.status) {
+                0 => done.result,
+                status => self.note_failure(slot, status, done.result),
+            };
             let mut notes = TrialNotes {
                 control_s,
-                execution,
+                execution: done.execution,
                 pinned: placement.cpus.clone(),
-                ..before.notes(machine, cpu_seconds)
+                ..before.notes(machine, done.cpu_seconds)
             };
             notes.warnings.splice(0..0, warnings.iter().cloned());
             self.warn(slot, workload, &mut notes);
@@ -204,7 +196,7 @@ impl Run<'_> {
     fn work(
         &self,
         slot: Slot,
-        machine: &mut (dyn RunningMachine + '_),
+        machine: &mut dyn RunningMachine,
         Trial { workload, probes }: Trial<'_>,
         log: &Path,
     ) -> Result<TrialOutcome, RunError> {
@@ -240,7 +232,7 @@ impl Run<'_> {
 
     fn run_workload(
         &self,
-        machine: &mut (dyn RunningMachine + '_),
+        machine: &mut dyn RunningMachine,
         workload: &WorkloadSpec,
         what: &Observation<'_>,
     ) -> Result<TrialResult, MachineError> {
@@ -255,7 +247,7 @@ impl Run<'_> {
     /// Runs the plan's command, with the shell lines before and after it.
     fn run_command(
         &self,
-        machine: &mut (dyn RunningMachine + '_),
+        machine: &mut dyn RunningMachine,
         run: CommandRun<'_>,
         what: &Observation<'_>,
     ) -> TrialOutcome {
@@ -274,14 +266,9 @@ impl Run<'_> {
         let (ran, execution, cpu_seconds, is_alive) = match ran {
             Ok(Ran::Done(mut finished)) => {
                 parse_output(&mut finished, self.patterns);
-                let Finished {
-                    execution,
-                    result,
-                    cpu_seconds,
-                    observed,
-                    ..
-                } = *finished;
-                (Ok((result, observed)), Some(execution), cpu_seconds, true)
+                let done = *finished;
+                let ran = Ok((done.result, done.observed));
+                (ran, Some(done.execution), done.cpu_seconds, true)
             }
             Ok(Ran::NotRun(status, error)) => {
                 let execution = Execution {
@@ -318,7 +305,7 @@ impl Run<'_> {
     /// cut, to see what that leaves: whether it did.
     fn note_tree(
         &self,
-        machine: &mut (dyn RunningMachine + '_),
+        machine: &mut dyn RunningMachine,
         workload: &WorkloadSpec,
         result: &mut TrialResult,
         last: bool,

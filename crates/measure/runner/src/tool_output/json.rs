@@ -124,12 +124,8 @@ impl Direction {
             figures.time(of, &format!("{name} latency, mean"), self.lat_ns.mean / 1e9);
         }
         for (percentile, label) in [("50.000000", "p50"), ("99.000000", "p99")] {
-            if let Some(ns) = self
-                .clat_ns
-                .percentile
-                .get(percentile)
-                .filter(|ns| **ns > 0.0)
-            {
+            let ns = self.clat_ns.percentile.get(percentile);
+            if let Some(ns) = ns.filter(|ns| **ns > 0.0) {
                 figures.time(of, &format!("{name} latency, {label}"), ns / 1e9);
             }
         }
