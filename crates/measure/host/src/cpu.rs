@@ -162,15 +162,11 @@ fn nested(cpu: &CpuFacts) -> CheckResult {
 
 fn cores(cpu: &CpuFacts, usable: u32) -> CheckResult {
     let smt = cpu.threads_per_core > 1;
-    let mut found = format!(
-        "{} online, {}",
-        cpu.online,
-        if smt {
-            format!("SMT with {} threads per core", cpu.threads_per_core)
-        } else {
-            "no SMT".into()
-        }
-    );
+    let threads = match cpu.threads_per_core {
+        0 | 1 => "no SMT".to_owned(),
+        threads => format!("SMT with {threads} threads per core"),
+    };
+    let mut found = format!("{} online, {threads}", cpu.online);
     if usable < cpu.online {
         found += &format!(", {usable} usable by this process");
     }

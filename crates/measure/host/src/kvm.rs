@@ -188,11 +188,9 @@ pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>)
             HostProblem::KvmBroken,
         ),
         KvmClass::NoPermission => {
-            let own_group = device_group.is_some_and(|group| group != 0);
-            let problem = if own_group {
-                HostProblem::KvmNotPermitted
-            } else {
-                HostProblem::KvmGroupMissing
+            let problem = match device_group {
+                Some(1..) => HostProblem::KvmNotPermitted,
+                _ => HostProblem::KvmGroupMissing,
             };
             CheckResult::limited(found("this user may not open it"), problem)
         }

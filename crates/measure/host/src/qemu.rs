@@ -143,15 +143,10 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
             return Ok(program);
         }
         if vmtax_guests::qemu::is_name(name) {
-            let here = cache
-                .iter()
-                .flat_map(|cache| vmtax_guests::qemu::find(cache))
-                .map(|q| q.name())
-                .collect();
-            return Err(HostError::QemuNotFetched {
-                name: name.into(),
-                here,
-            });
+            let all = cache.map(|cache| vmtax_guests::qemu::find(&cache));
+            let here = all.iter().flatten().map(|qemu| qemu.name()).collect();
+            let name = name.into();
+            return Err(HostError::QemuNotFetched { name, here });
         }
     }
     Ok(std::path::absolute(named).unwrap_or_else(|_| named.to_path_buf()))
@@ -159,18 +154,17 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
 
 /// The installed QEMU of a version, or of its beginning: 7.2 is 7.2.22 too.
 fn installed(version: &str) -> Option<PathBuf> {
-    let is_wanted = |path: &PathBuf| {
+    let own_version = |path: &PathBuf| {
         let banner = asked(path, &["--version"]).ok()?;
-        let own = version_in_banner(&banner.text)?.to_string();
-        own.strip_prefix(version)
-            .filter(|rest| rest.is_empty() || rest.starts_with('.'))
-            .map(drop)
+        Some(version_in_banner(&banner.text)?.to_string())
+    };
+    let is_wanted = |own: String| {
+        let rest = own.strip_prefix(version);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let is_number = version.starts_with(|c: char| c.is_ascii_digit());
-    candidates(&command::folders())
-        .into_iter()
-        .filter(|_| is_number)
-        .find(|path| is_wanted(path).is_some())
+    let mut candidates = candidates(&command::folders()).into_iter();
+    candidates.find(|path| is_number && own_version(path).is_some_and(is_wanted))
 }
 
 fn probe(path: &Path) -> Result<Probed, HostError> {

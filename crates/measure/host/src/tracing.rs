@@ -87,6 +87,10 @@ fn read_tracefs(root: PathBuf) -> Tracefs {
 }
 
 fn tracing(tracefs: &Tracefs) -> CheckResult {
+    let needs_root = |root: &Path, how: &str| {
+        let found = format!("{} {how}", root.display());
+        CheckResult::limited(found, HostProblem::TracingNeedsRoot)
+    };
     match tracefs {
         Tracefs::Unknown => CheckResult::missing(
             "this kernel has no tracefs",
@@ -94,18 +98,12 @@ fn tracing(tracefs: &Tracefs) -> CheckResult {
         ),
         Tracefs::NotMounted => CheckResult::missing("not mounted", HostProblem::TracefsNotMounted),
         Tracefs::LockedDown => CheckResult::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
-        Tracefs::Closed(root) => CheckResult::limited(
-            format!("{} is closed to this user", root.display()),
-            HostProblem::TracingNeedsRoot,
-        ),
+        Tracefs::Closed(root) => needs_root(root, "is closed to this user"),
         Tracefs::Open {
             root,
             instances: false,
             ..
-        } => CheckResult::limited(
-            format!("{} is read-only for this user", root.display()),
-            HostProblem::TracingNeedsRoot,
-        ),
+        } => needs_root(root, "is read-only for this user"),
         Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
             CheckResult::limited_for_good(format!(
                 "{} without the clock x86-tsc: events of host and guest cannot be joined by TSC",

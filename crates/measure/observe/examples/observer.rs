@@ -49,10 +49,6 @@ fn main() {
     println!(
         "{rounds} rounds of {reads} reads, aio={aio}: medians of a read, us; over `none` in the same round"
     );
-    let quartiles = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        [1, 2, 3].map(|q| values[values.len() * q / 4])
-    };
     for group in groups {
         let own = &times[group.as_str()];
         let over: Vec<f64> = own.iter().zip(&times["none"]).map(|(a, b)| a - b).collect();
@@ -62,6 +58,16 @@ fn main() {
     println!(
         "events on the host, calibrated: median ns of the first since a thread slept, and of the next"
     );
+    print_costs();
+}
+
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|q| values[values.len() * q / 4])
+}
+
+/// Prints the costs of each kind of event on the host: quartiles of its first hit since a thread slept, and of the next.
+fn print_costs() {
     let costs: Vec<EventCost> = (0..7)
         .flat_map(|_| event_costs(Side::Host).unwrap())
         .collect();

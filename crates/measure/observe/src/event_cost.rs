@@ -22,13 +22,13 @@ use vmtax_model::{EventCost, EventKind, Side};
 /// Name of the missing measurement where the costs of events cannot be measured.
 pub const COST_OF_EVENTS: &str = "what recording an event costs";
 const REPETITIONS: u32 = 3;
-/// Of a repetition, without the events and with them.
+/// Number of hits of a repetition, without the events and with them.
 const ITERATIONS: usize = 40;
 /// About as long as a thread of QEMU waits for the disk.
 const SLEEP: Duration = Duration::from_micros(50);
 const BUFFER_KIB: u32 = 256;
 const PROBE: &str = "calibrate";
-/// As much as QEMU's probe points read.
+/// Fields that the probe reads: as many as QEMU's probe points read.
 const FIELDS: &str = "vq=%di:x64 elem=%si:x64 sector=+56(%si):u64";
 /// [`probed`] is shorter, bytes.
 const MAX_FUNCTION: usize = 256;

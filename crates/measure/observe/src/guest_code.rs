@@ -111,10 +111,10 @@ fn code_around(
 /// The command that prints a CPU's registers.
 const COMMAND: &str = "info registers";
 
-/// Of an x86 CPU's registers, those that are needed here.
+/// The registers of an x86 CPU that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Registers {
-    /// Of the next instruction, linear.
+    /// Linear address of the next instruction.
     pub address: u64,
     /// 16, 32 or 64: how its code is to be read.
     pub bits: u32,

@@ -177,7 +177,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// For a file that could not be used.
+    /// Returns the error for a file that could not be used.
     pub(crate) fn file(doing: &str, file: &Path, source: io::Error) -> ProbeError {
         if matches!(source.raw_os_error(), Some(libc::EACCES | libc::EPERM)) {
             return ProbeError::NotPermitted {

@@ -50,7 +50,7 @@ pub enum TraceClock {
 }
 
 impl TraceClock {
-    /// As `trace_clock` has it.
+    /// Returns its name in `trace_clock`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TraceClock::Tsc => "x86-tsc",
@@ -205,7 +205,7 @@ impl ProbeSet {
         }
     }
 
-    /// Of the guest's accesses to devices, those alone that kick the disk's virtqueues: at these addresses or ports, each
+    /// Keeps, of the guest's accesses to devices, those alone that kick the disk's virtqueues: at these addresses or ports, each
     /// range with its length. Where none is known, all.
     pub fn keep_doorbells(&mut self, ranges: &[(u64, u64)]) {
         for event in self.bound.iter_mut().filter(|event| event.system == "kvm") {
@@ -223,7 +223,7 @@ impl ProbeSet {
         }
     }
 
-    /// Of a VM among others on its host, what its own threads do alone: of KVM's interrupts those that they deliver; no guest's
+    /// Keeps, of a VM among others on its host, what its own threads do alone: of KVM's interrupts those that they deliver; no guest's
     /// accesses where the doorbells' addresses are not known.
     #[must_use]
     pub fn among_others(mut self, doorbells: &[(u64, u64)]) -> ProbeSet {

@@ -38,7 +38,7 @@ pub struct ThreadReader {
 }
 
 impl ThreadReader {
-    /// For the threads of a process.
+    /// Makes a reader of the threads of a process.
     ///
     /// # Errors
     /// [`ProbeError`] when it may not be read.
@@ -214,7 +214,7 @@ fn state(text: &str) -> Option<ThreadState> {
 const STOPS: usize = 50;
 /// Between two of them, so that the process waits again.
 const INTERVAL: Duration = Duration::from_millis(4);
-/// As much stack as a sample copies.
+/// Bytes of stack that are copied: as many as a sample copies.
 const STACK: usize = 12 << 10;
 
 /// The expected duration of a stop.

@@ -245,7 +245,7 @@ pub(crate) fn layouts(
     sink("clock", format!("{}\n", clock.name()).as_bytes()).map_err(saving)
 }
 
-/// In one call and with room for all: `header_page` gives nothing to a second one (`fs::read` begins with a small one).
+/// Reads a file in one call and with room for all: `header_page` gives nothing to a second one (`fs::read` begins with a small one).
 fn whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; DESCRIPTION];
     let mut file = File::open(path)?;

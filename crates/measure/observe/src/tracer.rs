@@ -82,7 +82,7 @@ impl Tracer {
         self.switch_to(true)
     }
 
-    /// Ends it.
+    /// Ends recording.
     ///
     /// # Errors
     /// When tracefs refuses.
@@ -219,7 +219,7 @@ impl Tracer {
     /// The part of [`Tracer::save`] that says how pages and events are laid out.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Tracer::save`].
     pub fn layouts(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
         tracefs::layouts(&self.root, &self.events, self.clock, sink)
     }

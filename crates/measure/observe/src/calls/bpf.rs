@@ -102,7 +102,7 @@ fn owned(fd: libc::c_long) -> OwnedFd {
 pub(super) struct Map {
     fd: OwnedFd,
     key_size: usize,
-    /// Of a value as it is read, 8 bytes each: of all CPUs where each has one.
+    /// Number of words of 8 bytes in a value as it is read: of all CPUs where each has one.
     words: usize,
 }
 

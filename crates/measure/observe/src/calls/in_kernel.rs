@@ -274,7 +274,7 @@ fn enter(entered: &Map, lost: &Map, own: u32) -> Vec<Instruction> {
     .concat()
 }
 
-/// Of a call that was looked up: its time into register 8, its number into register 7; ends where it is not to be counted.
+/// Puts the time of a call that was looked up into register 8 and its number into register 7; ends where it is not to be counted.
 const TIME: [Instruction; 13] = [
     skip_unless(0, 0, 2), // a call that began before this did
     set(0, 0),

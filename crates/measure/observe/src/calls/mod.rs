@@ -73,10 +73,10 @@ impl CallCounter {
 
 #[cfg(test)]
 mod tests {
-    //! System calls of a program whose calls are known, counted by this machine's kernel in both ways.
-    //!
-    //! Needs root, a kernel with BPF and tracing, and the host's own numbers of processes; without, it says so and passes: the
-    //! guest's kernel is put to the same test in tests/it.
+    // System calls of a program whose calls are known, counted by this machine's kernel in both ways.
+    //
+    // Needs root, a kernel with BPF and tracing, and the host's own numbers of processes; without, it says so and passes: the
+    // guest's kernel is put to the same test in tests/it.
 
     use super::*;
     use std::process::{Command, Stdio};

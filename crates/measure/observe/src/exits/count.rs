@@ -108,7 +108,7 @@ const KVM_EXIT_MMIO: u64 = 6;
 /// Why the guest was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
-    /// As the CPU says, of this instruction set.
+    /// The reason that the CPU gives, of this instruction set.
     Hardware { isa: u32, number: u64 },
     /// An access, of a KVM that tells no more.
     Access(AddressSpace),

@@ -199,9 +199,9 @@ impl ExitCounter {
 /// The tables of names that the kernel's own formats hold.
 #[derive(Debug, Default)]
 struct Names {
-    /// Of exit reasons, by instruction set.
+    /// Names of exit reasons, by instruction set.
     reasons: ExitReasons,
-    /// Of what QEMU is told.
+    /// Names of the reasons that QEMU is told.
     user: Vec<Symbols>,
 }
 

@@ -47,7 +47,7 @@ fn counted(events: &[ExitEvent], times: u64) -> Counts {
 }
 
 /// Count, handed to QEMU, timed, ticks.
-fn of(counts: &Counts, reason: Reason, access: Option<(u64, bool)>) -> [u64; 4] {
+fn numbers(counts: &Counts, reason: Reason, access: Option<(u64, bool)>) -> [u64; 4] {
     let is_wanted = |key: &Key| {
         let same = key.access.map(|a| (a.address, a.write)) == access;
         same && key.reason == reason && key.tid == VCPU
@@ -87,18 +87,18 @@ fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     ]
     .concat();
     let counts = counted(&events, 5);
-    assert_eq!(of(&counts, io, Some((0x3f8, true))), [5, 5, 5, 200]);
-    assert_eq!(of(&counts, io, Some((0x3fd, false))), [5, 5, 5, 200]);
-    assert_eq!(of(&counts, io, Some((0x20, true))), [5, 0, 5, 100]);
+    assert_eq!(numbers(&counts, io, Some((0x3f8, true))), [5, 5, 5, 200]);
+    assert_eq!(numbers(&counts, io, Some((0x3fd, false))), [5, 5, 5, 200]);
+    assert_eq!(numbers(&counts, io, Some((0x20, true))), [5, 0, 5, 100]);
     assert_eq!(
-        of(&counts, Reason::Hardware { isa: 1, number: 12 }, None),
+        numbers(&counts, Reason::Hardware { isa: 1, number: 12 }, None),
         [5, 0, 5, 50]
     );
     assert_eq!(counts.counts.len(), 4);
     // The end of an interrupt by the APIC's page has no access of its own.
     let counts = counted(&[exit(44), ExitEvent::Eoi, ExitEvent::Entry], 3);
     assert_eq!(
-        of(
+        numbers(
             &counts,
             Reason::Hardware { isa: 1, number: 44 },
             Some((0xfee0_00b0, true))
@@ -129,21 +129,24 @@ fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
     ]
     .concat();
     let counts = counted(&events, 5);
-    assert_eq!(of(&counts, io, Some((0x3f8, true))), [5, 5, 5, 100]);
-    assert_eq!(of(&counts, io, Some((0x3fd, false))), [5, 5, 5, 50]);
+    assert_eq!(numbers(&counts, io, Some((0x3f8, true))), [5, 5, 5, 100]);
+    assert_eq!(numbers(&counts, io, Some((0x3fd, false))), [5, 5, 5, 50]);
     assert_eq!(
-        of(&counts, io, Some((0x20, true))),
+        numbers(&counts, io, Some((0x20, true))),
         [5, 0, 0, 0],
         "what the kernel serves has no time"
     );
-    assert_eq!(of(&counts, io, Some((0x21, false))), [5, 0, 0, 0]);
+    assert_eq!(numbers(&counts, io, Some((0x21, false))), [5, 0, 0, 0]);
     assert_eq!(
-        of(&counts, mmio, Some((0xfed0_00f0, false))),
+        numbers(&counts, mmio, Some((0xfed0_00f0, false))),
         [5, 5, 5, 100],
         "its value is no access more"
     );
-    assert_eq!(of(&counts, mmio, Some((0xfee0_00b0, true))), [5, 0, 0, 0]);
-    assert_eq!(of(&counts, Reason::User(None), None), [5, 5, 5, 50]);
+    assert_eq!(
+        numbers(&counts, mmio, Some((0xfee0_00b0, true))),
+        [5, 0, 0, 0]
+    );
+    assert_eq!(numbers(&counts, Reason::User(None), None), [5, 5, 5, 50]);
     assert_eq!(counts.counts.len(), 7);
     // ExitEvent the kernel serves, and QEMU is told of something else thereafter.
     let events = [
@@ -156,9 +159,15 @@ fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
         port(0x3fd, false),
     ];
     let counts = counted(&events, 5);
-    assert_eq!(of(&counts, mmio, Some((0xfee0_00b0, true))), [5, 0, 0, 0]);
-    assert_eq!(of(&counts, mmio, Some((0xfee0_0300, true))), [5, 0, 0, 0]);
-    assert_eq!(of(&counts, io, Some((0x3fd, false))), [5, 5, 5, 50]);
+    assert_eq!(
+        numbers(&counts, mmio, Some((0xfee0_00b0, true))),
+        [5, 0, 0, 0]
+    );
+    assert_eq!(
+        numbers(&counts, mmio, Some((0xfee0_0300, true))),
+        [5, 0, 0, 0]
+    );
+    assert_eq!(numbers(&counts, io, Some((0x3fd, false))), [5, 5, 5, 50]);
 }
 
 fn named(counts: &Counts) -> TracedExits {

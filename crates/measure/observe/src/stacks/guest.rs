@@ -192,7 +192,7 @@ fn inside(origin: CodeOrigin) -> CodeOrigin {
 struct Processes {
     files: Rc<LocalFiles>,
     programs: Vec<(Space, SampledStacks)>,
-    /// Of `programs`, by process.
+    /// Index of `programs`, by process.
     running: HashMap<i32, usize>,
     /// Names of threads: as those that they began as a copy of, until they say otherwise.
     names: HashMap<i32, String>,

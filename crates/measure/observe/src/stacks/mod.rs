@@ -19,7 +19,7 @@ use vmtax_trace::stacks::{self, Kernel, Names, SampledStacks, Space};
 /// Interval at which the rings are read.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Of which process stacks are sampled, and how.
+/// The process of which stacks are sampled, and how.
 #[derive(Debug, Clone)]
 pub struct StackSampling {
     /// ID of the process.

@@ -28,7 +28,7 @@ struct PreviousSample {
     ip: u64,
     call: Option<i64>,
     stack: Vec<u8>,
-    /// Of [`SampledStacks::stacks`]: where it waited.
+    /// Index of [`SampledStacks::stacks`]: where it waited.
     number: usize,
 }
 

@@ -47,7 +47,7 @@ pub fn first_process() -> ! {
         let reads = reads.parse().unwrap();
         let answer = match set {
             "none" => timed(reads),
-            set => traced(&of(set), reads),
+            set => traced(&set_named(set), reads),
         };
         writeln!(console, "done {answer}").unwrap();
     }
@@ -55,7 +55,7 @@ pub fn first_process() -> ! {
 }
 
 /// `all`, or some of all by their systems: `block+irq`.
-fn of(name: &str) -> ProbeSet {
+fn set_named(name: &str) -> ProbeSet {
     let mut set = ProbeSet::guest(vmtax_model::DISK);
     match name {
         "all" => set,

@@ -45,10 +45,12 @@ pub(crate) fn vm_layers(
     // A VM that has ended has none.
     let kvm_offset = vmtax_observe::kvm_offset(pid);
     let is_over = || stop() || vm.has_ended();
-    let mut keep = keep_in(files::HOST, &mut files);
-    let Recorded { begin, end, full } =
-        tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
-    drop(keep);
+    let Recorded { begin, end, full } = tracer.record(
+        spec.time(),
+        MAX_BYTES,
+        &is_over,
+        &mut keep_in(files::HOST, &mut files),
+    )?;
     let ended = vm.has_ended();
     if !ended {
         vm.place_disks(&mut devices.disks);

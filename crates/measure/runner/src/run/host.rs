@@ -174,7 +174,7 @@ const BUSY: [WorkloadName; 4] = [
     WorkloadName::Mutex,
     WorkloadName::Memory,
 ];
-/// For how long at least, seconds, and which part of the trial.
+/// Time that it stood still at least, seconds, and as a part of the trial.
 const MIN_S: f64 = 2.0;
 const MIN_PART: f64 = 0.1;
 

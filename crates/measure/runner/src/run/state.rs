@@ -265,7 +265,7 @@ pub(super) struct TrialNotes {
 }
 
 impl TrialNotes {
-    /// Of a trial that could not be begun.
+    /// Returns the notes on a trial that could not be begun.
     pub(super) fn none() -> TrialNotes {
         TrialNotes {
             started: Timestamp::now(),
