@@ -159,9 +159,7 @@ fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
         Ok(rate) => format!("{rate:.1e}"),
         Err(error) => format!("failed ({error})"),
     };
-    let module = module
-        .map(|module| format!(" ({module})"))
-        .unwrap_or_default();
+    let module = module.map_or(String::new(), |module| format!(" ({module})"));
     let evidence = format!(
         "loop iterations/s in kernel mode: {} counting, {} load/store, {} SSE2; in user mode: {} counting; \
          natively: {:.1e}{module}",

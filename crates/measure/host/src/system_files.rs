@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The text of a file of /proc or /sys without the space around it; `None` when it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
-    std::fs::read_to_string(path)
-        .ok()
-        .map(|text| text.trim().to_owned())
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
 /// The value of `key` for the first CPU in /proc/cpuinfo.

@@ -48,10 +48,7 @@ pub fn event_costs(side: Side) -> Result<Vec<EventCost>, ProbeError> {
 }
 
 fn failed(source: io::Error) -> ProbeError {
-    ProbeError::System {
-        what: "calibrating trace events".into(),
-        source,
-    }
+    ProbeError::system("calibrating trace events", source)
 }
 
 /// The set of events, and what passes them.

@@ -1,5 +1,6 @@
 //! The measured disk and the measured network card as the guest has them.
 
+use crate::host_disk;
 use crate::{ProbeError, entries, read_text};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -19,12 +20,9 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     if !data.file_type().is_block_device() {
         return Err(not("it is not a block device"));
     }
-    let number = data.rdev();
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let number = host_disk::number(data.rdev());
     // /sys/dev/block/254:0/device is the virtio device, `virtio1`, and its driver says of which kind it is.
-    let device = Path::new("/sys/dev/block")
-        .join(format!("{major}:{minor}"))
-        .join("device");
+    let device = host_disk::folder(number).join("device");
     match real_name(&device.join("driver")).as_deref() {
         Some("virtio_blk") => {}
         Some(other) => return Err(not(&format!("its driver is {other}"))),
@@ -37,7 +35,7 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     let name = real_name(&device).ok_or_else(|| not("it is not a virtio device"))?;
     let interrupts = fs::read_to_string("/proc/interrupts").unwrap_or_default();
     Ok(GuestDisk {
-        device: kernel_number(major, minor),
+        device: number,
         interrupts: of_device(&interrupts, &name, "req"),
     })
 }
@@ -74,8 +72,6 @@ fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
         .ancestors()
         .take(4)
         .find_map(|device| Some((device, queues(device)?)))?;
-    let number = text(&folder.join("dev"));
-    let (major, minor) = number.split_once(':')?;
     let on_pci = device
         .parent()
         .filter(|parent| parent.join("resource").exists());
@@ -85,7 +81,7 @@ fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
         address: on_pci.and_then(file_name).unwrap_or_default(),
         regions: on_pci.map_or_else(Vec::new, |pci| regions(&text(&pci.join("resource")))),
         disk: GuestDisk {
-            device: kernel_number(major.parse().ok()?, minor.parse().ok()?),
+            device: host_disk::number_in(folder)?,
             interrupts: of_device(interrupts, &file_name(device)?, queues),
         },
     })
@@ -111,11 +107,6 @@ fn regions(resource: &str) -> Vec<(u64, u64)> {
         (last > first).then(|| (first, (last - first).saturating_add(1)))
     };
     resource.lines().filter_map(region).collect()
-}
-
-/// A device's number as the kernel itself writes it, also in events.
-pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
-    u64::from(major) << 20 | u64::from(minor)
 }
 
 /// The interrupts of a virtio device's queues of this name: `virtio1-req.0` where each queue has its own (`virtio1-request` each on

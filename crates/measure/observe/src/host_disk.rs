@@ -1,7 +1,6 @@
 //! The measured disk as the host has it: a file on a file system on a device. Where a file's bytes lie on it the file system tells
 //! (`FS_IOC_FIEMAP`).
 
-use crate::guest_devices::kernel_number;
 use crate::{ProbeError, entries, read_number, read_text};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
@@ -85,9 +84,20 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     })
 }
 
-/// Returns a device's number as the kernel's block events print it, by that of `stat`.
-fn number(device: u64) -> u64 {
+/// Returns a device's number as the kernel itself writes it, also in events, by that of `stat`.
+pub(crate) fn number(device: u64) -> u64 {
     kernel_number(rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+fn kernel_number(major: u32, minor: u32) -> u64 {
+    u64::from(major) << 20 | u64::from(minor)
+}
+
+/// Returns the number of the device with this folder in /sys.
+pub(crate) fn number_in(folder: &Path) -> Option<u64> {
+    let number = read_text(folder.join("dev"))?;
+    let (major, minor) = number.split_once(':')?;
+    Some(kernel_number(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Returns the folder in /sys of the device with this number.
@@ -127,10 +137,8 @@ fn whole_device(folder: &Path) -> Option<WholeDevice> {
         start = read_number::<u64>(folder.join("start"))?.checked_mul(SECTOR)?;
         folder = folder.parent()?.to_path_buf();
     }
-    let number = read_text(folder.join("dev"))?;
-    let (major, minor) = number.split_once(':')?;
     Some(WholeDevice {
-        number: kernel_number(major.parse().ok()?, minor.parse().ok()?),
+        number: number_in(&folder)?,
         start,
         is_bio_based: is_bio_based(&folder),
         folder,

@@ -185,10 +185,13 @@ impl ProbeError {
                 source,
             };
         }
-        ProbeError::System {
-            what: format!("{doing} {}", file.display()),
-            source,
-        }
+        ProbeError::system(format!("{doing} {}", file.display()), source)
+    }
+
+    /// Returns the error for an action that failed; `what` names its object.
+    fn system(what: impl Into<String>, source: io::Error) -> ProbeError {
+        let what = what.into();
+        ProbeError::System { what, source }
     }
 }
 

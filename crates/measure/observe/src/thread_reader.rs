@@ -47,10 +47,7 @@ impl ThreadReader {
         let memory = File::open(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => ProbeError::NoProcess { pid },
             std::io::ErrorKind::PermissionDenied => ProbeError::NotOurs { pid },
-            _ => ProbeError::System {
-                what: format!("opening {path}"),
-                source,
-            },
+            _ => ProbeError::system(format!("opening {path}"), source),
         })?;
         Ok(ThreadReader {
             pid,
@@ -232,16 +229,13 @@ pub struct StopTime {
 /// # Errors
 /// [`ProbeError`] when the process cannot be started or stopped.
 pub fn stop_time(waiting: &mut Command) -> Result<StopTime, ProbeError> {
-    let failed = |what: &str, source| ProbeError::System {
-        what: what.to_owned(),
-        source,
-    };
     let child = waiting
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let waiting = Waiting(child.map_err(|e| failed("starting a process to measure a stop", e))?);
+    let waiting =
+        Waiting(child.map_err(|e| ProbeError::system("starting a process to measure a stop", e))?);
     let pid = i32::try_from(waiting.0.id()).unwrap_or(i32::MAX);
     let (mut reader, mut stack) = (ThreadReader::new(pid)?, vec![0; STACK]);
     for _ in 0..STOPS {
@@ -252,7 +246,7 @@ pub fn stop_time(waiting: &mut Command) -> Result<StopTime, ProbeError> {
     pauses.sort_unstable();
     match (pauses.get(pauses.len() / 2), pauses.last()) {
         (Some(&median), Some(&max)) => Ok(StopTime { median, max }),
-        _ => Err(failed(
+        _ => Err(ProbeError::system(
             "stopping a process to measure it",
             std::io::Error::other("it did not stop"),
         )),

@@ -32,10 +32,8 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
     if attached().is_some() {
         return Ok(());
     }
-    mount("tracefs", USUAL, "tracefs", MountFlags::empty(), None).map_err(|e| ProbeError::System {
-        what: format!("mounting tracefs on {USUAL}"),
-        source: e.into(),
-    })
+    mount("tracefs", USUAL, "tracefs", MountFlags::empty(), None)
+        .map_err(|e| ProbeError::system(format!("mounting tracefs on {USUAL}"), e.into()))
 }
 
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
@@ -320,10 +318,7 @@ fn page_size(instance: &Instance) -> usize {
 }
 
 fn saving(source: io::Error) -> ProbeError {
-    ProbeError::System {
-        what: "saving the trace".into(),
-        source,
-    }
+    ProbeError::system("saving the trace", source)
 }
 
 #[cfg(test)]

@@ -50,10 +50,7 @@ impl CallCounter {
     /// # Errors
     /// Errors of the kernel when the counts are read.
     pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
-        let failed = |source| ProbeError::System {
-            what: "reading the counts of system calls".to_owned(),
-            source,
-        };
+        let failed = |e| ProbeError::system("reading the counts of system calls", e);
         let mut rows = match &self.0 {
             CallMethod::InKernel(counter) => counter.read().map_err(failed)?,
             CallMethod::Traced(counter) => counter.read(),

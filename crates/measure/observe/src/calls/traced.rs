@@ -32,10 +32,7 @@ pub(super) struct Traced {
 
 impl Traced {
     pub(super) fn start(by_process: bool) -> Result<Traced, ProbeError> {
-        let failed = |source| ProbeError::System {
-            what: "tracing system calls with perf_event_open".to_owned(),
-            source,
-        };
+        let failed = |e| ProbeError::system("tracing system calls with perf_event_open", e);
         let [enter, exit] = [Point::read("sys_enter")?, Point::read("sys_exit")?];
         let mut calls = Calls::new(by_process, &enter);
         calls.open(&enter, &exit).map_err(failed)?;

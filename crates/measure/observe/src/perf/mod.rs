@@ -291,10 +291,10 @@ fn refused(pid: i32, source: io::Error) -> ProbeError {
             }
         }
         Some(libc::EMFILE) => ProbeError::TooManyEvents,
-        _ => ProbeError::System {
-            what: format!("sampling process {pid} with perf_event_open"),
-            source,
-        },
+        _ => {
+            let what = format!("sampling process {pid} with perf_event_open");
+            ProbeError::system(what, source)
+        }
     }
 }
 

@@ -199,10 +199,9 @@ impl Target {
         files: &Mutex<TrialFiles>,
         asked: &Stop<'_>,
     ) -> Result<Sampled, ProbeError> {
-        let Target { vm, spec, .. } = self;
+        let (vm, spec, time) = (&self.vm, &self.spec, self.sampling.time);
         let failed = AtomicBool::new(false);
         let stop = || failed.load(Ordering::Relaxed) || asked();
-        let time = self.sampling.time;
         // Some time is left for samples by the wall clock.
         let tracing = spec.events().min(time / 2);
         let by_clock = StackSampling {
@@ -223,18 +222,16 @@ impl Target {
         };
         std::thread::scope(|scope| {
             let begin_all = || {
-                let counting = exits
-                    .map(|exits| begin(scope, || exits.follow(vm, time, &stop)))
-                    .transpose()?;
+                let counting = exits.map(|exits| begin(scope, || exits.follow(vm, time, &stop)));
+                let counting = counting.transpose()?;
                 Ok((counting, begin(scope, in_turn)?, begin(scope, sample_code)?))
             };
             // Those that began must not go on for the whole time.
             let ending = |_: &ProbeError| failed.store(true, Ordering::Relaxed);
             let (counting, clock, code) = begin_all().inspect_err(ending)?;
             let on_cpu = on_cpu.map(|sampler| sampler.follow(&stop));
-            if matches!(on_cpu, Err(ProbeError::Stacks(_))) {
-                failed.store(true, Ordering::Relaxed); // report a wrong build immediately
-            }
+            let is_wrong_build = matches!(on_cpu, Err(ProbeError::Stacks(_)));
+            failed.fetch_or(is_wrong_build, Ordering::Relaxed); // reported immediately
             let (events, wall) = result(clock.join());
             Ok(Sampled {
                 on_cpu,
