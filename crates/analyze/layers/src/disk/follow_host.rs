@@ -3,36 +3,28 @@
 
 use super::follow::Follow;
 use super::request::{GuestRequest, NOWHERE};
-use crate::join::host::{Call, Passing};
-use crate::join::match_params::Violation;
-use crate::join::request_path::{PassedBy, RequestPath};
+use crate::join::host::Passing;
+use crate::join::{Reason, RequestPath};
 use vmtax_model::{Checkpoint, RequestKind};
 
 impl Follow<'_> {
     /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete. Where and how long it is becomes
     /// known with its submission.
-    pub fn host_path(&self, part: &mut GuestRequest) -> Result<RequestPath, Violation> {
+    pub fn host_path(&self, part: &mut GuestRequest) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let (popped, pushed) = (part.issue, part.complete);
-        let passing_at = |checkpoint, at, tid| {
-            self.host
-                .passed
-                .at(checkpoint)
-                .within(at, at)
-                .find(move |(_, p)| p.tid == tid)
-        };
-        let pop = passing_at(Checkpoint::QemuPop, popped.at, popped.tid)
-            .map(|(_, p)| *p)
-            .ok_or(Violation)?;
-        path.set(Checkpoint::QemuPop, popped.at, PassedBy::Thread(popped.tid));
-        path.set(
-            Checkpoint::QemuPush,
-            pushed.at,
-            PassedBy::Thread(pushed.tid),
-        );
-        let submit = self.submitted(part, &pop);
+        let mut pops = self
+            .host
+            .passed
+            .within(Checkpoint::QemuPop, popped.at, popped.at);
+        let (_, pop) = pops
+            .find(|(_, p)| p.tid == popped.tid)
+            .ok_or(Reason::Violation)?;
+        path.set_thread(Checkpoint::QemuPop, popped.at, popped.tid);
+        path.set_thread(Checkpoint::QemuPush, pushed.at, pushed.tid);
+        let submit = self.submitted(part, pop);
         if let Some((at, submit)) = submit {
-            path.set(Checkpoint::QemuSubmit, at, PassedBy::Thread(submit.tid));
+            path.set_thread(Checkpoint::QemuSubmit, at, submit.tid);
             let begin = submit.mark.offset.unwrap_or(0);
             // An account does not say where.
             if part.offset == NOWHERE {
@@ -47,16 +39,12 @@ impl Follow<'_> {
         if path.at(Checkpoint::HostCall).is_none() && part.alone {
             self.only_call(submit.map_or(popped.at, |(at, _)| at), pushed.at, &mut path);
         }
-        self.kicked(&pop, popped.at, &mut path);
+        self.kicked(pop, popped.at, &mut path);
         if let Some(reaped) = self.reaped(&path, pushed.at, pushed.tid) {
-            path.set(Checkpoint::QemuReap, reaped, PassedBy::Thread(pushed.tid));
+            path.set_thread(Checkpoint::QemuReap, reaped, pushed.tid);
         }
-        self.notified(&pop, pushed.at, &mut path);
-        if path.in_order(0) {
-            Ok(path)
-        } else {
-            Err(Violation)
-        }
+        self.notified(pop, pushed.at, &mut path);
+        path.in_order(0)
     }
 
     /// The submission of a request: its own, or that of the neighbours with which it was merged. Of one that QEMU accounts for, the next
@@ -65,8 +53,7 @@ impl Follow<'_> {
         let submits = || {
             self.host
                 .passed
-                .at(Checkpoint::QemuSubmit)
-                .within(part.issue.at, part.complete.at)
+                .within(Checkpoint::QemuSubmit, part.issue.at, part.complete.at)
         };
         let own =
             submits().find(|(_, s)| s.mark.address.is_some() && s.mark.address == pop.mark.address);
@@ -87,25 +74,16 @@ impl Follow<'_> {
     /// The first call that transfers bytes of the disk's file: of a request that is alone it is the request's, wherever the
     /// image's format has its bytes.
     fn only_call(&self, from: u64, to: u64, path: &mut RequestPath) {
-        let calls = self.host.threads.iter().flat_map(|&tid| {
-            let calls = self
-                .host
-                .calls_from(tid, from)
-                .take_while(|(enter, _)| *enter <= to);
-            let of_file = |call: &Call| {
-                self.host
-                    .descriptors
-                    .iter()
-                    .any(|own| call.args[0] == *own as u64)
-            };
-            let transfers =
-                move |call: &Call| call.kind.position(&call.args).is_some() && of_file(call);
-            calls
-                .filter(move |(_, call)| transfers(call))
-                .map(move |(enter, _)| (enter, tid))
-        });
-        if let Some((enter, tid)) = calls.min() {
-            path.set(Checkpoint::HostCall, enter, PassedBy::Thread(tid));
+        let is_of_file = |descriptor: u64| {
+            let mut own = self.host.descriptors.iter();
+            own.any(|own| descriptor == *own as u64)
+        };
+        let calls = self.host.all_calls_within(from, to);
+        let transfers = calls
+            .filter(|(_, _, c)| c.kind.position(&c.args).is_some() && is_of_file(c.args[0]))
+            .map(|(tid, enter, _)| (enter, tid));
+        if let Some((enter, tid)) = transfers.min() {
+            path.set_thread(Checkpoint::HostCall, enter, tid);
         }
     }
 
@@ -115,40 +93,28 @@ impl Follow<'_> {
         let Some(woke) = self.host.woke(pop.tid, 0, popped) else {
             return;
         };
-        let (pops, submits) = (
-            self.host.passed.at(Checkpoint::QemuPop),
-            self.host.passed.at(Checkpoint::QemuSubmit),
-        );
         // The loop pops all that it was woken for, and then submits it.
-        let of_queue = |submit: &Passing| {
-            let mut earlier = pops.until(popped).take_while(|(at, _)| *at >= woke);
+        let is_of_queue = |submit: &Passing| {
+            let mut earlier = self.host.passed.back(Checkpoint::QemuPop, woke, popped);
             earlier.any(|(_, p)| {
                 p.mark.queue == pop.mark.queue && p.mark.address == submit.mark.address
             })
         };
-        if submits
-            .until(popped)
-            .take_while(|(at, _)| *at >= woke)
-            .any(|(_, submit)| of_queue(submit))
-        {
+        let mut submits = self.host.passed.back(Checkpoint::QemuSubmit, woke, popped);
+        if submits.any(|(_, submit)| is_of_queue(submit)) {
             return;
         }
-        let kicks = self.host.passed.at(Checkpoint::KvmNotify);
-        let since = woke
-            .checked_sub(1)
-            .and_then(|before| self.host.woke(pop.tid, 0, before))
-            .unwrap_or(0);
-        let seen = kicks
-            .within(since.saturating_add(1), woke)
-            .next()
-            .map(|(at, kick)| (at, kick.tid));
-        let kick = seen.or_else(|| self.host.waking_vcpu(pop.tid, woke, since));
-        if let Some((at, tid)) = kick {
-            path.set(Checkpoint::KvmNotify, at, PassedBy::Thread(tid));
+        let since = self.host.woke_before(pop.tid, 0, woke).unwrap_or(0);
+        let after = since.saturating_add(1);
+        let seen = self
+            .host
+            .first_by(Checkpoint::KvmNotify, after, woke, |_| true);
+        if let Some((at, tid)) = seen.or_else(|| self.host.waking_vcpu(pop.tid, woke, since)) {
+            path.set_thread(Checkpoint::KvmNotify, at, tid);
         } else if self.host.passed.seen(Checkpoint::KvmNotify) {
             return;
         }
-        path.set(Checkpoint::QemuWake, woke, PassedBy::Thread(pop.tid));
+        path.set_thread(Checkpoint::QemuWake, woke, pop.tid);
     }
 
     /// From the push to the interrupt that the same thread delivers, before it waits for other work; of a virtqueue after its
@@ -159,21 +125,22 @@ impl Follow<'_> {
             let mut notifies = self
                 .host
                 .passed
-                .at(Checkpoint::QemuNotify)
-                .within(pushed, until);
-            let Some((at, notify)) = notifies.find(|(_, p)| p.mark.queue == pop.mark.queue) else {
-                return;
-            };
-            path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(notify.tid));
-            Some((at, notify.tid))
+                .within(Checkpoint::QemuNotify, pushed, until);
+            let notify = notifies.find(|(_, p)| p.mark.queue == pop.mark.queue);
+            if let Some((at, notify)) = notify {
+                path.set_thread(Checkpoint::QemuNotify, at, notify.tid);
+            }
+            path.thread(Checkpoint::QemuNotify)
         } else {
             path.thread(Checkpoint::QemuPush)
         };
         let Some((at, tid)) = told else { return };
         let until = self.host.woke_after(tid, at).unwrap_or(until);
-        let mut injects = self.host.passed.at(Checkpoint::Inject).within(at, until);
-        if let Some((at, inject)) = injects.find(|(_, p)| p.tid == tid) {
-            path.set(Checkpoint::Inject, at, PassedBy::Thread(inject.tid));
+        if let Some((at, _)) = self
+            .host
+            .first_by(Checkpoint::Inject, at, until, |by| by == tid)
+        {
+            path.set_thread(Checkpoint::Inject, at, tid);
         }
     }
 }

@@ -1,14 +1,8 @@
 //! Code for disks alone: a disk's events, the identity of its requests, and their way through the checkpoints.
 
 pub(crate) mod decode;
-pub(crate) mod extents;
 pub(crate) mod follow;
 mod follow_host;
-pub(crate) mod in_device;
-pub(crate) mod in_flight;
-pub(crate) mod kinds;
-pub(crate) mod levels;
 pub(crate) mod qemu_log;
 pub(crate) mod request;
-pub(crate) mod rwbs;
 pub(crate) mod scsi;

@@ -1,5 +1,8 @@
-//! A request of the guest's block layer.
+//! The requests of a disk while they are in flight: in the guest's block layer, from insertion to completion; in QEMU's device,
+//! from pop to push, which is all that a host knows of a guest that does not trace.
 
+use crate::events::{Event, HostEvent, Mark, moment_at};
+use std::collections::HashMap;
 use vmtax_model::{Checkpoint, RequestKind, Stamped};
 use vmtax_trace::Moment;
 
@@ -31,23 +34,32 @@ pub(crate) enum Ended {
 }
 
 impl GuestRequest {
-    /// Of an operation whose block request was not traced: the operation itself.
-    pub fn of_operation(operation: &Stamped, bytes: u64) -> GuestRequest {
-        let moment = |at| Moment {
-            at,
-            cpu: 0,
-            tid: 0,
-            interrupt: false,
-        };
+    /// A request about no bytes; `complete` is the issue, as long as it is not over.
+    pub fn new(kind: RequestKind, issue: Moment) -> GuestRequest {
         GuestRequest {
-            offset: operation.key,
-            bytes,
-            kind: RequestKind::Other,
+            offset: NOWHERE,
+            bytes: 0,
+            kind,
             inserted: None,
-            issue: moment(operation.begin),
-            complete: moment(operation.end),
+            issue,
+            complete: issue,
             alone: false,
         }
+    }
+
+    /// Of an operation whose block request was not traced: the operation itself.
+    pub fn of_operation(operation: &Stamped, bytes: u64) -> GuestRequest {
+        let request = GuestRequest {
+            offset: operation.key,
+            bytes,
+            ..GuestRequest::new(RequestKind::Other, moment_at(operation.begin))
+        };
+        request.completed(moment_at(operation.end))
+    }
+
+    /// The request with its end.
+    pub fn completed(self, complete: Moment) -> GuestRequest {
+        GuestRequest { complete, ..self }
     }
 
     /// Returns true if the request transfers any of an operation's bytes, and was issued after the operation began.
@@ -73,5 +85,113 @@ impl GuestRequest {
     pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
         offset < self.offset.saturating_add(self.bytes)
             && self.offset < offset.saturating_add(bytes)
+    }
+}
+
+/// Requests that QEMU has popped and not pushed, by its address for each. `complete` is not valid yet.
+#[derive(Debug, Default)]
+pub(crate) struct InDevice(HashMap<u64, GuestRequest>);
+
+impl InDevice {
+    /// Takes an event; gives the request that it ends.
+    pub fn take(&mut self, event: &Event<HostEvent>) -> Option<Ended> {
+        let now = event.moment();
+        match event.what {
+            HostEvent::Passes(Checkpoint::QemuPop, mark) => {
+                let address = mark.address?;
+                let alone = self.0.keys().all(|other| *other == address);
+                if !alone {
+                    self.0.values_mut().for_each(|other| other.alone = false);
+                }
+                let request = GuestRequest {
+                    alone,
+                    ..popped(mark, now)
+                };
+                let unseen = self.0.insert(address, request)?;
+                Some(Ended::Unseen(unseen.completed(now), Checkpoint::QemuPush))
+            }
+            HostEvent::Passes(Checkpoint::QemuPush, mark) => {
+                let pushed = self.0.remove(&mark.address?)?;
+                Some(Ended::Done(pushed.completed(now)))
+            }
+            _ => None,
+        }
+    }
+
+    /// When the oldest was popped.
+    pub fn oldest(&self) -> Option<u64> {
+        self.0.values().map(|request| request.issue.at).min()
+    }
+}
+
+/// Makes a request from the mark of its pop. `bytes` is 1: the length is not known before the submission.
+fn popped(mark: Mark, now: Moment) -> GuestRequest {
+    let kind = mark.kind.unwrap_or(RequestKind::Other);
+    // The header of others has any sector.
+    let is_somewhere = matches!(kind, RequestKind::Read | RequestKind::Write);
+    let offset = mark.offset.filter(|_| is_somewhere).unwrap_or(NOWHERE);
+    GuestRequest {
+        offset,
+        bytes: 1,
+        ..GuestRequest::new(kind, now)
+    }
+}
+
+/// Block requests of the guest that have not completed, by offset.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    /// Inserted and not issued. A request that was merged with another is never issued.
+    inserted: HashMap<u64, u64>,
+    /// Issued and not complete; `complete` is not valid yet.
+    issued: HashMap<u64, GuestRequest>,
+}
+
+impl InFlight {
+    pub fn insert(&mut self, offset: u64, at: u64) {
+        self.inserted.insert(offset, at);
+    }
+
+    /// A driver whose ring is full requeues the request, and it is issued again: the last issue counts, but the request
+    /// began when it was first inserted.
+    pub fn issue(&mut self, offset: u64, bytes: u64, kind: RequestKind, now: Moment) {
+        let first = self.issued.get(&offset).map(GuestRequest::begin);
+        let inserted = self.inserted.remove(&offset).or(first);
+        let request = GuestRequest {
+            offset,
+            bytes,
+            inserted,
+            ..GuestRequest::new(kind, now)
+        };
+        self.issued.insert(offset, request);
+    }
+
+    /// The request that completes, if its issue was traced.
+    pub fn complete(&mut self, offset: u64, now: Moment) -> Option<GuestRequest> {
+        let request = self.issued.remove(&offset)?.completed(now);
+        // What was merged with it has completed, too.
+        self.inserted
+            .retain(|offset, _| !request.overlaps(*offset, 1));
+        Some(request)
+    }
+
+    /// When the oldest request in flight began; of those not issued, the ones inserted since `since` count.
+    pub fn oldest(&self, since: u64) -> Option<u64> {
+        let waiting = self.inserted.values().copied().filter(|at| *at >= since);
+        self.issued
+            .values()
+            .map(GuestRequest::begin)
+            .chain(waiting)
+            .min()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.issued.len()
+    }
+
+    /// Drops requests that were inserted or issued before `at`.
+    pub fn forget(&mut self, at: u64) {
+        self.inserted.retain(|_, inserted| *inserted >= at);
+        self.issued.retain(|_, request| request.issue.at >= at);
     }
 }

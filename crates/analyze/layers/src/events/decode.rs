@@ -1,9 +1,8 @@
 //! Trace records as the join's events: those of the measured disk and of QEMU's threads, by the table of checkpoints.
 
 use super::calls::is_wait;
-use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
-use crate::disk::decode::{on_device, request};
-use crate::disk::kinds::{kind_of_account, kind_of_header};
+use super::{Event, GuestEvent, HostEvent, Mark, SECTOR};
+use crate::disk::decode::{kind_of_account, kind_of_header, on_device, request};
 use crate::disk::scsi::ScsiRequest;
 use crate::net::is_call_of_network;
 use std::borrow::Cow;

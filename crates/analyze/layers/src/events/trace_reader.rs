@@ -1,7 +1,7 @@
 //! One side's trace, while it is read.
 
+use super::Event;
 use super::decode::Readers;
-use super::event::Event;
 use crate::error::LayersError;
 use std::path::Path;
 use vmtax_model::{CheckpointInfo, IMPORTED_CLOCK, Missing, Side};

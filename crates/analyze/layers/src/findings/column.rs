@@ -2,7 +2,7 @@
 
 use super::column_sums::{ColumnSums, row_means};
 use crate::events::calls::CallKind;
-use crate::trial::common_path::RowKey;
+use crate::trial::joined_trial::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
 use vmtax_model::{LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};

@@ -1,14 +1,11 @@
 //! Code for the network alone: the packets of a round trip, and how they are followed; likewise a packet of a guest
 //! that the host alone shows.
 
-mod by_key;
-mod by_order;
 pub(crate) mod follow;
-pub(crate) mod frames;
 pub(crate) mod from_both;
 pub(crate) mod from_host;
+mod in_host;
 pub(crate) mod in_queues;
-pub(crate) mod on_tap;
 pub(crate) mod packets;
 mod response;
 #[cfg(test)]

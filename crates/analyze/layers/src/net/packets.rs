@@ -1,13 +1,64 @@
-//! Counts the packets of a trial: how many one doorbell, write or interrupt serves, and which pass twice or in another order.
+//! The packets of a trial: recognized by their length, and counted: how many one doorbell, write or interrupt serves, and
+//! which pass twice or in another order.
 
 use super::SENDS;
-use crate::events::event::{Event, GuestEvent, HostEvent};
+use crate::events::{Event, GuestEvent, HostEvent};
 use crate::join::host::HostWindow;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use vmtax_model::{
-    BatchKind, Batching, Checkpoint as C, PacketCounts, Stamped, thread_of_round_trip,
+    BatchKind, Batching, Checkpoint as C, PacketCounts, Stamped, TrialRecord, WorkloadName,
+    thread_of_round_trip,
 };
+
+/// Bytes of an Ethernet header, which a packet has on its way out, and which the guest's kernel does not count on its way in.
+pub(super) const LINK: u64 = 14;
+/// Bytes of the headers of IPv4 and UDP.
+const UDP: u64 = 20 + 8;
+/// Bytes of the headers of IPv4 and TCP, without options.
+const TCP: u64 = 20 + 20;
+/// Most bytes of TCP's options.
+const TCP_OPTIONS: u64 = 40;
+
+/// The lengths of packets with a whole payload: IP header to end, bytes. Others on the same card are ARP's, or TCP's
+/// acknowledgements without data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frames {
+    least: u64,
+    most: u64,
+}
+
+impl Frames {
+    /// Of a trial of `net-rr`; `None` for one of another workload, or whose options do not say.
+    pub fn of(record: &TrialRecord) -> Option<Frames> {
+        let workload = record
+            .result()
+            .map_or(&record.workload, |result| &result.workload);
+        let option = |name: &str| workload.options.get(name).map(String::as_str);
+        let size =
+            vmtax_model::parse_size(option("size")?).filter(|size| *size <= u64::from(u16::MAX))?;
+        let (least, more) = match option("protocol")? {
+            "udp" => (size + UDP, 0),
+            "tcp" => (size + TCP, TCP_OPTIONS),
+            _ => return None,
+        };
+        (workload.name == WorkloadName::NetRr).then_some(Frames {
+            least,
+            most: least + more,
+        })
+    }
+
+    /// Returns true if a packet of this length, in bytes, has the payload, as it is on its way in.
+    pub fn has(&self, len: u64) -> bool {
+        (self.least..=self.most).contains(&len)
+    }
+
+    /// Returns true if a packet of this length, in bytes, has the payload, as it is on its way out, with the link's
+    /// header.
+    pub fn has_with_link(&self, len: u64) -> bool {
+        len.checked_sub(LINK).is_some_and(|len| self.has(len))
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct PacketTally {
@@ -27,16 +78,8 @@ pub(crate) struct PacketTally {
 impl PacketTally {
     /// For these round trips, host ticks.
     pub fn new(operations: &[Stamped]) -> Self {
-        let begin = operations
-            .iter()
-            .map(|operation| operation.begin)
-            .min()
-            .unwrap_or(0);
-        let end = operations
-            .iter()
-            .map(|operation| operation.end)
-            .max()
-            .unwrap_or(0);
+        let begin = operations.iter().map(|o| o.begin).min().unwrap_or(0);
+        let end = operations.iter().map(|o| o.end).max().unwrap_or(0);
         PacketTally {
             period: begin..=end,
             passed: HashMap::new(),
@@ -56,11 +99,9 @@ impl PacketTally {
             GuestEvent::Passes(checkpoint) => self.pass(*checkpoint),
             GuestEvent::Packet(checkpoint, packet) => {
                 self.pass(*checkpoint);
-                self.segments += if *checkpoint == C::NetGuestXmit {
-                    packet.segments
-                } else {
-                    0
-                };
+                if *checkpoint == C::NetGuestXmit {
+                    self.segments += packet.segments;
+                }
             }
             _ => {}
         }
@@ -93,14 +134,12 @@ impl PacketTally {
     /// Returns the counts of the packets observed in the period.
     pub fn counts(&self) -> PacketCounts {
         let count_at = |checkpoint: C| self.passed.get(&checkpoint).copied().unwrap_or(0);
-        // Without KVM the guest shows its doorbells alone.
-        let doorbells = if count_at(C::NetKvmKick) > 0 {
-            count_at(C::NetKvmKick)
-        } else {
-            count_at(C::NetGuestKick)
-        };
         let all = [
-            (BatchKind::Doorbell, count_at(C::NetGuestXmit), doorbells),
+            (
+                BatchKind::Doorbell,
+                count_at(C::NetGuestXmit),
+                doorbells(count_at),
+            ),
             (BatchKind::Write, count_at(C::NetTx), self.writes),
             (
                 BatchKind::Interrupt,
@@ -114,20 +153,79 @@ impl PacketTally {
             ),
             (BatchKind::Tso, self.segments, count_at(C::NetGuestXmit)),
         ];
-        let seen = all
-            .into_iter()
-            .filter(|(_, packets, batches)| *packets > 0 && *batches > 0);
         PacketCounts {
-            batching: seen
-                .map(|(kind, packets, batches)| Batching {
-                    kind,
-                    packets,
-                    batches,
-                })
-                .collect(),
+            batching: batched(all),
             repeated: self.repeated,
             reordered: self.reordered,
             ..PacketCounts::default()
+        }
+    }
+}
+
+/// Number of doorbells. Without KVM the guest shows them alone.
+pub(super) fn doorbells(count_at: impl Fn(C) -> u64) -> u64 {
+    match count_at(C::NetKvmKick) {
+        0 => count_at(C::NetGuestKick),
+        doorbells => doorbells,
+    }
+}
+
+/// Numbers of packets and of batches by what served them, of those that were observed.
+pub(super) fn batched(all: impl IntoIterator<Item = (BatchKind, u64, u64)>) -> Vec<Batching> {
+    let seen = all
+        .into_iter()
+        .filter(|(_, packets, batches)| *packets > 0 && *batches > 0);
+    let batching = seen.map(|(kind, packets, batches)| Batching {
+        kind,
+        packets,
+        batches,
+    });
+    batching.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vmtax_model::testing::trial;
+    use vmtax_model::{Machine, WorkloadSpec};
+
+    fn frames(protocol: &str, size: &str) -> Option<Frames> {
+        let spec = WorkloadSpec::new(WorkloadName::NetRr)
+            .with("protocol", protocol)
+            .with("size", size);
+        Frames::of(&trial(Machine::KVM, spec))
+    }
+
+    #[test]
+    fn packets_with_the_payload_differ_from_arp_and_from_acknowledgements() {
+        let udp = frames("udp", "64").unwrap();
+        assert!(
+            udp.has(92)
+                && udp.has_with_link(106)
+                && !udp.has(28)
+                && !udp.has(106)
+                && !udp.has_with_link(13)
+        );
+        let tcp = frames("tcp", "16").unwrap();
+        // With time stamps, and an acknowledgement with them.
+        assert!(tcp.has(16 + 52) && !tcp.has(52), "{tcp:?}");
+        assert_eq!(
+            (
+                frames("sctp", "64"),
+                frames("udp", "much"),
+                frames("udp", "1G")
+            ),
+            (None, None, None)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_length_and_any_option_is_read(size in "[0-9A-Za-z]{0,12}", len in any::<u64>()) {
+            for protocol in ["udp", "tcp", &size] {
+                let _ = frames(protocol, &size).map(|frames| frames.has(len) || frames.has_with_link(len));
+            }
         }
     }
 }

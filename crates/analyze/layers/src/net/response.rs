@@ -4,8 +4,7 @@
 
 use super::follow::Follow;
 use crate::join::guest::GuestPacket;
-use crate::join::joined::Reason;
-use crate::join::request_path::{PassedBy, RequestPath};
+use crate::join::{PassedBy, Reason, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;
 
@@ -67,9 +66,9 @@ impl Follow<'_> {
             PassedBy::Guest(by(polled)),
         );
         let received = by(received.ok_or(Reason::NoPacket)?);
-        path.set(C::NetGuestReceive, received.at, PassedBy::Guest(received));
+        path.set_guest(C::NetGuestReceive, received);
         if let Some(copied) = copied {
-            path.set(C::NetGuestRead, copied.at, PassedBy::Guest(copied));
+            path.set_guest(C::NetGuestRead, copied);
         }
         Ok(by(polled))
     }
@@ -80,8 +79,7 @@ impl Follow<'_> {
             let mut all = self
                 .guest
                 .packets
-                .at(at)
-                .within(polled.moment.at.saturating_add(1), end);
+                .within(at, polled.moment.at.saturating_add(1), end);
             all.find(|(_, p)| p.packet.skb == polled.packet.skb)
                 .map(|(_, p)| p.moment)
         };
@@ -100,17 +98,15 @@ impl Follow<'_> {
         let polled = self
             .guest
             .packets
-            .at(C::NetGuestPoll)
-            .within(from, to)
+            .within(C::NetGuestPoll, from, to)
             .map(|(_, packet)| *packet);
         polled
             .filter(|polled| self.frames.has(polled.packet.len))
             .map(move |polled| {
-                let mut received = self
-                    .guest
-                    .packets
-                    .at(C::NetGuestReceive)
-                    .within(polled.moment.at, to);
+                let mut received =
+                    self.guest
+                        .packets
+                        .within(C::NetGuestReceive, polled.moment.at, to);
                 (
                     polled,
                     received

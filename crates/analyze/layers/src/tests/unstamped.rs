@@ -2,8 +2,8 @@
 
 use super::START;
 use crate::disk::request::NOWHERE;
-use crate::events::event::{GuestEvent, HostEvent, Mark};
-use crate::join::joined::Reason;
+use crate::events::{GuestEvent, HostEvent, Mark};
+use crate::join::Reason;
 use crate::synthetic::{IO_SUBMIT, MAIN, QUEUE, READER, World};
 use vmtax_model::{Checkpoint, RequestKind};
 

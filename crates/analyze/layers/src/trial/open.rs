@@ -1,16 +1,16 @@
 //! Reads a trial's folder: facts, the workload's stamps and both traces, on one clock.
 
 use super::joined_trial::JoinedTrial;
-use super::trial_data::{Traces, TrialData};
+use super::{Traces, TrialData};
 use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
-use crate::events::event::{Event, HostEvent};
 use crate::events::trace_reader::{Trace, open};
+use crate::events::{Event, HostEvent};
+use crate::join::View;
 use crate::join::joiner::Join;
-use crate::join::match_params::View;
-use crate::net::frames::Frames;
 use crate::net::not_followed;
+use crate::net::packets::Frames;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io;

@@ -1,20 +1,24 @@
-//! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone.
+//! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone or with a guest's trace,
+//! or the packets of its network cards.
 
-use super::imported::read_guest;
+use super::Traces;
 use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{check, read_json};
-use super::trial_data::Traces;
-use super::vm_data::{Device, DiskData, VmData, facts, is_made_up, is_placed, unknown_kicks};
-use super::vm_nics::read_nics;
+use super::vm_data::{
+    Device, DiskData, NicData, VmData, facts, is_made_up, is_placed, unknown_kicks,
+};
 use crate::error::LayersError;
+use crate::events::clocks::clock;
 use crate::events::trace_reader::{Trace, each, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeMap;
 use std::path::Path;
+use vmtax_clock::ClockError;
 use vmtax_model::{
-    Accelerator, Checkpoint, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK, ObservedDisk,
-    Side, TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files, libvirt_target,
+    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, GuestDisk, GuestTrace, HostDisk, Machine,
+    Missing, NETWORK, ObservedDisk, Series, Side, TraceFacts, TracedDisk, TracedNic, VmLayers,
+    VmTrace, device_id, files, libvirt_target,
 };
 
 /// More disks than this are not followed: the trace is read once for each.
@@ -362,6 +366,151 @@ fn no_room(trace: &VmTrace) -> Missing {
         why: "the trace had reached the most bytes that are kept".to_owned(),
         fix: "choose a shorter --duration".to_owned(),
     }
+}
+
+/// The requests of the guest's disks.
+pub(super) fn read_guest(
+    folder: &Path,
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    host: Option<&Trace>,
+) -> Result<Vec<DiskData>, LayersError> {
+    let guest = open(&folder.join(files::GUEST), DISK, Side::Guest)?;
+    let guest = guest.ok_or_else(|| LayersError::no_trace(folder.join(files::VM_TRACE)))?;
+    of_guest
+        .disks
+        .iter()
+        .map(|disk| read_guest_disk(trace, of_guest, disk, &guest, host))
+        .collect()
+}
+
+fn read_guest_disk(
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    disk: &GuestDisk,
+    guest: &Trace,
+    host: Option<&Trace>,
+) -> Result<DiskData, LayersError> {
+    let facts = TraceFacts {
+        kvm_offset: of_guest.is_on_host_clock.then_some(0),
+        guest_disk: Some(disk.clone()),
+        ..facts(trace)
+    };
+    let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
+    let name = format!("guest disk {major}:{minor}");
+    let mut missing = Vec::new();
+    let map = match clock(&facts, &Series::default(), Some(guest), host, &[], None) {
+        Ok(map) => Some(map),
+        // The guest's own part is valid alone.
+        Err(LayersError::Offset(
+            ClockError::NoEvidence | ClockError::Contradiction { .. } | ClockError::Jumped { .. },
+        )) => {
+            missing.push(unjoined(&name));
+            None
+        }
+        Err(e) => return Err(e),
+    };
+    if host.is_none() {
+        missing.push(unobserved(&name));
+    }
+    let host = host.filter(|_| map.is_some());
+    let bound = map
+        .as_ref()
+        .map_or(0, |map| map.bound())
+        .saturating_add(of_guest.bound);
+    let ns = |ticks: u64| ticks as f64 * 1000.0 / trace.tsc_mhz;
+    let source = match &map {
+        None => "the guest's events alone".to_owned(),
+        Some(_) if of_guest.is_on_host_clock => of_guest.source.clone(),
+        Some(map) => map.source().to_string(),
+    };
+    let drift_ns = map.as_ref().map_or(0.0, |map| ns(map.moved()));
+    let clock = ClockFinding {
+        bound_ns: ns(bound),
+        source,
+        drift_ns,
+        violations: 0,
+    };
+
+    let traces = Traces {
+        guest: Some(guest),
+        host,
+        log: Vec::new(),
+        map: map.as_ref(),
+        clock,
+    };
+    let mut data = traces.join(Join::unstamped(&facts, bound), &facts, |_, _| false)?;
+    data.missing.splice(..0, missing);
+    let device = Device {
+        name,
+        known: None,
+        is_from_host: false,
+    };
+    Ok(DiskData { device, data })
+}
+
+fn unobserved(name: &str) -> Missing {
+    Missing {
+        what: format!("KVM, QEMU and the host's kernel beneath {name}"),
+        why: "the guest's events alone are used, so the time there counts as QEMU's".to_owned(),
+        fix: "give QEMU's trace (`-trace 'virtio_blk_*'`) and the host's, too".to_owned(),
+    }
+}
+
+fn unjoined(name: &str) -> Missing {
+    Missing {
+        what: format!("QEMU and the host beneath {name}"),
+        why: "nothing in the files bounds the offset between the clocks of guest and host".to_owned(),
+        fix: "record both with `trace-cmd record -A GUEST`, or QEMU's virtio_blk events with the host's".to_owned(),
+    }
+}
+
+/// More are not followed: the trace is read once for each.
+const MAX_NICS: usize = 16;
+
+/// The cards with packets, and the taps of those without.
+pub(super) fn read_nics(
+    host: &Trace,
+    trace: &VmTrace,
+) -> Result<(Vec<NicData>, Vec<String>), LayersError> {
+    let all = trace.nics.iter().take(MAX_NICS);
+    let all = all
+        .map(|traced| read_nic(host, trace, traced))
+        .collect::<Result<Vec<_>, LayersError>>()?;
+    let (nics, idle): (Vec<_>, Vec<_>) = all.into_iter().partition(|nic| {
+        let joined = &nic.data.joined;
+        !(joined.requests.is_empty() && joined.rejected.is_empty())
+    });
+    let beyond = trace.nics.iter().skip(MAX_NICS);
+    let beyond = beyond.map(|traced| format!("{} (not followed)", traced.nic.tap));
+    let idle = idle.into_iter().map(|nic| nic.device.name).chain(beyond);
+    Ok((nics, idle.collect()))
+}
+
+fn read_nic(host: &Trace, trace: &VmTrace, traced: &TracedNic) -> Result<NicData, LayersError> {
+    let facts = TraceFacts {
+        notify: traced.notify.clone(),
+        ..facts(trace)
+    };
+    let tap = &traced.nic.tap;
+    let join = Join::packets_from_host(&facts);
+    let mut data = Traces::of_host(host).join(join, &facts, |readers, event| {
+        readers.interface(event).is_some_and(|of| of != *tap)
+    })?;
+    let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
+    data.missing
+        .extend((is_kvm && traced.notify.is_empty()).then(|| {
+            unknown_kicks(
+                &format!("the card on {tap}"),
+                "no QMP monitor tells their addresses",
+            )
+        }));
+    let device = Device {
+        name: tap.clone(),
+        known: traced.nic.clone(),
+        is_from_host: true,
+    };
+    Ok(NicData { device, data })
 }
 
 #[cfg(test)]

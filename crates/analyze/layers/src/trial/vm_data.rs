@@ -1,6 +1,6 @@
 //! A VM's trace, read: its disks with their joined requests, or its network cards with their packets.
 
-use super::trial_data::TrialData;
+use super::TrialData;
 use vmtax_model::{HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmNic, VmTrace};
 
 /// A traced VM, and its devices with requests.

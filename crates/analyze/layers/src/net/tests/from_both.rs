@@ -1,9 +1,9 @@
 //! Packets of which guest and host tell, known by their order and length.
 
 use super::{CLIENT, STEP, World};
-use crate::events::event::{GuestEvent, HostEvent, Mark};
-use crate::join::joined::{Joined, Reason};
+use crate::events::{GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
+use crate::join::{Joined, Reason};
 use crate::net::from_both::batching;
 use crate::request::JoinedRequest;
 use crate::synthetic::{MAIN, VCPU, facts};

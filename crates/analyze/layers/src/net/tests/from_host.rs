@@ -1,9 +1,9 @@
 //! Packets of which the host alone tells.
 
 use super::{PAUSE, STEP, World};
-use crate::events::event::{HostEvent, Mark};
-use crate::join::joined::{Joined, Reason};
+use crate::events::{HostEvent, Mark};
 use crate::join::joiner::Join;
+use crate::join::{Joined, Reason};
 use crate::net::from_host::batching;
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;

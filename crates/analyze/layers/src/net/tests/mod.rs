@@ -5,11 +5,10 @@ mod from_host;
 mod one_at_a_time;
 mod several;
 
-use super::frames::Frames;
-use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
-use crate::join::joined::Joined;
+use super::packets::Frames;
+use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
-use crate::join::match_params::View;
+use crate::join::{Joined, View};
 use crate::synthetic::{MAIN, facts};
 use std::collections::BTreeMap;
 use vmtax_model::testing::trial;
