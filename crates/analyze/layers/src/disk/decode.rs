@@ -1,7 +1,7 @@
 //! The kernels' events of block requests: where on the disk a request is, and its kind, by the kernel's `rwbs` flags, by
 //! the header of virtio disks or by QEMU's accounts.
 
-use super::request::NOWHERE;
+use super::NOWHERE;
 use crate::events::{GuestEvent, Mark, SECTOR};
 use vmtax_model::{Extent, GuestDisk, HostDisk, RequestKind};
 use vmtax_trace::{BlockRequest, KernelEvent};

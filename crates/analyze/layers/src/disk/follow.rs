@@ -1,7 +1,7 @@
 //! Finds the checkpoints of one request in what both sides saw lately: by what identifies it where there is such a thing,
 //! by order where there is not.
 
-use super::request::GuestRequest;
+use super::GuestRequest;
 use crate::join::guest::GuestWindow;
 use crate::join::host::{Call, HostWindow, Passing};
 use crate::join::{MatchParams, PassedBy, Reason, RequestPath, View};

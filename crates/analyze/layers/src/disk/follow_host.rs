@@ -2,7 +2,7 @@
 //! its interrupt. All are on the host's clock.
 
 use super::follow::Follow;
-use super::request::{GuestRequest, NOWHERE};
+use super::{GuestRequest, NOWHERE};
 use crate::join::host::Passing;
 use crate::join::{Reason, RequestPath};
 use vmtax_model::{Checkpoint, RequestKind};

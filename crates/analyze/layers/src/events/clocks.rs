@@ -3,7 +3,7 @@
 use super::trace_reader::{Trace, each};
 use super::{Event, GuestEvent, HostEvent, Mark};
 use crate::error::LayersError;
-use crate::net::packets::Frames;
+use crate::net::Frames;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
 use vmtax_model::{Checkpoint, Ping, Role, Series, TraceFacts, thread_of_round_trip};

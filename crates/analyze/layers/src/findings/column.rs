@@ -1,7 +1,7 @@
 //! One machine in one variant: its table and what goes with it.
 
 use super::column_sums::{ColumnSums, row_means};
-use crate::events::calls::CallKind;
+use crate::events::CallKind;
 use crate::trial::joined_trial::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};

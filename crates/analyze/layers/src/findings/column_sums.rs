@@ -3,10 +3,10 @@
 
 use super::distribution::{Distribution, Heat, RoundMedians};
 use super::nested::NestedTally;
-use crate::events::calls::CallKind;
+use crate::events::CallKind;
 use crate::request::{JoinedRequest, RecordedEvents, Who};
-use crate::trial::call_times::TrialCalls;
 use crate::trial::joined_trial::{JoinedTrial, RowKey, label, layer};
+use crate::trial::open::TrialCalls;
 use std::collections::BTreeMap;
 use vmtax_analysis::{estimate, paired};
 use vmtax_model::{

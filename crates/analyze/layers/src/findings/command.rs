@@ -179,7 +179,7 @@ fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindU
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::request::GuestRequest;
+    use crate::disk::GuestRequest;
     use crate::events::trace_reader::Loss;
     use crate::join::{Joined, Reason, Rejected};
     use vmtax_model::ClockFinding;

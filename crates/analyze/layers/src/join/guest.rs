@@ -1,7 +1,7 @@
 //! Recent guest events: block requests in flight, and the events around them.
 
 use super::window::{Passed, RecordedWindow, Sleep};
-use crate::disk::request::{GuestRequest, InFlight};
+use crate::disk::{GuestRequest, InFlight};
 use crate::events::{Event, GuestEvent};
 use std::collections::BTreeSet;
 use vmtax_model::{Checkpoint, TraceFacts};

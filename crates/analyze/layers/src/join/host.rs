@@ -3,8 +3,7 @@
 use super::PassedBy;
 use super::window::{Passed, RecordedWindow, Sleep};
 use crate::disk::decode::Extents;
-use crate::events::calls::CallKind;
-use crate::events::{Event, HostEvent, Mark};
+use crate::events::{CallKind, Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Checkpoint, Role, TraceFacts};
 use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline, ThreadState};

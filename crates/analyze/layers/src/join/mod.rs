@@ -7,7 +7,7 @@ pub(crate) mod joiner;
 pub(crate) mod segments;
 pub(crate) mod window;
 
-use crate::disk::request::GuestRequest;
+use crate::disk::GuestRequest;
 use crate::request::JoinedRequest;
 use vmtax_model::{Checkpoint, PacketCounts, QemuThread, RequestKind};
 use vmtax_trace::Moment;

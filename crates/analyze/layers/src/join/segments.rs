@@ -4,7 +4,7 @@ use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::window::{PathStep, Sleep, critical_path};
 use super::{PassedBy, RequestPath};
-use crate::disk::request::GuestRequest;
+use crate::disk::GuestRequest;
 use crate::request::{JoinedRequest, RecordedEvents, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};

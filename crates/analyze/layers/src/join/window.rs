@@ -218,17 +218,11 @@ pub(crate) fn critical_path(
     let mut steps = Vec::new();
     let (mut tid, mut cpu, mut to) = (tid, cpu, to);
     while to > from {
-        let Some((since, state, at_cpu)) = threads.before(tid, to) else {
-            // Before its first event it can only have run: whatever else it did would end with one.
-            steps.push(PathStep {
-                from,
-                to,
-                tid,
-                cpu,
-                state: ThreadState::Running,
-            });
-            break;
-        };
+        // Before its first event it can only have run: whatever else it did would end with one.
+        let (since, state, at_cpu) =
+            threads
+                .before(tid, to)
+                .unwrap_or((from, ThreadState::Running, cpu));
         // A sleeper is on no CPU: what matters is the one on which it was woken.
         cpu = if matches!(state, ThreadState::Sleeping(_)) {
             cpu

@@ -2,8 +2,7 @@
 //! address for it. Across the border its payload tells where QEMU's functions show that (`by_key`), else its length and, as there is
 //! one round trip at a time, its order (`by_order`).
 
-use super::SENDS;
-use super::packets::Frames;
+use super::{Frames, SENDS};
 use crate::events::moment_at;
 use crate::join::guest::{GuestPacket, GuestWindow};
 use crate::join::host::HostWindow;

@@ -2,8 +2,8 @@
 //! there to its stack.
 
 use super::follow::{filled, in_softirq, interrupted, woken_by_kick};
-use super::packets::{batched, doorbells};
-use crate::disk::request::GuestRequest;
+use super::{batched, doorbells};
+use crate::disk::GuestRequest;
 use crate::join::guest::{GuestPacket, GuestWindow};
 use crate::join::host::HostWindow;
 use crate::join::{Reason, RequestPath};

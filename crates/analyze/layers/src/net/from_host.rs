@@ -1,9 +1,9 @@
 //! Follows a packet of which the host alone tells: one that its guest sends, from the doorbell to the host's stack; one that it
 //! receives, from the host's stack to the interrupt. All are on the host's clock.
 
+use super::batched;
 use super::follow::{by_vhost, filled, set_read};
-use super::packets::batched;
-use crate::disk::request::{Ended, GuestRequest};
+use crate::disk::{Ended, GuestRequest};
 use crate::events::{Event, HostEvent};
 use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::{Reason, RequestPath};

@@ -1,8 +1,8 @@
 //! The packets of a guest's network card whose kernel traces. A virtqueue keeps their order: the n-th that one side hands over is the n-th
 //! that the other takes.
 
-use super::packets::LINK;
-use crate::disk::request::GuestRequest;
+use super::LINK;
+use crate::disk::GuestRequest;
 use crate::events::{Event, GuestEvent, HostEvent, moment_at};
 use crate::join::{Reason, Rejected};
 use std::cmp::Ordering;

@@ -1,7 +1,7 @@
 //! Requests that nobody stamped: a command's.
 
 use super::START;
-use crate::disk::request::NOWHERE;
+use crate::disk::NOWHERE;
 use crate::events::{GuestEvent, HostEvent, Mark};
 use crate::join::Reason;
 use crate::synthetic::{IO_SUBMIT, MAIN, QUEUE, READER, World};

@@ -3,7 +3,7 @@
 
 use super::TrialData;
 use crate::events::trace_reader::Loss;
-use crate::join::{Joined, Reason, Rejected};
+use crate::join::{Joined, Reason};
 use crate::request::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{
@@ -45,56 +45,39 @@ impl JoinedTrial {
             ..
         } = data.joined;
         let losses = Losses::new(&data.losses);
-        let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
-        for Rejected {
-            begin, end, reason, ..
-        } in rejected
-        {
-            let reason = if losses.overlap(begin, end) {
+        let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+        for rejected in rejected {
+            let is_lost = losses.overlap(rejected.begin, rejected.end);
+            let reason = if is_lost {
                 Reason::Lost
             } else {
-                reason
+                rejected.reason
             };
             *reasons.entry(reason).or_default() += 1;
         }
-        let mut keep = |requests: &mut Vec<JoinedRequest>,
-                        why: &dyn Fn(&JoinedRequest) -> Option<Reason>| {
-            requests.retain(|r| match why(r) {
-                None => true,
-                Some(reason) => {
-                    *reasons.entry(reason).or_default() += 1;
-                    false
-                }
-            });
-        };
-        keep(&mut requests, &|r| {
+        reject(&mut requests, &mut reasons, |r| {
             losses.overlap(r.begin(), r.end()).then_some(Reason::Lost)
         });
         let needed = CommonPath::needed(&requests);
-        keep(&mut requests, &|r| {
-            needed[&r.kind]
-                .iter()
-                .find(|s| r.at(**s).is_none() && !may_lack.contains(s))
-                .map(|s| Reason::Missing(*s))
+        reject(&mut requests, &mut reasons, |r| {
+            let mut needed = needed[&r.kind].iter();
+            let lacked = needed.find(|c| r.at(**c).is_none() && !may_lack.contains(c));
+            lacked.map(|checkpoint| Reason::Missing(*checkpoint))
         });
         let violations = reasons.get(&Reason::Violation).copied().unwrap_or(0);
-        let matched = Matched {
-            operations,
-            joined: requests.len() as u64,
-            rejected: reasons
-                .into_iter()
-                .map(|(reason, count)| (text(reason), count))
-                .collect(),
-            lost_events: losses.events,
-        };
-        let common_path = CommonPath::of(&requests);
+        let rejected = reasons.into_iter();
         JoinedTrial {
             mhz: data.mhz,
             threads,
-            common_path,
+            matched: Matched {
+                operations,
+                joined: requests.len() as u64,
+                rejected: rejected.map(|(reason, n)| (text(reason), n)).collect(),
+                lost_events: losses.events,
+            },
+            common_path: CommonPath::of(&requests),
             requests,
-            matched,
             packets,
             missing: data.missing,
             costs: data.costs,
@@ -138,6 +121,21 @@ impl JoinedTrial {
     pub fn ns(&self, ticks: u64) -> f64 {
         ticks as f64 * 1000.0 / self.mhz
     }
+}
+
+/// Drops the requests for which there is a reason to, and counts the reasons.
+fn reject(
+    requests: &mut Vec<JoinedRequest>,
+    reasons: &mut BTreeMap<Reason, u64>,
+    why: impl Fn(&JoinedRequest) -> Option<Reason>,
+) {
+    requests.retain(|request| {
+        let reason = why(request);
+        if let Some(reason) = reason {
+            *reasons.entry(reason).or_default() += 1;
+        }
+        reason.is_none()
+    });
 }
 
 fn text(reason: Reason) -> String {

@@ -1,6 +1,5 @@
 //! The traces of both sides, joined: the requests of a trial, or of one device of a running VM.
 
-pub(crate) mod call_times;
 pub(crate) mod joined_trial;
 mod observed;
 pub(crate) mod open;

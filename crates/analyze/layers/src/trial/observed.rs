@@ -3,7 +3,7 @@
 use super::open::read_json;
 use super::shared_requests::{NotShared, SharedClock, SharedRequests, Span};
 use super::vm_data::facts;
-use crate::disk::request::{Ended, GuestRequest, InDevice, InFlight, NOWHERE};
+use crate::disk::{Ended, GuestRequest, InDevice, InFlight, NOWHERE};
 use crate::error::LayersError;
 use crate::events::GuestEvent;
 use crate::events::trace_reader::{Trace, each, open};

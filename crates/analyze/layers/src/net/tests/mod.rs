@@ -3,9 +3,10 @@
 mod from_both;
 mod from_host;
 mod one_at_a_time;
+mod packets;
 mod several;
 
-use super::packets::Frames;
+use super::Frames;
 use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
 use crate::join::{Joined, View};
