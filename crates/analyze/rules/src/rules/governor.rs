@@ -13,23 +13,17 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
     evaluate: |evidence| {
         let asked =
             evidence.overhead.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
-        let governor = evidence
-            .host
-            .filter(|_| asked)
-            .and_then(|host| host.cpu.governor.as_deref());
+        let host = evidence.host.filter(|_| asked);
+        let governor = host.and_then(|host| host.cpu.governor.as_deref());
         let finding = |governor: &str| Finding {
-            text: format!(
+            values: vec![("BEFORE", governor.escape_default().to_string())],
+            ..Finding::new(format!(
                 "The host CPUs' frequency followed the load (governor '{}').",
                 governor.escape_default()
-            ),
-            values: vec![("BEFORE", governor.escape_default().to_string())],
-            ..Finding::default()
+            ))
         };
-        governor
-            .filter(|governor| *governor != "performance")
-            .map(finding)
-            .into_iter()
-            .collect()
+        let varies = governor.filter(|governor| *governor != "performance");
+        varies.map(finding).into_iter().collect()
     },
 };
 

@@ -51,15 +51,12 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
             let kick = part(column, |row| {
                 row.layer == Layer::Notify && !waits(row.state)
             })?;
-            Some(Finding {
-                text: format!(
-                    "{:.0} % of the traced time on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
-                    kick * 100.0,
-                    title(column)
-                ),
-                gain: kick,
-                ..Finding::default()
-            })
+            let text = format!(
+                "{:.0} % of the traced time on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
+                kick * 100.0,
+                title(column)
+            );
+            Some(Finding::with_gain(text, kick))
         };
         let column = evidence
             .main_disk_column()
@@ -73,15 +70,12 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
         .main_disk_column()
         .filter(|column| has_iothread(column) == with_iothread)?;
     let lock = part(column, |row| row.state == State::Lock)?;
-    Some(Finding {
-        text: format!(
-            "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
-            lock * 100.0,
-            title(column)
-        ),
-        gain: lock,
-        ..Finding::default()
-    })
+    let text = format!(
+        "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
+        lock * 100.0,
+        title(column)
+    );
+    Some(Finding::with_gain(text, lock))
 }
 
 #[cfg(test)]
