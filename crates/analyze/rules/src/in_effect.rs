@@ -68,7 +68,7 @@ fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffec
 }
 
 impl InEffect {
-    fn of(value: Option<String>) -> InEffect {
+    fn one(value: Option<String>) -> InEffect {
         value.map_or(InEffect::Unknown, |value| InEffect::Values(vec![value]))
     }
 
@@ -169,7 +169,7 @@ fn of_settings(
         return InEffect::Unknown;
     };
     let mut disks = vm.settings.disks.iter();
-    InEffect::of(disks.find(|disk| disk.name == *name).and_then(value))
+    InEffect::one(disks.find(|disk| disk.name == *name).and_then(value))
 }
 
 fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InEffect {
@@ -238,7 +238,7 @@ pub(crate) fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a Thr
 
 fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> InEffect {
     let guest = evidence.vm.and_then(|vm| vm.settings.guest.as_ref());
-    InEffect::of(guest.and_then(value))
+    InEffect::one(guest.and_then(value))
 }
 
 /// A file below the guest's /sys, as far as its agent reads it.

@@ -306,7 +306,7 @@ mod tests {
         let spec = WorkloadSpec::new(WorkloadName::NetRr)
             .with("protocol", "udp")
             .with("size", 64);
-        let frames = Frames::of(&trial(Machine::TCG, spec));
+        let frames = Frames::of_trial(&trial(Machine::TCG, spec));
         const SERVER: i32 = 2;
         let packet = |at, tid, checkpoint, len| {
             let what = HostEvent::Packet(

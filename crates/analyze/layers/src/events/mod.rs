@@ -155,7 +155,7 @@ pub(crate) enum CallKind {
 }
 
 impl CallKind {
-    pub fn of(nr: u32, args: &[u64; 4]) -> CallKind {
+    pub fn from_call(nr: u32, args: &[u64; 4]) -> CallKind {
         // The upper half of an ioctl's request is not the kernel's to read.
         match (system_call(nr.into()), args[1] & 0xffff_ffff) {
             (Some(S::ioctl), KVM_RUN) => CallKind::Run,
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_calls_are() {
-        let call_kind = |nr, args| CallKind::of(nr, &args);
+        let call_kind = |nr, args| CallKind::from_call(nr, &args);
         assert_eq!(call_kind(16, [3, 0xae80, 0, 0]), CallKind::Run);
         assert_eq!(call_kind(202, [0, 0x80, 2, 0]), CallKind::Lock);
         assert_eq!(call_kind(202, [0, 0x89, 2, 0]).name(), "futex");

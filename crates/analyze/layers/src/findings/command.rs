@@ -166,7 +166,7 @@ fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindU
                 times.add(trial.ns(part.complete.at.saturating_sub(part.begin())));
                 *sizes.entry(part.bytes).or_default() += 1;
             }
-            sums.traced_medians = RoundMedians::of(0, times.latency());
+            sums.traced_medians = RoundMedians::of_round(0, times.latency());
             used.count = RequestCount::Requests(parts.len() as u64);
             used.sizes = sizes.into_iter().collect();
             used.time = times.summary();

@@ -77,7 +77,7 @@ impl RoundMedians {
         }
     }
 
-    pub fn of(round: u32, latency: &Latency) -> RoundMedians {
+    pub fn of_round(round: u32, latency: &Latency) -> RoundMedians {
         let mut medians = RoundMedians::default();
         medians.add(round, latency);
         medians

@@ -100,7 +100,7 @@ pub(super) fn observed_s(wall_s: f64, read: &TrialData) -> f64 {
 pub(super) fn of_run(trial: &JoinedTrial) -> ColumnSums {
     let mut sums = ColumnSums::default();
     sums.add(0, trial);
-    sums.traced_medians = RoundMedians::of(0, sums.total.latency());
+    sums.traced_medians = RoundMedians::of_round(0, sums.total.latency());
     sums
 }
 

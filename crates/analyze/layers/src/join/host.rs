@@ -160,7 +160,7 @@ impl HostWindow {
         // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
         self.threads.insert(tid);
         let call = Call {
-            kind: CallKind::of(nr, &args),
+            kind: CallKind::from_call(nr, &args),
             args,
             exit: None,
         };

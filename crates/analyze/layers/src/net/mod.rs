@@ -81,7 +81,7 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Of a trial of `net-rr`; `None` for one of another workload, or whose options do not say.
-    pub fn of(record: &TrialRecord) -> Option<Frames> {
+    pub fn of_trial(record: &TrialRecord) -> Option<Frames> {
         let workload = record
             .result()
             .map_or(&record.workload, |result| &result.workload);

@@ -76,7 +76,7 @@ impl JoinedTrial {
                 rejected: rejected.map(|(reason, n)| (text(reason), n)).collect(),
                 lost_events: losses.events,
             },
-            common_path: CommonPath::of(&requests),
+            common_path: CommonPath::of_requests(&requests),
             requests,
             packets,
             missing: data.missing,
@@ -267,7 +267,7 @@ const NEARLY_ALL: f64 = 0.95;
 pub(crate) struct CommonPath(Vec<Checkpoint>);
 
 impl CommonPath {
-    pub fn of(requests: &[JoinedRequest]) -> CommonPath {
+    pub fn of_requests(requests: &[JoinedRequest]) -> CommonPath {
         let fraction = fractions(requests.iter());
         let in_chain = |s: &Checkpoint| {
             *s != Checkpoint::Begin && *s != Checkpoint::End && fraction[*s as usize] > HARDLY_ANY

@@ -95,7 +95,7 @@ impl<'a> TrialFiles<'a> {
             None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
             Some(_) => Vec::new(),
         };
-        let frames = Frames::of(record).filter(|_| record.probes == Probes::Network);
+        let frames = Frames::of_trial(record).filter(|_| record.probes == Probes::Network);
         Ok(TrialFiles {
             record,
             facts,
@@ -331,7 +331,7 @@ impl TrialCalls {
         match event.what {
             HostEvent::Enter { nr, args } => {
                 self.calls
-                    .enter(event.tid, event.at, CallKind::of(nr, &args))
+                    .enter(event.tid, event.at, CallKind::from_call(nr, &args))
             }
             HostEvent::Exit => self.calls.exit(event.tid, event.at),
             _ => {}

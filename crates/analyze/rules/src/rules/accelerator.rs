@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::test_evidence::{Overheads, advice};
 
-    fn of(class: KvmClass, ratio: f64) -> Vec<String> {
+    fn findings_for(class: KvmClass, ratio: f64) -> Vec<String> {
         let overheads = Overheads::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
         let mut overheads = overheads.verdict(if ratio > 1.0 {
             Verdict::Slower
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn each_class_of_kvm_has_its_finding() {
-        let at_speed = of(KvmClass::Hardware, 33.0);
+        let at_speed = findings_for(KvmClass::Hardware, 33.0);
         assert_eq!(
             at_speed,
             [
@@ -139,14 +139,18 @@ mod tests {
             ]
         );
         assert!(
-            of(KvmClass::EmulatesKernels, 33.0)[0].contains("Linux guests therefore run under tcg")
+            findings_for(KvmClass::EmulatesKernels, 33.0)[0]
+                .contains("Linux guests therefore run under tcg")
         );
-        assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
+        assert!(
+            findings_for(KvmClass::Absent, 33.0)[0]
+                .contains("is not available on this host (8e8/s)")
+        );
     }
 
     #[test]
     fn a_tcg_that_costs_nothing_and_a_measured_kvm_are_no_findings() {
-        assert_eq!(of(KvmClass::Hardware, 1.0), [""; 0]);
+        assert_eq!(findings_for(KvmClass::Hardware, 1.0), [""; 0]);
         let mut overheads = Overheads::new(Machine::KVM, &[(vmtax_model::Metric::CpuEvents, 2.0)]);
         overheads.host.kvm.class = KvmClass::EmulatesKernels;
         assert_eq!(advice("kvm-emulates-kernels", &overheads.evidence()), []);

@@ -32,7 +32,7 @@ mod tests {
     use crate::test_evidence::{Overheads, advice};
     use vmtax_model::Machine;
 
-    fn of(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
+    fn advice_for(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
         let mut overheads = Overheads::new(Machine::KVM, &[]);
         overheads.host.cpu.governor = governor.map(str::to_owned);
         advice("cpu-governor", &overheads.evidence())
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_governor_that_follows_the_load_is_undone_to_what_it_was() {
-        let found = of(Some("powersave"));
+        let found = advice_for(Some("powersave"));
         assert!(
             found[0].finding.contains("(governor 'powersave')"),
             "{found:?}"
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_fixed_frequency_is_no_finding() {
-        assert_eq!(of(Some("performance")), []);
-        assert_eq!(of(None), []);
+        assert_eq!(advice_for(Some("performance")), []);
+        assert_eq!(advice_for(None), []);
     }
 }

@@ -388,7 +388,7 @@ mod tests {
         })
     }
 
-    fn of(id: &str, ways: &[(&str, f64)]) -> Vec<String> {
+    fn findings_for(id: &str, ways: &[(&str, f64)]) -> Vec<String> {
         evaluated(ways, 6, |evidence| findings(id, evidence))
     }
 
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn what_is_best_for_much_is_named_once() {
-        let told = of(
+        let told = findings_for(
             "faster-share",
             &[
                 ("9p", 1.0),
@@ -435,13 +435,13 @@ mod tests {
     #[test]
     fn what_is_not_shown_is_not_advised() {
         let ways = [("9p", 1.0), ("virtiofs", 0.96), ("9p,readonly=on", 0.94)];
-        assert_eq!(of("faster-share", &ways), [""; 0]);
+        assert_eq!(findings_for("faster-share", &ways), [""; 0]);
         assert_eq!(
-            of("no-faster-share", &ways),
+            findings_for("no-faster-share", &ways),
             ["For tree no share method is shown to be faster than 9p."]
         );
         assert_eq!(
-            of("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]),
+            findings_for("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]),
             [""; 0]
         );
     }

@@ -352,7 +352,7 @@ impl World {
         let spec = WorkloadSpec::new(WorkloadName::NetRr)
             .with("protocol", "udp")
             .with("size", SIZE);
-        let frames = Frames::of(&trial(Machine::TCG, spec)).unwrap();
+        let frames = Frames::of_trial(&trial(Machine::TCG, spec)).unwrap();
         let mut facts: TraceFacts = facts();
         facts.threads.push(QemuThread {
             tid: SERVER,

@@ -9,7 +9,7 @@ fn frames(protocol: &str, size: &str) -> Option<Frames> {
     let spec = WorkloadSpec::new(WorkloadName::NetRr)
         .with("protocol", protocol)
         .with("size", size);
-    Frames::of(&trial(Machine::KVM, spec))
+    Frames::of_trial(&trial(Machine::KVM, spec))
 }
 
 #[test]
