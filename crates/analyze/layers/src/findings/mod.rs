@@ -8,15 +8,15 @@ pub(crate) mod nested;
 pub(crate) mod plan;
 pub(crate) mod vm;
 
-use crate::findings::column_sums::ColumnSums;
-use crate::findings::distribution::RoundMedians;
+use self::column_sums::ColumnSums;
+use self::distribution::RoundMedians;
 use crate::trial::TrialData;
 use crate::trial::joined_trial::JoinedTrial;
 use vmtax_model::{Advice, HostFacts, LayerColumn, LayerFindings, Machine, Plan, REPORT_SCHEMA};
 use vmtax_rules::Evidence;
 
 /// Columns of one traced run each, without advice and warnings.
-pub(super) fn of_columns(columns: Vec<LayerColumn>, method: &str) -> LayerFindings {
+fn of_columns(columns: Vec<LayerColumn>, method: &str) -> LayerFindings {
     LayerFindings {
         schema: REPORT_SCHEMA,
         rounds_planned: 1,
@@ -31,7 +31,7 @@ pub(super) fn of_columns(columns: Vec<LayerColumn>, method: &str) -> LayerFindin
 
 /// Advice about the column with the largest total time. Its gain is at most the part of the run in which such requests, or
 /// packets (`what`), were in flight: `in_flight` of a machine, 0 to 1; larger values count as 1, NaN as 0.
-pub(super) fn advice(
+fn advice(
     plan: &Plan,
     host: &HostFacts,
     columns: &[LayerColumn],
@@ -66,12 +66,12 @@ pub(super) fn advice(
 }
 
 /// Returns the total time of all requests of a column, in ns.
-pub(super) fn total_ns(column: &LayerColumn) -> f64 {
+fn total_ns(column: &LayerColumn) -> f64 {
     column.traced.mean_ns * column.matched.joined as f64
 }
 
 /// For how many ticks at least one of these lasts, each given by its begin and end.
-pub(super) fn in_flight(spans: impl Iterator<Item = (u64, u64)>) -> u64 {
+fn in_flight(spans: impl Iterator<Item = (u64, u64)>) -> u64 {
     let mut spans: Vec<(u64, u64)> = spans.collect();
     spans.sort_unstable();
     let (mut sum, mut until) = (0, 0);
@@ -83,7 +83,7 @@ pub(super) fn in_flight(spans: impl Iterator<Item = (u64, u64)>) -> u64 {
 }
 
 /// For how long of a run everything was seen, from the guest's first event until a buffer became full, seconds.
-pub(super) fn observed_s(wall_s: f64, read: &TrialData) -> f64 {
+fn observed_s(wall_s: f64, read: &TrialData) -> f64 {
     let full = read
         .losses
         .iter()
@@ -97,7 +97,7 @@ pub(super) fn observed_s(wall_s: f64, read: &TrialData) -> f64 {
 }
 
 /// The sums of one traced run.
-pub(super) fn of_run(trial: &JoinedTrial) -> ColumnSums {
+fn of_run(trial: &JoinedTrial) -> ColumnSums {
     let mut sums = ColumnSums::default();
     sums.add(0, trial);
     sums.traced_medians = RoundMedians::of_round(0, sums.total.latency());

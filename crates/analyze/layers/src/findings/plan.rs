@@ -5,7 +5,7 @@ use super::column_sums::ColumnSums;
 use crate::error::LayersError;
 use crate::trial::open::{calls, join};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vmtax_analysis::{add_warning, paired};
 use vmtax_model::{
     Difference, FEWEST_ROUNDS, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan,
@@ -47,33 +47,45 @@ pub fn findings<'a>(
             host.add(&latency);
             continue;
         }
-        let data = all.entry((machine, variant)).or_default();
-        let added = match record.probes {
-            Probes::None => {
-                data.control.add(&latency);
-                data.control_medians.add(record.round, &latency);
-                Ok(())
-            }
-            Probes::Layers | Probes::Network => join(&folder, record).map(|trial| {
-                read += 1;
-                data.add(record.round, &trial);
-                data.traced_medians.add(record.round, &latency);
+        let sums = all.entry((machine, variant)).or_default();
+        match add(sums, record, &folder, &latency) {
+            Ok(is_joined) => read += u32::from(is_joined),
+            Err(error) => failed.push(Failed {
+                machine,
+                why: error.to_string(),
+                error: Some(error),
             }),
-            Probes::Calls => calls(&folder).map(|trial| data.add_calls(&trial)),
-            // It has no requests.
-            Probes::Inside(_) => Ok(()),
-        };
-        failed.extend(added.err().map(|error| Failed {
-            machine,
-            why: error.to_string(),
-            error: Some(error),
-        }));
+        }
     }
     if read == 0 {
         return Err(nothing_read(failed));
     }
     missing(plan, &failed, &mut warnings);
     Ok(together(plan, measured_on, &all, &host, warnings))
+}
+
+/// Adds a guest's trial to the sums of its column; true if its requests were joined.
+fn add(
+    sums: &mut ColumnSums,
+    record: &TrialRecord,
+    folder: &Path,
+    latency: &Latency,
+) -> Result<bool, LayersError> {
+    match record.probes {
+        Probes::None => {
+            sums.control.add(latency);
+            sums.control_medians.add(record.round, latency);
+        }
+        Probes::Layers | Probes::Network => {
+            sums.add(record.round, &join(folder, record)?);
+            sums.traced_medians.add(record.round, latency);
+            return Ok(true);
+        }
+        Probes::Calls => sums.add_calls(&calls(folder)?),
+        // It has no requests.
+        Probes::Inside(_) => {}
+    }
+    Ok(false)
 }
 
 /// A trial without a result, or whose traces cannot be read.

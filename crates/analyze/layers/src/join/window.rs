@@ -75,6 +75,9 @@ impl<T> Passed<T> {
     }
 }
 
+/// The kernel's own thread for a CPU that has nothing to do.
+const IDLE: i32 = 0;
+
 /// A recorded event.
 #[derive(Debug, Clone, Copy)]
 struct Recorded {
@@ -182,9 +185,6 @@ impl RecordedWindow {
         self.events.forget(at);
     }
 }
-
-/// The kernel's own thread for a CPU that has nothing to do.
-const IDLE: i32 = 0;
 
 /// Why a thread sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

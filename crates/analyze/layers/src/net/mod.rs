@@ -63,7 +63,7 @@ pub(crate) fn not_followed(requests: &[JoinedRequest]) -> Option<Missing> {
 }
 
 /// Bytes of an Ethernet header, which a packet has on its way out, and which the guest's kernel does not count on its way in.
-pub(super) const LINK: u64 = 14;
+const LINK: u64 = 14;
 /// Bytes of the headers of IPv4 and UDP.
 const UDP: u64 = 20 + 8;
 /// Bytes of the headers of IPv4 and TCP, without options.
@@ -218,7 +218,7 @@ impl PacketTally {
 }
 
 /// Number of doorbells. Without KVM the guest shows them alone.
-pub(super) fn doorbells(count_at: impl Fn(Checkpoint) -> u64) -> u64 {
+fn doorbells(count_at: impl Fn(Checkpoint) -> u64) -> u64 {
     match count_at(Checkpoint::NetKvmKick) {
         0 => count_at(Checkpoint::NetGuestKick),
         doorbells => doorbells,
@@ -226,7 +226,7 @@ pub(super) fn doorbells(count_at: impl Fn(Checkpoint) -> u64) -> u64 {
 }
 
 /// Numbers of packets and of batches by what served them, of those that were observed.
-pub(super) fn batched(all: impl IntoIterator<Item = (BatchKind, u64, u64)>) -> Vec<Batching> {
+fn batched(all: impl IntoIterator<Item = (BatchKind, u64, u64)>) -> Vec<Batching> {
     let seen = all
         .into_iter()
         .filter(|(_, packets, batches)| *packets > 0 && *batches > 0);

@@ -3,7 +3,7 @@
 
 use super::TrialData;
 use crate::events::trace_reader::Loss;
-use crate::join::{Joined, Reason};
+use crate::join::Reason;
 use crate::request::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{
@@ -36,14 +36,9 @@ pub struct JoinedTrial {
 impl JoinedTrial {
     /// Rejects requests that overlap a loss of events or lack a checkpoint that the others have.
     pub(crate) fn new(data: TrialData) -> Self {
-        let Joined {
-            mut requests,
-            rejected,
-            threads,
-            may_lack,
-            packets,
-            ..
-        } = data.joined;
+        let joined = data.joined;
+        let (mut requests, rejected, may_lack) =
+            (joined.requests, joined.rejected, joined.may_lack);
         let losses = Losses::new(&data.losses);
         let operations = (requests.len() + rejected.len()) as u64;
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
@@ -69,7 +64,7 @@ impl JoinedTrial {
         let rejected = reasons.into_iter();
         JoinedTrial {
             mhz: data.mhz,
-            threads,
+            threads: joined.threads,
             matched: Matched {
                 operations,
                 joined: requests.len() as u64,
@@ -78,7 +73,7 @@ impl JoinedTrial {
             },
             common_path: CommonPath::of_requests(&requests),
             requests,
-            packets,
+            packets: joined.packets,
             missing: data.missing,
             costs: data.costs,
             clock: ClockFinding {

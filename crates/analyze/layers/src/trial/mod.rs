@@ -67,7 +67,7 @@ impl TrialData {
 }
 
 /// The traces of both sides, and how their clocks are joined.
-pub(super) struct Traces<'a> {
+struct Traces<'a> {
     pub guest: Option<&'a Trace>,
     pub host: Option<&'a Trace>,
     /// The events of QEMU's log, in place of the host's trace.

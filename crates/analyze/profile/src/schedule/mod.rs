@@ -3,7 +3,7 @@
 
 mod timeline;
 
-use crate::schedule::timeline::{Futex, Thread, Timeline};
+use self::timeline::{Futex, Thread, Timeline};
 use crate::{ProfileError, waits};
 use std::collections::HashMap;
 use std::path::Path;
