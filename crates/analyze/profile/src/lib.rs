@@ -1,22 +1,21 @@
 //! Findings of a profile: stacks that were sampled, VM exits that were counted, a guest's samples of itself, in
 //! figures, lines and pictures. `vmtax-observe` samples and counts; [`import`] reads the samples of other tools.
 
-mod import;
-mod recorded;
-
 pub mod code;
 pub mod exits;
 pub mod firefox;
 pub mod flame;
 pub mod fold;
+mod import;
 pub mod inside;
 pub mod pprof;
-pub mod schedule;
+mod recorded;
+mod schedule;
 mod share;
 mod states;
-pub mod summary;
+mod summary;
 mod tables;
-pub mod waits;
+mod waits;
 
 pub use import::{Imported, import};
 pub use recorded::{Recorded, vm_exits};

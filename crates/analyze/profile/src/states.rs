@@ -63,7 +63,7 @@ pub(crate) fn findings(
 struct Observed<'a> {
     wall: Option<SampledByWall<'a>>,
     schedule: Option<&'a ScheduleFindings>,
-    /// By TID.
+    /// Roles of the threads by TID.
     roles: BTreeMap<i32, &'a Role>,
 }
 
