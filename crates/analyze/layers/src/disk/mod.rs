@@ -4,7 +4,6 @@
 
 pub(crate) mod decode;
 pub(crate) mod follow;
-mod follow_host;
 pub(crate) mod qemu_log;
 pub(crate) mod scsi;
 

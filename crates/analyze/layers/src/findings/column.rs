@@ -33,7 +33,7 @@ pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> Laye
         lifecycle: lifecycle(sums),
         calls: calls(sums),
         tail: tail(sums),
-        waterfalls: sums.candidates().map(|c| c.waterfall()).collect(),
+        waterfalls: sums.candidates().cloned().collect(),
         heat: sums.heat.map(),
         packets: sums.packets.clone(),
         missing: sums.missing.clone(),

@@ -183,7 +183,7 @@ impl ColumnSums {
     }
 
     /// The requests nearest to the median and to the 99th percentile.
-    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+    pub fn candidates(&self) -> impl Iterator<Item = &Waterfall> {
         let figure = self.total.summary();
         [("median", figure.p50_ns), ("p99", figure.p99_ns)]
             .into_iter()
@@ -332,27 +332,9 @@ fn calibrated(host: bool, kind: EventKind, costs: &[EventCost]) -> CalibratedCos
     }
 }
 
-/// A request that may be drawn.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Candidate {
-    pub which: &'static str,
-    pub total_ns: f64,
-    pub spans: Vec<Span>,
-}
-
-impl Candidate {
-    pub fn waterfall(&self) -> Waterfall {
-        Waterfall {
-            which: self.which.to_owned(),
-            total_ns: self.total_ns,
-            spans: self.spans.clone(),
-        }
-    }
-}
-
 /// From each trial the requests at its own quantiles; which of them is drawn shows when all trials are in.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WaterfallCandidates(Vec<Candidate>);
+pub(crate) struct WaterfallCandidates(Vec<Waterfall>);
 
 impl WaterfallCandidates {
     pub fn add(&mut self, trial: &JoinedTrial) {
@@ -362,8 +344,8 @@ impl WaterfallCandidates {
             let rank = (quantile * order.len() as f64).ceil() as usize;
             if let Some(i) = order.get(rank.saturating_sub(1)) {
                 let request = &trial.requests[*i as usize];
-                self.0.push(Candidate {
-                    which,
+                self.0.push(Waterfall {
+                    which: which.to_owned(),
                     total_ns: trial.ns(request.total()),
                     spans: spans(trial, request),
                 });
@@ -372,7 +354,7 @@ impl WaterfallCandidates {
     }
 
     /// The one of a kind that is nearest to a time.
-    pub fn nearest(&self, which: &str, ns: f64) -> Option<&Candidate> {
+    pub fn nearest(&self, which: &str, ns: f64) -> Option<&Waterfall> {
         let of_kind = self.0.iter().filter(|c| c.which == which);
         of_kind.min_by(|a, b| (a.total_ns - ns).abs().total_cmp(&(b.total_ns - ns).abs()))
     }

@@ -21,7 +21,7 @@ const MAX_HELD: usize = 1024;
 const LOOKAHEAD: usize = 8;
 
 /// Agreement of both sides' clocks, and the period in which they were observed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Sight {
     /// Guest and host ticks agree within this.
     bound: u64,
@@ -132,17 +132,6 @@ impl Queue {
 
 fn fits(packet: &GuestRequest, bytes: u64) -> bool {
     bytes <= 1 || packet.bytes <= 1 || packet.bytes == bytes
-}
-
-impl Default for Sight {
-    fn default() -> Self {
-        Sight {
-            bound: 0,
-            slack: 1,
-            in_flight: 1,
-            guest: None,
-        }
-    }
 }
 
 /// A packet that is handed over; `complete` is not valid yet.
