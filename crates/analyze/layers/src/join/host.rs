@@ -185,9 +185,9 @@ impl HostWindow {
         to: u64,
         is_one: impl Fn(i32) -> bool,
     ) -> Option<(u64, i32)> {
-        let mut passed = self.passed.within(checkpoint, from, to);
-        let (at, passing) = passed.find(|(_, p)| is_one(p.tid))?;
-        Some((at, passing.tid))
+        let passed = self.passed.within(checkpoint, from, to);
+        let mut threads = passed.map(|(at, passing)| (at, passing.tid));
+        threads.find(|(_, tid)| is_one(*tid))
     }
 
     /// The last passing of a checkpoint by one of these threads, from `to` back to and with `from`: when and by which.
@@ -198,9 +198,9 @@ impl HostWindow {
         to: u64,
         is_one: impl Fn(i32) -> bool,
     ) -> Option<(u64, i32)> {
-        let mut passed = self.passed.back(checkpoint, from, to);
-        let (at, passing) = passed.find(|(_, p)| is_one(p.tid))?;
-        Some((at, passing.tid))
+        let passed = self.passed.back(checkpoint, from, to);
+        let mut threads = passed.map(|(at, passing)| (at, passing.tid));
+        threads.find(|(_, tid)| is_one(*tid))
     }
 
     /// The system call that a thread entered last, at `at` or before, with its entry.
@@ -267,7 +267,7 @@ impl HostWindow {
             .map(|tid| (at, tid))
     }
 
-    /// Whose work it was that a request or a packet passed while this thread was current. A thread that sends works in the
+    /// Returns whose work it was that a request or a packet passed while this thread was current. A thread that sends works in the
     /// softirq that it raises; any other thread that is not watched tells nothing.
     pub fn by(&self, tid: i32) -> PassedBy {
         if self.threads.contains(&tid) {
