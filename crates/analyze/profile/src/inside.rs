@@ -1,8 +1,7 @@
 //! A guest from its inside: [`parse`] reads what its agent sampled there, and [`join`] puts the guest's stacks onto the
 //! threads that ran them, on the host's clock.
 
-use crate::share::share;
-use crate::summary::{functions, threads};
+use crate::summary::{functions, share, threads};
 use std::collections::HashMap;
 use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks};
 use vmtax_model::samples::{CodeOrigin, Function, GuestProfile, Profile, Sample};

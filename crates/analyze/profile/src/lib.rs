@@ -11,7 +11,6 @@ pub mod inside;
 pub mod pprof;
 mod recorded;
 mod schedule;
-mod share;
 mod states;
 mod summary;
 mod tables;
@@ -19,7 +18,7 @@ mod waits;
 
 pub use import::{Imported, import};
 pub use recorded::{Recorded, vm_exits};
-pub use share::changes;
+pub use summary::changes;
 pub use tables::{ObservedRows, SampledStack, Sampling, observed_rows};
 
 use std::io;

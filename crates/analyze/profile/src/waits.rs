@@ -1,10 +1,9 @@
 //! Causes of threads' waits, and why the on-CPU and the wall-clock profile differ.
 
-use crate::share::share;
+use crate::summary::share;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vmtax_model::samples::WallClock;
-use vmtax_model::samples::{CodeOrigin, Profile, Thread};
+use vmtax_model::samples::{CodeOrigin, Profile, Thread, WallClock};
 use vmtax_model::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 
 /// Functions that take a lock: a thread that waits below one waits for a lock; in the order in which a stack is read,

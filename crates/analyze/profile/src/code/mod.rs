@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::share::share;
+use crate::summary::share;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter,
     Mnemonic, OpKind,
