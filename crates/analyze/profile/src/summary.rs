@@ -39,8 +39,12 @@ const MAX_FUNCTIONS: usize = 200;
 pub fn findings(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
     let seconds = found.seconds;
     let unwound = found.unwound;
+    let unnamed = found.unnamed.iter();
+    let unnamed_file = |(file, why): &(String, String)| UnnamedFile {
+        file: file.clone(),
+        why: why.clone(),
+    };
     ProfileFindings {
-        file: None,
         pid,
         program: program.to_owned(),
         seconds,
@@ -50,8 +54,6 @@ pub fn findings(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
         samples: found.profile.total(),
         lost: found.lost,
         ended: found.ended,
-        state: None,
-        process_stop: None,
         user_samples: unwound.outside,
         unwound: share(unwound.to_root, unwound.outside),
         cut: unwound.cut,
@@ -60,22 +62,9 @@ pub fn findings(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
         own_cpu: found.own_s / seconds.max(f64::EPSILON),
         threads: threads(&found.profile, f64::from(found.hz) * seconds),
         functions: functions(&found.profile),
-        unnamed: found
-            .unnamed
-            .iter()
-            .map(|(file, why)| UnnamedFile {
-                file: file.clone(),
-                why: why.clone(),
-            })
-            .collect(),
+        unnamed: unnamed.map(unnamed_file).collect(),
         tcg: parts(&found.profile),
-        states: None,
-        wall: None,
-        exits: None,
-        code: None,
-        schedule: None,
-        guest: None,
-        missing: Vec::new(),
+        ..ProfileFindings::default()
     }
 }
 

@@ -93,10 +93,8 @@ fn whole(folder: &Folder, end: u64) -> Result<u64, ProfileError> {
 
 /// The figures. What stands at a futex is named by the stacks that were sampled there by wall-clock.
 pub fn findings(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
-    let mut threads: Vec<ThreadSchedule> = schedule
-        .timeline
-        .threads
-        .iter()
+    let threads = schedule.timeline.threads.iter();
+    let mut threads: Vec<ThreadSchedule> = threads
         .map(|(tid, thread)| times(schedule, *tid, thread))
         .collect();
     threads.sort_by(|a, b| b.runs.total_cmp(&a.runs).then(a.tid.cmp(&b.tid)));
@@ -161,17 +159,15 @@ fn futex(schedule: &Schedule, wall: Option<&WallClock>, at: u64, futex: &Futex) 
         tid,
         name: name(schedule, tid),
     };
-    let mut wakers: Vec<Waker> = futex
-        .wakers
-        .iter()
-        .map(|(tid, count)| Waker {
-            thread: named(*tid),
-            count: *count,
-        })
-        .collect();
+    let waker = |(tid, count): (&i32, &u64)| Waker {
+        thread: named(*tid),
+        count: *count,
+    };
+    let mut wakers: Vec<Waker> = futex.wakers.iter().map(waker).collect();
     wakers.sort_by_key(|waker| std::cmp::Reverse(waker.count));
     // A condition is no lock, whatever lies beside it.
     let is_lock = matches!(what, None | Some(WaitFor::Lock | WaitFor::BigLock));
+    let holder = schedule.facts.holders.get(&at);
     FutexWaits {
         address: address(at),
         what,
@@ -181,12 +177,7 @@ fn futex(schedule: &Schedule, wall: Option<&WallClock>, at: u64, futex: &Futex) 
         longest_ns: futex.longest as f64,
         waiters: futex.waiters.iter().map(|tid| named(*tid)).collect(),
         wakers,
-        holder: schedule
-            .facts
-            .holders
-            .get(&at)
-            .filter(|_| is_lock)
-            .map(|tid| named(*tid)),
+        holder: holder.filter(|_| is_lock).map(|tid| named(*tid)),
     }
 }
 
