@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! events ────────────────▶ join ──────────────────────────────▶ trial ──────────▶ findings
-//! trace_reader, decode      joiner ─▶ guest, host ─▶ follow      joined_trial,     column_sums ─▶ column ─▶ plan
-//! (one clock, one form)     (event windows)  (checkpoints)       common_path (rows)
+//! trace_reader, decode      joiner ─▶ guest, host ─▶ follow      joined_trial      column_sums ─▶ column ─▶ plan
+//! (one clock, one form)     (event windows)  (checkpoints)       (rows)
 //!                           ─▶ segments (states) ─▶ request
 //! ```
 //!

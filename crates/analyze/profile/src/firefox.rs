@@ -46,34 +46,24 @@ type Categories = [(CodeOrigin, CategoryPairHandle); 7];
 
 /// Adds a category for each origin of code.
 fn categories(out: &mut Processed) -> Categories {
-    let mut category = |name, color| CategoryPairHandle::from(out.add_category(name, color));
-    [
-        (CodeOrigin::Program, category("QEMU", CategoryColor::Red)),
-        (
-            CodeOrigin::Library,
-            category("Library", CategoryColor::Yellow),
-        ),
-        (
-            CodeOrigin::Kernel,
-            category("Host kernel", CategoryColor::Orange),
-        ),
+    let all = [
+        (CodeOrigin::Program, "QEMU", CategoryColor::Red),
+        (CodeOrigin::Library, "Library", CategoryColor::Yellow),
+        (CodeOrigin::Kernel, "Host kernel", CategoryColor::Orange),
         (
             CodeOrigin::Translated,
-            category("Translated code", CategoryColor::Green),
+            "Translated code",
+            CategoryColor::Green,
         ),
-        (
-            CodeOrigin::GuestKernel,
-            category("Guest kernel", CategoryColor::Blue),
-        ),
+        (CodeOrigin::GuestKernel, "Guest kernel", CategoryColor::Blue),
         (
             CodeOrigin::GuestUser,
-            category("Guest program", CategoryColor::LightBlue),
+            "Guest program",
+            CategoryColor::LightBlue,
         ),
-        (
-            CodeOrigin::Unknown,
-            category("Unknown", CategoryColor::Gray),
-        ),
-    ]
+        (CodeOrigin::Unknown, "Unknown", CategoryColor::Gray),
+    ];
+    all.map(|(origin, name, color)| (origin, out.add_category(name, color).into()))
 }
 
 /// A profile in the format, to which processes are added.

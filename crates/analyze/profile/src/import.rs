@@ -20,7 +20,7 @@ use vmtax_trace::stacks::{self, CodeOwner, FileSource, Kernel, Names, SampledSta
 const MAX_ANCESTORS: usize = 64;
 
 /// An imported file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Imported {
     /// Imported samples, on CPU.
     pub found: OnCpu,
@@ -74,15 +74,12 @@ pub fn import(
         return Err(ProfileError::NoRecording(path.to_owned()));
     }
     let profile = fold::unfold(&text, path)?;
-    let found = OnCpu {
-        profile,
-        ..OnCpu::default()
-    };
     Ok(Imported {
-        found,
-        pid: 0,
-        program: String::new(),
-        missing: Vec::new(),
+        found: OnCpu {
+            profile,
+            ..OnCpu::default()
+        },
+        ..Imported::default()
     })
 }
 

@@ -6,7 +6,7 @@ use prost::Message;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
-use vmtax_model::samples::{CodeOrigin, Profile};
+use vmtax_model::samples::{self, CodeOrigin, Profile};
 
 #[derive(Clone, PartialEq, Message)]
 struct Proto {
@@ -141,7 +141,7 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
     let mapping = mappings(&modules, &mut texts);
     let location = locations(profile, &modules);
     let function = functions(profile, &mut texts);
-    let sample = samples(profile, period, thread, &mut texts);
+    let sample = stack_samples(profile, period, thread, &mut texts);
     let proto = Proto {
         sample_type: if period > 0 {
             vec![count, cpu.clone()]
@@ -182,48 +182,44 @@ fn modules(profile: &Profile) -> Vec<&str> {
 
 /// Returns a mapping for each module.
 fn mappings(modules: &[&str], texts: &mut Texts) -> Vec<Mapping> {
-    let mapping = |(number, module): (usize, &&str)| Mapping {
-        id: number as u64 + 1,
+    let mapping = |(module, id): (&&str, u64)| Mapping {
+        id,
         filename: texts.number(if module.is_empty() { "[none]" } else { module }),
         has_functions: true,
     };
-    modules.iter().enumerate().map(mapping).collect()
+    modules.iter().zip(1..).map(mapping).collect()
 }
 
 /// Returns a location for each function, in the mapping of its module.
 fn locations(profile: &Profile, modules: &[&str]) -> Vec<Location> {
-    let mut locations = Vec::new();
-    for (number, function) in profile.functions.iter().enumerate() {
-        let id = number as u64 + 1;
+    let location = |(function, id): (&samples::Function, u64)| {
         let module = modules.iter().position(|module| *module == function.module);
-        let mapping_id = module.map_or(0, |number| number as u64 + 1);
-        locations.push(Location {
+        Location {
             id,
-            mapping_id,
+            mapping_id: module.map_or(0, |number| number as u64 + 1),
             line: vec![Line { function_id: id }],
-        });
-    }
-    locations
+        }
+    };
+    profile.functions.iter().zip(1..).map(location).collect()
 }
 
 /// Returns the functions with their names, each with the ID of its location.
 fn functions(profile: &Profile, texts: &mut Texts) -> Vec<Function> {
-    let mut functions = Vec::new();
-    for (number, function) in profile.functions.iter().enumerate() {
+    let function = |(function, id): (&samples::Function, u64)| {
         let name = texts.number(&function.name);
-        functions.push(Function {
-            id: number as u64 + 1,
+        Function {
+            id,
             name,
             system_name: name,
             filename: texts.number(&function.module),
-        });
-    }
-    functions
+        }
+    };
+    profile.functions.iter().zip(1..).map(function).collect()
 }
 
 /// Returns the samples of each thread's stacks. `period`: CPU time of a sample, ns, 0 where unknown; `thread`: number of
 /// the label's key.
-fn samples(profile: &Profile, period: i64, thread: i64, texts: &mut Texts) -> Vec<Sample> {
+fn stack_samples(profile: &Profile, period: i64, thread: i64, texts: &mut Texts) -> Vec<Sample> {
     let sample = |((number, stack), count): ((usize, usize), u64)| {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let location_id = profile.stacks[stack]

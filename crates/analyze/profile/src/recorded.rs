@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use vmtax_model::samples::{
-    CodeSamples, CpuUses, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock,
+    CodeSamples, CpuUses, ExitCounts, GuestProfile, OnCpu, Profile, ProfileFacts, ScheduleFacts,
+    WallClock,
 };
 use vmtax_model::{
     CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource,
@@ -20,6 +21,9 @@ use vmtax_model::{
 
 /// Largest file that is read, bytes; vmtax writes far smaller ones.
 const MAX_FILE: u64 = 1 << 30;
+
+/// Reason of a file that is needed and not there.
+const MISSING: &str = "the file is missing";
 
 /// A profile with its findings.
 #[derive(Debug)]
@@ -84,10 +88,7 @@ impl Recorded {
         let Some(facts) = read::<InsideFacts>(folder, files::INSIDE)? else {
             return Ok(());
         };
-        let profile = bytes(folder, files::GUEST_PROFILE)?.map(|bytes| inside::parse(&bytes));
-        let profile = profile
-            .transpose()
-            .map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
+        let profile = guest_profile(folder)?;
         let calls: Option<CallCounts> = read(folder, files::GUEST_CALLS)?;
         self.findings.missing.extend(facts.missing.iter().cloned());
         let mut findings: Option<GuestFindings> = None;
@@ -96,12 +97,8 @@ impl Recorded {
             match GuestClock::new(guest.beats, &facts) {
                 Ok(clock) => {
                     by_host_clock(&mut guest, &clock);
-                    joined = Some(join(
-                        &self.on_cpu.profile,
-                        &guest.profile,
-                        guest.hz,
-                        &facts.threads,
-                    ));
+                    let host = &self.on_cpu.profile;
+                    joined = Some(join(host, &guest.profile, guest.hz, &facts.threads));
                 }
                 Err(why) => self.findings.missing.push(Missing {
                     what: "guest stacks joined with QEMU's".to_owned(),
@@ -131,46 +128,38 @@ struct SampleFiles {
 impl SampleFiles {
     /// Reads the files in a trial's folder, and checks the indices of their samples.
     fn read(folder: &Path) -> Result<SampleFiles, ProfileError> {
-        let on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
-        on_cpu
-            .profile
-            .check()
-            .map_err(|why| damaged(folder, files::ON_CPU, &why))?;
-        let wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
-        wall.as_ref()
-            .map_or(Ok(()), |wall| wall.profile.check())
-            .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
-        let schedule: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
+        let on_cpu = samples(folder, files::ON_CPU, |found: &OnCpu| &found.profile)?;
         Ok(SampleFiles {
-            on_cpu,
-            wall,
-            schedule,
+            on_cpu: on_cpu.ok_or_else(|| damaged(folder, files::ON_CPU, MISSING))?,
+            wall: samples(folder, files::WALL_CLOCK, |found: &WallClock| {
+                &found.profile
+            })?,
+            schedule: read(folder, files::SCHEDULE)?,
         })
     }
 
     /// Names the threads of a VM by their roles.
     fn name_by_role(&mut self, vm: &VmFacts) {
-        let roles: BTreeMap<i32, String> =
-            vm.threads.iter().map(|t| (t.tid, t.role.label())).collect();
-        let threads = self
-            .on_cpu
-            .profile
-            .threads
-            .iter_mut()
-            .chain(self.wall.iter_mut().flat_map(|w| &mut w.profile.threads));
+        let roles = roles(vm);
+        let sampled = [
+            Some(&mut self.on_cpu.profile),
+            self.wall.as_mut().map(|w| &mut w.profile),
+        ];
+        let threads = sampled.into_iter().flatten().flat_map(|p| &mut p.threads);
         let named = threads.map(|thread| (thread.tid, &mut thread.name));
-        let traced = self
-            .schedule
-            .iter_mut()
-            .flat_map(|facts| &mut facts.names)
-            .map(|(tid, name)| (*tid, name));
-        named.chain(traced).for_each(|(tid, name)| {
-            roles
-                .get(&tid)
-                .into_iter()
-                .for_each(|role| name.clone_from(role))
-        });
+        let traced = self.schedule.iter_mut().flat_map(|facts| &mut facts.names);
+        for (tid, name) in named.chain(traced.map(|(tid, name)| (*tid, name))) {
+            if let Some(role) = roles.get(&tid) {
+                name.clone_from(role);
+            }
+        }
     }
+}
+
+/// The roles of a VM's threads by TID.
+pub(crate) fn roles(vm: &VmFacts) -> BTreeMap<i32, String> {
+    let threads = vm.threads.iter();
+    threads.map(|t| (t.tid, t.role.label())).collect()
 }
 
 /// Adds the facts of the observation, and the findings from its other files.
@@ -270,10 +259,7 @@ fn exits_of(
     if counts.traced.is_none() && counts.counters.is_empty() {
         return None;
     }
-    let devices = counts
-        .memory_tree
-        .as_deref()
-        .and_then(Devices::of_memory_tree);
+    let devices = tree_devices(counts);
     if devices.is_none() && counts.traced.is_some() {
         let why = match is_imported {
             true => "a trace has no memory tree of QEMU, so device names are guessed from a PC's standard address map"
@@ -294,6 +280,32 @@ fn exits_of(
     ))
 }
 
+/// The devices of QEMU's memory tree; `None` without one.
+pub(crate) fn tree_devices(counts: &ExitCounts) -> Option<Devices> {
+    Devices::of_memory_tree(counts.memory_tree.as_deref()?)
+}
+
+/// Reads samples, and checks their indices; `None` where the trial has none.
+pub(crate) fn samples<T: DeserializeOwned>(
+    folder: &Path,
+    name: &str,
+    profile: fn(&T) -> &Profile,
+) -> Result<Option<T>, ProfileError> {
+    let found: Option<T> = read(folder, name)?;
+    if let Some(found) = &found {
+        let checked = profile(found).check();
+        checked.map_err(|why| damaged(folder, name, &why))?;
+    }
+    Ok(found)
+}
+
+/// Reads a guest's samples of itself; `None` where the trial has none.
+pub(crate) fn guest_profile(folder: &Path) -> Result<Option<GuestProfile>, ProfileError> {
+    let guest = bytes(folder, files::GUEST_PROFILE)?.map(|bytes| inside::parse(&bytes));
+    let guest = guest.transpose();
+    guest.map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))
+}
+
 pub(crate) fn read<T: DeserializeOwned>(
     folder: &Path,
     name: &str,
@@ -304,11 +316,11 @@ pub(crate) fn read<T: DeserializeOwned>(
 }
 
 fn needed<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, ProfileError> {
-    read(folder, name)?.ok_or_else(|| damaged(folder, name, "the file is missing"))
+    read(folder, name)?.ok_or_else(|| damaged(folder, name, MISSING))
 }
 
 /// A file of the trial; `None` where it has none.
-pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
+fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
     let mut bytes = Vec::new();
     match File::open(folder.join(name)).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes))
     {
@@ -318,7 +330,7 @@ pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Profil
     }
 }
 
-pub(crate) fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
+fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
     ProfileError::Damaged {
         file: folder.join(name),
         why: format!("{why}: record the profile again"),

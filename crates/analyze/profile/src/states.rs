@@ -1,13 +1,13 @@
-//! Threads' time by state: running, runnable without a CPU, or waiting, from the best source there is.
+//! Threads' time by state: running, runnable without a CPU, or waiting, from the best source there is; and who used the CPUs
+//! for which they waited.
 
-use crate::contention;
 use crate::waits::by_call;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use vmtax_model::samples::CpuUses;
+use std::collections::{BTreeMap, BTreeSet};
+use vmtax_model::samples::{CpuUse, CpuUses, ThreadCpuUse};
 use vmtax_model::{
-    BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait,
-    ThreadSchedule, ThreadStates, ThreadWaits, VmFacts, WaitFor, WallFindings,
+    BlockedOn, CpuContention, QemuThread, Role, ScheduleFindings, StateFindings, StateSource,
+    StateWait, ThreadSchedule, ThreadStates, ThreadWaits, VmFacts, WaitFor, WallFindings, cpu_list,
 };
 use vmtax_rules::Evidence;
 
@@ -42,7 +42,7 @@ pub(crate) fn findings(
     let (source, seconds, mut threads) = observed.states()?;
     threads.iter_mut().for_each(whole);
     threads.sort_by_key(|thread| (Reverse(per_million(busy(thread))), thread.tid));
-    let contention = uses.and_then(|uses| contention::cpu_contention(uses, &observed.vcpus()));
+    let contention = uses.and_then(|uses| cpu_contention(uses, &observed.vcpus()));
     let evidence = Evidence {
         threads: &threads,
         facts: vm,
@@ -63,42 +63,34 @@ pub(crate) fn findings(
 struct Observed<'a> {
     wall: Option<SampledByWall<'a>>,
     schedule: Option<&'a ScheduleFindings>,
-    /// By TID.
+    /// Roles of the threads by TID.
     roles: BTreeMap<i32, &'a Role>,
 }
 
 impl<'a> Observed<'a> {
     /// Returns the best source with its length, s, and the states of the threads from it; `None` without a source.
     fn states(&self) -> Option<(StateSource, f64, Vec<ThreadStates>)> {
-        let states = match (self.schedule, self.counted(), self.wall) {
-            (Some(schedule), Some(wall), _) => (
-                StateSource::SchedulerEventsThenCounters,
-                schedule.seconds + wall.seconds,
-                one_after_the_other(
-                    self.by_events(schedule),
-                    schedule.seconds,
-                    self.by_wall_samples(wall),
-                    wall.seconds,
-                ),
-            ),
-            (Some(schedule), None, _) => (
-                StateSource::SchedulerEvents,
-                schedule.seconds,
-                self.by_events(schedule),
-            ),
-            (None, Some(wall), _) => (
-                StateSource::SchedulerCounters,
-                wall.seconds,
-                self.by_wall_samples(wall),
-            ),
-            (None, None, Some(wall)) => (
-                StateSource::Samples,
-                wall.seconds,
-                self.by_wall_samples(wall),
-            ),
-            (None, None, None) => return None,
-        };
-        Some(states)
+        Some(match (self.schedule, self.counted(), self.wall) {
+            (Some(schedule), Some(wall), _) => {
+                let (first, second) = (self.by_events(schedule), self.by_wall_samples(wall));
+                (
+                    StateSource::SchedulerEventsThenCounters,
+                    schedule.seconds + wall.seconds,
+                    one_after_the_other(first, schedule.seconds, second, wall.seconds),
+                )
+            }
+            (Some(schedule), None, _) => {
+                let states = self.by_events(schedule);
+                (StateSource::SchedulerEvents, schedule.seconds, states)
+            }
+            (None, counted, wall) => {
+                let source = match counted {
+                    Some(_) => StateSource::SchedulerCounters,
+                    None => StateSource::Samples,
+                };
+                (source, wall?.seconds, self.by_wall_samples(wall?))
+            }
+        })
     }
 
     /// Returns the wall-clock samples where they come with the scheduler's own sums.
@@ -228,10 +220,8 @@ fn traced(
     role: Option<Role>,
 ) -> ThreadStates {
     let wait = |on: &BlockedOn| {
-        let futex = schedule
-            .futexes
-            .iter()
-            .find(|futex| on.futex.as_ref() == Some(&futex.address));
+        let mut futexes = schedule.futexes.iter();
+        let futex = futexes.find(|futex| on.futex.as_ref() == Some(&futex.address));
         let reason = match futex {
             Some(futex) => futex.what.unwrap_or(WaitFor::Other),
             None => by_call(&on.call),
@@ -248,12 +238,11 @@ fn traced(
     let mut waits: Vec<StateWait> = Vec::new();
     for on in &thread.on {
         let is_known = !on.call.is_empty() || on.futex.is_some() || all <= 0.0;
-        let named = if is_known {
-            vec![wait(on)]
+        let (named, part) = if is_known {
+            (vec![wait(on)], 1.0)
         } else {
-            seen.clone()
+            (seen.clone(), on.share / all)
         };
-        let part = if is_known { 1.0 } else { on.share / all };
         for wait in named {
             let fraction = wait.fraction * part;
             let same = waits
@@ -294,14 +283,10 @@ fn whole(thread: &mut ThreadStates) {
     let sum = busy(thread) + thread.waits.iter().map(|wait| wait.fraction).sum::<f64>();
     if sum > 1.0 {
         thread.running /= sum;
-        thread
-            .runnable
-            .iter_mut()
-            .for_each(|fraction| *fraction /= sum);
-        thread
-            .waits
-            .iter_mut()
-            .for_each(|wait| wait.fraction /= sum);
+        let waits = thread.waits.iter_mut().map(|wait| &mut wait.fraction);
+        for fraction in thread.runnable.iter_mut().chain(waits) {
+            *fraction /= sum;
+        }
     } else if sum < 1.0 {
         let rest = StateWait {
             reason: WaitFor::Other,
@@ -316,9 +301,108 @@ fn whole(thread: &mut ThreadStates) {
         .sort_by_key(|wait| Reverse(per_million(wait.fraction)));
 }
 
+/// Shorter waits, as a part of the time, have no cause worth a name.
+const MIN_WAIT: f64 = 0.05;
+/// Threads that waited so much less than the one that waited longest are not the question.
+const LONG: f64 = 0.5;
+
+/// A thread between the two samples; CPU time in CPUs.
+struct Thread {
+    tid: i32,
+    cpus: BTreeSet<usize>,
+    ran: f64,
+    waited: f64,
+}
+
+/// `first`: the threads whose waits matter most, the vCPUs. Where none of them waited, those of any thread.
+pub(crate) fn cpu_contention(uses: &CpuUses, first: &[i32]) -> Option<CpuContention> {
+    let CpuUses { before, after } = uses;
+    let ns = Some(after.at_ns.checked_sub(before.at_ns)? as f64).filter(|ns| *ns > 0.0)?;
+    let threads = threads(before, after, ns);
+    let waiting = waiting(&threads, first);
+    let waited: f64 = waiting.iter().map(|thread| thread.waited).sum();
+    // A CPU that an affinity names need not be there.
+    let is_there = |cpu: &usize| after.busy_ms.contains_key(cpu);
+    let cpus = waiting
+        .iter()
+        .flat_map(|thread| thread.cpus.iter().copied());
+    let cpus: BTreeSet<usize> = cpus.filter(is_there).collect();
+    if waited <= 0.0 || cpus.is_empty() {
+        return None;
+    }
+    let ran = waiting
+        .iter()
+        .map(|thread| thread.ran * thread.waited / waited)
+        .sum();
+    let on_them = |matches: &dyn Fn(&Thread) -> bool| -> f64 {
+        let threads = threads.iter().filter(|thread| matches(thread));
+        threads.map(|thread| thread.ran).sum()
+    };
+    let least = on_them(&|thread| {
+        let mut used = thread.cpus.iter();
+        used.all(|cpu| cpus.contains(cpu) || !is_there(cpu))
+    });
+    let busy_ms = |cpu: &usize| {
+        let before = before.busy_ms.get(cpu).copied().unwrap_or(0);
+        after.busy_ms[cpu].saturating_sub(before)
+    };
+    let busy = cpus.iter().map(busy_ms);
+    let busy = busy.map(|ms| ms as f64 * 1e6 / ns).sum::<f64>();
+    // The kernel counts a CPU's time by ticks, a thread's exactly.
+    let most = on_them(&|thread| !thread.cpus.is_disjoint(&cpus)).min(busy.max(least));
+    let throttled = after.throttled_us.zip(before.throttled_us);
+    Some(CpuContention {
+        cpus: cpu_list::format(cpus.into_iter()),
+        threads: waiting.len(),
+        waited,
+        ran,
+        own: [least, most],
+        other: [(busy - most).max(0.0), (busy - least).max(0.0)],
+        throttled: throttled.map(|(after, before)| after.saturating_sub(before) as f64 * 1e3 / ns),
+    })
+}
+
+/// The threads that waited longest: of `first`, if any of those waited.
+fn waiting<'a>(threads: &'a [Thread], first: &[i32]) -> Vec<&'a Thread> {
+    let waits = |thread: &&Thread| thread.waited >= MIN_WAIT;
+    let all = threads.iter().filter(waits);
+    let mut waiting: Vec<&Thread> = all
+        .clone()
+        .filter(|thread| first.contains(&thread.tid))
+        .collect();
+    if waiting.is_empty() {
+        waiting = all.collect();
+    }
+    let longest = waiting.iter().map(|t| t.waited).fold(0.0, f64::max);
+    waiting.retain(|thread| thread.waited >= longest * LONG);
+    waiting
+}
+
+/// Those that are there at the end; one that began meanwhile has run since then alone.
+fn threads(before: &CpuUse, after: &CpuUse, ns: f64) -> Vec<Thread> {
+    let begun: BTreeMap<i32, &ThreadCpuUse> = before
+        .threads
+        .iter()
+        .map(|thread| (thread.tid, thread))
+        .collect();
+    let between = |thread: &ThreadCpuUse| {
+        let (ran, waited) = begun
+            .get(&thread.tid)
+            .map_or((0, 0), |begun| (begun.ran_ns, begun.waited_ns));
+        Some(Thread {
+            tid: thread.tid,
+            cpus: cpu_list::parse(&thread.cpus)?.into_iter().collect(),
+            ran: thread.ran_ns.saturating_sub(ran) as f64 / ns,
+            waited: thread.waited_ns.saturating_sub(waited) as f64 / ns,
+        })
+    };
+    after.threads.iter().filter_map(between).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::RunQueueCause::{self, OtherLoad, OwnThreads, Quota};
     use vmtax_model::{SampleShare, ThreadGroup, WaitShare};
 
     fn vm() -> VmFacts {
@@ -589,6 +673,115 @@ mod tests {
             found.threads[0].waits[0].reason,
             WaitFor::Other,
             "nothing names it"
+        );
+    }
+
+    /// 2 s of threads with (TID, CPUs, running, waiting) on CPUs that were busy for so long, s.
+    fn uses(
+        threads: &[(i32, &str, f64, f64)],
+        busy: &[(usize, f64)],
+        throttled: Option<f64>,
+    ) -> CpuUses {
+        let use_at = |at_s: f64| CpuUse {
+            at_ns: (at_s * 1e9) as u64,
+            busy_ms: busy
+                .iter()
+                .map(|(cpu, s)| (*cpu, (1e3 * s * (at_s - 10.0) / 2.0) as u64))
+                .collect(),
+            threads: threads
+                .iter()
+                .map(|(tid, cpus, ran, waited)| ThreadCpuUse {
+                    tid: *tid,
+                    cpus: (*cpus).to_owned(),
+                    ran_ns: (1e9 * ran * (at_s - 10.0)) as u64,
+                    waited_ns: (1e9 * waited * (at_s - 10.0)) as u64,
+                })
+                .collect(),
+            throttled_us: throttled.map(|part| (1e6 * part * (at_s - 10.0)) as u64),
+        };
+        CpuUses {
+            before: use_at(10.0),
+            after: use_at(12.0),
+        }
+    }
+
+    /// The CPUs and the causes of vCPU threads 11 and 12.
+    fn causes(uses: &CpuUses) -> (String, Vec<RunQueueCause>, bool) {
+        let found = cpu_contention(uses, &[11, 12]).unwrap();
+        let (causes, is_certain) = found.causes();
+        (found.cpus, causes, is_certain)
+    }
+
+    #[test]
+    fn a_vm_that_is_pinned_to_one_cpu_waits_for_itself() {
+        let threads = [
+            (10, "1", 0.02, 0.3),
+            (11, "1", 0.49, 0.5),
+            (12, "1", 0.48, 0.5),
+        ];
+        assert_eq!(
+            causes(&uses(&threads, &[(0, 2.0), (1, 2.0)], None)),
+            ("1".to_owned(), vec![OwnThreads], true)
+        );
+    }
+
+    #[test]
+    fn a_hog_on_the_cpu_of_a_vcpu_is_other_load() {
+        let threads = [
+            (10, "0-1", 0.02, 0.0),
+            (11, "1", 0.5, 0.5),
+            (12, "0", 0.6, 0.01),
+        ];
+        assert_eq!(
+            causes(&uses(&threads, &[(0, 1.2), (1, 2.0)], Some(0.0))).1,
+            [OtherLoad]
+        );
+        let unpinned = [(10, "0-1,5", 0.02, 0.0), (11, "0-1,5", 0.9, 0.1)];
+        let found = causes(&uses(&unpinned, &[(0, 2.0), (1, 2.0)], None));
+        assert_eq!(
+            found,
+            ("0-1".to_owned(), vec![OtherLoad], true),
+            "CPU 5 is offline"
+        );
+    }
+
+    #[test]
+    fn a_quota_is_told_by_its_own_counter() {
+        let threads = [(11, "0-1", 0.2, 0.8)];
+        assert_eq!(
+            causes(&uses(&threads, &[(0, 0.4), (1, 0.0)], Some(0.7))).1,
+            [Quota]
+        );
+        assert_eq!(
+            causes(&uses(&threads, &[(0, 0.4), (1, 0.0)], None)).1,
+            [OwnThreads, OtherLoad, Quota]
+        );
+    }
+
+    /// An unpinned main loop may have run on the vCPU's CPU, or other load did.
+    #[test]
+    fn where_a_thread_ran_is_not_made_up() {
+        let threads = [(10, "0-1", 0.5, 0.0), (11, "1", 0.5, 0.4)];
+        let found = cpu_contention(&uses(&threads, &[(0, 1.0), (1, 2.0)], None), &[11]).unwrap();
+        assert_eq!((found.own, found.other), ([0.5, 1.0], [0.0, 0.5]));
+        assert_eq!(found.causes(), (vec![OwnThreads, OtherLoad], false));
+    }
+
+    #[test]
+    fn short_waits_and_clocks_that_stand_have_no_cause() {
+        assert_eq!(
+            cpu_contention(&uses(&[(11, "1", 0.9, 0.01)], &[(1, 2.0)], None), &[11]),
+            None
+        );
+        let mut still = uses(&[(11, "1", 0.9, 0.9)], &[(1, 2.0)], None);
+        still.after.at_ns = still.before.at_ns;
+        assert_eq!(cpu_contention(&still, &[11]), None);
+        let main_loop = [(10, "1", 0.3, 0.6), (11, "1", 0.7, 0.01)];
+        let found = cpu_contention(&uses(&main_loop, &[(1, 2.0)], None), &[11]).unwrap();
+        assert_eq!(
+            found.causes(),
+            (vec![OwnThreads], true),
+            "the vCPU polls on its CPU"
         );
     }
 }

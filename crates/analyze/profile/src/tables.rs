@@ -4,8 +4,7 @@
 use crate::ProfileError;
 use crate::exits::{Devices, NamedExits, named};
 use crate::fold::{clean, frame};
-use crate::inside;
-use crate::recorded::{bytes, damaged, read};
+use crate::recorded::{guest_profile, read, roles, samples, tree_devices};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::samples::{CodeOrigin, ExitCounts, OnCpu, Profile, ProfileFacts, WallClock};
@@ -60,40 +59,27 @@ pub fn observed_rows(folder: &Path) -> Result<ObservedRows, ProfileError> {
     let facts: Option<ProfileFacts> = read(folder, files::OBSERVED)?;
     let vm = facts.and_then(|facts| facts.vm);
     let counts: Option<ExitCounts> = read(folder, files::EXITS)?;
-    let roles: BTreeMap<i32, String> = vm
-        .iter()
-        .flat_map(|vm| &vm.threads)
-        .map(|thread| (thread.tid, thread.role.label()))
-        .collect();
+    let roles = vm.as_ref().map(roles).unwrap_or_default();
     let mut stacks = Vec::new();
-    if let Some(on_cpu) = read::<OnCpu>(folder, files::ON_CPU)? {
-        on_cpu
-            .profile
-            .check()
-            .map_err(|why| damaged(folder, files::ON_CPU, &why))?;
+    let on_cpu = samples(folder, files::ON_CPU, |found: &OnCpu| &found.profile)?;
+    if let Some(on_cpu) = on_cpu {
         stacks.extend(sampled(&on_cpu.profile, Sampling::OnCpu, &roles));
     }
-    if let Some(wall) = read::<WallClock>(folder, files::WALL_CLOCK)? {
-        wall.profile
-            .check()
-            .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
+    let wall = samples(folder, files::WALL_CLOCK, |found: &WallClock| {
+        &found.profile
+    })?;
+    if let Some(wall) = wall {
         stacks.extend(sampled(&wall.profile, Sampling::WallClock, &roles));
     }
     // Threads of the guest have numbers of their own.
     if read::<InsideFacts>(folder, files::INSIDE)?.is_some() {
-        if let Some(bytes) = bytes(folder, files::GUEST_PROFILE)? {
-            let guest =
-                inside::parse(&bytes).map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
+        if let Some(guest) = guest_profile(folder)? {
             stacks.extend(sampled(&guest.profile, Sampling::Guest, &BTreeMap::new()));
         }
     }
     let (mut seconds, mut exits) = (0.0, Vec::new());
     if let Some(counts) = counts {
-        let devices = counts
-            .memory_tree
-            .as_deref()
-            .and_then(Devices::of_memory_tree)
-            .unwrap_or_else(Devices::usual);
+        let devices = tree_devices(&counts).unwrap_or_else(Devices::usual);
         (seconds, exits) = (counts.seconds, named(&counts, &devices));
     }
     Ok(ObservedRows {

@@ -1,10 +1,9 @@
 //! Causes of threads' waits, and why the on-CPU and the wall-clock profile differ.
 
-use crate::share::share;
+use crate::summary::share;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vmtax_model::samples::WallClock;
-use vmtax_model::samples::{CodeOrigin, Profile, Thread};
+use vmtax_model::samples::{CodeOrigin, Profile, Thread, WallClock};
 use vmtax_model::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 
 /// Functions that take a lock: a thread that waits below one waits for a lock; in the order in which a stack is read,
@@ -40,11 +39,8 @@ const BIG_LOCK: [&str; 3] = [
 pub fn findings(found: &WallClock) -> WallFindings {
     let pause_at = |share: f64| {
         let last = found.pauses_ns.len().saturating_sub(1);
-        found
-            .pauses_ns
-            .get((last as f64 * share) as usize)
-            .copied()
-            .unwrap_or_default() as f64
+        let pause = found.pauses_ns.get((last as f64 * share) as usize);
+        pause.copied().unwrap_or_default() as f64
     };
     let mut threads = threads(&found.profile);
     for thread in &mut threads {
@@ -77,12 +73,10 @@ pub fn findings(found: &WallClock) -> WallFindings {
 
 /// Returns the share of its time that a thread ran or was runnable: as the scheduler counted it, or else as sampled.
 fn ran(thread: &ThreadWaits) -> f64 {
-    thread
-        .on_cpu
-        .zip(thread.ready)
-        .map_or(thread.runs.share, |(on_cpu, ready)| {
-            (on_cpu + ready).clamp(0.0, 1.0)
-        })
+    let counted = thread.on_cpu.zip(thread.ready);
+    counted.map_or(thread.runs.share, |(on_cpu, ready)| {
+        (on_cpu + ready).clamp(0.0, 1.0)
+    })
 }
 
 /// Gives its waits what the scheduler left of the time: samples tell what a thread waits for, but less well for how long. They
@@ -106,11 +100,8 @@ fn as_counted(thread: &mut ThreadWaits) {
 /// Each thread's time, by what it waits for.
 fn threads(profile: &Profile) -> Vec<ThreadWaits> {
     let mut seen: Vec<(u64, BTreeMap<Key, u64>)> = vec![Default::default(); profile.threads.len()];
-    let keys: Vec<Option<Key>> = profile
-        .stacks
-        .iter()
-        .map(|stack| wait(profile, stack))
-        .collect();
+    let stacks = profile.stacks.iter();
+    let keys: Vec<Option<Key>> = stacks.map(|stack| wait(profile, stack)).collect();
     for sample in &profile.samples {
         let (total, waits) = &mut seen[sample.thread];
         *total += sample.weight;
@@ -139,13 +130,8 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
             waits,
         }
     };
-    let mut threads: Vec<ThreadWaits> = profile
-        .threads
-        .iter()
-        .zip(seen)
-        .map(waits_of)
-        .filter(|t| t.seen > 0)
-        .collect();
+    let threads = profile.threads.iter().zip(seen).map(waits_of);
+    let mut threads: Vec<ThreadWaits> = threads.filter(|t| t.seen > 0).collect();
     threads.sort_by(|a, b| (b.runs.share.total_cmp(&a.runs.share)).then(a.tid.cmp(&b.tid)));
     threads
 }
@@ -162,22 +148,15 @@ type Key = (WaitFor, String, String);
 /// Returns the cause of a stack's wait; `None` when it runs.
 fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     let functions = || stack.iter().rev().map(|&number| &profile.functions[number]);
-    functions()
-        .next()
-        .filter(|leaf| leaf.origin == CodeOrigin::Kernel)?;
-    let kernel: Vec<&str> = functions()
-        .take_while(|f| f.origin == CodeOrigin::Kernel)
-        .map(|f| f.name.as_str())
-        .collect();
+    let kernel = functions().take_while(|f| f.origin == CodeOrigin::Kernel);
+    let kernel: Vec<&str> = kernel.map(|f| f.name.as_str()).collect();
     // The system call is the outermost kernel frame; outside of calls, the function it waits in identifies the wait.
-    let call = kernel.last().copied().unwrap_or_default().to_owned();
+    let call = (*kernel.last()?).to_owned();
     let below = functions()
         .find(|f| f.origin == CodeOrigin::Program)
         .map_or(String::new(), |f| f.name.clone());
-    let user: Vec<&str> = functions()
-        .filter(|f| f.origin != CodeOrigin::Kernel)
-        .map(|f| bare(&f.name))
-        .collect();
+    let user = functions().filter(|f| f.origin != CodeOrigin::Kernel);
+    let user: Vec<&str> = user.map(|f| bare(&f.name)).collect();
     let reason = match call.as_str() {
         "futex" if user.iter().any(|name| BIG_LOCK.contains(name)) => WaitFor::BigLock,
         "futex" => futex(&user),

@@ -23,7 +23,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn of(program: &[u8]) -> Recorded {
+    fn of_program(program: &[u8]) -> Recorded {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tiny");
         std::fs::write(&path, program).unwrap();
@@ -56,7 +56,7 @@ impl Recorded {
 #[test]
 #[ignore = "needs root"]
 fn root_imports_the_file_of_another_user_only_when_told_to() {
-    let recorded = Recorded::of(PROGRAM);
+    let recorded = Recorded::of_program(PROGRAM);
     let file = recorded.file(&recorded.data);
     std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
     let refused = import(&file, None, None, false).unwrap_err().to_string();
@@ -76,7 +76,7 @@ fn a_recording_is_unwound_and_named() {
         program,
         missing,
         pid,
-    } = Recorded::of(PROGRAM).import().unwrap();
+    } = Recorded::of_program(PROGRAM).import().unwrap();
     assert_eq!(
         (program.as_str(), found.hz, found.trigger.as_str(), missing),
         ("tiny", 250, "cpu-clock:u", vec![])
@@ -100,7 +100,7 @@ fn a_recording_is_unwound_and_named() {
 
 #[test]
 fn another_build_or_process_is_rejected() {
-    let recorded = Recorded::of(PROGRAM);
+    let recorded = Recorded::of_program(PROGRAM);
     let unchanged = import(&recorded.file(RECORDED), None, None, true).unwrap();
     let reason_for = |imported: &Imported, path: &[u8]| {
         let found = imported
@@ -144,7 +144,7 @@ fn another_build_or_process_is_rejected() {
 
 #[test]
 fn a_build_id_that_is_too_long_is_an_error() {
-    let recorded = Recorded::of(PROGRAM);
+    let recorded = Recorded::of_program(PROGRAM);
     let mut bytes = recorded.data.clone();
     // Of PERF_RECORD_MMAP2 (10) the path lies at 72, the flags at 4, and what tells the file from 40 on.
     let is_mapping = |at: &usize| bytes[*at..at + 4] == [10, 0, 0, 0] && bytes[at + 72] == b'/';
@@ -159,7 +159,7 @@ fn a_build_id_that_is_too_long_is_an_error() {
 
 #[test]
 fn invalid_records_are_counted() {
-    let recorded = Recorded::of(PROGRAM);
+    let recorded = Recorded::of_program(PROGRAM);
     let mut bytes = recorded.data.clone();
     // Of PERF_RECORD_SAMPLE (9) the flags lie at 4, and at 48 how many addresses the kernel followed.
     let is_sample =
@@ -185,7 +185,7 @@ proptest! {
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let recorded = Recorded::of(PROGRAM);
+        let recorded = Recorded::of_program(PROGRAM);
         let mut bytes = recorded.data.clone();
         for (at, with) in changes {
             let at = at.index(bytes.len());
@@ -207,6 +207,6 @@ proptest! {
             program[at] = with;
         }
         // All samples are there, whatever becomes of their names.
-        prop_assert_eq!(Recorded::of(&program).import().unwrap().found.profile.total(), 31);
+        prop_assert_eq!(Recorded::of_program(&program).import().unwrap().found.profile.total(), 31);
     }
 }

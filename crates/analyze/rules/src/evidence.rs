@@ -115,11 +115,8 @@ impl Register {
 
 impl Exits<'_> {
     fn sum(&self, register: Register, kind: usize) -> u64 {
-        self.registers
-            .iter()
-            .filter(|(r, _)| *r == register)
-            .map(|(_, counts)| counts[kind])
-            .sum()
+        let counts = self.registers.iter().filter(|(r, _)| *r == register);
+        counts.map(|(_, counts)| counts[kind]).sum()
     }
 
     pub(crate) fn reads(&self, register: Register) -> u64 {
@@ -194,9 +191,8 @@ pub enum CodePattern {
 impl<'a> Evidence<'a> {
     /// Guests of the plan.
     pub(crate) fn guests(&self) -> impl Iterator<Item = Machine> + use<'a> {
-        self.plan
-            .into_iter()
-            .flat_map(|plan| plan.machines.iter().copied())
+        let plan = self.plan.into_iter();
+        plan.flat_map(|plan| plan.machines.iter().copied())
             .filter(|machine| machine.is_guest())
     }
 
@@ -204,15 +200,13 @@ impl<'a> Evidence<'a> {
     pub(crate) fn overheads(
         &self,
     ) -> impl Iterator<Item = (Metric, Machine, &'a Comparison)> + use<'a> {
-        let rows = self
-            .overhead
-            .into_iter()
-            .flat_map(|findings| &findings.rows);
-        rows.flat_map(|row| {
-            row.machines
-                .iter()
-                .filter_map(|c| Some((row.metric, c.machine, c.overhead.as_ref()?)))
-        })
+        let findings = self.overhead.into_iter();
+        findings
+            .flat_map(|findings| &findings.rows)
+            .flat_map(|row| {
+                let machines = row.machines.iter();
+                machines.filter_map(|c| Some((row.metric, c.machine, c.overhead.as_ref()?)))
+            })
     }
 
     /// The machine and variant that the report's answer is about.
@@ -223,22 +217,16 @@ impl<'a> Evidence<'a> {
     /// Returns [`Evidence::main_column`] if it is of a disk, for rules about disks only.
     pub(crate) fn main_disk_column(&self) -> Option<&'a LayerColumn> {
         let is_disk = |column: &&LayerColumn| {
-            column
-                .rows
-                .iter()
-                .all(|row| row.to.is_on_path_with(Checkpoint::QemuPop))
+            let mut rows = column.rows.iter();
+            rows.all(|row| row.to.is_on_path_with(Checkpoint::QemuPop))
         };
         self.main_column().filter(is_disk)
     }
 
     /// Returns true if a trial on this machine has a result.
     pub(crate) fn measured(&self, machine: Machine) -> bool {
-        self.overhead.is_some_and(|findings| {
-            findings
-                .kernels
-                .iter()
-                .any(|(measured, _)| *measured == machine)
-        })
+        let mut kernels = self.overhead.iter().flat_map(|findings| &findings.kernels);
+        kernels.any(|(measured, _)| *measured == machine)
     }
 }
 
@@ -252,12 +240,8 @@ pub(crate) fn title(column: &LayerColumn) -> String {
 
 /// The rows of a request that match, together, as a part of its mean time, 0 to 1; `None` where that is too little for advice.
 pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Option<f64> {
-    let ns: f64 = column
-        .rows
-        .iter()
-        .filter(|row| matches(row))
-        .map(|row| row.time.mean_ns)
-        .sum();
+    let rows = column.rows.iter().filter(|row| matches(row));
+    let ns: f64 = rows.map(|row| row.time.mean_ns).sum();
     let share = ns / column.traced.mean_ns;
     (share >= MIN_SHARE).then_some(share)
 }
@@ -265,13 +249,8 @@ pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Opti
 /// Returns true if QEMU serves the disk in an iothread.
 pub(crate) fn has_iothread(column: &LayerColumn) -> bool {
     // Of a running VM the threads that its requests pass are known, and no system calls.
-    let passed = column
-        .lifecycle
-        .iter()
-        .any(|step| step.thread.starts_with("iothread "));
-    passed
-        || column
-            .calls
-            .iter()
-            .any(|calls| matches!(calls.role, Role::Iothread(_)))
+    let mut passed = column.lifecycle.iter();
+    let mut calls = column.calls.iter();
+    passed.any(|step| step.thread.starts_with("iothread "))
+        || calls.any(|calls| matches!(calls.role, Role::Iothread(_)))
 }

@@ -53,13 +53,9 @@ fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffec
         SettingPlace::HostSysfs => host_file(evidence, &remedy.read_back),
         SettingPlace::HostCommandLine => match host_file(evidence, "/proc/cmdline") {
             InEffect::Values(line) => {
-                let has = |line: &String| line.split(' ').any(|word| word == remedy.line);
-                InEffect::Values(
-                    line.iter()
-                        .filter(|line| has(line))
-                        .map(|_| remedy.value.clone())
-                        .collect(),
-                )
+                let has = |line: &&String| line.split(' ').any(|word| word == remedy.line);
+                let set = line.iter().filter(has);
+                InEffect::Values(set.map(|_| remedy.value.clone()).collect())
             }
             other => other,
         },
@@ -72,7 +68,7 @@ fn in_effect(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffec
 }
 
 impl InEffect {
-    fn of(value: Option<String>) -> InEffect {
+    fn one(value: Option<String>) -> InEffect {
         value.map_or(InEffect::Unknown, |value| InEffect::Values(vec![value]))
     }
 
@@ -97,9 +93,8 @@ fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
     let on = &remedy.value;
     let apic = evidence.exits.map(|exits| exits.apic).unwrap_or_default();
     // Only a CPU in x2APIC mode writes the MSR.
-    let writes_msr = evidence
-        .exits
-        .is_some_and(|exits| exits.writes(Register::EoiByMsr) > 0);
+    let exits = evidence.exits;
+    let writes_msr = exits.is_some_and(|exits| exits.writes(Register::EoiByMsr) > 0);
     match (remedy.setting.as_str(), on.as_str()) {
         ("aio", _) => of_disks(evidence, part, on, submits_without_threads),
         ("iothread", _) => own_iothreads(evidence, part, on),
@@ -111,12 +106,10 @@ fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
         ("cpu-model", "host,,+x2apic") => {
             InEffect::switch(Some(true).filter(|_| writes_msr).or(apic.x2apic), on)
         }
-        ("machine", "kvm") => InEffect::switch(
-            evidence
-                .facts
-                .and_then(|facts| Some(facts.accelerator? == Accelerator::Kvm)),
-            on,
-        ),
+        ("machine", "kvm") => {
+            let accelerator = evidence.facts.and_then(|facts| facts.accelerator);
+            InEffect::switch(accelerator.map(|of_vm| of_vm == Accelerator::Kvm), on)
+        }
         (NetBackend::VHOST, _) => match evidence.facts {
             Some(facts) => InEffect::all(&facts.nics, |nic| Some(nic.vhost), on),
             None => InEffect::Unknown,
@@ -158,14 +151,10 @@ fn own_iothreads(evidence: &Evidence<'_>, part: &VmPart, on: &str) -> InEffect {
         return InEffect::Unknown;
     };
     let is_alone = |disk: &VmDisk| {
-        let same = facts
-            .disks
-            .iter()
-            .filter(|other| other.iothread == disk.iothread);
-        facts
-            .version
-            .as_ref()
-            .map(|_| disk.iothread.is_some() && same.count() == 1)
+        let others = facts.disks.iter();
+        let same = others.filter(|other| other.iothread == disk.iothread);
+        let is_own = disk.iothread.is_some() && same.count() == 1;
+        facts.version.as_ref().map(|_| is_own)
     };
     of_disks(evidence, part, on, is_alone)
 }
@@ -179,13 +168,8 @@ fn of_settings(
     let (Some(vm), VmPart::Disk(name)) = (evidence.vm, part) else {
         return InEffect::Unknown;
     };
-    InEffect::of(
-        vm.settings
-            .disks
-            .iter()
-            .find(|disk| disk.name == *name)
-            .and_then(value),
-    )
+    let mut disks = vm.settings.disks.iter();
+    InEffect::one(disks.find(|disk| disk.name == *name).and_then(value))
 }
 
 fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InEffect {
@@ -200,11 +184,8 @@ fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InE
             Some(disk.qcow2.as_ref()?.l2_cache?.to_string())
         }),
         "iothread.poll-max-ns" => of_settings(evidence, part, |disk| {
-            let iothread = vm
-                .settings
-                .iothreads
-                .iter()
-                .find(|known| Some(&known.name) == disk.iothread.as_ref())?;
+            let mut iothreads = vm.settings.iothreads.iter();
+            let iothread = iothreads.find(|known| Some(&known.name) == disk.iothread.as_ref())?;
             Some(iothread.poll_max_ns.to_string())
         }),
         // Where the monitor answers it tells the balloon's size.
@@ -215,10 +196,8 @@ fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InE
 
 fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InEffect {
     // Of the groups of a daemon its rule knows.
-    let settings = evidence
-        .vm
-        .filter(|_| *part != VmPart::Daemon)
-        .map(|vm| &vm.settings);
+    let vm = evidence.vm.filter(|_| *part != VmPart::Daemon);
+    let settings = vm.map(|vm| &vm.settings);
     let without_limit = || InEffect::Values(vec![remedy.value.clone()]);
     match (remedy.setting.as_str(), settings) {
         ("cpuset.cpus", _) => match (evidence.facts, part) {
@@ -252,19 +231,14 @@ fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
 }
 
 /// The control group of a thread that has no process but the VM's, and limits its CPUs.
-pub(crate) fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a ThreadGroup> {
-    let groups = &evidence.facts?.thread_groups;
-    groups
-        .iter()
-        .find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
+fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a ThreadGroup> {
+    let mut groups = evidence.facts?.thread_groups.iter();
+    groups.find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
 }
 
 fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> InEffect {
-    InEffect::of(
-        evidence
-            .vm
-            .and_then(|vm| value(vm.settings.guest.as_ref()?)),
-    )
+    let guest = evidence.vm.and_then(|vm| vm.settings.guest.as_ref());
+    InEffect::one(guest.and_then(value))
 }
 
 /// A file below the guest's /sys, as far as its agent reads it.
@@ -297,14 +271,8 @@ fn words(line: &str, words: &str) -> String {
 }
 
 fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
-    let queues = evidence
-        .vm
-        .into_iter()
-        .flat_map(|vm| &vm.settings.host_queues);
-    if let Some(queue) = queues
-        .into_iter()
-        .find(|queue| queue.scheduler_file() == Path::new(file))
-    {
+    let mut queues = evidence.vm.iter().flat_map(|vm| &vm.settings.host_queues);
+    if let Some(queue) = queues.find(|queue| queue.scheduler_file() == Path::new(file)) {
         return InEffect::Values(vec![queue.scheduler.clone()]);
     }
     // Older recordings have none.

@@ -1,7 +1,6 @@
 //! Known costs of virtualization. A rule evaluates evidence, says in one sentence what it found there, and names the
 //! remedies as data. Pure: a rule knows neither where its evidence comes from nor how its finding is shown.
 
-mod contention;
 mod evidence;
 mod in_effect;
 mod rule;
@@ -11,11 +10,10 @@ mod test_evidence;
 #[cfg(test)]
 mod tests;
 
-pub use contention::why_run_queue_wait;
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
 pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
-pub use rules::{MAX_TICK_HZ, clock_read_rule, rules};
+pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
 
 use rules::{costs, is_about_hang, settings_to_check};
 use vmtax_model::{Advice, HostFacts, Warning};
@@ -77,9 +75,8 @@ pub fn with_remedies(mut facts: HostFacts) -> HostFacts {
     });
     for check in &mut facts.checks {
         let of_problem = |advice: &&Advice| {
-            check
-                .problem
-                .is_some_and(|problem| problem.into_str() == advice.rule)
+            let mut problem = check.problem.iter();
+            problem.any(|problem| problem.into_str() == advice.rule)
         };
         if let Some(advice) = advice.iter().find(of_problem) {
             check.remedies.clone_from(&advice.remedies);

@@ -1,8 +1,13 @@
-//! A rule: what it finds, what helps, and how it evaluates evidence.
+//! A rule: what it finds, what helps, and how it evaluates evidence; with what the findings and remedies of many rules have in
+//! common.
 
-use crate::Evidence;
 use crate::in_effect::{VmPart, is_to_do};
-use vmtax_model::{Advice, ChangeCost, LiveChange, Remedy, Setting, SettingPlace, shell_line};
+use crate::{Evidence, Exits};
+use serde_json::{Value, json};
+use vmtax_model::{
+    Advice, ChangeCost, LiveChange, LiveSetting, Remedy, Setting, SettingPlace, SettingValue,
+    VmRates, shell_line,
+};
 
 /// A known cost.
 #[derive(Debug)]
@@ -44,6 +49,78 @@ impl Finding {
             ..Finding::default()
         }
     }
+
+    /// A finding whose remedy gives back so much.
+    pub(crate) fn with_gain(text: String, gain: f64) -> Finding {
+        Finding {
+            gain,
+            ..Finding::new(text)
+        }
+    }
+
+    /// A finding about a running VM, whose remedy gives back so much; 0 where nobody knows.
+    pub(crate) fn of_vm(vm: &VmRates, text: String, gain: f64) -> Finding {
+        Finding {
+            values: vec![("VM", vm.argument())],
+            ..Finding::with_gain(text, gain)
+        }
+    }
+}
+
+/// The finding about a running VM; none where no VM was observed.
+pub(crate) fn about_vm<'a>(
+    evidence: &Evidence<'a>,
+    find: impl FnOnce(&'a VmRates) -> Option<Finding>,
+) -> Vec<Finding> {
+    evidence.vm.and_then(find).into_iter().collect()
+}
+
+/// The finding about VM exits; none where they were not counted.
+pub(crate) fn about_exits<'a>(
+    evidence: &Evidence<'a>,
+    find: impl FnOnce(&'a Exits<'a>) -> Option<Finding>,
+) -> Vec<Finding> {
+    evidence.exits.and_then(find).into_iter().collect()
+}
+
+/// A change of one setting of a running VM, which `vmtax tune` can try.
+pub(crate) fn live_change(action: String, setting: LiveSetting, value: String) -> LiveChange {
+    LiveChange {
+        action,
+        cost: ChangeCost::Live,
+        metric: None,
+        disk: None,
+        settings: vec![SettingValue { setting, value }],
+    }
+}
+
+/// A QMP command: through libvirt for its domains, else as JSON for the QMP socket.
+pub(crate) fn qmp(vm: &VmRates, execute: &str, arguments: &Value) -> String {
+    let command = json!({ "execute": execute, "arguments": arguments }).to_string();
+    if is_libvirts(vm) {
+        return virsh(vm, &["qemu-monitor-command", "DOMAIN", &command]);
+    }
+    format!("{command} to its QMP socket")
+}
+
+/// A command of virsh, in which `DOMAIN` stands for the VM.
+pub(crate) fn virsh(vm: &VmRates, words: &[impl AsRef<str>]) -> String {
+    let word = |word: &_| match (AsRef::as_ref(word), &vm.name) {
+        ("DOMAIN", Some(name)) => name.clone(),
+        (word, _) => word.to_owned(),
+    };
+    let words = words.iter().map(word);
+    shell_line(
+        &["virsh".to_owned()]
+            .into_iter()
+            .chain(words)
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// Returns true if libvirt has the VM's monitor.
+pub(crate) fn is_libvirts(vm: &VmRates) -> bool {
+    vm.manager.is_some_and(|manager| manager.is_libvirt())
 }
 
 impl Rule {
@@ -101,11 +178,8 @@ fn with_former_value(
         .map(|setting| setting.usual)
         .filter(|usual| is_of_host && !usual.is_empty());
     let before = read.or(usual.map(str::to_owned));
-    values
-        .iter()
-        .cloned()
-        .chain(before.map(|value| ("BEFORE", value)))
-        .collect()
+    let before = before.map(|value| ("BEFORE", value));
+    values.iter().cloned().chain(before).collect()
 }
 
 /// Comment behind a line that says what libvirt has for it.
@@ -113,11 +187,10 @@ const LIBVIRT: &str = " # libvirt: ";
 
 /// A remedy without libvirt's command or element where the VM is not libvirt's.
 fn for_manager(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
-    let managed = evidence
-        .facts
-        .and_then(|facts| facts.managed.as_ref())
-        .map(|managed| managed.manager);
-    let manager = managed.or(evidence.vm.and_then(|vm| vm.manager));
+    let managed = evidence.facts.and_then(|facts| facts.managed.as_ref());
+    let manager = managed
+        .map(|managed| managed.manager)
+        .or(evidence.vm.and_then(|vm| vm.manager));
     let line = match remedy.line.split_once(LIBVIRT) {
         Some((line, _)) if !manager.is_some_and(|manager| manager.is_libvirt()) => line.to_owned(),
         _ => return remedy,
@@ -138,10 +211,8 @@ fn as_first(action: &str) -> String {
 
 /// A proposed measurement is of the guests that were measured.
 fn on_same_guests(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
-    match evidence
-        .plan
-        .filter(|_| remedy.place == SettingPlace::Vmtax)
-    {
+    let is_measurement = remedy.place == SettingPlace::Vmtax;
+    match evidence.plan.filter(|_| is_measurement) {
         Some(plan) => Remedy {
             line: plan.on_same_guests(&remedy.line),
             ..remedy

@@ -2,7 +2,7 @@
 //! request and when it pushed it back. Its stamps are whole microseconds of the time of day.
 
 use crate::error::LayersError;
-use crate::events::event::{Event, HostEvent, Mark, SECTOR};
+use crate::events::{Event, HostEvent, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;
 use vmtax_model::{DISK, EventKind, Moment};

@@ -1,9 +1,9 @@
 //! Comparison of the guest's and the host's clock in one trial.
 
-use super::event::{Event, GuestEvent, HostEvent, Mark};
 use super::trace_reader::{Trace, each};
+use super::{Event, GuestEvent, HostEvent, Mark};
 use crate::error::LayersError;
-use crate::net::frames::Frames;
+use crate::net::Frames;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
 use vmtax_model::{Checkpoint, Ping, Role, Series, TraceFacts, thread_of_round_trip};
@@ -306,7 +306,7 @@ mod tests {
         let spec = WorkloadSpec::new(WorkloadName::NetRr)
             .with("protocol", "udp")
             .with("size", 64);
-        let frames = Frames::of(&trial(Machine::TCG, spec));
+        let frames = Frames::of_trial(&trial(Machine::TCG, spec));
         const SERVER: i32 = 2;
         let packet = |at, tid, checkpoint, len| {
             let what = HostEvent::Packet(

@@ -1,9 +1,7 @@
 //! Trace records as the join's events: those of the measured disk and of QEMU's threads, by the table of checkpoints.
 
-use super::calls::is_wait;
-use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
-use crate::disk::decode::{on_device, request};
-use crate::disk::kinds::{kind_of_account, kind_of_header};
+use super::{Event, GuestEvent, HostEvent, Mark, SECTOR, is_wait};
+use crate::disk::decode::{kind_of_account, kind_of_header, on_device, request};
 use crate::disk::scsi::ScsiRequest;
 use crate::net::is_call_of_network;
 use std::borrow::Cow;
@@ -125,6 +123,11 @@ impl Readers {
         facts: &TraceFacts,
     ) -> Option<GuestEvent> {
         let disk = facts.guest_disk.as_ref();
+        let is_of_device = |irq: u64| {
+            let of_disk = disk.into_iter().flat_map(|disk| &disk.interrupts);
+            let of_nic = facts.guest_nic.iter().flat_map(|nic| &nic.interrupts);
+            of_disk.chain(of_nic).any(|own| u64::from(*own) == irq)
+        };
         Some(match what {
             None if self.probes.contains_key(&event.id) => {
                 GuestEvent::Passes(self.checkpoint(event)?)
@@ -132,17 +135,7 @@ impl Readers {
             Some(KernelEvent::Sched(sched)) => GuestEvent::Sched(sched),
             Some(KernelEvent::SysEnter { .. }) => GuestEvent::Enter,
             Some(KernelEvent::SysExit { .. }) => GuestEvent::Exit,
-            Some(KernelEvent::Irq { irq })
-                if disk.is_some_and(|d| d.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
-            {
-                GuestEvent::Passes(self.checkpoint(event)?)
-            }
-            Some(KernelEvent::Irq { irq })
-                if facts
-                    .guest_nic
-                    .as_ref()
-                    .is_some_and(|n| n.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
-            {
+            Some(KernelEvent::Irq { irq }) if is_of_device(irq) => {
                 GuestEvent::Passes(self.checkpoint(event)?)
             }
             Some(KernelEvent::Function) => GuestEvent::Passes(self.checkpoint(event)?),

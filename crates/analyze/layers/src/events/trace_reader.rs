@@ -1,11 +1,11 @@
 //! One side's trace, while it is read.
 
+use super::Event;
 use super::decode::Readers;
-use super::event::Event;
 use crate::error::LayersError;
 use std::path::Path;
 use vmtax_model::{CheckpointInfo, IMPORTED_CLOCK, Missing, Side};
-use vmtax_trace::{Counts, CpuStats, Entry, Events, Folder};
+use vmtax_trace::{CpuStats, Entry, Events, Folder};
 
 /// The trace clock that both sides have to use.
 const CLOCK: &str = "x86-tsc";
@@ -108,15 +108,10 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
     /// Ends the trace. A full buffer drops all later events.
     pub fn end(self, losses: &mut Vec<Loss>, missing: &mut Vec<Missing>) {
         losses.extend(self.losses);
-        for (input, raw) in self.inputs.iter().zip(self.trace.folder.inputs()) {
+        let folder = &self.trace.folder;
+        for (input, raw) in self.inputs.iter().zip(folder.inputs()) {
             let of_cpu = |s: &&CpuStats| s.instance == raw.instance && s.cpu == raw.cpu;
-            let dropped = self
-                .trace
-                .folder
-                .stats()
-                .iter()
-                .find(of_cpu)
-                .map_or(0, |s| s.dropped);
+            let dropped = folder.stats().iter().find(of_cpu).map_or(0, |s| s.dropped);
             let events = input.lost.unwrap_or(0).saturating_add(dropped);
             if events > 0 {
                 losses.push(Loss {
@@ -126,51 +121,42 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
                 });
             }
         }
-        let Counts {
-            backwards,
-            leaps,
-            unknown,
-            short,
-            ..
-        } = *self.events.counts();
-        let mut note = |count: u64, what: &str, why: &str| {
-            if count > 0 {
-                missing.push(Missing {
-                    what: what.to_owned(),
-                    why: format!("{count} {why}"),
-                    fix: RECORD_AGAIN.to_owned(),
-                });
-            }
-        };
-        note(
-            backwards + leaps,
+        let counts = self.events.counts();
+        let nested: u64 = folder.stats().iter().map(|s| s.commit_overrun).sum();
+        let clock = (
+            counts.backwards + counts.leaps,
             "a monotonic trace clock",
             "events of one CPU's trace are out of order or far ahead",
         );
-        note(
-            unknown + short,
+        let records = (
+            counts.unknown + counts.short,
             "some events",
             "records match no format file, which is from another kernel",
         );
-        let nested = self
-            .trace
-            .folder
-            .stats()
-            .iter()
-            .map(|s| s.commit_overrun)
-            .sum();
-        note(
+        let overrun = (
             nested,
             "some events",
             "events were lost at an unknown time (commit overrun by nested interrupts)",
         );
-        for event in self.trace.readers.unreadable() {
-            note(
-                1,
-                &format!("the event {event}"),
-                "format file lacks required fields",
-            );
-        }
+        let seen = [clock, records, overrun].into_iter();
+        missing.extend(
+            seen.filter(|(count, ..)| *count > 0)
+                .map(|(count, what, why)| invalid(count, what.to_owned(), why)),
+        );
+        let unreadable = self.trace.readers.unreadable().iter();
+        missing.extend(unreadable.map(|event| {
+            let what = format!("the event {event}");
+            invalid(1, what, "format file lacks required fields")
+        }));
+    }
+}
+
+/// Data that a trace lacks because of this many invalid events.
+fn invalid(count: u64, what: String, why: &str) -> Missing {
+    Missing {
+        what,
+        why: format!("{count} {why}"),
+        fix: RECORD_AGAIN.to_owned(),
     }
 }
 
@@ -191,12 +177,8 @@ pub(crate) fn next<M: Fn(u64) -> u64, W>(
             Some(Entry::Lost(lost)) => {
                 if let Some(input) = side.inputs.get_mut(lost.input as usize) {
                     // At least one where the number is unknown.
-                    input.lost = Some(
-                        input
-                            .lost
-                            .unwrap_or(0)
-                            .saturating_add(lost.events.unwrap_or(1)),
-                    );
+                    let events = lost.events.unwrap_or(1);
+                    input.lost = Some(input.lost.unwrap_or(0).saturating_add(events));
                 }
                 continue;
             }

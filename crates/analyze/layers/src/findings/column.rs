@@ -1,8 +1,8 @@
 //! One machine in one variant: its table and what goes with it.
 
 use super::column_sums::{ColumnSums, row_means};
-use crate::events::calls::CallKind;
-use crate::trial::common_path::RowKey;
+use crate::events::CallKind;
+use crate::trial::joined_trial::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
 use vmtax_model::{LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};
@@ -33,7 +33,7 @@ pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> Laye
         lifecycle: lifecycle(sums),
         calls: calls(sums),
         tail: tail(sums),
-        waterfalls: sums.candidates().map(|c| c.waterfall()).collect(),
+        waterfalls: sums.candidates().cloned().collect(),
         heat: sums.heat.map(),
         packets: sums.packets.clone(),
         missing: sums.missing.clone(),

@@ -1,19 +1,17 @@
-//! The requests of one column, over its trials: each trial is added and forgotten.
+//! The requests of one column, over its trials: each trial is added and forgotten. Also less what it cost to record them,
+//! and single ones as pictures.
 
-use super::corrected_sums::CorrectedSums;
-use super::distribution::Distribution;
-use super::heat::Heat;
+use super::distribution::{Distribution, Heat, RoundMedians};
 use super::nested::NestedTally;
-use super::round_medians::RoundMedians;
-use super::waterfall::{Candidate, WaterfallCandidates};
-use crate::events::calls::CallKind;
-use crate::request::{JoinedRequest, Who};
-use crate::trial::call_times::TrialCalls;
-use crate::trial::common_path::RowKey;
-use crate::trial::joined_trial::JoinedTrial;
+use crate::events::CallKind;
+use crate::request::{JoinedRequest, RecordedEvents, Who};
+use crate::trial::joined_trial::{JoinedTrial, RowKey, label, layer};
+use crate::trial::open::TrialCalls;
 use std::collections::BTreeMap;
+use vmtax_analysis::{estimate, paired};
 use vmtax_model::{
-    Checkpoint, ClockFinding, Latency, Matched, Missing, Moments, PacketCounts, Role,
+    CalibratedCost, Checkpoint, ClockFinding, Corrected, EventCost, EventKind, Latency, Matched,
+    Missing, Moments, PacketCounts, Role, Side, Span, Waterfall,
 };
 use vmtax_trace::CallPhase;
 
@@ -185,7 +183,7 @@ impl ColumnSums {
     }
 
     /// The requests nearest to the median and to the 99th percentile.
-    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+    pub fn candidates(&self) -> impl Iterator<Item = &Waterfall> {
         let figure = self.total.summary();
         [("median", figure.p50_ns), ("p99", figure.p99_ns)]
             .into_iter()
@@ -227,4 +225,160 @@ fn steps<'a>(
         previous = at;
         (checkpoint, since)
     })
+}
+
+/// Recorded events of a row, over requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct RowEvents {
+    count: u64,
+    /// Calibrated cost of the events, in ns.
+    ns: f64,
+}
+
+impl RowEvents {
+    fn add(&mut self, trial: &JoinedTrial, recorded: RecordedEvents) {
+        self.count += u64::from(recorded.count);
+        self.ns += trial.ns(u64::from(recorded.ticks));
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CorrectedSums {
+    /// Some trial was not calibrated: nothing is corrected.
+    incomplete: bool,
+    total: Distribution,
+    medians: RoundMedians,
+    rows: BTreeMap<RowKey, RowEvents>,
+    outside: RowEvents,
+    /// By guest (first) and host, and kind.
+    costs: BTreeMap<(bool, EventKind), Vec<EventCost>>,
+}
+
+impl CorrectedSums {
+    pub fn add(&mut self, round: u32, trial: &JoinedTrial) {
+        self.incomplete |= trial.costs.is_empty();
+        let mut totals = Distribution::default();
+        for request in &trial.requests {
+            let ns = trial.ns(corrected(request));
+            self.total.add(ns);
+            totals.add(ns);
+            for segment in &request.segments {
+                self.rows
+                    .entry(trial.common_path.key(segment))
+                    .or_default()
+                    .add(trial, segment.recorded);
+            }
+            self.outside.add(trial, request.recorded_outside);
+        }
+        self.medians.add(round, totals.latency());
+        for (side, cost) in &trial.costs {
+            self.costs
+                .entry((*side == Side::Host, cost.kind))
+                .or_default()
+                .push(*cost);
+        }
+    }
+
+    fn each(&self, events: RowEvents) -> (f64, f64) {
+        let requests = self.total.count().max(1) as f64;
+        (events.count as f64 / requests, events.ns / requests)
+    }
+
+    /// Of a row: the mean number of events of a request, and what they cost, ns. `None` where nothing is corrected.
+    pub fn row(&self, key: RowKey) -> Option<(f64, f64)> {
+        (!self.incomplete).then(|| self.each(self.rows.get(&key).copied().unwrap_or_default()))
+    }
+
+    /// The whole request. `None` where nothing is corrected.
+    pub fn whole(&self, unexplained_ns: f64, control: &BTreeMap<u32, f64>) -> Option<Corrected> {
+        if self.incomplete || self.total.count() == 0 {
+            return None;
+        }
+        let medians = self.medians.rounds();
+        let outside = self.each(self.outside);
+        Some(Corrected {
+            total: self.total.summary(),
+            unexplained_ns: unexplained_ns - outside.1,
+            median: estimate(medians.values().copied().collect()),
+            ratio: paired(control, &medians).map(|comparison| comparison.ratio),
+            events: self.rows.values().map(|row| self.each(*row).0).sum::<f64>() + outside.0,
+            costs: self
+                .costs
+                .iter()
+                .map(|((host, kind), costs)| calibrated(*host, *kind, costs))
+                .collect(),
+        })
+    }
+}
+
+/// Returns the duration of a request less the cost of its recorded events, in ticks.
+fn corrected(request: &JoinedRequest) -> u64 {
+    let segments = request.segments.iter().map(|segment| segment.recorded);
+    let recorded: u64 = segments
+        .chain([request.recorded_outside])
+        .map(|events| u64::from(events.ticks))
+        .sum();
+    request.total().saturating_sub(recorded)
+}
+
+fn calibrated(host: bool, kind: EventKind, costs: &[EventCost]) -> CalibratedCost {
+    let estimate_of = |ns: fn(&EventCost) -> f64| estimate(costs.iter().map(ns).collect());
+    CalibratedCost {
+        side: if host { "host" } else { "guest" }.to_owned(),
+        kind,
+        repetitions: costs.len() as u32,
+        first_ns: estimate_of(|cost| cost.first_ns),
+        again_ns: estimate_of(|cost| cost.again_ns),
+    }
+}
+
+/// From each trial the requests at its own quantiles; which of them is drawn shows when all trials are in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WaterfallCandidates(Vec<Waterfall>);
+
+impl WaterfallCandidates {
+    pub fn add(&mut self, trial: &JoinedTrial) {
+        let mut order: Vec<u32> = (0..).take(trial.requests.len()).collect();
+        order.sort_unstable_by_key(|i| trial.requests[*i as usize].total());
+        for (which, quantile) in [("median", 0.5), ("p99", 0.99)] {
+            let rank = (quantile * order.len() as f64).ceil() as usize;
+            if let Some(i) = order.get(rank.saturating_sub(1)) {
+                let request = &trial.requests[*i as usize];
+                self.0.push(Waterfall {
+                    which: which.to_owned(),
+                    total_ns: trial.ns(request.total()),
+                    spans: spans(trial, request),
+                });
+            }
+        }
+    }
+
+    /// The one of a kind that is nearest to a time.
+    pub fn nearest(&self, which: &str, ns: f64) -> Option<&Waterfall> {
+        let of_kind = self.0.iter().filter(|c| c.which == which);
+        of_kind.min_by(|a, b| (a.total_ns - ns).abs().total_cmp(&(b.total_ns - ns).abs()))
+    }
+}
+
+/// The segments of a request as they follow each other.
+fn spans(trial: &JoinedTrial, request: &JoinedRequest) -> Vec<Span> {
+    let mut at = request.first();
+    let spans = request.segments.iter().map(|segment| {
+        let begin = at;
+        at += segment.ticks;
+        let from = request
+            .checkpoints()
+            .take_while(|(s, _)| *s < segment.to)
+            .last()
+            .map_or(Checkpoint::Begin, |(s, _)| s);
+        Span {
+            layer: layer(from, segment.to),
+            state: segment.state,
+            label: label(from, segment.to),
+            thread: trial.name(segment.who),
+            begin_ns: trial.ns(begin - request.begin()),
+            end_ns: trial.ns(at - request.begin()),
+        }
+    });
+    spans.collect()
 }

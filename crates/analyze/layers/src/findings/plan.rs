@@ -3,10 +3,9 @@
 use super::column::column;
 use super::column_sums::ColumnSums;
 use crate::error::LayersError;
-use crate::trial::call_times::calls;
-use crate::trial::open::join;
+use crate::trial::open::{calls, join};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vmtax_analysis::{add_warning, paired};
 use vmtax_model::{
     Difference, FEWEST_ROUNDS, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan,
@@ -31,56 +30,80 @@ pub fn findings<'a>(
         let Some(variant) = variant(plan, record) else {
             continue;
         };
-        record
-            .warnings
-            .iter()
-            .for_each(|w| add_warning(&mut warnings, w));
+        let machine = record.machine;
+        for warning in &record.warnings {
+            add_warning(&mut warnings, warning);
+        }
         let Some(result) = record.result() else {
-            failed.extend(
-                record
-                    .failure()
-                    .map(|why| (record.machine, why.to_owned(), None)),
-            );
+            failed.extend(record.failure().map(|why| Failed {
+                machine,
+                why: why.to_owned(),
+                error: None,
+            }));
             continue;
         };
         let latency = operations(result);
-        if !record.machine.is_guest() {
+        if !machine.is_guest() {
             host.add(&latency);
             continue;
         }
-        let data = all.entry((record.machine, variant)).or_default();
-        match record.probes {
-            Probes::None => {
-                data.control.add(&latency);
-                data.control_medians.add(record.round, &latency);
-            }
-            Probes::Layers | Probes::Network => match join(&folder, record) {
-                Ok(trial) => {
-                    read += 1;
-                    data.add(record.round, &trial);
-                    data.traced_medians.add(record.round, &latency);
-                }
-                Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
-            },
-            Probes::Calls => match calls(&folder) {
-                Ok(trial) => data.add_calls(&trial),
-                Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
-            },
-            // It has no requests.
-            Probes::Inside(_) => {}
+        let sums = all.entry((machine, variant)).or_default();
+        match add(sums, record, &folder, &latency) {
+            Ok(is_joined) => read += u32::from(is_joined),
+            Err(error) => failed.push(Failed {
+                machine,
+                why: error.to_string(),
+                error: Some(error),
+            }),
         }
     }
     if read == 0 {
-        let first = failed.iter().map(|(_, why, _)| why.clone()).next();
-        let unread = failed.into_iter().find_map(|(_, _, error)| error);
-        return Err(match (unread, first) {
-            (Some(error), _) => LayersError::Nothing(Box::new(error)),
-            (None, Some(why)) => LayersError::Failed(why),
-            (None, None) => LayersError::Unobserved,
-        });
+        return Err(nothing_read(failed));
     }
     missing(plan, &failed, &mut warnings);
     Ok(together(plan, measured_on, &all, &host, warnings))
+}
+
+/// Adds a guest's trial to the sums of its column; true if its requests were joined.
+fn add(
+    sums: &mut ColumnSums,
+    record: &TrialRecord,
+    folder: &Path,
+    latency: &Latency,
+) -> Result<bool, LayersError> {
+    match record.probes {
+        Probes::None => {
+            sums.control.add(latency);
+            sums.control_medians.add(record.round, latency);
+        }
+        Probes::Layers | Probes::Network => {
+            sums.add(record.round, &join(folder, record)?);
+            sums.traced_medians.add(record.round, latency);
+            return Ok(true);
+        }
+        Probes::Calls => sums.add_calls(&calls(folder)?),
+        // It has no requests.
+        Probes::Inside(_) => {}
+    }
+    Ok(false)
+}
+
+/// A trial without a result, or whose traces cannot be read.
+struct Failed {
+    machine: Machine,
+    why: String,
+    /// Error of the traces.
+    error: Option<LayersError>,
+}
+
+/// The error that no trial was read.
+fn nothing_read(failed: Vec<Failed>) -> LayersError {
+    let first = failed.first().map(|failed| failed.why.clone());
+    match (failed.into_iter().find_map(|failed| failed.error), first) {
+        (Some(error), _) => LayersError::Nothing(Box::new(error)),
+        (None, Some(why)) => LayersError::Failed(why),
+        (None, None) => LayersError::Unobserved,
+    }
 }
 
 /// Latency of all operations of a trial.
@@ -109,15 +132,12 @@ fn variant<'p>(plan: &'p Plan, record: &TrialRecord) -> Option<&'p str> {
         .filter(|_| planned)
 }
 
-fn missing(
-    plan: &Plan,
-    failed: &[(Machine, String, Option<LayersError>)],
-    warnings: &mut Vec<Warning>,
-) {
+/// Adds a warning for each machine that has failed trials.
+fn missing(plan: &Plan, failed: &[Failed], warnings: &mut Vec<Warning>) {
     for &machine in &plan.machines {
-        let mut of_machine = failed.iter().filter(|(m, ..)| *m == machine);
+        let mut of_machine = failed.iter().filter(|failed| failed.machine == machine);
         let missing = of_machine.clone().count() as u32;
-        let Some((_, reason, _)) = of_machine.next() else {
+        let Some(first) = of_machine.next() else {
             continue;
         };
         let ways = if machine.is_guest() {
@@ -130,15 +150,13 @@ fn missing(
             .saturating_mul(plan.workloads.len() as u32)
             .saturating_mul(ways)
             .saturating_mul((plan.probes_on(machine).len() * plan.turns_per_round()) as u32);
-        add_warning(
-            warnings,
-            &Warning::TrialsMissing {
-                machine,
-                missing,
-                planned,
-                reason: reason.clone(),
-            },
-        );
+        let warning = Warning::TrialsMissing {
+            machine,
+            missing,
+            planned,
+            reason: first.why.clone(),
+        };
+        add_warning(warnings, &warning);
     }
 }
 

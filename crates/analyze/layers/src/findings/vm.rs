@@ -3,7 +3,7 @@
 
 use super::column::column;
 use super::distribution::Distribution;
-use super::traced_runs::{of_columns, of_run, total_ns};
+use super::{of_columns, of_run, total_ns};
 use crate::error::LayersError;
 use crate::net::from_host::batching;
 use crate::request::JoinedRequest;

@@ -1,11 +1,8 @@
 //! Recent guest events: block requests in flight, and the events around them.
 
-use super::critical_path::Sleep;
-use super::passed::Passed;
-use super::recorded::RecordedWindow;
-use crate::disk::in_flight::InFlight;
-use crate::disk::request::GuestRequest;
-use crate::events::event::{Event, GuestEvent};
+use super::window::{Passed, RecordedWindow, Sleep};
+use crate::disk::{GuestRequest, InFlight};
+use crate::events::{Event, GuestEvent};
 use std::collections::BTreeSet;
 use vmtax_model::{Checkpoint, TraceFacts};
 use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline};
@@ -54,9 +51,8 @@ pub(crate) struct GuestWindow {
 
 impl GuestWindow {
     pub fn new(facts: &TraceFacts) -> Self {
-        let recorded = RecordedWindow::new(&facts.guest_costs, facts.tsc_mhz);
         GuestWindow {
-            recorded,
+            recorded: RecordedWindow::new(&facts.guest_costs, facts.tsc_mhz),
             ..GuestWindow::default()
         }
     }
@@ -67,40 +63,18 @@ impl GuestWindow {
             at, cpu, tid, what, ..
         } = event;
         let now = event.moment();
-        self.recorded.take(
-            event,
-            if let GuestEvent::Sched(what) = what {
-                Some(what)
-            } else {
-                None
-            },
-        );
+        let sched = match what {
+            GuestEvent::Sched(sched) => Some(sched),
+            _ => None,
+        };
+        self.recorded.take(event, sched);
         match what {
-            // 0 is every CPU's idle task at once.
-            GuestEvent::Sched(what) => {
-                if let Sched::Waking { tid } = what {
-                    if self.clients.contains(&tid) {
-                        self.woken.push(
-                            at,
-                            Woken {
-                                tid,
-                                batch: self.batch,
-                            },
-                        );
-                        self.woke = true;
-                    }
-                }
-                self.tasks
-                    .take(now, what, |tid| tid != 0, |_, _| Sleep::Other);
+            GuestEvent::Other => {}
+            GuestEvent::Sched(sched) => self.take_sched(now, sched),
+            GuestEvent::Enter => {
+                let exit = None;
+                self.calls.push(at, Call { cpu, tid, exit });
             }
-            GuestEvent::Enter => self.calls.push(
-                at,
-                Call {
-                    cpu,
-                    tid,
-                    exit: None,
-                },
-            ),
             GuestEvent::Exit => {
                 if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {
                     call.exit.get_or_insert((at, cpu));
@@ -118,19 +92,29 @@ impl GuestWindow {
                 if checkpoint == Checkpoint::NetGuestReceive && std::mem::take(&mut self.woke) {
                     self.batch += 1;
                 }
-                self.packets.push(
-                    checkpoint,
-                    at,
-                    GuestPacket {
-                        moment: now,
-                        packet,
-                        batch: self.batch,
-                    },
-                );
+                let passed = GuestPacket {
+                    moment: now,
+                    packet,
+                    batch: self.batch,
+                };
+                self.packets.push(checkpoint, at, passed);
             }
-            GuestEvent::Other => {}
         }
         None
+    }
+
+    /// Takes an event of the scheduler.
+    fn take_sched(&mut self, now: Moment, sched: Sched) {
+        if let Sched::Waking { tid } = sched {
+            if self.clients.contains(&tid) {
+                let batch = self.batch;
+                self.woken.push(now.at, Woken { tid, batch });
+                self.woke = true;
+            }
+        }
+        // 0 is every CPU's idle task at once.
+        self.tasks
+            .take(now, sched, |tid| tid != 0, |_, _| Sleep::Other);
     }
 
     /// When the oldest request began that is under way, or that was taken in since `since` and may be.

@@ -1,12 +1,9 @@
 //! Recent host events, in which a request's checkpoints are searched.
 
-use super::critical_path::Sleep;
-use super::passed::Passed;
-use super::recorded::RecordedWindow;
-use super::request_path::PassedBy;
-use crate::disk::extents::Extents;
-use crate::events::calls::CallKind;
-use crate::events::event::{Event, HostEvent, Mark};
+use super::PassedBy;
+use super::window::{Passed, RecordedWindow, Sleep};
+use crate::disk::decode::Extents;
+use crate::events::{CallKind, Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Checkpoint, Role, TraceFacts};
 use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline, ThreadState};
@@ -67,54 +64,30 @@ pub(crate) struct HostWindow {
 
 impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
-        let threads = facts.threads.iter().map(|t| t.tid).collect();
-        let vcpus = facts
-            .threads
-            .iter()
-            .filter(|t| matches!(t.role, Role::Vcpu(_)))
-            .map(|t| t.tid)
-            .collect();
-        let named = |name: &str| -> BTreeSet<i32> {
-            facts
-                .threads
-                .iter()
-                .filter(|thread| thread.role.is_other(name))
-                .map(|thread| thread.tid)
-                .collect()
+        let with_role = |is: &dyn Fn(&Role) -> bool| -> BTreeSet<i32> {
+            let threads = facts.threads.iter().filter(|thread| is(&thread.role));
+            threads.map(|thread| thread.tid).collect()
         };
-        let vhost = facts
-            .threads
-            .iter()
-            .filter(|t| t.role == Role::Vhost)
-            .map(|t| t.tid)
-            .collect();
-        let (servers, passt) = (named(Role::ECHO_SERVER), named(Role::PASST));
-        let descriptors = facts.host_disk.descriptors.clone();
-        let recorded = RecordedWindow::new(&facts.host_costs, facts.tsc_mhz);
-        let extents = Extents::new(&facts.host_disk);
         HostWindow {
-            descriptors,
-            extents,
-            threads,
-            vcpus,
-            servers,
-            passt,
-            vhost,
-            recorded,
+            descriptors: facts.host_disk.descriptors.clone(),
+            extents: Extents::new(&facts.host_disk),
+            threads: with_role(&|_| true),
+            vcpus: with_role(&|role| matches!(role, Role::Vcpu(_))),
+            servers: with_role(&|role| role.is_other(Role::ECHO_SERVER)),
+            passt: with_role(&|role| role.is_other(Role::PASST)),
+            vhost: with_role(&|role| *role == Role::Vhost),
+            recorded: RecordedWindow::new(&facts.host_costs, facts.tsc_mhz),
             ..HostWindow::default()
         }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
         let &Event { at, tid, what, .. } = event;
-        self.recorded.take(
-            event,
-            if let HostEvent::Sched(what) = what {
-                Some(what)
-            } else {
-                None
-            },
-        );
+        let sched = match what {
+            HostEvent::Sched(sched) => Some(sched),
+            _ => None,
+        };
+        self.recorded.take(event, sched);
         self.take_work(event);
         match what {
             HostEvent::Sched(what) => self.take_sched(event.moment(), what),
@@ -187,7 +160,7 @@ impl HostWindow {
         // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
         self.threads.insert(tid);
         let call = Call {
-            kind: CallKind::of(nr, &args),
+            kind: CallKind::from_call(nr, &args),
             args,
             exit: None,
         };
@@ -204,26 +177,65 @@ impl HostWindow {
         }
     }
 
-    /// A thread's system calls, latest first, from `at` back, each with its entry.
-    pub fn calls_until(&self, tid: i32, at: u64) -> impl Iterator<Item = (u64, &Call)> {
-        self.calls
-            .get(&tid)
-            .into_iter()
-            .flat_map(move |c| c.until(at))
+    /// The first passing of a checkpoint by one of these threads, from `from` up to and with `to`: when and by which.
+    pub fn first_by(
+        &self,
+        checkpoint: Checkpoint,
+        from: u64,
+        to: u64,
+        is_one: impl Fn(i32) -> bool,
+    ) -> Option<(u64, i32)> {
+        let passed = self.passed.within(checkpoint, from, to);
+        let mut threads = passed.map(|(at, passing)| (at, passing.tid));
+        threads.find(|(_, tid)| is_one(*tid))
     }
 
-    /// A thread's system calls, oldest first, entered at `at` or later.
-    pub fn calls_from(&self, tid: i32, at: u64) -> impl Iterator<Item = (u64, &Call)> {
-        self.calls
-            .get(&tid)
-            .into_iter()
-            .flat_map(move |c| c.from(at))
+    /// The last passing of a checkpoint by one of these threads, from `to` back to and with `from`: when and by which.
+    pub fn last_by(
+        &self,
+        checkpoint: Checkpoint,
+        from: u64,
+        to: u64,
+        is_one: impl Fn(i32) -> bool,
+    ) -> Option<(u64, i32)> {
+        let passed = self.passed.back(checkpoint, from, to);
+        let mut threads = passed.map(|(at, passing)| (at, passing.tid));
+        threads.find(|(_, tid)| is_one(*tid))
+    }
+
+    /// The system call that a thread entered last, at `at` or before, with its entry.
+    pub fn call_until(&self, tid: i32, at: u64) -> Option<(u64, &Call)> {
+        self.calls.get(&tid)?.until(at).next()
+    }
+
+    /// A thread's system calls, oldest first, entered from `from` up to and with `to`.
+    pub fn calls_within(&self, tid: i32, from: u64, to: u64) -> impl Iterator<Item = (u64, &Call)> {
+        let calls = self.calls.get(&tid).into_iter();
+        calls.flat_map(move |calls| calls.within(from, to))
+    }
+
+    /// The system calls of all threads, each thread's oldest first, entered from `from` up to and with `to`.
+    pub fn all_calls_within(&self, from: u64, to: u64) -> impl Iterator<Item = (i32, u64, &Call)> {
+        self.threads.iter().flat_map(move |&tid| {
+            let calls = self.calls_within(tid, from, to);
+            calls.map(move |(enter, call)| (tid, enter, call))
+        })
+    }
+
+    /// When a thread woke from waiting for work before the last time, `woke`, if that was at `from` or later.
+    pub fn woke_before(&self, tid: i32, from: u64, woke: u64) -> Option<u64> {
+        self.woke(tid, from, woke.checked_sub(1)?)
     }
 
     /// When a thread last returned from waiting for work, from `from` to `to`.
     pub fn woke(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
         let woke = self.woken.get(&tid)?.until(to).next()?.0;
         (woke >= from).then_some(woke)
+    }
+
+    /// When a thread first returned from waiting for work, from `from` to `to`.
+    pub fn woke_first(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
+        Some(self.woken.get(&tid)?.within(from, to).next()?.0)
     }
 
     /// When a thread next returns from waiting for work, after `at`.
@@ -255,11 +267,11 @@ impl HostWindow {
             .map(|tid| (at, tid))
     }
 
-    /// Whose work it was that a packet passed. A thread that sends works in the softirq that it raises; any other thread that is
-    /// not watched tells nothing.
-    pub fn by(&self, packet: &PassingPacket) -> PassedBy {
-        if self.threads.contains(&packet.tid) {
-            PassedBy::Thread(packet.tid)
+    /// Returns whose work it was that a request or a packet passed while this thread was current. A thread that sends works in the
+    /// softirq that it raises; any other thread that is not watched tells nothing.
+    pub fn by(&self, tid: i32) -> PassedBy {
+        if self.threads.contains(&tid) {
+            PassedBy::Thread(tid)
         } else {
             PassedBy::Host
         }
@@ -271,7 +283,7 @@ impl HostWindow {
         if passed.interrupt && !queued.interrupt {
             PassedBy::Queue
         } else {
-            self.by(passed)
+            self.by(passed.tid)
         }
     }
 

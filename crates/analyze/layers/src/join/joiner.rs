@@ -3,21 +3,15 @@
 
 use super::guest::GuestWindow;
 use super::host::HostWindow;
-use super::joined::{Joined, Reason, Rejected};
-use super::match_params::{MatchParams, View, Violation};
-use super::request_path::{PassedBy, RequestPath};
 use super::segments::{Sides, ThreadTable};
+use super::{Joined, MatchParams, Reason, Rejected, RequestPath, View};
 use crate::disk::follow::Follow;
-use crate::disk::in_device::InDevice;
-use crate::disk::request::{Ended, GuestRequest};
-use crate::events::event::{Event, GuestEvent, HostEvent};
-use crate::net::follow as net;
-use crate::net::frames::Frames;
+use crate::disk::{Ended, GuestRequest, InDevice};
+use crate::events::{Event, GuestEvent, HostEvent, moment_at};
 use crate::net::from_both::FromBoth;
-use crate::net::from_host::FromHost;
+use crate::net::from_host::{FromHost, OnTap};
 use crate::net::in_queues::InQueues;
-use crate::net::on_tap::OnTap;
-use crate::net::packets::PacketTally;
+use crate::net::{Frames, PacketTally, follow as net};
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -227,16 +221,10 @@ impl Join {
 
     /// Rejects a request whose end was not seen.
     fn reject_unseen(&mut self, request: &GuestRequest, last: Checkpoint) {
-        let GuestRequest {
-            issue,
-            complete,
-            kind,
-            ..
-        } = *request;
         self.out.rejected.push(Rejected {
-            begin: issue.at,
-            end: complete.at,
-            kind,
+            begin: request.issue.at,
+            end: request.complete.at,
+            kind: request.kind,
             reason: Reason::Missing(last),
         });
     }
@@ -273,11 +261,8 @@ impl Join {
             in_queues.finish();
         }
         self.advance(u64::MAX);
-        for unread in self
-            .on_tap
-            .as_ref()
-            .map_or_else(Vec::new, |on_tap| on_tap.unread(self.params.slack))
-        {
+        let on_tap = self.on_tap.take().unwrap_or_default();
+        for unread in on_tap.unread(self.params.slack) {
             self.reject_unseen(&unread, Checkpoint::NetTapRead);
         }
         self.out.threads = self.thread_table.threads;
@@ -336,30 +321,21 @@ impl Join {
 
     /// When the oldest operation began that is not over.
     fn oldest(&self, now: u64) -> Option<u64> {
-        if self.unstamped {
-            let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
-            let in_flight = self
-                .guest
-                .oldest(since)
-                .into_iter()
-                .chain(self.in_device.oldest());
-            let in_flight =
-                in_flight.chain(self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)));
-            let in_flight = in_flight.chain(
-                self.in_queues
-                    .as_ref()
-                    .and_then(|in_queues| in_queues.oldest(since)),
-            );
-            self.complete
-                .iter()
-                .map(GuestRequest::begin)
-                .chain(in_flight)
-                .min()
-        } else {
-            self.open
-                .first()
-                .map(|number| self.operations[*number].begin)
+        if !self.unstamped {
+            let first = self.open.first()?;
+            return Some(self.operations[*first].begin);
         }
+        let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
+        let in_flight = [
+            self.guest.oldest(since),
+            self.in_device.oldest(),
+            self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)),
+            self.in_queues
+                .as_ref()
+                .and_then(|queues| queues.oldest(since)),
+        ];
+        let complete = self.complete.iter().map(GuestRequest::begin);
+        complete.chain(in_flight.into_iter().flatten()).min()
     }
 
     /// Returns a request's path, as far as the traces show it. `part` gets its place on the disk where the host alone
@@ -385,11 +361,10 @@ impl Join {
             done: &self.done,
             params,
         };
-        let path = match params.view {
+        match params.view {
             View::Host => follow.host_path(part),
             _ => follow.path(part),
-        };
-        path.map_err(|Violation| Reason::Violation)
+        }
     }
 
     fn follow(&mut self, mut part: GuestRequest) {
@@ -452,39 +427,40 @@ impl Join {
     }
 
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
-        let Stamped { begin, end, key } = operation;
         if let Some(frames) = self.frames {
-            let (params, after) = (self.params, self.answered);
-            let client = thread_of_round_trip(key);
-            let server = self.servers.get(&client).copied();
-            let round_trip = net::Follow {
-                host: &self.host,
-                guest: &self.guest,
-                frames,
-                params,
-                after,
-                server,
-            };
-            let path = round_trip.path(&operation)?;
-            self.servers.extend(
-                path.thread(Checkpoint::NetServerSend)
-                    .map(|(_, server)| (client, server)),
-            );
-            self.answered = net::Follow::done(&path).max(self.answered);
-            return self.whole(path, &GuestRequest::of_operation(&operation, 0), operation);
+            return self.round_trip(operation, frames);
         }
-        let mine = |part: &GuestRequest| part.serves(&operation, self.bytes);
+        let Stamped { begin, end, .. } = operation;
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
-        let of_mine = self
+        let of_operation = self
             .paths
             .within(begin, end)
-            .filter(|(_, (part, _))| mine(part));
-        let (_, (part, path)) = of_mine.last().ok_or(Reason::NoRequest)?;
+            .filter(|(_, (part, _))| part.serves(&operation, self.bytes));
+        let (_, (part, path)) = of_operation.last().ok_or(Reason::NoRequest)?;
         let (part, mut path) = (*part, (*path)?);
         if self.params.view == View::Kernel {
             self.call(&part, begin, end, &mut path);
         }
         self.whole(path, &part, operation)
+    }
+
+    /// Follows a round trip over the network.
+    fn round_trip(&mut self, operation: Stamped, frames: Frames) -> Result<JoinedRequest, Reason> {
+        let client = thread_of_round_trip(operation.key);
+        let follow = net::Follow {
+            host: &self.host,
+            guest: &self.guest,
+            frames,
+            params: self.params,
+            after: self.answered,
+            server: self.servers.get(&client).copied(),
+        };
+        let path = follow.path(&operation)?;
+        if let Some((_, server)) = path.thread(Checkpoint::NetServerSend) {
+            self.servers.insert(client, server);
+        }
+        self.answered = net::Follow::done(&path).max(self.answered);
+        self.whole(path, &GuestRequest::of_operation(&operation, 0), operation)
     }
 
     /// A path with its operation's begin and end.
@@ -495,19 +471,9 @@ impl Join {
         operation: Stamped,
     ) -> Result<JoinedRequest, Reason> {
         let Stamped { begin, end, key } = operation;
-        let stamp = |at| {
-            PassedBy::Guest(Moment {
-                at,
-                cpu: 0,
-                tid: 0,
-                interrupt: false,
-            })
-        };
-        path.set(Checkpoint::Begin, begin, stamp(begin));
-        path.set(Checkpoint::End, end, stamp(end));
-        if !path.in_order(self.params.bound) {
-            return Err(Reason::Violation);
-        }
+        path.set_guest(Checkpoint::Begin, moment_at(begin));
+        path.set_guest(Checkpoint::End, moment_at(end));
+        let path = path.in_order(self.params.bound)?;
         let mut sides = Sides {
             host: &self.host,
             guest: &self.guest,
@@ -530,33 +496,23 @@ impl Join {
         else {
             return;
         };
-        let moment = |at, cpu| {
-            PassedBy::Guest(Moment {
-                at,
-                cpu,
-                tid: call.tid,
-                interrupt: false,
-            })
-        };
-        path.set(Checkpoint::GuestCall, enter, moment(enter, call.cpu));
-        // It may have returned before the request was complete; then a later call brings it.
-        let calls = self
-            .guest
-            .calls
-            .within(begin, end)
-            .filter(|(_, c)| c.tid == call.tid);
-        let mut exits = calls
-            .filter_map(|(_, c)| c.exit)
-            .filter(|(at, _)| (part.complete.at..=end).contains(at));
-        let Some((at, cpu)) = exits.next() else {
-            return;
-        };
-        path.set(Checkpoint::GuestReturn, at, moment(at, cpu));
-        path.busy_until = exits.last().map(|(at, cpu)| Moment {
+        let tid = call.tid;
+        let moment = |(at, cpu)| Moment {
             at,
             cpu,
-            tid: call.tid,
+            tid,
             interrupt: false,
-        });
+        };
+        path.set_guest(Checkpoint::GuestCall, moment((enter, call.cpu)));
+        // It may have returned before the request was complete; then a later call brings it.
+        let calls = self.guest.calls.within(begin, end);
+        let mut exits = calls
+            .filter(|(_, c)| c.tid == tid)
+            .filter_map(|(_, c)| c.exit)
+            .filter(|(at, _)| (part.complete.at..=end).contains(at));
+        if let Some(exit) = exits.next() {
+            path.set_guest(Checkpoint::GuestReturn, moment(exit));
+            path.busy_until = exits.last().map(moment);
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! States of a request between its checkpoints: each moment is in exactly one state.
 
-use super::critical_path::{PathStep, Sleep, critical_path};
 use super::guest::GuestWindow;
 use super::host::HostWindow;
-use super::request_path::{PassedBy, RequestPath};
-use crate::disk::request::GuestRequest;
+use super::window::{PathStep, Sleep, critical_path};
+use super::{PassedBy, RequestPath};
+use crate::disk::GuestRequest;
 use crate::request::{JoinedRequest, RecordedEvents, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};
@@ -92,42 +92,26 @@ impl Sides<'_> {
                 _ if checkpoint == Checkpoint::End => (latest, by),
                 _ => (at, by),
             };
-            let counts = previous != Checkpoint::Begin
+            let is_traced = previous != Checkpoint::Begin
                 || (path.begins_in_kernel && checkpoint != Checkpoint::Begin);
-            if counts && to > latest {
-                let interval = Interval {
-                    from: latest,
-                    at: to,
-                    to: checkpoint,
-                };
-                if path
-                    .in_ring
-                    .is_some_and(|since| previous <= since && checkpoint > since)
-                {
-                    segments.push(interval.segment(
-                        State::InRing,
-                        who,
-                        latest,
-                        to,
-                        RecordedEvents::default(),
-                    ));
-                } else {
-                    let begin = segments.len();
-                    self.interval(interval, by, &mut segments);
-                    segments[begin..].reverse();
-                }
+            let was_in_ring = path
+                .in_ring
+                .is_some_and(|since| previous <= since && checkpoint > since);
+            let interval = Interval {
+                from: latest,
+                at: to,
+                to: checkpoint,
+            };
+            if is_traced && to > latest && was_in_ring {
+                segments.push(interval.whole(State::InRing, who, RecordedEvents::default()));
+            } else if is_traced && to > latest {
+                let begin = segments.len();
+                self.interval(interval, by, &mut segments);
+                segments[begin..].reverse();
             }
             (latest, previous) = (at, checkpoint);
         }
-        segments.dedup_by(|later, earlier| {
-            let same =
-                (later.to, later.state, later.who) == (earlier.to, earlier.state, earlier.who);
-            if same {
-                earlier.ticks += later.ticks;
-                earlier.recorded = earlier.recorded.and(later.recorded);
-            }
-            same
-        });
+        merge_alike(&mut segments);
         request.segments = segments.into();
         request.recorded_outside = self.outside(path, &request);
         request
@@ -146,20 +130,13 @@ impl Sides<'_> {
             })
         };
         let on_path = |moment: Option<Moment>, from, to| {
-            moment
-                .filter(|_| from < to)
-                .map_or(RecordedEvents::default(), |moment| {
-                    self.guest
-                        .recorded
-                        .on_path(Some(moment.tid), moment.cpu, from, to)
-                })
+            let Moment { tid, cpu, .. } = moment.filter(|_| from < to)?;
+            Some(self.guest.recorded.on_path(Some(tid), cpu, from, to))
         };
         let before = on_path(by_guest().next(), request.begin(), request.first());
-        before.and(on_path(
-            by_guest().next_back(),
-            request.last(),
-            request.end(),
-        ))
+        let after = on_path(by_guest().next_back(), request.last(), request.end());
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        before.and(after)
     }
 
     /// The segments of an interval, latest first.
@@ -172,29 +149,15 @@ impl Sides<'_> {
                 } else {
                     State::Running
                 };
-                let recorded = self
-                    .host
-                    .recorded
-                    .on_path(None, 0, interval.from, interval.at);
-                segments.push(interval.segment(
-                    state,
-                    Who::Host,
-                    interval.from,
-                    interval.at,
-                    recorded,
-                ));
+                let recorded = &self.host.recorded;
+                let recorded = recorded.on_path(None, 0, interval.from, interval.at);
+                segments.push(interval.whole(state, Who::Host, recorded));
             }
             PassedBy::Thread(tid) => {
                 for step in critical_path(&self.host.tasks, tid, 0, interval.from, interval.at) {
                     let who = self.thread_table.who(step.tid, self.host);
-                    let recorded = self.on_host(step);
-                    segments.push(interval.segment(
-                        host_state(step.state),
-                        who,
-                        step.from,
-                        step.to,
-                        recorded,
-                    ));
+                    let recorded = self.host.recorded.in_step(step);
+                    segments.push(interval.segment(host_state(step.state), who, step, recorded));
                 }
             }
             PassedBy::Guest(moment) => {
@@ -216,20 +179,8 @@ impl Sides<'_> {
                 state: ThreadState::Running,
             }];
         }
-        critical_path(
-            &self.guest.tasks,
-            end.tid,
-            end.cpu,
-            interval.from,
-            interval.at,
-        )
-    }
-
-    /// The host's events in a step.
-    fn on_host(&self, step: PathStep) -> RecordedEvents {
-        self.host
-            .recorded
-            .on_path(Some(step.tid), step.cpu, step.from, step.to)
+        let (from, to) = (interval.from, interval.at);
+        critical_path(&self.guest.tasks, end.tid, end.cpu, from, to)
     }
 
     /// Adds the segments of a step of the guest's task, by the states of the thread that runs its vCPU.
@@ -240,11 +191,8 @@ impl Sides<'_> {
             _ => State::Running,
         };
         let Some(vcpu) = self.thread_table.vcpu(step.cpu) else {
-            let recorded =
-                self.guest
-                    .recorded
-                    .on_path(Some(step.tid), step.cpu, step.from, step.to);
-            segments.push(interval.segment(on, Who::Guest, step.from, step.to, recorded));
+            let recorded = self.guest.recorded.in_step(step);
+            segments.push(interval.segment(on, Who::Guest, step, recorded));
             return;
         };
         for under in critical_path(&self.host.tasks, vcpu, 0, step.from, step.to) {
@@ -252,21 +200,35 @@ impl Sides<'_> {
             let (state, who) = if in_guest {
                 (on, Who::Guest)
             } else {
-                (
-                    host_state(under.state),
-                    self.thread_table.who(under.tid, self.host),
-                )
+                let who = self.thread_table.who(under.tid, self.host);
+                (host_state(under.state), who)
             };
-            let in_guest =
-                self.guest
-                    .recorded
-                    .on_path(Some(step.tid), step.cpu, under.from, under.to);
-            let recorded = in_guest
-                .and(self.on_host(under))
+            let of_guest = PathStep {
+                from: under.from,
+                to: under.to,
+                ..step
+            };
+            let recorded = self
+                .guest
+                .recorded
+                .in_step(of_guest)
+                .and(self.host.recorded.in_step(under))
                 .within(under.to - under.from);
-            segments.push(interval.segment(state, who, under.from, under.to, recorded));
+            segments.push(interval.segment(state, who, under, recorded));
         }
     }
+}
+
+/// Makes one of segments in a row that differ by nothing but their time.
+fn merge_alike(segments: &mut Vec<Segment>) {
+    segments.dedup_by(|later, earlier| {
+        let same = (later.to, later.state, later.who) == (earlier.to, earlier.state, earlier.who);
+        if same {
+            earlier.ticks += later.ticks;
+            earlier.recorded = earlier.recorded.and(later.recorded);
+        }
+        same
+    });
 }
 
 /// The latest moment of each checkpoint, by its number: the end, and of one of the host the guest's next. The guest's checkpoints
@@ -304,19 +266,22 @@ struct Interval {
 }
 
 impl Interval {
-    fn segment(
-        &self,
-        state: State,
-        who: Who,
-        from: u64,
-        to: u64,
-        recorded: RecordedEvents,
-    ) -> Segment {
+    /// A part of the interval in one state, as long as a step of a critical path.
+    fn segment(&self, state: State, who: Who, step: PathStep, recorded: RecordedEvents) -> Segment {
+        let ticks = step.to - step.from;
+        Segment {
+            ticks,
+            ..self.whole(state, who, recorded)
+        }
+    }
+
+    /// The interval as one segment.
+    fn whole(&self, state: State, who: Who, recorded: RecordedEvents) -> Segment {
         Segment {
             to: self.to,
             state,
             who,
-            ticks: to - from,
+            ticks: self.at - self.from,
             recorded,
         }
     }

@@ -2,13 +2,11 @@
 //! address for it. Across the border its payload tells where QEMU's functions show that (`by_key`), else its length and, as there is
 //! one round trip at a time, its order (`by_order`).
 
-use super::SENDS;
-use super::frames::Frames;
+use super::{Frames, SENDS};
+use crate::events::moment_at;
 use crate::join::guest::{GuestPacket, GuestWindow};
 use crate::join::host::HostWindow;
-use crate::join::joined::Reason;
-use crate::join::match_params::{MatchParams, View};
-use crate::join::request_path::{PassedBy, RequestPath};
+use crate::join::{MatchParams, Reason, RequestPath, View};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;
 
@@ -32,22 +30,15 @@ pub(super) fn filled(
     read: u64,
     latest: u64,
 ) -> u64 {
-    let own = |at: C, from: u64| {
-        host.passed
-            .at(at)
-            .within(from, latest)
-            .filter(move |(_, p)| p.tid == tid)
-            .map(|(at, _)| at)
-    };
-    let received = own(C::NetRx, read).next();
+    let own = |at: C, from: u64| host.first_by(at, from, latest, |by| by == tid);
     // The next packet's is not this one's.
-    let next = received
-        .and_then(|at| own(C::NetRx, at.saturating_add(1)).next())
-        .unwrap_or(u64::MAX);
+    let next = own(C::NetRx, read)
+        .and_then(|(at, _)| own(C::NetRx, at.saturating_add(1)))
+        .map_or(u64::MAX, |(at, _)| at);
     let mut last = read;
     for checkpoint in [C::NetRx, C::NetRxFill, C::NetRxNotify] {
-        if let Some(at) = own(checkpoint, last).next().filter(|at| *at < next) {
-            path.set(checkpoint, at, PassedBy::Thread(tid));
+        if let Some((at, _)) = own(checkpoint, last).filter(|(at, _)| *at < next) {
+            path.set_thread(checkpoint, at, tid);
             last = at;
         }
     }
@@ -69,9 +60,9 @@ pub(super) fn set_read(
         C::NetPasstRead => (C::NetPasstReplyWake, reads),
         _ => (C::NetRxWake, reads),
     };
-    path.set(reads, read, PassedBy::Thread(tid));
+    path.set_thread(reads, read, tid);
     if let Some(woke) = host.woke(tid, sent, read) {
-        path.set(wakes, woke, PassedBy::Thread(tid));
+        path.set_thread(wakes, woke, tid);
     }
 }
 
@@ -85,14 +76,13 @@ pub(super) fn by_vhost(
     previous: u64,
     handed: u64,
 ) {
-    let worker = PassedBy::Thread(tid);
-    path.set(C::NetVhostSend, handed, worker);
+    path.set_thread(C::NetVhostSend, handed, tid);
     let woke = host.woke(tid, from.max(previous), handed);
     if let Some(woke) = woke {
-        path.set(C::NetVhostWake, woke, worker);
+        path.set_thread(C::NetVhostWake, woke, tid);
     }
     if let Some(taken) = woke.or(Some(previous).filter(|previous| *previous > 0)) {
-        path.set(C::NetVhostTake, taken, worker);
+        path.set_thread(C::NetVhostTake, taken, tid);
     }
 }
 
@@ -106,11 +96,9 @@ pub(super) fn woken_by_kick(
     taken: u64,
     bound: u64,
 ) {
-    let first = host
-        .woke_after(tid, from.saturating_sub(1))
-        .filter(|woke| *woke <= taken);
+    let first = host.woke_first(tid, from, taken);
     if let Some(woke) = first.or_else(|| host.woke(tid, from.saturating_sub(bound), taken)) {
-        path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
+        path.set_thread(C::NetTxWake, woke, tid);
     }
 }
 
@@ -124,17 +112,22 @@ pub(super) fn interrupted(
 ) -> Option<u64> {
     let (at, moment) = guest.passed.at(C::NetGuestInterrupt).until(polled).next()?;
     (at >= from.saturating_sub(bound)).then(|| {
-        path.set(
-            C::NetGuestInterrupt,
-            at,
-            PassedBy::Guest(Moment {
-                tid: 0,
-                interrupt: true,
-                ..*moment
-            }),
-        );
+        let moment = Moment {
+            tid: 0,
+            interrupt: true,
+            ..*moment
+        };
+        path.set_guest(C::NetGuestInterrupt, moment);
         at
     })
+}
+
+/// A moment of the softirq, which has nothing to do with the task that it interrupts.
+pub(super) fn in_softirq(moment: Moment) -> Moment {
+    Moment {
+        interrupt: true,
+        ..moment
+    }
 }
 
 /// A round trip's system call that sends, in the guest.
@@ -160,22 +153,14 @@ impl Follow<'_> {
         let call = self.send_call(&mut path, operation, sent);
         if self.host.tells_round_trips && thread_of_round_trip(key) != 0 {
             let response = self.by_key(&mut path, operation);
-            let got = self.got(
-                &mut path,
-                operation,
-                sent.at,
-                response.map(|response| response.received),
-            )?;
+            let answered = response.map(|response| response.received);
+            let got = self.got(&mut path, operation, sent.at, answered)?;
             self.returns(&mut path, call, got, end);
             self.transmit(&mut path, sent, call, begin);
             if let Some(response) = response {
                 self.receive(&mut path, response.tid, response.read, got.at);
             }
-            return if path.in_order(self.params.bound) {
-                Ok(path)
-            } else {
-                Err(Reason::Violation)
-            };
+            return path.in_order(self.params.bound);
         }
         // Without a sign of their own, packets are known by their order alone.
         if self.guest.clients.len() > 1 {
@@ -191,27 +176,18 @@ impl Follow<'_> {
     fn of_driver(&self, operation: &Stamped) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let Stamped { begin, end, .. } = *operation;
-        let stamp = |at| Moment {
-            at,
-            cpu: 0,
-            tid: 0,
-            interrupt: false,
-        };
-        path.set(C::NetGuestKick, begin, PassedBy::Guest(stamp(begin)));
-        path.set(C::NetGuestPoll, end, PassedBy::Guest(stamp(end)));
+        let (sent, got) = (moment_at(begin), moment_at(end));
+        path.set_guest(C::NetGuestKick, sent);
+        path.set_guest(C::NetGuestPoll, got);
         if !self.host.tells_round_trips {
-            return self.by_order(path, operation, stamp(begin), None, stamp(end));
+            return self.by_order(path, operation, sent, None, got);
         }
         let response = self.by_key(&mut path, operation);
-        self.transmit(&mut path, stamp(begin), None, begin);
+        self.transmit(&mut path, sent, None, begin);
         if let Some(response) = response {
             self.receive(&mut path, response.tid, response.read, end);
         }
-        if path.in_order(self.params.bound) {
-            Ok(path)
-        } else {
-            Err(Reason::Violation)
-        }
+        path.in_order(self.params.bound)
     }
 
     /// When the host was done with a round trip.
@@ -234,12 +210,8 @@ impl Follow<'_> {
         to: u64,
         is: impl Fn(&GuestPacket) -> bool,
     ) -> Option<GuestPacket> {
-        self.guest
-            .packets
-            .at(at)
-            .within(from, to)
-            .map(|(_, packet)| *packet)
-            .find(is)
+        let packets = self.guest.packets.within(at, from, to);
+        packets.map(|(_, packet)| *packet).find(is)
     }
 
     /// The request in the guest's stack, up to its driver: when that has it. The client that makes the operation sends it itself.
@@ -251,16 +223,12 @@ impl Follow<'_> {
                 && (p.moment.tid == client || self.guest.clients.len() <= 1)
         };
         let queued = self.guest_packet(C::NetGuestQueue, begin, end, is)?;
-        path.set(
-            C::NetGuestQueue,
-            queued.moment.at,
-            PassedBy::Guest(queued.moment),
-        );
+        path.set_guest(C::NetGuestQueue, queued.moment);
         let same = |p: &GuestPacket| p.packet.skb == queued.packet.skb;
         let xmit = self
             .guest_packet(C::NetGuestXmit, queued.moment.at, end, same)?
             .moment;
-        path.set(C::NetGuestXmit, xmit.at, PassedBy::Guest(xmit));
+        path.set_guest(C::NetGuestXmit, xmit);
         Some(xmit)
     }
 
@@ -273,12 +241,8 @@ impl Follow<'_> {
     ) -> Option<SendCall> {
         let queued = path.at(C::NetGuestQueue).unwrap_or(sent.at);
         let client = thread_of_round_trip(operation.key);
-        let calls = || {
-            self.guest
-                .calls
-                .within(operation.begin, operation.end)
-                .take_while(|(at, _)| *at <= queued)
-        };
+        let until = operation.end.min(queued);
+        let calls = || self.guest.calls.within(operation.begin, until);
         let last_call_of = |tid: i32| calls().filter(|(_, call)| call.tid == tid).last();
         // The stack may have sent it for another task, in a softirq: then the client's, or where that is not known whoever called last.
         let own = if client == 0 {
@@ -293,7 +257,7 @@ impl Follow<'_> {
             tid: call.tid,
             interrupt: false,
         };
-        path.set(C::NetGuestCall, enter, PassedBy::Guest(by));
+        path.set_guest(C::NetGuestCall, by);
         Some(SendCall {
             enter,
             exit: call.exit.map(|(at, _)| at),
@@ -315,16 +279,13 @@ impl Follow<'_> {
             .filter(|(_, call)| call.tid == send.tid);
         let mut exits = later.filter_map(|(_, call)| call.exit);
         if let Some((at, cpu)) = exits.find(|(at, _)| (received..=end).contains(at)) {
-            path.set(
-                C::NetGuestReturn,
+            let moment = Moment {
                 at,
-                PassedBy::Guest(Moment {
-                    at,
-                    cpu,
-                    tid: send.tid,
-                    interrupt: false,
-                }),
-            );
+                cpu,
+                tid: send.tid,
+                interrupt: false,
+            };
+            path.set_guest(C::NetGuestReturn, moment);
         }
     }
 
@@ -340,15 +301,7 @@ impl Follow<'_> {
         to: u64,
         is: impl Fn(i32) -> bool,
     ) -> Option<(u64, i32)> {
-        let last = |at: C| {
-            let mut sends = self
-                .host
-                .passed
-                .at(at)
-                .until(to)
-                .take_while(|(at, _)| *at >= from);
-            sends.find(|(_, p)| is(p.tid)).map(|(at, p)| (at, p.tid))
-        };
+        let last = |at: C| self.host.last_by(at, from, to, &is);
         SENDS.into_iter().filter_map(last).max_by_key(|(at, _)| *at)
     }
 
@@ -369,43 +322,13 @@ impl Follow<'_> {
         let early = known.map_or(earliest, |(at, _)| at);
         let write = self.write(path, early, received);
         // The last before the host's stack has the packet: the packet itself says when that was.
-        let last = |at: C, until: u64| {
-            let all = self.host.passed.at(at).until(until);
-            all.take_while(|(at, _)| *at >= early)
-                .map(|(at, p)| (at, p.tid))
-                .next()
-        };
-        let taken = known.or_else(|| last(C::NetTx, write.map_or(received, |(at, _)| at)));
+        let until = write.map_or(received, |(at, _)| at);
+        let taken = known.or_else(|| self.host.last_by(C::NetTx, early, until, |_| true));
         if let Some((at, tid)) = taken {
-            path.set(C::NetTx, at, PassedBy::Thread(tid));
+            path.set_thread(C::NetTx, at, tid);
         }
         let until = taken.or(write).map_or(received, |(at, _)| at);
-        let several = self.guest.clients.len() > 1;
-        // Of several connections a later kick may be another's: one's own is within the call that sends.
-        let exit = call
-            .and_then(|call| call.exit)
-            .filter(|_| several)
-            .unwrap_or(u64::MAX);
-        let latest = until.saturating_add(bound);
-        let mut kicks = self
-            .guest
-            .passed
-            .at(C::NetGuestKick)
-            .within(sent.at, latest.min(exit));
-        let kick = kicks.find(|(_, kick)| !several || kick.tid == sent.tid);
-        if let Some((at, kick)) = kick {
-            path.set(C::NetGuestKick, at, PassedBy::Guest(*kick));
-        }
-        let told = kick.map_or(sent.at, |(at, _)| at);
-        let suppressed = several && kick.is_none() && self.guest.passed.seen(C::NetGuestKick);
-        let doorbells = self.host.passed.at(C::NetKvmKick);
-        if let Some((at, exit)) = doorbells
-            .caused(told, until.min(exit.saturating_add(bound)), bound)
-            .filter(|_| !suppressed)
-        {
-            path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
-        }
-        let from = path.at(C::NetKvmKick).unwrap_or(told);
+        let from = self.kicked(path, sent, call, until);
         let worker = path
             .thread(C::NetTapReceive)
             .filter(|(_, tid)| self.host.vhost.contains(tid));
@@ -416,6 +339,42 @@ impl Follow<'_> {
         }
     }
 
+    /// The guest's kick for a packet that was taken at `until`, and its doorbell in KVM: when the last of these was that the
+    /// traces show, else when the driver had the packet.
+    fn kicked(
+        &self,
+        path: &mut RequestPath,
+        sent: Moment,
+        call: Option<SendCall>,
+        until: u64,
+    ) -> u64 {
+        let bound = self.params.bound;
+        let several = self.guest.clients.len() > 1;
+        // Of several connections a later kick may be another's: one's own is within the call that sends.
+        let exit = call
+            .and_then(|call| call.exit)
+            .filter(|_| several)
+            .unwrap_or(u64::MAX);
+        let latest = until.saturating_add(bound).min(exit);
+        let mut kicks = self.guest.passed.within(C::NetGuestKick, sent.at, latest);
+        let kick = kicks.find(|(_, kick)| !several || kick.tid == sent.tid);
+        if let Some((_, kick)) = kick {
+            path.set_guest(C::NetGuestKick, *kick);
+        }
+        let told = kick.map_or(sent.at, |(at, _)| at);
+        let suppressed = several && kick.is_none() && self.guest.passed.seen(C::NetGuestKick);
+        let latest = until.min(exit.saturating_add(bound));
+        let doorbell = self
+            .host
+            .passed
+            .at(C::NetKvmKick)
+            .caused(told, latest, bound);
+        if let Some((at, exit)) = doorbell.filter(|_| !suppressed) {
+            path.set_thread(C::NetKvmKick, at, exit.tid);
+        }
+        path.at(C::NetKvmKick).unwrap_or(told)
+    }
+
     /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. passt passes on what QEMU
     /// writes to it.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
@@ -423,27 +382,21 @@ impl Follow<'_> {
             return path.thread(C::NetStreamWrite);
         }
         if self.host.passt.is_empty() {
-            let write = self.last_send(early, received, |tid| self.host.is_qemus(tid));
-            write
-                .into_iter()
-                .for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));
-            return write;
+            let (at, tid) = self.last_send(early, received, |tid| self.host.is_qemus(tid))?;
+            path.set_thread(C::NetTapWrite, at, tid);
+            return Some((at, tid));
         }
         let (sent, passt) =
             self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
-        path.set(C::NetPasstSend, sent, PassedBy::Thread(passt));
+        path.set_thread(C::NetPasstSend, sent, passt);
         if self.host.passt_has_queues {
             return Some((sent, passt));
         }
         let (write, tid) = self.last_send(early, sent, |tid| self.host.is_qemus(tid))?;
-        path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
+        path.set_thread(C::NetStreamWrite, write, tid);
         // The first: it reads what QEMU wrote in the same turn of its loop.
-        if let Some(woke) = self
-            .host
-            .woke_after(passt, write.saturating_sub(1))
-            .filter(|woke| *woke <= sent)
-        {
-            path.set(C::NetPasstWake, woke, PassedBy::Thread(passt));
+        if let Some(woke) = self.host.woke_first(passt, write, sent) {
+            path.set_thread(C::NetPasstWake, woke, passt);
         }
         Some((write, tid))
     }
@@ -459,16 +412,14 @@ impl Follow<'_> {
             return;
         }
         let until = interrupt.map_or(latest, |at| at.saturating_add(bound));
-        if let Some((at, inject)) = self.host.passed.at(C::NetInject).within(from, until).next() {
-            path.set(C::NetInject, at, PassedBy::Thread(inject.tid));
-            // Without KVM it is QEMU that interrupts the guest.
-            if let Some(woke) = self
-                .host
-                .woke(inject.tid, from, at)
-                .filter(|_| self.host.passt.contains(&tid))
-            {
-                path.set(C::NetStreamWake, woke, PassedBy::Thread(inject.tid));
-            }
+        let Some((at, by)) = self.host.first_by(C::NetInject, from, until, |_| true) else {
+            return;
+        };
+        path.set_thread(C::NetInject, at, by);
+        // Without KVM it is QEMU that interrupts the guest.
+        let woke = self.host.woke(by, from, at);
+        if let Some(woke) = woke.filter(|_| self.host.passt.contains(&tid)) {
+            path.set_thread(C::NetStreamWake, woke, by);
         }
     }
 }

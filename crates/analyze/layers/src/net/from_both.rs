@@ -1,12 +1,12 @@
 //! Follows a packet of which guest and host tell: one that the guest sends, from its stack to QEMU's backend; one that it receives, from
 //! there to its stack.
 
-use super::follow::{filled, interrupted, woken_by_kick};
-use crate::disk::request::GuestRequest;
+use super::follow::{filled, in_softirq, interrupted, woken_by_kick};
+use super::{batched, doorbells};
+use crate::disk::GuestRequest;
 use crate::join::guest::{GuestPacket, GuestWindow};
 use crate::join::host::HostWindow;
-use crate::join::joined::Reason;
-use crate::join::request_path::{PassedBy, RequestPath};
+use crate::join::{Reason, RequestPath};
 use crate::request::JoinedRequest;
 use std::collections::BTreeSet;
 use vmtax_model::{BatchKind, Batching, Checkpoint as C, RequestKind};
@@ -31,34 +31,20 @@ impl FromBoth<'_> {
             RequestKind::Transmit => self.transmitted(part),
             _ => self.received(part),
         };
-        if path.in_order(self.bound) {
-            Ok(path)
-        } else {
-            Err(Reason::Violation)
-        }
+        path.in_order(self.bound)
     }
 
     fn transmitted(&self, part: &GuestRequest) -> RequestPath {
         let mut path = RequestPath::new();
         let xmit = part.issue;
-        path.set(C::NetGuestXmit, xmit.at, PassedBy::Guest(xmit));
-        let queued = part.inserted.and_then(|at| {
-            self.guest
-                .packets
-                .at(C::NetGuestQueue)
-                .within(at, at)
-                .next()
-        });
-        if let Some((at, packet)) = queued {
-            path.set(C::NetGuestQueue, at, PassedBy::Guest(packet.moment));
+        path.set_guest(C::NetGuestXmit, xmit);
+        let queued = |at| self.guest.packets.within(C::NetGuestQueue, at, at).next();
+        if let Some((_, packet)) = part.inserted.and_then(queued) {
+            path.set_guest(C::NetGuestQueue, packet.moment);
         }
         // The driver kicks while it has the queue's lock: before the next packet.
-        let later = self
-            .guest
-            .packets
-            .at(C::NetGuestXmit)
-            .within(xmit.at.saturating_add(1), u64::MAX)
-            .next();
+        let after = xmit.at.saturating_add(1);
+        let later = self.guest.packets.at(C::NetGuestXmit).from(after).next();
         let next = later.map_or(u64::MAX, |(at, _)| at);
         let taken = part.complete.at;
         let until = if self.guest_alone {
@@ -66,16 +52,17 @@ impl FromBoth<'_> {
         } else {
             next.min(taken.saturating_add(self.bound))
         };
-        let mut kicks = self.guest.passed.at(C::NetGuestKick).within(xmit.at, until);
+        let mut kicks = self.guest.passed.within(C::NetGuestKick, xmit.at, until);
         let kick = kicks
             .find(|(_, kick)| (kick.tid, kick.cpu) == (xmit.tid, xmit.cpu))
             .map(|(_, kick)| *kick);
         if self.guest_alone {
-            kick.into_iter()
-                .for_each(|kick| path.set(C::NetGuestKick, kick.at, PassedBy::Guest(kick)));
+            if let Some(kick) = kick {
+                path.set_guest(C::NetGuestKick, kick);
+            }
             return path;
         }
-        path.set(C::NetTx, taken, PassedBy::Thread(part.complete.tid));
+        path.set_thread(C::NetTx, taken, part.complete.tid);
         self.kicked(&mut path, part, next, kick);
         self.written(&mut path, part.complete);
         path
@@ -88,12 +75,10 @@ impl FromBoth<'_> {
         let told = kick.map_or(part.issue.at, |kick| kick.at);
         // Its own is before the next packet's.
         let until = taken.at.min(next.saturating_add(self.bound));
-        let doorbell = self
-            .host
-            .passed
-            .at(C::NetKvmKick)
-            .caused(told, until, self.bound);
-        let doorbell = doorbell.filter(|_| kick.is_some() || !shows_kicks);
+        let doorbells = self.host.passed.at(C::NetKvmKick);
+        let doorbell = doorbells
+            .caused(told, until, self.bound)
+            .filter(|_| kick.is_some() || !shows_kicks);
         let kvm_shows = self.host.passed.seen(C::NetKvmKick);
         // Without the card's doorbell it was another device that the driver's thread kicked.
         let kick = kick.filter(|_| doorbell.is_some() || !kvm_shows);
@@ -101,10 +86,11 @@ impl FromBoth<'_> {
             path.in_ring = Some(C::NetGuestXmit);
             return;
         }
-        kick.into_iter()
-            .for_each(|kick| path.set(C::NetGuestKick, kick.at, PassedBy::Guest(kick)));
+        if let Some(kick) = kick {
+            path.set_guest(C::NetGuestKick, kick);
+        }
         if let Some((at, exit)) = doorbell {
-            path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
+            path.set_thread(C::NetKvmKick, at, exit.tid);
         }
         let from = path.at(C::NetKvmKick).unwrap_or(told);
         woken_by_kick(self.host, path, taken.tid, from, taken.at, self.bound);
@@ -114,19 +100,25 @@ impl FromBoth<'_> {
     /// carry nothing, or the backend keeps what they carry.
     fn written(&self, path: &mut RequestPath, taken: Moment) {
         let Moment { at, tid, .. } = taken;
-        let own = |checkpoint: C| {
-            self.host
-                .passed
-                .at(checkpoint)
-                .from(at.saturating_add(1))
-                .find(|(_, p)| p.tid == tid)
-        };
-        let next = own(C::NetTx).map(|(at, _)| at);
-        let ends = [next, self.returned(at, tid), self.host.woke_after(tid, at)];
+        let own = |checkpoint: C| self.next_passing(checkpoint, at, tid);
+        let ends = [
+            own(C::NetTx),
+            self.returned(at, tid),
+            self.host.woke_after(tid, at),
+        ];
         let until = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
-        if let Some((at, _)) = own(C::NetTapWrite).filter(|(at, _)| *at < until) {
-            path.set(C::NetTapWrite, at, PassedBy::Thread(tid));
+        if let Some(at) = own(C::NetTapWrite).filter(|at| *at < until) {
+            path.set_thread(C::NetTapWrite, at, tid);
         }
+    }
+
+    /// When a thread next passes a checkpoint, after `since`.
+    fn next_passing(&self, checkpoint: C, since: u64, tid: i32) -> Option<u64> {
+        let from = since.saturating_add(1);
+        let next = self
+            .host
+            .first_by(checkpoint, from, u64::MAX, |by| by == tid);
+        next.map(|(at, _)| at)
     }
 
     /// When QEMU gave a packet of the transmit queue back: the next time that it fills a used ring without a packet that it received in
@@ -134,17 +126,9 @@ impl FromBoth<'_> {
     fn returned(&self, taken: u64, tid: i32) -> Option<u64> {
         let mut since = taken;
         loop {
-            let from = since.saturating_add(1);
-            let next_passing = |at: C| {
-                self.host
-                    .passed
-                    .at(at)
-                    .from(from)
-                    .find(|(_, p)| p.tid == tid)
-            };
-            let (filled, _) = next_passing(C::NetRxFill)?;
-            match next_passing(C::NetRx) {
-                Some((received, _)) if received < filled => since = filled,
+            let filled = self.next_passing(C::NetRxFill, since, tid)?;
+            match self.next_passing(C::NetRx, since, tid) {
+                Some(received) if received < filled => since = filled,
                 _ => return Some(filled),
             }
         }
@@ -152,17 +136,10 @@ impl FromBoth<'_> {
 
     fn received(&self, part: &GuestRequest) -> RequestPath {
         let mut path = RequestPath::new();
-        // The softirq has nothing to do with the task that it interrupts.
-        let by = |moment: Moment| {
-            PassedBy::Guest(Moment {
-                interrupt: true,
-                ..moment
-            })
-        };
         let polled = part.complete;
-        path.set(C::NetGuestPoll, polled.at, by(polled));
+        path.set_guest(C::NetGuestPoll, in_softirq(polled));
         if let Some(received) = self.in_stack(polled) {
-            path.set(C::NetGuestReceive, received.at, by(received));
+            path.set_guest(C::NetGuestReceive, in_softirq(received));
         }
         let mut from = polled.at;
         if self.guest_alone {
@@ -171,14 +148,9 @@ impl FromBoth<'_> {
             from = polls.map(|(at, _)| at).next().unwrap_or(0);
         } else {
             let (at, tid) = (part.issue.at, part.issue.tid);
-            path.set(C::NetRx, at, PassedBy::Thread(tid));
-            from = from.min(filled(
-                self.host,
-                &mut path,
-                tid,
-                at,
-                polled.at.saturating_add(self.bound),
-            ));
+            path.set_thread(C::NetRx, at, tid);
+            let latest = polled.at.saturating_add(self.bound);
+            from = from.min(filled(self.host, &mut path, tid, at, latest));
         }
         let Some(interrupt) = interrupted(self.guest, &mut path, from, polled.at, self.bound)
         else {
@@ -189,25 +161,19 @@ impl FromBoth<'_> {
         }
         let tid = part.issue.tid;
         // What the thread delivers later is for another notification: this packet found an interrupt that the guest had not handled yet.
-        let own = |at: C| {
-            self.host
-                .passed
-                .at(at)
-                .from(from.saturating_add(1))
-                .find(|(_, p)| p.tid == tid)
-        };
-        let others = [own(C::NetRx), own(C::NetRxNotify)]
-            .into_iter()
-            .flatten()
-            .map(|(at, _)| at);
-        let next = others
-            .chain(self.host.woke_after(tid, from))
-            .min()
-            .unwrap_or(u64::MAX);
+        let own = |checkpoint: C| self.next_passing(checkpoint, from, tid);
+        let ends = [
+            own(C::NetRx),
+            own(C::NetRxNotify),
+            self.host.woke_after(tid, from),
+        ];
+        let next = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         let until = interrupt.saturating_add(self.bound).min(next);
-        let mut injects = self.host.passed.at(C::NetInject).within(from, until);
-        if let Some((at, inject)) = injects.find(|(_, p)| p.tid == tid) {
-            path.set(C::NetInject, at, PassedBy::Thread(inject.tid));
+        if let Some((at, _)) = self
+            .host
+            .first_by(C::NetInject, from, until, |by| by == tid)
+        {
+            path.set_thread(C::NetInject, at, tid);
         }
         path
     }
@@ -250,35 +216,19 @@ impl FromBoth<'_> {
 /// one.
 pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Batching> {
     let times = |checkpoint: C| {
-        requests
-            .iter()
-            .filter_map(|r| r.at(checkpoint))
-            .collect::<BTreeSet<u64>>()
-            .len() as u64
+        let times = requests.iter().filter_map(|r| r.at(checkpoint));
+        times.collect::<BTreeSet<u64>>().len() as u64
     };
     let packets = requests.len() as u64;
-    let batched = |(kind, batches)| Batching {
-        kind,
-        packets,
-        batches,
-    };
     let all = match kind {
-        // Without KVM the guest shows its doorbells alone.
         RequestKind::Transmit => {
-            vec![(
-                BatchKind::Doorbell,
-                Some(times(C::NetKvmKick))
-                    .filter(|n| *n > 0)
-                    .unwrap_or(times(C::NetGuestKick)),
-            )]
+            let batches = doorbells(times);
+            vec![(BatchKind::Doorbell, packets, batches)]
         }
         _ => vec![
-            (BatchKind::Interrupt, times(C::NetGuestInterrupt)),
-            (BatchKind::Gro, times(C::NetGuestReceive)),
+            (BatchKind::Interrupt, packets, times(C::NetGuestInterrupt)),
+            (BatchKind::Gro, packets, times(C::NetGuestReceive)),
         ],
     };
-    all.into_iter()
-        .filter(|(_, batches)| *batches > 0)
-        .map(batched)
-        .collect()
+    batched(all)
 }

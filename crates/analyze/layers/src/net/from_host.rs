@@ -1,12 +1,14 @@
 //! Follows a packet of which the host alone tells: one that its guest sends, from the doorbell to the host's stack; one that it
 //! receives, from the host's stack to the interrupt. All are on the host's clock.
 
+use super::batched;
 use super::follow::{by_vhost, filled, set_read};
-use crate::disk::request::GuestRequest;
+use crate::disk::{Ended, GuestRequest};
+use crate::events::{Event, HostEvent};
 use crate::join::host::{HostWindow, PassingPacket};
-use crate::join::joined::Reason;
-use crate::join::request_path::{PassedBy, RequestPath};
+use crate::join::{Reason, RequestPath};
 use crate::request::JoinedRequest;
+use std::collections::HashMap;
 use vmtax_model::{BatchKind, Batching, Checkpoint as C, RequestKind};
 use vmtax_trace::Moment;
 
@@ -14,6 +16,14 @@ use vmtax_trace::Moment;
 const HEADERS: u64 = 16;
 /// QEMU pads shorter packets for cards that take none, bytes.
 const SHORTEST: u64 = 60;
+
+/// A kick by a vCPU's thread, and when the thread woke that it was for.
+#[derive(Debug, Clone, Copy)]
+struct Kick {
+    at: u64,
+    vcpu: i32,
+    woke: u64,
+}
 
 pub(crate) struct FromHost<'a> {
     pub host: &'a HostWindow,
@@ -31,99 +41,93 @@ impl FromHost<'_> {
             RequestKind::Transmit => self.transmitted(part.complete)?,
             _ => self.received(part.issue, part.complete)?,
         };
-        if path.in_order(0) {
-            Ok(path)
-        } else {
-            Err(Reason::Violation)
-        }
+        path.in_order(0)
     }
 
     /// Back from its receipt by the host's stack, which is within QEMU's call that writes it, or within vhost's work.
     fn transmitted(&self, received: Moment) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
-        let tid = received.tid;
-        path.set(C::NetTapReceive, received.at, PassedBy::Thread(tid));
+        let Moment { at, tid, .. } = received;
+        path.set_thread(C::NetTapReceive, at, tid);
         if self.host.vhost.contains(&tid) {
-            let mut earlier = self
-                .host
-                .packets
-                .at(C::NetTapReceive)
-                .until(received.at.saturating_sub(1));
-            let previous = earlier.find(|(_, p)| p.tid == tid).map_or(0, |(at, _)| at);
-            let kick = self.kick(tid, previous, received.at).map(|(kick, _)| kick);
-            if let Some((at, vcpu)) = kick {
-                path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
-            }
-            let from = kick.map_or(previous, |(at, _)| at);
-            by_vhost(self.host, &mut path, tid, from, previous, received.at);
-            return Ok(path);
+            self.transmitted_by_vhost(&mut path, at, tid);
+        } else {
+            self.transmitted_by_qemu(&mut path, at, tid)?;
         }
-        let own = |at: C, to: u64| {
-            self.host
-                .passed
-                .at(at)
-                .until(to)
-                .find(|(_, p)| p.tid == tid)
-        };
-        let (write, _) = own(C::NetTapWrite, received.at).ok_or(Reason::Missing(C::NetTapWrite))?;
-        let of_call = self
-            .host
-            .packets
-            .at(C::NetTapReceive)
-            .within(write, received.at);
+        Ok(path)
+    }
+
+    fn transmitted_by_vhost(&self, path: &mut RequestPath, received: u64, tid: i32) {
+        let packets = self.host.packets.at(C::NetTapReceive);
+        let mut earlier = packets.until(received.saturating_sub(1));
+        let previous = earlier.find(|(_, p)| p.tid == tid).map_or(0, |(at, _)| at);
+        let kick = self.kick(tid, previous, received);
+        if let Some(kick) = kick {
+            path.set_thread(C::NetKvmKick, kick.at, kick.vcpu);
+        }
+        let from = kick.map_or(previous, |kick| kick.at);
+        by_vhost(self.host, path, tid, from, previous, received);
+    }
+
+    fn transmitted_by_qemu(
+        &self,
+        path: &mut RequestPath,
+        received: u64,
+        tid: i32,
+    ) -> Result<(), Reason> {
+        let is_own = |by| by == tid;
+        let own = |at: C, to: u64| self.host.last_by(at, 0, to, is_own);
+        let (write, _) = own(C::NetTapWrite, received).ok_or(Reason::Missing(C::NetTapWrite))?;
+        let of_call = self.host.packets.within(C::NetTapReceive, write, received);
         if of_call.filter(|(_, p)| p.tid == tid).count() > 1 {
             return Err(Reason::Ambiguous);
         }
-        path.set(C::NetTapWrite, write, PassedBy::Thread(tid));
-        let shown = own(C::NetTx, write);
-        if shown.is_none() && self.host.passed.seen(C::NetTx) {
-            return Err(Reason::Missing(C::NetTx));
-        }
-        let Some((taken, passing)) = shown else {
-            self.kicked(
-                &mut path,
-                tid,
-                own(C::NetTapWrite, write.saturating_sub(1)).map_or(0, |(at, _)| at),
-                write,
-            );
-            return Ok(path);
+        path.set_thread(C::NetTapWrite, write, tid);
+        let before_write = write.saturating_sub(1);
+        let mut transmits = self.host.passed.at(C::NetTx).until(write);
+        let Some((taken, passing)) = transmits.find(|(_, p)| p.tid == tid) else {
+            if self.host.passed.seen(C::NetTx) {
+                return Err(Reason::Missing(C::NetTx));
+            }
+            let previous = own(C::NetTapWrite, before_write).map_or(0, |(at, _)| at);
+            self.kicked(path, tid, previous, write);
+            return Ok(());
         };
         // Another call in between wrote the packet that this was.
         if self
             .host
-            .passed
-            .at(C::NetTapWrite)
-            .within(taken, write.saturating_sub(1))
-            .any(|(_, p)| p.tid == tid)
+            .first_by(C::NetTapWrite, taken, before_write, is_own)
+            .is_some()
         {
             return Err(Reason::Ambiguous);
         }
-        path.set(C::NetTx, taken, PassedBy::Thread(tid));
+        path.set_thread(C::NetTx, taken, tid);
         let mut earlier = self.host.passed.at(C::NetTx).until(taken.saturating_sub(1));
         let previous = earlier.find(|(_, p)| p.tid == tid && p.mark.queue == passing.mark.queue);
-        self.kicked(&mut path, tid, previous.map_or(0, |(at, _)| at), taken);
-        Ok(path)
+        self.kicked(path, tid, previous.map_or(0, |(at, _)| at), taken);
+        Ok(())
     }
 
     /// The kick for which a thread of QEMU took a packet, and its wake-up. A packet that it found without one, behind `previous` of
     /// the same queue, was in the ring for an unknown time: it begins when QEMU has it.
     fn kicked(&self, path: &mut RequestPath, tid: i32, previous: u64, taken: u64) {
-        if let Some(((at, vcpu), woke)) = self.kick(tid, previous, taken) {
-            path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
-            path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
+        if let Some(kick) = self.kick(tid, previous, taken) {
+            path.set_thread(C::NetKvmKick, kick.at, kick.vcpu);
+            path.set_thread(C::NetTxWake, kick.woke, tid);
         }
     }
 
-    /// The kick after `previous` for which a thread woke until it took a packet, with the vCPU's thread, and when it woke.
-    fn kick(&self, tid: i32, previous: u64, taken: u64) -> Option<((u64, i32), u64)> {
-        let doorbells = self.host.passed.at(C::NetKvmKick);
-        let woken = |kick: u64| {
-            self.host
-                .woke_after(tid, kick)
-                .filter(|woke| *woke <= taken)
-        };
-        let mut kicks = doorbells.until(taken).take_while(|(at, _)| *at > previous);
-        let shown = kicks.find_map(|(at, kick)| Some(((at, kick.tid), woken(at)?)));
+    /// The kick after `previous` for which a thread woke until it took a packet.
+    fn kick(&self, tid: i32, previous: u64, taken: u64) -> Option<Kick> {
+        let shown = self
+            .host
+            .passed
+            .back(C::NetKvmKick, previous.saturating_add(1), taken)
+            .find_map(|(at, kick)| {
+                let woke = self.host.woke_first(tid, at.saturating_add(1), taken)?;
+                let vcpu = kick.tid;
+                Some(Kick { at, vcpu, woke })
+            });
         match shown {
             None if !self.host.passed.seen(C::NetKvmKick) => self.waking_kick(tid, previous, taken),
             shown => shown,
@@ -131,15 +135,15 @@ impl FromHost<'_> {
     }
 
     /// A kick that KVM does not show: the last wake-up of the thread by a vCPU's.
-    fn waking_kick(&self, tid: i32, previous: u64, taken: u64) -> Option<((u64, i32), u64)> {
+    fn waking_kick(&self, tid: i32, previous: u64, taken: u64) -> Option<Kick> {
         let mut until = taken;
         while let Some(woke) = self.host.woke(tid, previous.saturating_add(1), until) {
-            let since = woke
-                .checked_sub(1)
-                .and_then(|before| self.host.woke(tid, previous, before))
+            let since = self
+                .host
+                .woke_before(tid, previous, woke)
                 .unwrap_or(previous);
-            if let Some(kick) = self.host.waking_vcpu(tid, woke, since) {
-                return Some((kick, woke));
+            if let Some((at, vcpu)) = self.host.waking_vcpu(tid, woke, since) {
+                return Some(Kick { at, vcpu, woke });
             }
             until = woke.checked_sub(1)?;
         }
@@ -150,39 +154,28 @@ impl FromHost<'_> {
     fn received(&self, xmit: Moment, copy: Moment) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let tid = copy.tid;
-        let packets_at = |checkpoint: C, at: u64| self.host.packets.at(checkpoint).within(at, at);
-        let copied = packets_at(C::NetTapRead, copy.at)
+        let packets_at = |checkpoint: C, at: u64| self.host.packets.within(checkpoint, at, at);
+        let (_, copied) = packets_at(C::NetTapRead, copy.at)
             .find(|(_, p)| p.tid == tid)
-            .map(|(_, p)| p.packet);
-        let packet = copied.ok_or(Reason::Missing(C::NetTapRead))?;
-        let same = |p: &PassingPacket| p.packet.skb == packet.skb;
-        let passed = packets_at(C::NetHostXmit, xmit.at)
+            .ok_or(Reason::Missing(C::NetTapRead))?;
+        let same = |p: &PassingPacket| p.packet.skb == copied.packet.skb;
+        let (_, passed) = packets_at(C::NetHostXmit, xmit.at)
             .find(|(_, p)| same(p))
-            .map(|(_, p)| *p);
-        let passed = passed.ok_or(Reason::Missing(C::NetHostXmit))?;
-        let queued = self
-            .host
-            .packets
-            .at(C::NetHostQueue)
-            .until(xmit.at)
-            .find(|(_, p)| same(p));
+            .ok_or(Reason::Missing(C::NetHostXmit))?;
+        let mut queued = self.host.packets.at(C::NetHostQueue).until(xmit.at);
+        let queued = queued.find(|(_, p)| same(p));
         if let Some((at, queued)) = queued {
-            path.set(C::NetHostQueue, at, self.host.by(queued));
+            path.set(C::NetHostQueue, at, self.host.by(queued.tid));
         }
-        path.set(
-            C::NetHostXmit,
-            xmit.at,
-            self.host
-                .by_queue(queued.map_or(&passed, |(_, queued)| queued), &passed),
-        );
+        let queued = queued.map_or(passed, |(_, queued)| queued);
+        path.set(C::NetHostXmit, xmit.at, self.host.by_queue(queued, passed));
         set_read(self.host, &mut path, C::NetTapRead, tid, xmit.at, copy.at);
         // A thread passes on what it has read before it reads the next.
         let until = copy.at.saturating_add(self.slack);
         let mut reads = self
             .host
             .packets
-            .at(C::NetTapRead)
-            .within(copy.at.saturating_add(1), until);
+            .within(C::NetTapRead, copy.at.saturating_add(1), until);
         let next = reads
             .find(|(_, p)| p.tid == tid)
             .map_or(until, |(at, _)| at);
@@ -198,9 +191,11 @@ impl FromHost<'_> {
     /// one the guest had not asked for it, or it is for several.
     fn interrupts(&self, path: &mut RequestPath, tid: i32, last: u64, next: u64) {
         let until = self.host.woke_after(tid, last).unwrap_or(next).min(next);
-        let mut injects = self.host.passed.at(C::NetInject).within(last, until);
-        if let Some((at, _)) = injects.find(|(_, p)| p.tid == tid) {
-            path.set(C::NetInject, at, PassedBy::Thread(tid));
+        if let Some((at, _)) = self
+            .host
+            .first_by(C::NetInject, last, until, |by| by == tid)
+        {
+            path.set_thread(C::NetInject, at, tid);
         }
     }
 
@@ -218,9 +213,8 @@ impl FromHost<'_> {
                 return Err(Reason::Missing(checkpoint));
             }
         }
-        let handed = path
-            .at(C::NetRx)
-            .and_then(|at| self.host.passed.at(C::NetRx).within(at, at).next());
+        let handed = path.at(C::NetRx);
+        let handed = handed.and_then(|at| self.host.passed.within(C::NetRx, at, at).next());
         let is_other =
             |bytes: u64| bytes > 1 && !(len..=len.max(SHORTEST) + HEADERS).contains(&bytes);
         if handed.is_some_and(|(_, p)| is_other(p.mark.bytes)) {
@@ -243,16 +237,66 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
         _ => &[(BatchKind::Interrupt, C::NetInject)],
     };
     let batches_at = |checkpoint: C| {
-        requests
-            .iter()
-            .filter(|request| request.at(checkpoint).is_some())
-            .count() as u64
+        let passed = requests.iter().filter(|r| r.at(checkpoint).is_some());
+        passed.count() as u64
     };
     let packets = requests.len() as u64;
-    let all = served.iter().map(|(kind, checkpoint)| Batching {
-        kind: *kind,
-        packets,
-        batches: batches_at(*checkpoint),
-    });
-    all.filter(|batching| batching.batches > 0).collect()
+    let all = served.iter();
+    batched(all.map(|(kind, checkpoint)| (*kind, packets, batches_at(*checkpoint))))
+}
+
+/// Packets that the host's stack has handed to the tap and nobody has read, by the kernel's address for each. `complete` is not valid
+/// yet.
+#[derive(Debug, Default)]
+pub(crate) struct OnTap {
+    unread: HashMap<u64, GuestRequest>,
+    /// When the last event was.
+    latest: u64,
+}
+
+impl OnTap {
+    /// Takes an event of the host; gives the packet that it ends. One that the guest sends begins and ends with its receipt by the
+    /// host's stack: what was before is found there.
+    pub fn take(&mut self, event: &Event<HostEvent>) -> Option<Ended> {
+        self.latest = event.at;
+        let HostEvent::Packet(checkpoint, packet) = event.what else {
+            return None;
+        };
+        let now = event.moment();
+        match checkpoint {
+            C::NetHostXmit => {
+                let received = GuestRequest::new(RequestKind::Receive, now);
+                let dropped = self.unread.insert(packet.skb, received)?;
+                Some(Ended::Unseen(dropped.completed(now), C::NetTapRead))
+            }
+            C::NetTapRead => {
+                let read = self.unread.remove(&packet.skb)?;
+                Some(Ended::Done(read.completed(now)))
+            }
+            C::NetTapReceive => {
+                let sent = GuestRequest::new(RequestKind::Transmit, now);
+                Some(Ended::Done(sent))
+            }
+            _ => None,
+        }
+    }
+
+    /// When the oldest was handed to the tap, of those after `since`: one before that was dropped.
+    pub fn oldest(&self, since: u64) -> Option<u64> {
+        self.unread
+            .values()
+            .map(|packet| packet.issue.at)
+            .filter(|at| *at >= since)
+            .min()
+    }
+
+    /// Those that nobody has read for so many ticks.
+    pub fn unread(&self, ticks: u64) -> Vec<GuestRequest> {
+        let until = self.latest.saturating_sub(ticks);
+        self.unread
+            .values()
+            .filter(|packet| packet.issue.at < until)
+            .copied()
+            .collect()
+    }
 }

@@ -1,9 +1,10 @@
 //! The packets of a guest's network card whose kernel traces. A virtqueue keeps their order: the n-th that one side hands over is the n-th
 //! that the other takes.
 
-use crate::disk::request::{GuestRequest, NOWHERE};
-use crate::events::event::{Event, GuestEvent, HostEvent};
-use crate::join::joined::{Reason, Rejected};
+use super::LINK;
+use crate::disk::GuestRequest;
+use crate::events::{Event, GuestEvent, HostEvent, moment_at};
+use crate::join::{Reason, Rejected};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -20,7 +21,7 @@ const MAX_HELD: usize = 1024;
 const LOOKAHEAD: usize = 8;
 
 /// Agreement of both sides' clocks, and the period in which they were observed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Sight {
     /// Guest and host ticks agree within this.
     bound: u64,
@@ -106,6 +107,21 @@ impl Queue {
                 .count()
     }
 
+    /// Returns the packet that is to be taken next, if it was handed over at `latest` or before.
+    fn next_until(&self, latest: u64) -> Option<GuestRequest> {
+        let next = self.handed.front().copied();
+        next.filter(|packet| packet.issue.at <= latest)
+    }
+
+    /// Returns the position of the first packet of this length, of those handed over at `latest` or before.
+    fn position(&self, latest: u64, bytes: u64) -> Option<usize> {
+        self.handed
+            .iter()
+            .take_while(|packet| packet.issue.at <= latest)
+            .take(MAX_SKIPPED + 1)
+            .position(|packet| fits(packet, bytes))
+    }
+
     /// Returns true if no packet is taken for `slack` ticks after this moment.
     fn rests(&self, at: u64, slack: u64) -> bool {
         self.taken
@@ -118,32 +134,14 @@ fn fits(packet: &GuestRequest, bytes: u64) -> bool {
     bytes <= 1 || packet.bytes <= 1 || packet.bytes == bytes
 }
 
-impl Default for Sight {
-    fn default() -> Self {
-        Sight {
-            bound: 0,
-            slack: 1,
-            in_flight: 1,
-            guest: None,
-        }
-    }
-}
-
 /// A packet that is handed over; `complete` is not valid yet.
 fn handed(kind: RequestKind, bytes: u64, issue: Moment, inserted: Option<u64>) -> GuestRequest {
     GuestRequest {
-        offset: NOWHERE,
         bytes,
-        kind,
         inserted,
-        issue,
-        complete: issue,
-        alone: false,
+        ..GuestRequest::new(kind, issue)
     }
 }
-
-/// Bytes of an Ethernet header, which the guest's kernel does not count on a packet's way in.
-const LINK: u64 = 14;
 
 impl InQueues {
     /// Ticks: by how much the clocks may differ, how far an event may be that shows that they do not agree, and how long a packet may
@@ -178,12 +176,8 @@ impl InQueues {
                 self.queued.insert(packet.skb, at);
             }
             Checkpoint::NetGuestXmit => {
-                let packet = handed(
-                    RequestKind::Transmit,
-                    packet.len,
-                    now,
-                    self.queued.remove(&packet.skb),
-                );
+                let inserted = self.queued.remove(&packet.skb);
+                let packet = handed(RequestKind::Transmit, packet.len, now, inserted);
                 match self.guest_alone {
                     true => self.done.push(packet),
                     false => self.hand_over(packet),
@@ -191,11 +185,11 @@ impl InQueues {
             }
             Checkpoint::NetGuestPoll => {
                 let bytes = packet.len.saturating_add(LINK);
-                match self.guest_alone {
-                    true => self
-                        .done
-                        .push(handed(RequestKind::Receive, bytes, now, None)),
-                    false => self.receive.taken.push_back((now, bytes)),
+                if self.guest_alone {
+                    let packet = handed(RequestKind::Receive, bytes, now, None);
+                    self.done.push(packet);
+                } else {
+                    self.receive.taken.push_back((now, bytes));
                 }
             }
             _ => {}
@@ -207,14 +201,12 @@ impl InQueues {
         let HostEvent::Passes(checkpoint, mark) = event.what else {
             return;
         };
+        let now = event.moment();
         match checkpoint {
-            Checkpoint::NetTx => self.transmit.taken.push_back((event.moment(), mark.bytes)),
-            Checkpoint::NetRx => self.hand_over(handed(
-                RequestKind::Receive,
-                mark.bytes,
-                event.moment(),
-                None,
-            )),
+            Checkpoint::NetTx => self.transmit.taken.push_back((now, mark.bytes)),
+            Checkpoint::NetRx => {
+                self.hand_over(handed(RequestKind::Receive, mark.bytes, now, None));
+            }
             _ => {}
         }
     }
@@ -300,71 +292,58 @@ impl InQueues {
     fn take(&mut self, kind: RequestKind, moment: Moment, bytes: u64) {
         let Sight { bound, slack, .. } = self.sight;
         let queue = self.queue(kind);
-        let until = |more: u64| {
-            let latest = moment.at.saturating_add(more);
-            queue
-                .handed
-                .iter()
-                .take_while(move |packet| packet.issue.at <= latest)
-        };
-        let is_there = until(bound).next().is_some();
-        let position = until(bound)
-            .take(MAX_SKIPPED + 1)
-            .position(|packet| fits(packet, bytes));
-        match position {
+        let next = queue.next_until(moment.at.saturating_add(bound));
+        let may_be_next = queue.next_until(moment.at.saturating_add(slack));
+        match queue.position(moment.at.saturating_add(bound), bytes) {
             _ if queue.unsure => {
-                let packet = if is_there {
-                    queue.handed.pop_front()
-                } else {
-                    None
-                };
-                packet
-                    .into_iter()
-                    .for_each(|packet| self.reject(&packet, Reason::Ambiguous));
+                if let Some(packet) = next {
+                    queue.handed.pop_front();
+                    self.reject(&packet, Reason::Ambiguous);
+                }
             }
             Some(0) => self.found(kind, moment),
-            Some(skipped) => match queue
-                .agrees(skipped + 1, bound)
-                .cmp(&queue.agrees(0, bound))
-            {
-                order if order == Ordering::Greater || queue.taken.is_empty() => {
-                    let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
-                    self.lose(kind, &lost);
-                    self.found(kind, moment);
-                }
-                Ordering::Less => self.unknown(kind, moment, bytes),
-                _ => {
-                    queue.unsure = true;
-                    self.contradict(kind, 0);
-                    self.unknown(kind, moment, bytes);
-                }
-            },
-            None if !is_there
-                && until(slack)
-                    .next()
-                    .is_some_and(|packet| fits(packet, bytes)) =>
-            {
+            Some(skipped) => self.skip(kind, moment, bytes, skipped),
+            None => match may_be_next.filter(|packet| next.is_none() && fits(packet, bytes)) {
                 // Nothing else can be its cause: so the clocks do not agree.
-                let packet = queue.handed.pop_front();
-                let from = queue.ambiguous_if_unknown(bytes);
-                self.contradict(kind, from);
-                packet
-                    .into_iter()
-                    .for_each(|packet| self.reject(&packet, Reason::Violation));
-            }
-            None => self.unknown(kind, moment, bytes),
+                Some(packet) => {
+                    queue.handed.pop_front();
+                    let from = queue.ambiguous_if_unknown(bytes);
+                    self.contradict(kind, from);
+                    self.reject(&packet, Reason::Violation);
+                }
+                None => self.unknown(kind, moment, bytes),
+            },
         }
         self.rest(kind, moment.at);
+    }
+
+    /// One was taken that is as long as one behind the next `skipped`: those were lost, or the hand-over of this one was.
+    fn skip(&mut self, kind: RequestKind, moment: Moment, bytes: u64, skipped: usize) {
+        let bound = self.sight.bound;
+        let queue = self.queue(kind);
+        let agree_if_lost = queue.agrees(skipped + 1, bound);
+        match agree_if_lost.cmp(&queue.agrees(0, bound)) {
+            order if order == Ordering::Greater || queue.taken.is_empty() => {
+                let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
+                self.lose(kind, &lost);
+                self.found(kind, moment);
+            }
+            Ordering::Less => self.unknown(kind, moment, bytes),
+            _ => {
+                queue.unsure = true;
+                self.contradict(kind, 0);
+                self.unknown(kind, moment, bytes);
+            }
+        }
     }
 
     /// The next that was handed over was taken.
     fn found(&mut self, kind: RequestKind, moment: Moment) {
         let queue = self.queue(kind);
-        let packet = queue.handed.pop_front().map(|packet| GuestRequest {
-            complete: moment,
-            ..packet
-        });
-        queue.held.extend(packet);
+        let packet = queue.handed.pop_front();
+        queue
+            .held
+            .extend(packet.map(|packet| packet.completed(moment)));
         let oldest = if queue.held.len() > MAX_HELD {
             queue.held.pop_front()
         } else {
@@ -426,24 +405,11 @@ impl InQueues {
             Checkpoint::NetGuestPoll
         };
         // It was on its way all the time: so it may be an event that was lost, if any was.
-        let until = Moment {
-            at: self.latest,
-            cpu: 0,
-            tid: 0,
-            interrupt: false,
-        };
-        for packet in lost
-            .iter()
-            .filter(|packet| self.counts(packet))
-            .collect::<Vec<_>>()
-        {
-            self.reject(
-                &GuestRequest {
-                    complete: until,
-                    ..*packet
-                },
-                Reason::Missing(last),
-            );
+        let until = moment_at(self.latest);
+        for packet in lost {
+            if self.counts(packet) {
+                self.reject(&packet.completed(until), Reason::Missing(last));
+            }
         }
     }
 

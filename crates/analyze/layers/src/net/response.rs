@@ -2,10 +2,9 @@
 //! client copies from its socket. If the guest's kernel shows no copy, the position among the packets that QEMU passed
 //! on decides.
 
-use super::follow::Follow;
+use super::follow::{Follow, in_softirq};
 use crate::join::guest::GuestPacket;
-use crate::join::joined::Reason;
-use crate::join::request_path::{PassedBy, RequestPath};
+use crate::join::{Reason, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;
 
@@ -30,48 +29,49 @@ impl Follow<'_> {
             .received(from, operation.end)
             .map(|one| (one, self.copied(&one, operation.end)))
             .collect();
-        let is_own = |copied: &Option<Moment>| copied.is_some_and(|copied| copied.tid == client);
+        // It came before QEMU had it.
+        if all.is_empty() && self.received(sent, operation.end).next().is_some() {
+            return Err(Reason::Violation);
+        }
+        let ((polled, received), copied) = self.own(&all, client, answered, operation.end)?;
+        let polled = in_softirq(polled.moment);
+        path.set_guest(C::NetGuestPoll, polled);
+        let received = received.ok_or(Reason::NoPacket)?;
+        path.set_guest(C::NetGuestReceive, in_softirq(received.moment));
+        if let Some(copied) = copied {
+            path.set_guest(C::NetGuestRead, copied);
+        }
+        Ok(polled)
+    }
+
+    /// The client's own packet of these, each with who copied it from its socket and when.
+    fn own(
+        &self,
+        all: &[(Received, Option<Moment>)],
+        client: i32,
+        answered: Option<u64>,
+        end: u64,
+    ) -> Result<(Received, Option<Moment>), Reason> {
+        let is_own = |copied: &Moment| copied.tid == client;
         let own: Vec<_> = all
             .iter()
-            .filter(|(_, copied)| is_own(copied))
-            .copied()
+            .filter(|(_, copied)| copied.as_ref().is_some_and(is_own))
             .collect();
         let of_nobody: Vec<Received> = all
             .iter()
             .filter(|(_, copied)| copied.is_none())
             .map(|(one, _)| *one)
             .collect();
-        let ((polled, received), copied) = match (&own[..], &of_nobody[..]) {
-            ([one], _) => *one,
-            ([], [one]) => (*one, None),
-            // It came before QEMU had it.
-            ([], []) if all.is_empty() && self.received(sent, operation.end).next().is_some() => {
-                return Err(Reason::Violation);
-            }
-            ([], []) => return Err(Reason::NoPacket),
+        match (&own[..], &of_nobody[..]) {
+            ([one], _) => Ok(**one),
+            ([], [one]) => Ok((*one, None)),
+            ([], []) => Err(Reason::NoPacket),
             ([], _) => {
-                let place =
-                    answered.and_then(|at| self.in_its_place(&of_nobody, at, operation.end));
-                (place.ok_or(Reason::Ambiguous)?, None)
+                let place = answered.and_then(|at| self.in_its_place(&of_nobody, at, end));
+                Ok((place.ok_or(Reason::Ambiguous)?, None))
             }
-            _ => return Err(Reason::Ambiguous),
-        };
-        // The softirq has nothing to do with the task that it interrupts.
-        let by = |packet: GuestPacket| Moment {
-            interrupt: true,
-            ..packet.moment
-        };
-        path.set(
-            C::NetGuestPoll,
-            polled.moment.at,
-            PassedBy::Guest(by(polled)),
-        );
-        let received = by(received.ok_or(Reason::NoPacket)?);
-        path.set(C::NetGuestReceive, received.at, PassedBy::Guest(received));
-        if let Some(copied) = copied {
-            path.set(C::NetGuestRead, copied.at, PassedBy::Guest(copied));
+            _ => Err(Reason::Ambiguous),
         }
-        Ok(by(polled))
     }
 
     /// By whom and when a packet is copied from its socket. Once the kernel has given its address to another, no copy is its own.
@@ -80,8 +80,7 @@ impl Follow<'_> {
             let mut all = self
                 .guest
                 .packets
-                .at(at)
-                .within(polled.moment.at.saturating_add(1), end);
+                .within(at, polled.moment.at.saturating_add(1), end);
             all.find(|(_, p)| p.packet.skb == polled.packet.skb)
                 .map(|(_, p)| p.moment)
         };
@@ -100,17 +99,15 @@ impl Follow<'_> {
         let polled = self
             .guest
             .packets
-            .at(C::NetGuestPoll)
-            .within(from, to)
+            .within(C::NetGuestPoll, from, to)
             .map(|(_, packet)| *packet);
         polled
             .filter(|polled| self.frames.has(polled.packet.len))
             .map(move |polled| {
-                let mut received = self
-                    .guest
-                    .packets
-                    .at(C::NetGuestReceive)
-                    .within(polled.moment.at, to);
+                let mut received =
+                    self.guest
+                        .packets
+                        .within(C::NetGuestReceive, polled.moment.at, to);
                 (
                     polled,
                     received

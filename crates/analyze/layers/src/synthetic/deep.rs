@@ -1,7 +1,7 @@
 //! Many requests at once: shared notifications, merged submits, completions out of order, shared interrupts.
 
 use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, READER, Truth, VCPU, World, element, on_device};
-use crate::events::event::{GuestEvent, HostEvent, Mark};
+use crate::events::{GuestEvent, HostEvent, Mark};
 use std::ops::Range;
 use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
 

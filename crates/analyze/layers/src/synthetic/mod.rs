@@ -2,10 +2,9 @@
 
 pub mod deep;
 
-use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
-use crate::join::joined::Joined;
+use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
-use crate::join::match_params::View;
+use crate::join::{Joined, View};
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
 use vmtax_model::{

@@ -2,15 +2,14 @@
 //! lost events.
 
 use super::{START, alone};
-use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
 use crate::events::trace_reader::Loss;
+use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::findings::column_sums::ColumnSums;
-use crate::join::joined::{Joined, Reason};
-use crate::join::match_params::View;
+use crate::join::{Joined, Reason, View};
 use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
+use crate::trial::TrialData;
 use crate::trial::joined_trial::JoinedTrial;
-use crate::trial::trial_data::TrialData;
 use std::collections::BTreeMap;
 use vmtax_model::{
     Checkpoint, ClockFinding, EventKind, Layer, RequestKind, Role, Side, Stamped, State,
@@ -433,7 +432,7 @@ fn a_worker_thread_reads_from_no_block_device() {
         Some((WORKER, Role::Worker))
     );
     assert_eq!(
-        crate::trial::common_path::layer(Checkpoint::HostCall, Checkpoint::QemuReap),
+        crate::trial::joined_trial::layer(Checkpoint::HostCall, Checkpoint::QemuReap),
         Layer::HostKernel
     );
 }

@@ -3,7 +3,7 @@
 use super::alone;
 use super::cases::trial;
 use crate::findings::column_sums::ColumnSums;
-use crate::join::match_params::View;
+use crate::join::View;
 use crate::request::JoinedRequest;
 use crate::synthetic::{Times, World};
 use std::collections::BTreeMap;

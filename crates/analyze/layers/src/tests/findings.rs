@@ -5,7 +5,7 @@ use super::cases::trial;
 use crate::findings::column_sums::ColumnSums;
 use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
-use crate::trial::call_times::TrialCalls;
+use crate::trial::open::TrialCalls;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan, Verdict};
 

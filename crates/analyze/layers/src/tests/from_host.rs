@@ -1,9 +1,9 @@
 //! Requests of which the host alone tells.
 
 use super::{START, alone, batches, deep, times};
-use crate::events::event::{HostEvent, Mark};
-use crate::join::joined::{Joined, Reason};
+use crate::events::{HostEvent, Mark};
 use crate::join::joiner::Join;
+use crate::join::{Joined, Reason};
 use crate::synthetic::{MAIN, OTHER, QUEUE, Times, Truth, VCPU, World, facts, found};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -6,11 +6,10 @@ mod findings;
 mod from_host;
 mod unstamped;
 
-use crate::events::event::{Event, GuestEvent, HostEvent};
+use crate::events::{Event, GuestEvent, HostEvent};
 use crate::findings::column_sums::ColumnSums;
-use crate::join::joined::Reason;
 use crate::join::joiner::Join;
-use crate::join::match_params::View;
+use crate::join::{Reason, View};
 use crate::request::JoinedRequest;
 use crate::synthetic::deep::{Batch, in_ring};
 use crate::synthetic::{BLOCK, Times, Truth, World, facts, found};

@@ -1,9 +1,9 @@
 //! Requests that nobody stamped: a command's.
 
 use super::START;
-use crate::disk::request::NOWHERE;
-use crate::events::event::{GuestEvent, HostEvent, Mark};
-use crate::join::joined::Reason;
+use crate::disk::NOWHERE;
+use crate::events::{GuestEvent, HostEvent, Mark};
+use crate::join::Reason;
 use crate::synthetic::{IO_SUBMIT, MAIN, QUEUE, READER, World};
 use vmtax_model::{Checkpoint, RequestKind};
 

@@ -3,11 +3,9 @@
 use super::open::read_json;
 use super::shared_requests::{NotShared, SharedClock, SharedRequests, Span};
 use super::vm_data::facts;
-use crate::disk::in_device::InDevice;
-use crate::disk::in_flight::InFlight;
-use crate::disk::request::{Ended, GuestRequest, NOWHERE};
+use crate::disk::{Ended, GuestRequest, InDevice, InFlight, NOWHERE};
 use crate::error::LayersError;
-use crate::events::event::GuestEvent;
+use crate::events::GuestEvent;
 use crate::events::trace_reader::{Trace, each, open};
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,20 +1,24 @@
-//! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone.
+//! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone or with a guest's trace,
+//! or the packets of its network cards.
 
-use super::imported::read_guest;
+use super::Traces;
 use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{check, read_json};
-use super::trial_data::Traces;
-use super::vm_data::{Device, DiskData, VmData, facts, is_made_up, is_placed, unknown_kicks};
-use super::vm_nics::read_nics;
+use super::vm_data::{
+    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_room, unjoined,
+    unknown_kicks, unnamed_requests, unobserved, untraced,
+};
 use crate::error::LayersError;
+use crate::events::clocks::clock;
 use crate::events::trace_reader::{Trace, each, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeMap;
 use std::path::Path;
+use vmtax_clock::{ClockError, ClockMap};
 use vmtax_model::{
-    Accelerator, Checkpoint, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK, ObservedDisk,
-    Side, TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files, libvirt_target,
+    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, GuestDisk, GuestTrace, HostDisk, Machine,
+    NETWORK, ObservedDisk, Series, Side, TraceFacts, TracedDisk, TracedNic, VmTrace, files,
 };
 
 /// More disks than this are not followed: the trace is read once for each.
@@ -216,15 +220,6 @@ fn read_disk(
 ) -> Result<DiskData, LayersError> {
     let known = disk.as_ref();
     let name = name(device.path, known, trace);
-    let is_direct = known.is_some_and(|disk| disk.disk.direct == Some(true));
-    let is_placed = known.is_some_and(|disk| is_placed(&disk.host));
-    let may_lack: &[Checkpoint] = match (is_placed, is_direct) {
-        (true, true) => &[],
-        // The page cache answers some.
-        (true, false) => &[Checkpoint::HostIssue, Checkpoint::HostComplete],
-        // Of several at once, which call is whose does not show.
-        (false, _) => &[Checkpoint::HostCall],
-    };
     let facts = TraceFacts {
         host_disk: known.map_or_else(HostDisk::default, |disk| disk.host.clone()),
         notify: known.map_or_else(Vec::new, |disk| disk.notify.clone()),
@@ -243,7 +238,7 @@ fn read_disk(
             },
         ),
     };
-    let mut data = traces.join(join.may_lack(may_lack), &facts, |readers, event| {
+    let mut data = traces.join(join.may_lack(may_lack(known)), &facts, |readers, event| {
         // An account that tells no device is that of something else than a disk, as of a block job.
         let is_account = readers.is_account(event);
         readers.device(event).map_or(is_account, |of| {
@@ -259,247 +254,143 @@ fn read_disk(
     Ok(DiskData { device, data })
 }
 
-/// Returns the usual name of a disk.
-fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
-    // The monitor names a SCSI disk by its ID alone.
-    let id = device_id(device).or(disk
-        .map(|disk| disk.disk.id.as_str())
-        .filter(|id| !id.is_empty()));
-    let Some(id) = id else {
-        let path = device
-            .strip_suffix(TracedDisk::VIRTIO_BACKEND)
-            .unwrap_or(device);
-        return path.strip_prefix("/machine/").unwrap_or(path).to_owned();
-    };
-    let is_libvirt = trace
-        .vm
-        .managed
-        .as_ref()
-        .is_some_and(|managed| managed.manager.is_libvirt());
-    Some(id)
-        .filter(|_| is_libvirt)
-        .and_then(libvirt_target)
-        .unwrap_or_else(|| id.to_owned())
-}
-
-fn untraced(disk: &str) -> Missing {
-    Missing {
-        what: format!("requests of {disk}"),
-        why: "the trace does not show where QEMU begins and ends requests of a disk without virtqueues".to_owned(),
-        fix: "trace the running VM with `vmtax layers --vm`, or see by `vmtax top --level 1` how long its requests take in QEMU"
-            .to_owned(),
+/// Checkpoints that a request to a disk may lack although most have them.
+fn may_lack(disk: Option<&TracedDisk>) -> &'static [Checkpoint] {
+    let is_placed = disk.is_some_and(|disk| is_placed(&disk.host));
+    let is_direct = disk.is_some_and(|disk| disk.disk.direct == Some(true));
+    match (is_placed, is_direct) {
+        (true, true) => &[],
+        // The page cache answers some.
+        (true, false) => &[Checkpoint::HostIssue, Checkpoint::HostComplete],
+        // Of several at once, which call is whose does not show.
+        (false, _) => &[Checkpoint::HostCall],
     }
 }
 
-/// Returns the data that cannot be observed of a disk, with the reasons.
-fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
+/// The requests of the disks of a guest whose kernel another tool traced, joined with what QEMU and the host's kernel tell of
+/// them.
+fn read_guest(
+    folder: &Path,
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    host: Option<&Trace>,
+) -> Result<Vec<DiskData>, LayersError> {
+    let guest = open(&folder.join(files::GUEST), DISK, Side::Guest)?;
+    let guest = guest.ok_or_else(|| LayersError::no_trace(folder.join(files::VM_TRACE)))?;
+    of_guest
+        .disks
+        .iter()
+        .map(|disk| read_guest_disk(trace, of_guest, disk, &guest, host))
+        .collect()
+}
+
+fn read_guest_disk(
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    disk: &GuestDisk,
+    guest: &Trace,
+    host: Option<&Trace>,
+) -> Result<DiskData, LayersError> {
+    let facts = TraceFacts {
+        kvm_offset: of_guest.is_on_host_clock.then_some(0),
+        guest_disk: Some(disk.clone()),
+        ..facts(trace)
+    };
+    let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
+    let name = format!("guest disk {major}:{minor}");
+    let map = clock(&facts, &Series::default(), Some(guest), host, &[], None);
+    let map = match map {
+        // The guest's own part is valid alone.
+        Err(LayersError::Offset(
+            ClockError::NoEvidence | ClockError::Contradiction { .. } | ClockError::Jumped { .. },
+        )) => None,
+        map => Some(map?),
+    };
+    let mut missing = Vec::new();
+    missing.extend(map.is_none().then(|| unjoined(&name)));
+    missing.extend(host.is_none().then(|| unobserved(&name)));
+    let host = host.filter(|_| map.is_some());
+    let bound = map.as_ref().map_or(0, ClockMap::bound);
+    let bound = bound.saturating_add(of_guest.bound);
+    let traces = Traces {
+        guest: Some(guest),
+        host,
+        log: Vec::new(),
+        map: map.as_ref(),
+        clock: imported_clock(trace, of_guest, map.as_ref(), bound),
+    };
+    let mut data = traces.join(Join::unstamped(&facts, bound), &facts, |_, _| false)?;
+    data.missing.splice(..0, missing);
+    let device = Device {
+        name,
+        known: None,
+        is_from_host: false,
+    };
+    Ok(DiskData { device, data })
+}
+
+/// The common clock of a guest and its host that other tools traced, with its bound in ticks.
+fn imported_clock(
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    map: Option<&ClockMap>,
+    bound: u64,
+) -> ClockFinding {
+    let ns = |ticks: u64| ticks as f64 * 1000.0 / trace.tsc_mhz;
+    let source = match map {
+        None => "the guest's events alone".to_owned(),
+        Some(_) if of_guest.is_on_host_clock => of_guest.source.clone(),
+        Some(map) => map.source().to_string(),
+    };
+    ClockFinding {
+        bound_ns: ns(bound),
+        source,
+        drift_ns: map.map_or(0.0, |map| ns(map.moved())),
+        violations: 0,
+    }
+}
+
+/// More network cards than this are not followed: the trace is read once for each.
+const MAX_NICS: usize = 16;
+
+/// The cards with packets, and the taps of those without.
+fn read_nics(host: &Trace, trace: &VmTrace) -> Result<(Vec<NicData>, Vec<String>), LayersError> {
+    let all = trace.nics.iter().take(MAX_NICS);
+    let all = all
+        .map(|traced| read_nic(host, trace, traced))
+        .collect::<Result<Vec<_>, LayersError>>()?;
+    let (nics, idle): (Vec<_>, Vec<_>) = all.into_iter().partition(|nic| {
+        let joined = &nic.data.joined;
+        !(joined.requests.is_empty() && joined.rejected.is_empty())
+    });
+    let beyond = trace.nics.iter().skip(MAX_NICS);
+    let beyond = beyond.map(|traced| format!("{} (not followed)", traced.nic.tap));
+    let idle = idle.into_iter().map(|nic| nic.device.name).chain(beyond);
+    Ok((nics, idle.collect()))
+}
+
+fn read_nic(host: &Trace, trace: &VmTrace, traced: &TracedNic) -> Result<NicData, LayersError> {
+    let facts = TraceFacts {
+        notify: traced.notify.clone(),
+        ..facts(trace)
+    };
+    let tap = &traced.nic.tap;
+    let join = Join::packets_from_host(&facts);
+    let mut data = Traces::of_host(host).join(join, &facts, |readers, event| {
+        readers.interface(event).is_some_and(|of| of != *tap)
+    })?;
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
-    let has_kicks = disk.is_some_and(|disk| !disk.notify.is_empty());
-    let kicks = (is_kvm && !trace.imported && !has_kicks).then(|| {
-        unknown_kicks(
-            name,
-            "no QMP monitor tells their addresses, or the guest had not placed them",
-        )
-    });
-    let beneath = beneath(disk, trace).map(|(why, fix)| Missing {
-        what: format!("the host's block device beneath {name}"),
-        why,
-        fix: fix.to_owned(),
-    });
-    beneath.into_iter().chain(kicks).collect()
-}
-
-/// Returns why the host's block device beneath a disk cannot be observed, and what to do; `None` where it can.
-fn beneath(disk: Option<&TracedDisk>, trace: &VmTrace) -> Option<(String, &'static str)> {
-    let Some(TracedDisk { disk, host, .. }) = disk else {
-        let (why, fix) = if trace.imported {
-            (
-                "the files do not say which of the host's devices has the disk",
-                "trace the running VM with `vmtax layers --vm`",
+    data.missing
+        .extend((is_kvm && traced.notify.is_empty()).then(|| {
+            unknown_kicks(
+                &format!("the card on {tap}"),
+                "no QMP monitor tells their addresses",
             )
-        } else {
-            (
-                "neither QEMU's monitor nor its command line tells which file the disk is",
-                "give QEMU a QMP socket, or the device an id",
-            )
-        };
-        return Some((why.to_owned(), fix));
+        }));
+    let device = Device {
+        name: tap.clone(),
+        known: traced.nic.clone(),
+        is_from_host: true,
     };
-    if is_made_up(disk) {
-        return Some(("QEMU's null driver has none".to_owned(), ""));
-    }
-    if is_placed(host) {
-        return None;
-    }
-    let file = disk.file.display();
-    let why = match (host.device, disk.format.as_deref()) {
-        (None, Some(format)) if !matches!(format, "raw" | "file" | "host_device" | "throttle") => {
-            format!(
-                "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
-            )
-        }
-        (None, _) => format!("{file} lies on no single block device, or is no raw image"),
-        (Some(_), _) => format!("no place of {file} on its device is known"),
-    };
-    let fix =
-        "the time there is part of the host kernel's: use a raw image on one disk to see it apart";
-    Some((why, fix))
-}
-
-fn unnamed_requests() -> Missing {
-    Missing {
-        what: VmLayers::REQUESTS.to_owned(),
-        why: "in this build of QEMU no function shows a request when it is taken from the ring"
-            .to_owned(),
-        fix: "use a distribution's build of QEMU".to_owned(),
-    }
-}
-
-fn no_room(trace: &VmTrace) -> Missing {
-    let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
-    Missing {
-        what: format!("requests after {seconds:.1} s"),
-        why: "the trace had reached the most bytes that are kept".to_owned(),
-        fix: "choose a shorter --duration".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vmtax_model::{Managed, Manager, VmDisk, VmFacts, testing};
-
-    fn trace(manager: Option<Manager>) -> VmTrace {
-        let vm = VmFacts {
-            managed: manager.map(|manager| Managed {
-                manager,
-                id: "1".to_owned(),
-            }),
-            accelerator: Some(Accelerator::Kvm),
-            vcpus: 1,
-            ..VmFacts::unknown(1)
-        };
-        testing::vm_trace(vm, 2_000_000_000)
-    }
-
-    fn disk(id: &str, file: &str, format: Option<&str>) -> TracedDisk {
-        let disk = VmDisk {
-            id: id.to_owned(),
-            file: file.into(),
-            format: format.map(str::to_owned),
-            direct: Some(true),
-            read_only: false,
-            aio: None,
-            iothread: None,
-            host_device: None,
-            own_device: None,
-            extents: None,
-        };
-        TracedDisk {
-            device: String::new(),
-            controller: String::new(),
-            disk,
-            host: HostDisk::default(),
-            notify: vec![(0, 4)],
-        }
-    }
-
-    #[test]
-    fn a_disk_has_the_name_that_people_gave_it() {
-        let name_of = |device: &str, id: &str, manager| {
-            name(device, Some(&disk(id, "/d", None)), &trace(manager))
-        };
-        assert_eq!(
-            name_of(
-                "/machine/peripheral/virtio-disk1/virtio-backend",
-                "",
-                Some(Manager::Libvirt)
-            ),
-            "vdb"
-        );
-        assert_eq!(
-            name_of("/machine/peripheral/virtio-disk1/virtio-backend", "", None),
-            "virtio-disk1"
-        );
-        assert_eq!(
-            name_of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)),
-            "sdd"
-        );
-        assert_eq!(
-            name_of(
-                "/machine/peripheral/scsi1-0-0-8",
-                "",
-                Some(Manager::Libvirt)
-            ),
-            "sdw"
-        );
-        assert_eq!(
-            name_of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)),
-            "scsi0"
-        );
-        assert_eq!(
-            name_of(
-                "/machine/peripheral/disk0/virtio-backend",
-                "x",
-                Some(Manager::Libvirt)
-            ),
-            "disk0"
-        );
-        assert_eq!(
-            name_of(
-                "/machine/peripheral-anon/device[1]/virtio-backend",
-                "virtio0",
-                None
-            ),
-            "virtio0"
-        );
-        assert_eq!(
-            name_of(
-                "/machine/peripheral-anon/device[1]/virtio-backend",
-                "",
-                None
-            ),
-            "peripheral-anon/device[1]"
-        );
-    }
-
-    #[test]
-    fn what_a_disk_does_not_show_has_its_reason() {
-        let why = |disk: Option<&TracedDisk>| {
-            missing("vda", disk, &trace(None))
-                .into_iter()
-                .map(|m| m.why)
-                .next()
-        };
-        assert!(why(None).unwrap().contains("which file"));
-        assert!(
-            why(Some(&disk("", "null-co://", Some("raw"))))
-                .unwrap()
-                .contains("null driver")
-        );
-        assert!(
-            why(Some(&disk("", "/d", Some("qcow2"))))
-                .unwrap()
-                .starts_with("qcow2 puts")
-        );
-        assert!(
-            why(Some(&disk("", "/d", Some("raw"))))
-                .unwrap()
-                .contains("no single block device")
-        );
-        let extents = vec![vmtax_model::Extent {
-            file: 0,
-            device: 0,
-            length: 9,
-        }];
-        let mut placed = disk("", "/d", Some("raw"));
-        placed.host = HostDisk {
-            device: Some(1),
-            extents,
-            ..HostDisk::default()
-        };
-        assert_eq!(why(Some(&placed)), None);
-        placed.notify.clear();
-        assert!(why(Some(&placed)).unwrap().contains("QMP"));
-    }
+    Ok(NicData { device, data })
 }

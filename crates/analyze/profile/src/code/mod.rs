@@ -1,12 +1,13 @@
 //! Code that a guest's vCPUs execute: costs that make no exit, in guests without an agent, of any kernel.
 
-mod decode;
 #[cfg(test)]
 mod tests;
 
-use crate::share::share;
-use decode::{Code, instructions_around, instructions_from, words};
-use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind};
+use crate::summary::share;
+use iced_x86::{
+    Code as Opcode, Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter,
+    Mnemonic, OpKind,
+};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use vmtax_model::samples::{CodeBytes, CodeSamples, SampledCode, Spot};
@@ -21,6 +22,11 @@ const MAX_DISTANCE: usize = 8;
 const MAX_SMALL_FUNCTION: usize = 24;
 /// Bytes that one of its moves takes, at most.
 const WORD_BYTES: usize = 8;
+
+/// Instructions that save the interrupt flag.
+const SAVES_FLAGS: [Mnemonic; 3] = [Mnemonic::Pushf, Mnemonic::Pushfd, Mnemonic::Pushfq];
+/// Instructions that restore it.
+const RESTORES_FLAGS: [Mnemonic; 3] = [Mnemonic::Popf, Mnemonic::Popfd, Mnemonic::Popfq];
 
 /// Returns the findings from samples of vCPUs; `None` where there are no samples.
 pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
@@ -78,35 +84,27 @@ fn patterns(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> GuestCodeSam
     let pieces = pieces(sampled, codes);
     let mut found: BTreeMap<CodePattern, Vec<(u64, u64)>> = BTreeMap::new();
     for (spot, code) in codes {
+        let is_in_piece = |(of, piece): &(Spot, RangeInclusive<u64>)| {
+            same(of, spot) && piece.contains(&spot.address)
+        };
         let patterns = [
             (CodePattern::Division, divides(code)),
             (CodePattern::LockSavesInterrupts, saves_interrupts(code)),
-            (
-                CodePattern::SmallCopies,
-                pieces
-                    .iter()
-                    .any(|(of, piece)| same(of, spot) && piece.contains(&spot.address)),
-            ),
+            (CodePattern::SmallCopies, pieces.iter().any(is_in_piece)),
         ];
-        let count = sampled
-            .places
-            .iter()
+        let mut places = sampled.places.iter();
+        let count = places
             .find(|place| place.spot == *spot)
             .map_or(0, |place| place.count);
         for (pattern, _) in patterns.into_iter().filter(|(_, matches)| *matches) {
-            found
-                .entry(pattern)
-                .or_default()
-                .push((count, spot.address));
+            let at = found.entry(pattern).or_default();
+            at.push((count, spot.address));
         }
     }
     let samples = |(pattern, at): (CodePattern, Vec<(u64, u64)>)| {
         let (_, most) = at.iter().max()?;
-        Some((
-            pattern,
-            share(at.iter().map(|(count, _)| count).sum(), sampled.samples),
-            *most,
-        ))
+        let count = at.iter().map(|(count, _)| count).sum();
+        Some((pattern, share(count, sampled.samples), *most))
     };
     GuestCodeSamples {
         samples: sampled.samples,
@@ -122,18 +120,8 @@ fn divides(code: &Code) -> bool {
 
 /// Behind the saving of the interrupt flag, up to right behind its restoring, where a lock is taken with the flag cleared.
 fn saves_interrupts(code: &Code) -> bool {
-    let saves = |i: &Instruction| {
-        matches!(
-            i.mnemonic(),
-            Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq
-        )
-    };
-    let restores = |i: &Instruction| {
-        matches!(
-            i.mnemonic(),
-            Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq
-        )
-    };
+    let saves = |i: &Instruction| SAVES_FLAGS.contains(&i.mnemonic());
+    let restores = |i: &Instruction| RESTORES_FLAGS.contains(&i.mnemonic());
     let leaves = |i: &Instruction| {
         matches!(
             i.flow_control(),
@@ -227,4 +215,83 @@ fn small_copy(code: &CodeBytes, begin: u64) -> Option<RangeInclusive<u64>> {
         .rfind(|i| i.op0_kind() == OpKind::Register && i.op0_register() == store.op1_register())?;
     let copies = moves(set) && set.op1_kind() == OpKind::Memory;
     (copies && body.iter().all(stays) && !behind.iter().any(is_store)).then(|| begin..=end.ip())
+}
+
+/// An instruction is at most 15 bytes long, so of as many places in a row one begins an instruction.
+const STARTS: usize = 16;
+
+/// Instructions in a row.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    pub instructions: Vec<Instruction>,
+    /// Of those, how many are before the place.
+    pub at: usize,
+}
+
+/// The instructions from an address on, as far as they can be decoded.
+pub(super) fn instructions_from(
+    code: &CodeBytes,
+    address: u64,
+) -> impl Iterator<Item = Instruction> {
+    let skipped = address
+        .checked_sub(code.from)
+        .and_then(|skipped| usize::try_from(skipped).ok());
+    let bytes = skipped
+        .and_then(|skipped| code.bytes.get(skipped..))
+        .unwrap_or_default();
+    let mut decoder = Decoder::with_ip(code.bits, bytes, address, DecoderOptions::NONE);
+    std::iter::from_fn(move || {
+        let instruction = decoder.can_decode().then(|| decoder.decode())?;
+        (!instruction.is_invalid()).then_some(instruction)
+    })
+}
+
+/// The instructions around an address where one begins. Nobody says where those before it begin, but decoding from any byte
+/// falls into step with them soon: what most attempts agree on counts.
+pub(super) fn instructions_around(code: &CodeBytes, address: u64) -> Code {
+    let mut attempts: BTreeMap<u64, (usize, Vec<Instruction>)> = BTreeMap::new();
+    for start in (0..STARTS as u64).filter_map(|skipped| code.from.checked_add(skipped)) {
+        let attempt: Vec<Instruction> = instructions_from(code, start)
+            .take_while(|i| i.ip() < address)
+            .collect();
+        let Some(last) = attempt.last().filter(|last| last.next_ip() == address) else {
+            continue;
+        };
+        let known = attempts.entry(last.ip()).or_insert((0, attempt));
+        known.0 += 1;
+    }
+    let (_, mut instructions) = attempts
+        .into_values()
+        .max_by_key(|(agree, _)| *agree)
+        .unwrap_or_default();
+    let at = instructions.len();
+    instructions.extend(instructions_from(code, address));
+    Code { instructions, at }
+}
+
+impl Code {
+    /// The one that was done last.
+    pub fn done(&self) -> Option<&Instruction> {
+        self.at
+            .checked_sub(1)
+            .and_then(|last| self.instructions.get(last))
+    }
+
+    /// The one that comes next.
+    pub fn next(&self) -> Option<&Instruction> {
+        self.instructions.get(self.at)
+    }
+}
+
+/// As Intel writes it.
+pub(super) fn words(instruction: &Instruction) -> String {
+    let (mut text, mut formatter) = (String::new(), IntelFormatter::new());
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_branch_leading_zeros(false);
+    options.set_show_branch_size(false);
+    formatter.format(instruction, &mut text);
+    text
 }

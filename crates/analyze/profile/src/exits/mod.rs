@@ -1,17 +1,16 @@
-//! Findings from the VM exits of a guest of KVM: by reason, by address and device, by vCPU.
+//! Findings from the VM exits of a guest of KVM: by reason, by address and device, by vCPU; and the exits row by row.
 
 mod devices;
-mod named;
 #[cfg(test)]
 mod tests;
 
 pub use devices::Devices;
-pub use named::{NamedExits, named};
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
 use vmtax_model::{
-    Advice, ExitActivity, ExitAddress, ExitCount, ExitReason, ExitTimes, GuestExits, Role,
+    DevicesFrom, ExitActivity, ExitAddress, ExitCount, ExitReason, ExitTimes, GuestExits, Role,
     VcpuExits,
 };
 use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
@@ -21,123 +20,57 @@ const MAX_ADDRESSES: usize = 100;
 const TIMED_BY_EXITS: &str = "Time of an exit: from kvm_exit to the next kvm_entry.";
 const TIMED_BY_ACCESSES: &str = "Time of an exit: from its tracepoint (kvm_mmio, kvm_pio, kvm_msr) until the vCPU thread calls KVM_RUN again. This KVM has no tracepoints kvm_exit and kvm_entry, so the time of exits that it handles itself is unknown.";
 
+/// Returns the findings from the counts of VM exits.
 pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
-    let ExitCounts {
-        seconds,
-        counters,
-        traced,
-        apic,
-        ..
-    } = counts;
-    let (seconds, counters, apic) = (*seconds, counters.clone(), *apic);
-    let Some(traced) = traced else {
-        // Only KVM's counters are available.
-        let none = Exits {
-            seconds,
-            vcpus: 1,
-            mean_ns: 0.0,
-            registers: &[],
-            tick: None,
-            counters: &counters,
-            apic,
-        };
-        let advice = advice(&none);
-        return GuestExits {
-            seconds,
-            vcpus: Vec::new(),
-            reasons: Vec::new(),
-            addresses: Vec::new(),
-            devices_from: Devices::usual().from,
-            timing: String::new(),
-            lost: 0,
-            advice,
-            counters,
-        };
+    let seconds = counts.seconds;
+    // Without tracepoints only KVM's counters are available.
+    let none = TracedExits::default();
+    let traced = counts.traced.as_ref().unwrap_or(&none);
+    let (vcpus, devices_from, timing) = match &counts.traced {
+        None => (1, DevicesFrom::UsualPlaces, ""),
+        Some(TracedExits { brackets: true, .. }) => (0, devices.from, TIMED_BY_EXITS),
+        Some(_) => (0, devices.from, TIMED_BY_ACCESSES),
     };
-    let mut tids: Vec<i32> = traced.rows.iter().map(|row| row.tid).collect();
-    tids.sort_unstable();
-    tids.dedup();
-    tids.sort_by_key(|&tid| (vcpu(traced, tid).is_none(), vcpu(traced, tid), tid));
-    let group = Grouping {
-        traced,
-        tids: &tids,
-        seconds,
-    };
-    let mut reasons: Vec<ExitReason> = (group.by(|row| Some(row.reason.clone())).into_iter())
-        .map(|(reason, exits)| ExitReason::new(reason, exits))
-        .collect();
-    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.exits.count));
-    let mut registers = Vec::new();
-    let mut addresses: Vec<ExitAddress> = group
-        .by(|row| row.access)
-        .into_iter()
-        .map(|(access, exits)| {
-            let (device, register) = devices.at(&access);
-            registers.extend(register.map(|register| (register, by_direction(&access, &exits))));
-            let register = register.map_or("", Register::label).to_owned();
-            let Access {
-                space,
-                address,
-                write,
-            } = access;
-            ExitAddress {
-                space,
-                address,
-                write,
-                device,
-                register,
-                exits,
-            }
-        })
-        .collect();
-    addresses.sort_by_key(|address| std::cmp::Reverse(address.exits.count));
-    addresses.truncate(MAX_ADDRESSES);
+    let group = Grouping::new(traced, seconds);
+    let reasons = group.reasons();
+    let (addresses, registers) = group.addresses(devices);
     let rates = traced.regular.iter().copied();
-    let tick = rates
-        .filter(|(_, hz)| *hz < MAX_TICK_HZ)
-        .max_by(|a, b| a.0.cmp(&b.0));
-    let mean_ns = mean_ns(&reasons);
-    let advice = advice(&Exits {
+    let exits = Exits {
         seconds,
-        vcpus: tids.len(),
-        mean_ns,
+        vcpus: group.tids.len().max(vcpus),
+        mean_ns: mean_ns(&reasons),
         registers: &registers,
-        tick,
-        counters: &counters,
-        apic,
+        tick: rates
+            .filter(|(_, hz)| *hz < MAX_TICK_HZ)
+            .max_by_key(|(count, _)| *count),
+        counters: &counts.counters,
+        apic: counts.apic,
+    };
+    // Known costs that the exits show, the one that takes most time first.
+    let advice = vmtax_rules::evaluate(&Evidence {
+        exits: Some(&exits),
+        ..Evidence::default()
     });
     GuestExits {
         seconds,
-        vcpus: tids
-            .iter()
-            .zip(0..)
-            .map(|(&tid, n)| group.vcpu(tid, vcpu(traced, tid).unwrap_or(n)))
-            .collect(),
+        vcpus: group.vcpus(),
         reasons,
         addresses,
-        devices_from: devices.from,
-        timing: if traced.brackets {
-            TIMED_BY_EXITS
-        } else {
-            TIMED_BY_ACCESSES
-        }
-        .to_owned(),
+        devices_from,
+        timing: timing.to_owned(),
         lost: traced.lost,
         advice,
-        counters,
+        counters: counts.counters.clone(),
     }
 }
 
 /// vCPU index of a thread.
 fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
-    traced
-        .threads
-        .iter()
-        .find(|thread| thread.tid == tid)
-        .and_then(|thread| match thread.role {
-            Role::Vcpu(number) => Some(number),
-            _ => None,
-        })
+    let thread = traced.threads.iter().find(|thread| thread.tid == tid)?;
+    match thread.role {
+        Role::Vcpu(number) => Some(number),
+        _ => None,
+    }
 }
 
 /// Mean time of an exit that KVM or QEMU handles; 0 where none was timed. A halt lasts until the next event, and a guest that
@@ -152,14 +85,6 @@ fn mean_ns(reasons: &[ExitReason]) -> f64 {
     if timed == 0 { 0.0 } else { ns / timed as f64 }
 }
 
-/// Known costs that the exits show, the one that takes most time first.
-fn advice(exits: &Exits<'_>) -> Vec<Advice> {
-    vmtax_rules::evaluate(&Evidence {
-        exits: Some(exits),
-        ..Evidence::default()
-    })
-}
-
 /// Reads, writes, and writes handled by QEMU.
 fn by_direction(access: &Access, exits: &ExitCount) -> [u64; 3] {
     if access.write {
@@ -169,13 +94,64 @@ fn by_direction(access: &Access, exits: &ExitCount) -> [u64; 3] {
     }
 }
 
+/// Traced exits, and the threads that made them: first the vCPUs, by number.
 struct Grouping<'a> {
     traced: &'a TracedExits,
-    tids: &'a [i32],
+    tids: Vec<i32>,
     seconds: f64,
 }
 
 impl Grouping<'_> {
+    fn new(traced: &TracedExits, seconds: f64) -> Grouping<'_> {
+        let mut tids: Vec<i32> = traced.rows.iter().map(|row| row.tid).collect();
+        tids.sort_unstable();
+        tids.dedup();
+        tids.sort_by_key(|&tid| (vcpu(traced, tid).is_none(), vcpu(traced, tid), tid));
+        Grouping {
+            traced,
+            tids,
+            seconds,
+        }
+    }
+
+    /// The exits by reason, the most frequent first.
+    fn reasons(&self) -> Vec<ExitReason> {
+        let sums = self.by(|row| Some(row.reason.clone())).into_iter();
+        let mut reasons: Vec<ExitReason> = sums
+            .map(|(reason, exits)| ExitReason::new(reason, exits))
+            .collect();
+        reasons.sort_by_key(|reason| Reverse(reason.exits.count));
+        reasons
+    }
+
+    /// The exits by address, the most frequent first, and those of each register that is known by direction.
+    fn addresses(&self, devices: &Devices) -> (Vec<ExitAddress>, Vec<(Register, [u64; 3])>) {
+        let (mut addresses, mut registers) = (Vec::new(), Vec::new());
+        for (access, exits) in self.by(|row| row.access) {
+            let (device, register) = devices.at(&access);
+            registers.extend(register.map(|register| (register, by_direction(&access, &exits))));
+            addresses.push(ExitAddress {
+                space: access.space,
+                address: access.address,
+                write: access.write,
+                device,
+                register: register.map_or("", Register::label).to_owned(),
+                exits,
+            });
+        }
+        addresses.sort_by_key(|address| Reverse(address.exits.count));
+        addresses.truncate(MAX_ADDRESSES);
+        (addresses, registers)
+    }
+
+    /// The exits of each vCPU. A thread whose role is not known has its position as number.
+    fn vcpus(&self) -> Vec<VcpuExits> {
+        let numbered = self.tids.iter().zip(0..);
+        numbered
+            .map(|(&tid, n)| self.vcpu(tid, vcpu(self.traced, tid).unwrap_or(n)))
+            .collect()
+    }
+
     /// Sums of the rows with the same key.
     fn by<T: Ord>(&self, what: impl Fn(&ExitRow) -> Option<T>) -> BTreeMap<T, ExitCount> {
         let mut sums: BTreeMap<T, ExitCount> = BTreeMap::new();
@@ -228,4 +204,53 @@ impl Grouping<'_> {
     fn ns(&self, ticks: u64) -> f64 {
         ticks as f64 * 1000.0 / self.traced.mhz
     }
+}
+
+/// VM exits of a vCPU, for one reason, at one address.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedExits {
+    /// The vCPU; `None` where its thread's role is not known.
+    pub vcpu: Option<u32>,
+    /// As KVM names it.
+    pub reason: String,
+    /// Address that the guest accessed, and the kind of access; `None` for exits without an address.
+    pub access: Option<Access>,
+    /// The device at the address, empty where there is none or it is not known.
+    pub device: String,
+    /// Register of the device, empty where it is not known.
+    pub register: String,
+    /// Number of exits.
+    pub count: u64,
+    /// Of those, handed to user space.
+    pub user: u64,
+    /// Of all, those whose time is known.
+    pub timed: u64,
+    /// Their time, ns.
+    pub total_ns: f64,
+}
+
+/// The counts with names; none where KVM's tracepoints could not be read.
+pub fn named(counts: &ExitCounts, devices: &Devices) -> Vec<NamedExits> {
+    let Some(traced) = &counts.traced else {
+        return Vec::new();
+    };
+    let row = |row: &ExitRow| {
+        let (device, register) = row
+            .access
+            .as_ref()
+            .map(|access| devices.at(access))
+            .unwrap_or_default();
+        NamedExits {
+            vcpu: vcpu(traced, row.tid),
+            reason: row.reason.clone(),
+            access: row.access,
+            device,
+            register: register.map_or("", Register::label).to_owned(),
+            count: row.count,
+            user: row.user,
+            timed: row.timed,
+            total_ns: row.ticks as f64 * 1000.0 / traced.mhz,
+        }
+    };
+    traced.rows.iter().map(row).collect()
 }

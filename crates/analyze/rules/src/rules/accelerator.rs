@@ -29,22 +29,19 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
         let Some(host) = without_kvm(evidence, &[KvmClass::Hardware]) else {
             return Vec::new();
         };
-        let overheads = evidence
-            .overheads()
-            .filter(|(_, machine, _)| *machine == Machine::TCG);
-        let costs = overheads.filter(|(_, _, overhead)| overhead.verdict == Verdict::Slower);
-        let largest = costs
-            .map(|(_, _, overhead)| overhead.ratio.median)
-            .max_by(f64::total_cmp);
-        let finding = |ratio: f64| Finding {
-            text: format!(
+        let costs = evidence.overheads().filter(|(_, machine, overhead)| {
+            *machine == Machine::TCG && overhead.verdict == Verdict::Slower
+        });
+        let ratios = costs.map(|(_, _, overhead)| overhead.ratio.median);
+        let finding = |ratio: f64| {
+            let text = format!(
                 "tcg costs up to {} times native, and KVM runs kernels at full speed on this host ({}).",
                 significant(ratio),
                 host.kvm.evidence
-            ),
-            gain: 1.0 - 1.0 / ratio,
-            ..Finding::default()
+            );
+            Finding::with_gain(text, 1.0 - 1.0 / ratio)
         };
+        let largest = ratios.max_by(f64::total_cmp);
         largest.map(finding).into_iter().collect()
     },
 };
@@ -81,28 +78,22 @@ pub(super) const KVM_NOT_AVAILABLE: Rule = Rule {
         let Some(host) = without_kvm(evidence, &unusable) else {
             return Vec::new();
         };
-        let check = host.checks.iter().find(|check| check.id == "kvm");
-        let fix = |remedy: &Remedy| {
-            if remedy.line.is_empty() {
-                &remedy.action
-            } else {
-                &remedy.line
+        let finding = |remedy: &Remedy| {
+            let fix = match remedy.line.as_str() {
+                "" => &remedy.action,
+                line => line,
+            };
+            Finding {
+                values: vec![("COMMAND", fix.to_owned())],
+                ..Finding::new(format!(
+                    "KVM is not available on this host ({}), so guests run under tcg only.",
+                    host.kvm.evidence
+                ))
             }
-            .clone()
         };
-        let finding = |remedy: &Remedy| Finding {
-            text: format!(
-                "KVM is not available on this host ({}), so guests run under tcg only.",
-                host.kvm.evidence
-            ),
-            values: vec![("COMMAND", fix(remedy))],
-            ..Finding::default()
-        };
-        check
-            .and_then(|check| check.remedies.first())
-            .map(finding)
-            .into_iter()
-            .collect()
+        let check = host.checks.iter().find(|check| check.id == "kvm");
+        let fix = check.and_then(|check| check.remedies.first());
+        fix.map(finding).into_iter().collect()
     },
 };
 
@@ -119,7 +110,7 @@ mod tests {
     use super::*;
     use crate::test_evidence::{Overheads, advice};
 
-    fn of(class: KvmClass, ratio: f64) -> Vec<String> {
+    fn findings_for(class: KvmClass, ratio: f64) -> Vec<String> {
         let overheads = Overheads::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
         let mut overheads = overheads.verdict(if ratio > 1.0 {
             Verdict::Slower
@@ -140,7 +131,7 @@ mod tests {
 
     #[test]
     fn each_class_of_kvm_has_its_finding() {
-        let at_speed = of(KvmClass::Hardware, 33.0);
+        let at_speed = findings_for(KvmClass::Hardware, 33.0);
         assert_eq!(
             at_speed,
             [
@@ -148,14 +139,18 @@ mod tests {
             ]
         );
         assert!(
-            of(KvmClass::EmulatesKernels, 33.0)[0].contains("Linux guests therefore run under tcg")
+            findings_for(KvmClass::EmulatesKernels, 33.0)[0]
+                .contains("Linux guests therefore run under tcg")
         );
-        assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
+        assert!(
+            findings_for(KvmClass::Absent, 33.0)[0]
+                .contains("is not available on this host (8e8/s)")
+        );
     }
 
     #[test]
     fn a_tcg_that_costs_nothing_and_a_measured_kvm_are_no_findings() {
-        assert_eq!(of(KvmClass::Hardware, 1.0), [""; 0]);
+        assert_eq!(findings_for(KvmClass::Hardware, 1.0), [""; 0]);
         let mut overheads = Overheads::new(Machine::KVM, &[(vmtax_model::Metric::CpuEvents, 2.0)]);
         overheads.host.kvm.class = KvmClass::EmulatesKernels;
         assert_eq!(advice("kvm-emulates-kernels", &overheads.evidence()), []);

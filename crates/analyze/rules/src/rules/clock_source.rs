@@ -1,6 +1,7 @@
 //! Guests whose clock is a device of QEMU's: each reading is an exit to QEMU.
 
 use crate::evidence::Register;
+use crate::rule::about_exits;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
@@ -68,23 +69,15 @@ pub(super) const HPET_CLOCK: Rule = Rule {
 };
 
 fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<Finding> {
-    let Some(exits) = evidence.exits else {
-        return Vec::new();
-    };
-    let reads = exits.reads(register);
-    let finding = Finding {
-        text: format!(
+    about_exits(evidence, |exits| {
+        let reads = exits.reads(register);
+        let text = format!(
             "The guest reads the {name} {} times: each is an exit to QEMU, under the BQL.",
             count(reads)
-        ),
-        gain: exits.share(reads),
-        ..Finding::default()
-    };
-    if exits.many(reads) && !exits.are_cheap(reads) {
-        vec![finding]
-    } else {
-        Vec::new()
-    }
+        );
+        let is_costly = exits.many(reads) && !exits.are_cheap(reads);
+        is_costly.then(|| Finding::with_gain(text, exits.share(reads)))
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Consoles of devices that make an exit for each byte, or more.
 
 use crate::evidence::Register;
-use crate::rule::instruction;
+use crate::rule::{about_exits, instruction};
 use crate::{Finding, Rule};
 use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
@@ -31,27 +31,17 @@ pub(super) const UART_POLLING: Rule = Rule {
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): one of the changes that took getpid from \
              13,000 to 200 ns",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else {
-            return Vec::new();
-        };
-        let (polls, bytes) = (
-            exits.reads(Register::UartStatus),
-            exits.writes(Register::UartData),
-        );
-        let finding = Finding {
-            text: format!(
+        about_exits(evidence, |exits| {
+            let polls = exits.reads(Register::UartStatus);
+            let bytes = exits.writes(Register::UartData);
+            let text = format!(
                 "The guest asks {} times whether the UART is ready, to write {} bytes: each is an exit.",
                 count(polls),
                 count(bytes)
-            ),
-            gain: exits.share(polls),
-            ..Finding::default()
-        };
-        if exits.many(polls) && polls * 2 >= bytes && bytes > 0 {
-            vec![finding]
-        } else {
-            Vec::new()
-        }
+            );
+            let is_polling = exits.many(polls) && polls * 2 >= bytes && bytes > 0;
+            is_polling.then(|| Finding::with_gain(text, exits.share(polls)))
+        })
     },
 };
 
@@ -73,21 +63,14 @@ pub(super) const SERIAL_OUTPUT: Rule = Rule {
     ],
     source: "Firecracker, SPECIFICATION.md: boots in 125 ms with the serial console off",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else {
-            return Vec::new();
-        };
-        let bytes = exits.writes(Register::UartData);
-        let rate = exits.per_s(bytes);
-        let finding = Finding {
-            text: format!("The guest writes {rate:.0} bytes a second to a UART: each is an exit."),
-            gain: exits.share(bytes),
-            ..Finding::default()
-        };
-        if exits.many(bytes) && rate >= MIN_BYTES_PER_S {
-            vec![finding]
-        } else {
-            Vec::new()
-        }
+        about_exits(evidence, |exits| {
+            let bytes = exits.writes(Register::UartData);
+            let rate = exits.per_s(bytes);
+            let text =
+                format!("The guest writes {rate:.0} bytes a second to a UART: each is an exit.");
+            let is_much = exits.many(bytes) && rate >= MIN_BYTES_PER_S;
+            is_much.then(|| Finding::with_gain(text, exits.share(bytes)))
+        })
     },
 };
 
@@ -110,23 +93,15 @@ pub(super) const VGA_CURSOR: Rule = Rule {
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): four writes a character, 320 exits for a \
              line of 80",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else {
-            return Vec::new();
-        };
-        let writes = exits.writes(Register::VgaCursor);
-        let finding = Finding {
-            text: format!(
+        about_exits(evidence, |exits| {
+            let writes = exits.writes(Register::VgaCursor);
+            let text = format!(
                 "The guest writes {} times to the VGA's CRT controller, as it does to move the text cursor.",
                 count(writes)
-            ),
-            gain: exits.share(writes),
-            ..Finding::default()
-        };
-        if exits.many(writes) && !exits.are_cheap(writes) {
-            vec![finding]
-        } else {
-            Vec::new()
-        }
+            );
+            let is_costly = exits.many(writes) && !exits.are_cheap(writes);
+            is_costly.then(|| Finding::with_gain(text, exits.share(writes)))
+        })
     },
 };
 

@@ -1,6 +1,6 @@
 //! Requests that wait for a host CPU: because others run there, or because it sleeps.
 
-use super::pinning::AFFINITY;
+use super::run_queue_wait::AFFINITY;
 use crate::evidence::{part, title};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::{Accelerator, ChangeCost, LayerColumn, Remedy, SettingPlace, State};
@@ -13,24 +13,20 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     evaluate: |evidence| {
         let finding = |column| {
             let wait = part(column, |row| row.state == State::Runnable)?;
+            let text = format!(
+                "{:.0} % of the traced time on {} is run-queue wait (host): a QEMU thread waits for a host CPU.",
+                wait * 100.0,
+                title(column)
+            );
             Some(Finding {
-                text: format!(
-                    "{:.0} % of the traced time on {} is run-queue wait (host): a QEMU thread waits for a host CPU.",
-                    wait * 100.0,
-                    title(column)
-                ),
-                gain: wait,
                 values: evidence.facts.map_or_else(Vec::new, |facts| {
                     vec![("PID", facts.pid.to_string()), ("VM", facts.argument())]
                 }),
-                ..Finding::default()
+                ..Finding::with_gain(text, wait)
             })
         };
-        evidence
-            .main_column()
-            .and_then(finding)
-            .into_iter()
-            .collect()
+        let column = evidence.main_column();
+        column.and_then(finding).into_iter().collect()
     },
 };
 
@@ -84,11 +80,8 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
                 ..Finding::default()
             })
         };
-        evidence
-            .main_column()
-            .and_then(finding)
-            .into_iter()
-            .collect()
+        let column = evidence.main_column();
+        column.and_then(finding).into_iter().collect()
     },
 };
 

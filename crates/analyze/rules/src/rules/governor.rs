@@ -13,23 +13,17 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
     evaluate: |evidence| {
         let asked =
             evidence.overhead.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
-        let governor = evidence
-            .host
-            .filter(|_| asked)
-            .and_then(|host| host.cpu.governor.as_deref());
+        let host = evidence.host.filter(|_| asked);
+        let governor = host.and_then(|host| host.cpu.governor.as_deref());
         let finding = |governor: &str| Finding {
-            text: format!(
+            values: vec![("BEFORE", governor.escape_default().to_string())],
+            ..Finding::new(format!(
                 "The host CPUs' frequency followed the load (governor '{}').",
                 governor.escape_default()
-            ),
-            values: vec![("BEFORE", governor.escape_default().to_string())],
-            ..Finding::default()
+            ))
         };
-        governor
-            .filter(|governor| *governor != "performance")
-            .map(finding)
-            .into_iter()
-            .collect()
+        let varies = governor.filter(|governor| *governor != "performance");
+        varies.map(finding).into_iter().collect()
     },
 };
 
@@ -38,7 +32,7 @@ mod tests {
     use crate::test_evidence::{Overheads, advice};
     use vmtax_model::Machine;
 
-    fn of(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
+    fn advice_for(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
         let mut overheads = Overheads::new(Machine::KVM, &[]);
         overheads.host.cpu.governor = governor.map(str::to_owned);
         advice("cpu-governor", &overheads.evidence())
@@ -46,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_governor_that_follows_the_load_is_undone_to_what_it_was() {
-        let found = of(Some("powersave"));
+        let found = advice_for(Some("powersave"));
         assert!(
             found[0].finding.contains("(governor 'powersave')"),
             "{found:?}"
@@ -59,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_fixed_frequency_is_no_finding() {
-        assert_eq!(of(Some("performance")), []);
-        assert_eq!(of(None), []);
+        assert_eq!(advice_for(Some("performance")), []);
+        assert_eq!(advice_for(None), []);
     }
 }

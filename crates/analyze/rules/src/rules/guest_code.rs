@@ -65,14 +65,13 @@ fn samples_at(evidence: &Evidence<'_>, pattern: CodePattern, place: &str) -> Vec
     let at = code.patterns.iter().filter(|(of, share, _)| {
         *of == pattern && share.samples >= MIN_SAMPLES && share.share >= MIN_SHARE
     });
-    let finding = |share: f64, address: u64| Finding {
-        text: format!(
+    let finding = |share: f64, address: u64| {
+        let text = format!(
             "{:.1} % of {} samples found the guest's vCPUs {place}, most at {address:#x}.",
             share * 100.0,
             code.samples
-        ),
-        gain: share,
-        ..Finding::default()
+        );
+        Finding::with_gain(text, share)
     };
     at.map(|(_, share, address)| finding(share.share, *address))
         .collect()

@@ -1,7 +1,9 @@
 //! System calls of different kernels, where the same kernel could have been compared.
 
 use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, Machine, Remedy, SettingPlace, SourceOfKernel, WorkloadName};
+use vmtax_model::{
+    ChangeCost, KernelFacts, Machine, Remedy, SettingPlace, SourceOfKernel, WorkloadName,
+};
 
 pub(super) const HOST_KERNEL: Remedy<&str> = Remedy {
     place: SettingPlace::Vmtax,
@@ -26,36 +28,28 @@ pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
             return Vec::new();
         };
         let release = |machine| {
-            Some(
-                &overhead
-                    .kernels
-                    .iter()
-                    .find(|(of, _)| *of == machine)?
-                    .1
-                    .release,
-            )
+            let mut kernels = overhead.kernels.iter();
+            let (_, kernel) = kernels.find(|(of, _)| *of == machine)?;
+            Some(&kernel.release)
         };
         let native = release(Machine::NATIVE).unwrap_or(&host.kernel);
         let differs = |machine| release(machine).is_some_and(|guest| guest != native);
-        let applies = plan
-            .workloads
-            .iter()
-            .any(|w| w.name == WorkloadName::Syscalls)
-            && evidence.guests().any(differs);
+        let mut workloads = plan.workloads.iter();
+        let applies =
+            workloads.any(|w| w.name == WorkloadName::Syscalls) && evidence.guests().any(differs);
         let own = host
             .kernels
             .iter()
             .find(|k| k.release == host.kernel && k.source == SourceOfKernel::Running);
-        let finding = |image: String| Finding {
-            text: "Host and guest ran different kernels, and the host's own kernel is available."
-                .to_owned(),
-            values: vec![("IMAGE", image)],
-            ..Finding::default()
+        let finding = |own: &KernelFacts| {
+            let text =
+                "Host and guest ran different kernels, and the host's own kernel is available.";
+            Finding {
+                values: vec![("IMAGE", own.image.display().to_string())],
+                ..Finding::new(text.to_owned())
+            }
         };
-        own.filter(|_| applies)
-            .map(|own| finding(own.image.display().to_string()))
-            .into_iter()
-            .collect()
+        own.filter(|_| applies).map(finding).into_iter().collect()
     },
 };
 

@@ -1,5 +1,6 @@
 //! A KVM that polls for halted vCPUs, in vain.
 
+use crate::rule::about_exits;
 use crate::{Finding, Rule};
 use vmtax_model::{ChangeCost, LiveChange, LiveMetric, Remedy, Setting, SettingPlace};
 
@@ -24,39 +25,28 @@ pub(super) const HALT_POLLING: Rule = Rule {
     ],
     source: "Linux kernel documentation, The KVM halt polling system",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else {
-            return Vec::new();
-        };
-        let (vain, useful) = (
-            exits.counter("halt_poll_fail_ns"),
-            exits.counter("halt_poll_success_ns"),
-        );
-        let share = exits.part(vain);
-        let finding = Finding {
-            text: format!(
+        about_exits(evidence, |exits| {
+            let vain = exits.counter("halt_poll_fail_ns");
+            let useful = exits.counter("halt_poll_success_ns");
+            let share = exits.part(vain);
+            let text = format!(
                 "KVM polled {:.1} ms in vain for halted vCPUs ({:.0} % of their time), {:.1} ms with success.",
                 vain / 1e6,
                 share * 100.0,
                 useful / 1e6
-            ),
-            gain: share,
-            change: Some(LiveChange {
-                action: "Let KVM poll for no halted vCPU".to_owned(),
-                cost: ChangeCost::HostSetting,
-                metric: Some(LiveMetric::Requests),
-                disk: None,
-                settings: Setting::named("host.halt-poll-ns")
-                    .live("0")
-                    .into_iter()
-                    .collect(),
-            }),
-            ..Finding::default()
-        };
-        if share >= MAX_SHARE && vain > useful {
-            vec![finding]
-        } else {
-            Vec::new()
-        }
+            );
+            let off = Setting::named("host.halt-poll-ns").live("0");
+            (share >= MAX_SHARE && vain > useful).then(|| Finding {
+                change: Some(LiveChange {
+                    action: "Let KVM poll for no halted vCPU".to_owned(),
+                    cost: ChangeCost::HostSetting,
+                    metric: Some(LiveMetric::Requests),
+                    disk: None,
+                    settings: off.into_iter().collect(),
+                }),
+                ..Finding::with_gain(text, share)
+            })
+        })
     },
 };
 

@@ -1,8 +1,8 @@
 //! Interrupts that come too often, or end at a cost.
 
 use crate::evidence::{MIN_EXITS, Register};
-use crate::rule::instruction;
-use crate::{Exits, Finding, Rule};
+use crate::rule::{about_exits, instruction};
+use crate::{Finding, Rule};
 use vmtax_model::{ChangeCost, Remedy, SettingPlace, number};
 
 /// Slower timers are usual: Linux ticks 100 to 250 times a second.
@@ -22,19 +22,15 @@ pub(super) const FAST_TICK: Rule = Rule {
     }],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): from 1000 to 100 Hz",
     evaluate: |evidence| {
-        let tick = evidence.exits.and_then(|exits| Some((exits, exits.tick?)));
-        let fast = tick.filter(|(_, (count, hz))| {
-            *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz)
-        });
-        let finding = |(exits, (count, hz)): (&Exits<'_>, (u64, f64))| Finding {
-            text: format!(
+        about_exits(evidence, |exits| {
+            let (count, hz) = exits.tick?;
+            let is_fast = count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(&hz);
+            let text = format!(
                 "A periodic interrupt, probably the guest's timer, comes {hz:.0} times a second (by {} intervals).",
                 number::count(count)
-            ),
-            gain: exits.share(count),
-            ..Finding::default()
-        };
-        fast.map(finding).into_iter().collect()
+            );
+            is_fast.then(|| Finding::with_gain(text, exits.share(count)))
+        })
     },
 };
 
@@ -67,39 +63,31 @@ pub(super) const EOI: Rule = Rule {
     ],
     source: "Linux kernel commit ae7a2a3fb6f8: fewer exits of an interrupt, by as much as half",
     evaluate: |evidence| {
-        let Some(exits) = evidence.exits else {
-            return Vec::new();
-        };
-        let (by_memory, by_msr) = (
-            exits.writes(Register::Eoi),
-            exits.writes(Register::EoiByMsr),
-        );
-        let ends = by_memory.saturating_add(by_msr);
-        if !exits.are_costly(ends) {
-            return Vec::new();
-        }
-        let place = if by_memory == 0 {
-            "MSR 0x80b of the local APIC (x2APIC)"
-        } else {
-            "the local APIC"
-        };
-        vec![Finding {
-            text: format!(
+        about_exits(evidence, |exits| {
+            let by_memory = exits.writes(Register::Eoi);
+            let ends = by_memory.saturating_add(exits.writes(Register::EoiByMsr));
+            let place = if by_memory == 0 {
+                "MSR 0x80b of the local APIC (x2APIC)"
+            } else {
+                "the local APIC"
+            };
+            let text = format!(
                 "{} VM exits were caused by end-of-interrupt (EOI) writes to {place}, {:.0} a second.",
                 number::count(ends),
                 exits.per_s(ends)
-            ),
-            gain: exits.share(ends),
-            ..Finding::default()
-        }]
+            );
+            exits
+                .are_costly(ends)
+                .then(|| Finding::with_gain(text, exits.share(ends)))
+        })
     },
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Evidence;
     use crate::test_evidence::{advice, fires};
+    use crate::{Evidence, Exits};
     use std::collections::BTreeMap;
     use vmtax_model::Advice;
     use vmtax_model::samples::ApicFeatures;

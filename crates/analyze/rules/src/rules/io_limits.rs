@@ -1,12 +1,10 @@
 //! The limits of a running VM's disk: how much of them its requests use, and the commands that remove and restore them.
 
-use super::monitor_command::{is_libvirts, qmp, virsh};
+use crate::rule::{is_libvirts, live_change, qmp, virsh};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use vmtax_model::number::significant;
-use vmtax_model::{
-    ChangeCost, DiskSettings, IoLimits, LiveChange, LiveMetric, LiveSetting, SettingValue, VmRates,
-};
+use vmtax_model::{DiskSettings, IoLimits, LiveChange, LiveMetric, LiveSetting, VmRates};
 
 /// Requests that use so much of a limit run at it.
 const AT_LIMIT: f64 = 0.9;
@@ -53,11 +51,8 @@ fn used(limits: &IoLimits, rates: &[f64; 6]) -> (f64, String) {
     let used = all
         .filter(|((limit, _), _)| **limit > 0)
         .map(|((limit, rate), name)| {
-            let part = rate / *limit as f64;
-            (
-                part,
-                format!("{} of {limit} {name} a second", significant(*rate)),
-            )
+            let what = format!("{} of {limit} {name} a second", significant(*rate));
+            (rate / *limit as f64, what)
         });
     used.max_by(|(a, _), (b, _)| a.total_cmp(b))
         .unwrap_or_default()
@@ -72,51 +67,56 @@ pub(super) fn limit_command(
 ) -> String {
     if limits.is_object {
         let value = group_limits(limits, sets);
-        return qmp(
-            vm,
-            "qom-set",
-            &json!({ "path": group_path(limits), "property": "limits", "value": value }),
-        );
+        let arguments = json!({ "path": group_path(limits), "property": "limits", "value": value });
+        return qmp(vm, "qom-set", &arguments);
     }
     if is_libvirts(vm) {
-        let name = |unit: &str, kind: usize, part: &str| {
-            let unit = if unit == "bps" { "bytes" } else { unit };
-            format!("--{}-{unit}-sec{part}", ["total", "read", "write"][kind])
-        };
-        let mut parts = limit_parts(limits, sets, 0, name);
-        if limits.request_size > 0 {
-            parts.push((
-                "--size-iops-sec".to_owned(),
-                if sets { limits.request_size } else { 0 },
-            ));
-        }
-        let file = disk.file.to_string_lossy().into_owned();
-        let words = ["blkdeviotune", "DOMAIN", &file, "--live"].map(str::to_owned);
-        let numbers = parts
-            .into_iter()
-            .flat_map(|(name, value)| [name, value.to_string()]);
-        return virsh(vm, &words.into_iter().chain(numbers).collect::<Vec<_>>());
+        let options = libvirt_limits(disk, limits, sets);
+        return virsh(vm, &options);
     }
+    qmp(
+        vm,
+        "block_set_io_throttle",
+        &throttle(disk, limits, sets).into(),
+    )
+}
+
+/// Returns the words of virsh's command that sets limits.
+fn libvirt_limits(disk: &DiskSettings, limits: &IoLimits, sets: bool) -> Vec<String> {
     let name = |unit: &str, kind: usize, part: &str| {
-        format!(
-            "{unit}{}{}",
-            ["", "_rd", "_wr"][kind],
-            part.replace('-', "_")
-        )
+        let unit = if unit == "bps" { "bytes" } else { unit };
+        format!("--{}-{unit}-sec{part}", ["total", "read", "write"][kind])
     };
-    let mut arguments: Map<String, Value> = limit_parts(limits, sets, 1, name)
+    let mut parts = limit_parts(limits, sets, 0, name);
+    if limits.request_size > 0 {
+        let size = if sets { limits.request_size } else { 0 };
+        parts.push(("--size-iops-sec".to_owned(), size));
+    }
+    let file = disk.file.to_string_lossy().into_owned();
+    let words = ["blkdeviotune", "DOMAIN", &file, "--live"].map(str::to_owned);
+    let numbers = parts
         .into_iter()
-        .map(|(name, value)| (name, value.into()))
-        .collect();
+        .flat_map(|(name, value)| [name, value.to_string()]);
+    words.into_iter().chain(numbers).collect()
+}
+
+/// Returns the arguments of the QMP command that sets limits.
+fn throttle(disk: &DiskSettings, limits: &IoLimits, sets: bool) -> Map<String, Value> {
+    let name = |unit: &str, kind: usize, part: &str| {
+        let part = part.replace('-', "_");
+        format!("{unit}{}{part}", ["", "_rd", "_wr"][kind])
+    };
+    let parts = limit_parts(limits, sets, 1, name).into_iter();
+    let mut arguments: Map<String, Value> = parts.map(|(name, n)| (name, n.into())).collect();
     arguments.insert("id".to_owned(), disk.device.as_str().into());
     if sets {
         // Without limits the disk is in no group.
         arguments.insert("group".to_owned(), limits.group.as_str().into());
-        arguments.extend(
-            (limits.request_size > 0).then(|| ("iops_size".to_owned(), limits.request_size.into())),
-        );
+        if limits.request_size > 0 {
+            arguments.insert("iops_size".to_owned(), limits.request_size.into());
+        }
     }
-    qmp(vm, "block_set_io_throttle", &arguments.into())
+    arguments
 }
 
 /// Returns the value of the property `limits` of a throttle group.
@@ -126,10 +126,8 @@ fn group_limits(limits: &IoLimits, sets: bool) -> BTreeMap<String, u64> {
     };
     let mut value: BTreeMap<String, u64> = limit_parts(limits, sets, 1, name).into_iter().collect();
     if limits.request_size > 0 {
-        value.insert(
-            "iops-size".to_owned(),
-            if sets { limits.request_size } else { 0 },
-        );
+        let size = if sets { limits.request_size } else { 0 };
+        value.insert("iops-size".to_owned(), size);
     }
     value
 }
@@ -150,22 +148,14 @@ pub(super) fn without_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimit
         };
         (property, json!(group_limits(limits, false)))
     } else {
-        (
-            LiveSetting::DiskLimits {
-                device: disk.device.clone(),
-            },
-            json!({}),
-        )
+        let device = disk.device.clone();
+        (LiveSetting::DiskLimits { device }, json!({}))
     };
+    let action = format!("Remove the I/O limits of {}", disk.name);
     LiveChange {
-        action: format!("Remove the I/O limits of {}", disk.name),
-        cost: ChangeCost::Live,
         metric: Some(LiveMetric::Latency),
         disk: is_alone.then(|| disk.name.clone()),
-        settings: vec![SettingValue {
-            setting,
-            value: value.to_string(),
-        }],
+        ..live_change(action, setting, value.to_string())
     }
 }
 
@@ -196,18 +186,12 @@ fn limit_parts(
         for kind in 0..3 {
             parts.push((name(unit, kind, ""), if sets { rates[kind] } else { 0 }));
             if bursts[kind] > 0 {
-                parts.push((
-                    name(unit, kind, "-max"),
-                    if sets { bursts[kind] } else { 0 },
-                ));
-                parts.push((
-                    name(unit, kind, "-max-length"),
-                    if sets {
-                        lengths[kind].max(1)
-                    } else {
-                        no_length
-                    },
-                ));
+                let (burst, length) = match sets {
+                    true => (bursts[kind], lengths[kind].max(1)),
+                    false => (0, no_length),
+                };
+                parts.push((name(unit, kind, "-max"), burst));
+                parts.push((name(unit, kind, "-max-length"), length));
             }
         }
     }
@@ -217,15 +201,14 @@ fn limit_parts(
 /// The command that reads limits.
 pub(super) fn read_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> String {
     match (limits.is_object, is_libvirts(vm)) {
-        (true, _) => qmp(
-            vm,
-            "qom-get",
-            &json!({ "path": group_path(limits), "property": "limits" }),
-        ),
-        (false, true) => virsh(
-            vm,
-            &["blkdeviotune", "DOMAIN", &disk.file.to_string_lossy()],
-        ),
+        (true, _) => {
+            let arguments = json!({ "path": group_path(limits), "property": "limits" });
+            qmp(vm, "qom-get", &arguments)
+        }
+        (false, true) => {
+            let file = disk.file.to_string_lossy();
+            virsh(vm, &["blkdeviotune", "DOMAIN", &file])
+        }
         (false, false) => "QMP query-block: iops, bps".to_owned(),
     }
 }

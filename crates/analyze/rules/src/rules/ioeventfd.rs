@@ -1,7 +1,8 @@
 //! Doorbells of virtio devices that a vCPU thread of QEMU handles itself.
 
 use crate::evidence::Register;
-use crate::{Exits, Finding, Rule};
+use crate::rule::about_exits;
+use crate::{Finding, Rule};
 use vmtax_model::Setting;
 use vmtax_model::number::count;
 
@@ -14,22 +15,16 @@ pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
     )],
     source: "QEMU commit 0ebf76aae583: an emulated NVMe disk went from 35,000 to 41,000 requests a second, one at a time",
     evaluate: |evidence| {
-        let kicks = evidence
-            .exits
-            .map(|exits| (exits, exits.writes_to_qemu(Register::Notify)));
-        let finding = |exits: &Exits<'_>, kicks: u64| Finding {
-            text: format!(
+        about_exits(evidence, |exits| {
+            let kicks = exits.writes_to_qemu(Register::Notify);
+            let text = format!(
                 "QEMU's vCPU threads themselves handle {} kicks of virtio devices: the guest stands still meanwhile.",
                 count(kicks)
-            ),
-            gain: exits.share(kicks),
-            ..Finding::default()
-        };
-        kicks
-            .filter(|(exits, kicks)| exits.many(*kicks))
-            .map(|(exits, kicks)| finding(exits, kicks))
-            .into_iter()
-            .collect()
+            );
+            exits
+                .many(kicks)
+                .then(|| Finding::with_gain(text, exits.share(kicks)))
+        })
     },
 };
 

@@ -51,15 +51,12 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
             let kick = part(column, |row| {
                 row.layer == Layer::Notify && !waits(row.state)
             })?;
-            Some(Finding {
-                text: format!(
-                    "{:.0} % of the traced time on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
-                    kick * 100.0,
-                    title(column)
-                ),
-                gain: kick,
-                ..Finding::default()
-            })
+            let text = format!(
+                "{:.0} % of the traced time on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
+                kick * 100.0,
+                title(column)
+            );
+            Some(Finding::with_gain(text, kick))
         };
         let column = evidence
             .main_disk_column()
@@ -73,15 +70,12 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
         .main_disk_column()
         .filter(|column| has_iothread(column) == with_iothread)?;
     let lock = part(column, |row| row.state == State::Lock)?;
-    Some(Finding {
-        text: format!(
-            "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
-            lock * 100.0,
-            title(column)
-        ),
-        gain: lock,
-        ..Finding::default()
-    })
+    let text = format!(
+        "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
+        lock * 100.0,
+        title(column)
+    );
+    Some(Finding::with_gain(text, lock))
 }
 
 #[cfg(test)]
@@ -90,7 +84,13 @@ mod tests {
     use crate::test_evidence::{column, findings};
     use vmtax_model::{Checkpoint, Machine, Plan, Role, ThreadCalls, Variant};
 
-    fn of(id: &str, layer: Layer, state: State, mean_ns: f64, iothread: bool) -> Vec<String> {
+    fn findings_for(
+        id: &str,
+        layer: Layer,
+        state: State,
+        mean_ns: f64,
+        iothread: bool,
+    ) -> Vec<String> {
         let mut column = column(&[
             (layer, state, mean_ns),
             (Layer::Device, State::Waiting, 100e3 - mean_ns),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_remedy_for_a_lock_depends_on_the_iothread() {
-        let lock = |id, iothread| of(id, Layer::Qemu, State::Lock, 10e3, iothread);
+        let lock = |id, iothread| findings_for(id, Layer::Qemu, State::Lock, 10e3, iothread);
         let text = "10 % of the traced time on kvm is waiting for a lock in QEMU.";
         assert_eq!(
             (lock("main-loop-lock", false), lock("iothread-lock", false)),
@@ -125,18 +125,19 @@ mod tests {
             (vec![], vec![text.into()])
         );
         assert_eq!(
-            of("main-loop-lock", Layer::Qemu, State::Running, 10e3, false),
+            findings_for("main-loop-lock", Layer::Qemu, State::Running, 10e3, false),
             [""; 0]
         );
         assert_eq!(
-            of("iothread-lock", Layer::Qemu, State::Lock, 1e3, true),
+            findings_for("iothread-lock", Layer::Qemu, State::Lock, 1e3, true),
             [""; 0]
         );
     }
 
     #[test]
     fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
-        let kick = |state, iothread| of("main-loop-kick", Layer::Notify, state, 10e3, iothread);
+        let kick =
+            |state, iothread| findings_for("main-loop-kick", Layer::Notify, state, 10e3, iothread);
         let text = "10 % of the traced time on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.";
         assert_eq!(kick(State::Waiting, false), [text]);
         assert_eq!(kick(State::Waiting, true), [""; 0]);

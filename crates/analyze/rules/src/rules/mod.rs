@@ -2,7 +2,6 @@
 //! findings give back the same, the first here comes first. The rules about a host and about warnings are tables.
 
 mod accelerator;
-mod busy_iothread;
 mod clock_source;
 mod console;
 mod cpu_wait;
@@ -15,10 +14,9 @@ mod interrupts;
 mod io_limits;
 mod ioeventfd;
 mod iothread;
-mod monitor_command;
 mod overhead;
-mod pinning;
 mod requests;
+mod run_queue_wait;
 mod settings_to_check;
 mod share;
 mod vcpu_wait;
@@ -35,6 +33,7 @@ mod vm_virtiofsd;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
+pub use run_queue_wait::why_run_queue_wait;
 pub use vm_guest::clock_read_rule;
 
 use crate::Rule;

@@ -81,12 +81,13 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
-    let hidden = evidence
+    let interval = |overhead: &Comparison| {
+        let is_hidden = overhead.verdict == Verdict::Inconclusive;
+        let interval = overhead.ratio.interval.filter(|_| is_hidden)?;
+        (interval.high > interval.low * WIDE).then_some(interval)
+    };
+    let wide: Vec<_> = evidence
         .overheads()
-        .filter(|(_, _, overhead)| overhead.verdict == Verdict::Inconclusive);
-    let interval =
-        |overhead: &Comparison| overhead.ratio.interval.filter(|i| i.high > i.low * WIDE);
-    let wide: Vec<_> = hidden
         .filter_map(|(metric, machine, overhead)| {
             Some((metric, machine, overhead, interval(overhead)?))
         })

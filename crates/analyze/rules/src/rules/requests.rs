@@ -3,7 +3,7 @@
 use crate::evidence::title;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::nanoseconds;
-use vmtax_model::{ChangeCost, LayerColumn, Remedy, SettingPlace, Verdict};
+use vmtax_model::{ChangeCost, Difference, LayerColumn, Remedy, SettingPlace, Verdict};
 
 /// Traced over other requests: above, times under tracing are no times of the VM's.
 const MAX_OVERHEAD: f64 = 1.10;
@@ -31,11 +31,8 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
     remedies: &[],
     source: "",
     evaluate: |evidence| {
-        let most = evidence
-            .columns
-            .iter()
-            .filter_map(tracing_overhead)
-            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let columns = evidence.columns.iter().filter_map(tracing_overhead);
+        let most = columns.max_by(|a, b| a.0.total_cmp(&b.0));
         most.map(|(_, text)| Finding::new(text))
             .into_iter()
             .collect()
@@ -72,31 +69,21 @@ fn tracing_overhead(column: &LayerColumn) -> Option<(f64, String)> {
 }
 
 fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
-    let faster = evidence
-        .differences
-        .iter()
-        .filter(|difference| difference.comparison.verdict == Verdict::Faster);
-    let best = faster.min_by(|a, b| {
-        a.comparison
-            .ratio
-            .median
-            .total_cmp(&b.comparison.ratio.median)
-    })?;
+    let differences = evidence.differences.iter();
+    let faster = differences.filter(|d| d.comparison.verdict == Verdict::Faster);
+    let median = |difference: &Difference| difference.comparison.ratio.median;
+    let best = faster.min_by(|a, b| median(a).total_cmp(&median(b)))?;
     let (ratio, difference) = (best.comparison.ratio, best.comparison.difference?);
     let interval = ratio.interval?;
     let variants = evidence.plan.map_or(&[][..], |plan| &plan.variants);
     // As a variant of a comparison has several settings: SETTING=VALUE,SETTING=VALUE.
     let set = variants.iter().find(|v| v.name == best.variant).map(|v| {
-        v.set
-            .iter()
-            .map(|(key, value)| format!("{key}={}", value.replace(',', ",,")))
-            .collect::<Vec<_>>()
-            .join(",")
+        let set = v.set.iter();
+        let words = set.map(|(key, value)| format!("{key}={}", value.replace(',', ",,")));
+        words.collect::<Vec<_>>().join(",")
     });
-    let set = set
-        .unwrap_or_else(|| best.variant.clone())
-        .escape_default()
-        .to_string();
+    let set = set.unwrap_or_else(|| best.variant.clone());
+    let set = set.escape_default().to_string();
     let (setting, value) = set.split_once('=').unwrap_or((&set, ""));
     Some(Finding {
         text: format!(

@@ -1,6 +1,6 @@
 //! Settings of the host that slow some VMs down, of which no measurement says what they cost this one.
 
-use crate::rule::instruction;
+use crate::rule::{about_vm, instruction};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::bytes;
 use vmtax_model::{Accelerator, Setting, VmRates, cpu_list};
@@ -30,9 +30,11 @@ const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     source: "Linux kernel documentation, Transparent Hugepage Support",
     evaluate: |evidence| {
         let is_off = value(evidence, "host.thp") == Some("never");
-        of_vm(evidence, is_off, |_| {
-            "Transparent huge pages are off on the host.".to_owned()
-        })
+        of_vm(
+            evidence,
+            is_off,
+            "Transparent huge pages are off on the host.",
+        )
     },
 };
 
@@ -49,27 +51,17 @@ const HUGE_PAGE_POOL: Rule = Rule {
             vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST
         };
         let is_empty = value(evidence, "host.huge-pages") == Some("0");
-        let found = of_vm(
-            evidence,
-            is_empty && evidence.vm.is_some_and(in_small),
-            |vm| {
-                let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
-                format!(
-                    "{huge} of the VM's {resident} are in huge pages, and the host reserves none."
-                )
-            },
-        );
-        let pages = evidence
-            .vm
-            .map_or(0, |vm| vm.memory.div_ceil(HUGE_PAGE))
-            .to_string();
-        found
-            .into_iter()
-            .map(|finding| Finding {
-                values: vec![("PAGES", pages.clone())],
-                ..finding
+        about_vm(evidence, |vm| {
+            let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
+            let text = format!(
+                "{huge} of the VM's {resident} are in huge pages, and the host reserves none."
+            );
+            let pages = vm.memory.div_ceil(HUGE_PAGE).to_string();
+            (is_empty && in_small(vm)).then(|| Finding {
+                values: vec![("PAGES", pages)],
+                ..Finding::new(text)
             })
-            .collect()
+        })
     },
 };
 
@@ -80,9 +72,7 @@ const NX_HUGE_PAGES: Rule = Rule {
     source: "Linux kernel documentation, iTLB multihit",
     evaluate: |evidence| {
         let is_on = value(evidence, "host.nx-huge-pages") == Some("Y");
-        of_vm(evidence, is_on, |_| {
-            "KVM splits huge pages from which the guest executes code (nx_huge_pages).".to_owned()
-        })
+        of_vm(evidence, is_on, "KVM splits huge pages from which the guest executes code (nx_huge_pages).")
     },
 };
 
@@ -96,22 +86,13 @@ const NUMA_NODE: Rule = Rule {
     source: "Linux kernel documentation, NUMA Memory Policy",
     evaluate: |evidence| {
         let nodes = nodes(evidence);
-        let is_free = evidence
-            .vm
-            .is_some_and(|vm| vm.settings.pinned.is_empty() && !vm.settings.host_cpus.is_empty());
-        let found = of_vm(evidence, nodes > 1 && is_free, |_| {
-            format!(
+        about_vm(evidence, |vm| {
+            let is_free = vm.settings.pinned.is_empty() && !vm.settings.host_cpus.is_empty();
+            let text = format!(
                 "The VM's threads may run on all {nodes} NUMA nodes of the host, away from its memory."
-            )
-        });
-        let vm = evidence.vm.map(VmRates::argument).unwrap_or_default();
-        found
-            .into_iter()
-            .map(|finding| Finding {
-                values: vec![("VM", vm.clone())],
-                ..finding
-            })
-            .collect()
+            );
+            (nodes > 1 && is_free).then(|| Finding::of_vm(vm, text, 0.0))
+        })
     },
 };
 
@@ -123,10 +104,11 @@ const NUMA_BALANCING: Rule = Rule {
     evaluate: |evidence| {
         let is_on = value(evidence, "host.numa-balancing").is_some_and(|mode| mode != "0");
         let is_pinned = evidence.vm.is_some_and(|vm| !vm.settings.pinned.is_empty());
-        of_vm(evidence, nodes(evidence) > 1 && is_on && is_pinned, |_| {
-            "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned."
-                .to_owned()
-        })
+        of_vm(
+            evidence,
+            nodes(evidence) > 1 && is_on && is_pinned,
+            "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned.",
+        )
     },
 };
 
@@ -140,10 +122,11 @@ const KSM: Rule = Rule {
     source: "Linux kernel documentation, Kernel Samepage Merging",
     evaluate: |evidence| {
         let is_on = value(evidence, "host.ksm") == Some("1");
-        of_vm(evidence, is_on, |_| {
-            "The host merges equal pages (KSM): a guest that writes to a merged page waits until it is copied."
-                .to_owned()
-        })
+        of_vm(
+            evidence,
+            is_on,
+            "The host merges equal pages (KSM): a guest that writes to a merged page waits until it is copied.",
+        )
     },
 };
 
@@ -157,21 +140,13 @@ const NO_HALT_POLLING: Rule = Rule {
             .vm
             .is_some_and(|vm| vm.accelerator == Some(Accelerator::Kvm));
         let is_off = value(evidence, "host.halt-poll-ns") == Some("0");
-        of_vm(evidence, is_kvm && is_off, |_| {
-            "KVM does not poll before a halted vCPU sleeps (halt_poll_ns is 0): the host's scheduler has to wake it each time."
-                .to_owned()
-        })
+        of_vm(evidence, is_kvm && is_off, "KVM does not poll before a halted vCPU sleeps (halt_poll_ns is 0): the host's scheduler has to wake it each time.")
     },
 };
 
 /// A finding where there is a running VM and the host is like that.
-fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: impl Fn(&VmRates) -> String) -> Vec<Finding> {
-    evidence
-        .vm
-        .filter(|_| is_so)
-        .map(|vm| Finding::new(text(vm)))
-        .into_iter()
-        .collect()
+fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: &str) -> Vec<Finding> {
+    about_vm(evidence, |_| is_so.then(|| Finding::new(text.to_owned())))
 }
 
 /// The host's value of a setting.

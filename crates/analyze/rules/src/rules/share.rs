@@ -49,25 +49,17 @@ pub(super) const NO_FASTER_SHARE: Rule = Rule {
         let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else {
             return Vec::new();
         };
-        let Some(base) = shares
-            .columns
-            .get(shares.base)
-            .map(|base| base.variant.escape_default())
-        else {
+        let Some(base) = shares.columns.get(shares.base) else {
             return Vec::new();
         };
+        let base = base.variant.escape_default();
         let compared =
             |score: &&ShareScore| guests(shares, score).any(|(_, cost)| cost.interval.is_some());
-        let without = shares
-            .scores
-            .iter()
-            .filter(compared)
-            .filter(|s| faster_shares(plan, shares, s).is_empty());
+        let scores = shares.scores.iter().filter(compared);
+        let without = scores.filter(|s| faster_shares(plan, shares, s).is_empty());
         let text = |score: &ShareScore| {
-            format!(
-                "For {} no share method is shown to be faster than {base}.",
-                score.workload
-            )
+            let workload = &score.workload;
+            format!("For {workload} no share method is shown to be faster than {base}.")
         };
         without.map(|score| Finding::new(text(score))).collect()
     },
@@ -101,18 +93,15 @@ pub(super) const TOO_FEW_SHARE_ROUNDS: Rule = Rule {
             Warning::TooFewRounds { needed, .. } if plan.rounds < *needed => Some(*needed),
             _ => None,
         });
-        let others = [&FASTER_SHARE, &NO_FASTER_SHARE, &SHARE_FAILED];
-        let silent = others
-            .iter()
-            .all(|rule| (rule.evaluate)(evidence).is_empty());
+        let mut others = [&FASTER_SHARE, &NO_FASTER_SHARE, &SHARE_FAILED].into_iter();
+        let silent = others.all(|rule| (rule.evaluate)(evidence).is_empty());
         let finding = |needed: u32| Finding {
-            text: format!(
+            values: vec![("ROUNDS", needed.to_string())],
+            ..Finding::new(format!(
                 "{} {} too few to show which share method is faster.",
                 counted(plan.rounds.into(), "round"),
                 if plan.rounds == 1 { "is" } else { "are" }
-            ),
-            values: vec![("ROUNDS", needed.to_string())],
-            ..Finding::default()
+            ))
         };
         needed.filter(|_| silent).map(finding).into_iter().collect()
     },
@@ -127,11 +116,7 @@ enum TreeUse {
 }
 
 impl TreeUse {
-    const ALL: [TreeUse; 3] = [
-        TreeUse::ReadOnly,
-        TreeUse::GuestWrites,
-        TreeUse::OthersWrite,
-    ];
+    const ALL: [TreeUse; 3] = [Self::ReadOnly, Self::GuestWrites, Self::OthersWrite];
 
     fn allows(self, share: &Share) -> bool {
         let written = !share.is_read_only();
@@ -183,14 +168,12 @@ fn faster_shares(plan: &Plan, shares: &ShareFindings, score: &ShareScore) -> Vec
     };
     let known: Vec<(&ShareColumn, Estimate)> = guests(shares, score).collect();
     let mut named: Vec<(TreeUse, &(&ShareColumn, Estimate))> = Vec::new();
-    for (tree_use, share) in TreeUse::ALL
-        .into_iter()
-        .filter_map(|u| Some((u, best(plan, &known, u)?)))
-    {
-        match named
-            .last_mut()
-            .filter(|(_, last)| std::ptr::eq(*last, share))
-        {
+    for tree_use in TreeUse::ALL {
+        let Some(share) = best(plan, &known, tree_use) else {
+            continue;
+        };
+        let last = named.last_mut();
+        match last.filter(|(_, last)| std::ptr::eq(*last, share)) {
             Some((most, _)) => *most = tree_use,
             None => named.push((tree_use, share)),
         }
@@ -236,10 +219,8 @@ fn finding(
     let range = cost.interval.map_or(String::new(), |i| {
         format!(" ({:.2} to {:.2})", i.low, i.high)
     });
-    let (share, base) = (
-        column.variant.escape_default().to_string(),
-        base.variant.escape_default().to_string(),
-    );
+    let share = column.variant.escape_default().to_string();
+    let base = base.variant.escape_default().to_string();
     Finding {
         text: format!(
             "For {}, {}, {share} takes {:.2} times as long as {base}{range}.",
@@ -407,7 +388,7 @@ mod tests {
         })
     }
 
-    fn of(id: &str, ways: &[(&str, f64)]) -> Vec<String> {
+    fn findings_for(id: &str, ways: &[(&str, f64)]) -> Vec<String> {
         evaluated(ways, 6, |evidence| findings(id, evidence))
     }
 
@@ -436,7 +417,7 @@ mod tests {
 
     #[test]
     fn what_is_best_for_much_is_named_once() {
-        let told = of(
+        let told = findings_for(
             "faster-share",
             &[
                 ("9p", 1.0),
@@ -454,13 +435,13 @@ mod tests {
     #[test]
     fn what_is_not_shown_is_not_advised() {
         let ways = [("9p", 1.0), ("virtiofs", 0.96), ("9p,readonly=on", 0.94)];
-        assert_eq!(of("faster-share", &ways), [""; 0]);
+        assert_eq!(findings_for("faster-share", &ways), [""; 0]);
         assert_eq!(
-            of("no-faster-share", &ways),
+            findings_for("no-faster-share", &ways),
             ["For tree no share method is shown to be faster than 9p."]
         );
         assert_eq!(
-            of("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]),
+            findings_for("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]),
             [""; 0]
         );
     }

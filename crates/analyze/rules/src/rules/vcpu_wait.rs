@@ -1,6 +1,6 @@
 //! vCPU threads of a running VM that wait: for a host CPU, or for the big QEMU lock (BQL).
 
-use super::pinning::{AFFINITY, CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread};
+use super::run_queue_wait::{AFFINITY, CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread};
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
@@ -31,15 +31,14 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
             );
             let unfit = excludes_quota(evidence.contention).then_some(SettingPlace::Instruction);
             let finding = Finding {
-                text,
-                gain: fraction,
                 unfit,
-                ..Finding::default()
+                ..Finding::with_gain(text, fraction)
             };
             let most = vcpu_threads(evidence).max_by(|a, b| runnable(a).total_cmp(&runnable(b)));
-            most.map_or(finding.clone(), |most| {
-                of_thread(finding, evidence, most.tid, most.role.as_ref())
-            })
+            match most {
+                Some(most) => of_thread(finding, evidence, most.tid, most.role.as_ref()),
+                None => finding,
+            }
         };
         vcpus(evidence, runnable).map(finding).into_iter().collect()
     },
@@ -58,23 +57,17 @@ pub(super) const COMMAND_STEAL: Rule = Rule {
                 parts.map(|row| row.machine_s).sum::<f64>() / breakdown.machine_s,
             )
         };
-        let finding = |(machine, share): (Machine, f64)| Finding {
-            text: format!(
+        let finding = |(machine, share): (Machine, f64)| {
+            let text = format!(
                 "{} of the command's time on {machine} is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that.",
                 percent(share)
-            ),
-            gain: share,
-            ..Finding::default()
+            );
+            Finding::with_gain(text, share)
         };
-        let most = evidence
-            .breakdowns
-            .iter()
-            .map(steal)
-            .max_by(|a, b| a.1.total_cmp(&b.1));
-        most.filter(|(_, share)| *share >= MIN_SHARE)
-            .map(finding)
-            .into_iter()
-            .collect()
+        let steals = evidence.breakdowns.iter().map(steal);
+        let most = steals.max_by(|a, b| a.1.total_cmp(&b.1));
+        let most = most.filter(|(_, share)| *share >= MIN_SHARE);
+        most.map(finding).into_iter().collect()
     },
 };
 
@@ -94,19 +87,16 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
         let waits = |thread: &ThreadStates| {
-            let waits = thread
-                .waits
-                .iter()
-                .filter(|wait| wait.reason == WaitFor::BigLock);
-            waits.map(|wait| wait.fraction).sum()
+            let waits = thread.waits.iter();
+            let of_lock = waits.filter(|wait| wait.reason == WaitFor::BigLock);
+            of_lock.map(|wait| wait.fraction).sum()
         };
-        let finding = |(who, fraction): (String, f64)| Finding {
-            text: format!(
+        let finding = |(who, fraction): (String, f64)| {
+            let text = format!(
                 "{who} waiting for the big QEMU lock (BQL) {} of the time.",
                 percent(fraction)
-            ),
-            gain: fraction,
-            ..Finding::default()
+            );
+            Finding::with_gain(text, fraction)
         };
         vcpus(evidence, waits).map(finding).into_iter().collect()
     },

@@ -1,14 +1,13 @@
 //! CPU time that a running VM does not get, or that one of its threads uses up, by its counters.
 
-use super::monitor_command::virsh;
-use super::pinning::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread};
+use super::run_queue_wait::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread, why_run_queue_wait};
 use crate::evidence::MIN_SHARE;
-use crate::rule::{instruction, measurement};
-use crate::{Evidence, Finding, Rule, why_run_queue_wait};
+use crate::rule::{about_vm, instruction, live_change, measurement, virsh};
+use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{
     ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, Setting,
-    SettingPlace, SettingValue, ThreadRates, VmRates, shell_line,
+    SettingPlace, SettingValue, VmRates, shell_line,
 };
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
@@ -32,24 +31,19 @@ pub(super) const VM_STOPPED: Rule = Rule {
     ],
     source: "QEMU QMP Reference Manual, RunState",
     evaluate: |evidence| {
-        let finding = |(vm, why): (&VmRates, &str)| Finding {
-            text: format!(
+        about_vm(evidence, |vm| {
+            // These have their own rules.
+            let has_own = |why: &&str| [PANICKED, INTERNAL_ERROR].contains(why);
+            let why = vm.stopped().filter(|why| !has_own(why))?;
+            let text = format!(
                 "The guest does not run: its state is \"{}\".",
                 why.escape_default()
-            ),
-            gain: 1.0,
-            values: vec![("RESUME", resume(vm))],
-            ..Finding::default()
-        };
-        // These have their own rules.
-        let has_own = |why: &str| [PANICKED, INTERNAL_ERROR].contains(&why);
-        let stopped = |vm| Some((vm, VmRates::stopped(vm).filter(|why| !has_own(why))?));
-        evidence
-            .vm
-            .and_then(stopped)
-            .map(finding)
-            .into_iter()
-            .collect()
+            );
+            Some(Finding {
+                values: vec![("RESUME", resume(vm))],
+                ..Finding::with_gain(text, 1.0)
+            })
+        })
     },
 };
 
@@ -75,25 +69,20 @@ pub(super) const VM_THROTTLED: Rule = Rule {
     ],
     source: "Linux kernel documentation, CFS Bandwidth Control: throttled_time",
     evaluate: |evidence| {
-        let finding = |(vm, fraction): (&VmRates, f64)| Finding {
-            text: format!(
+        about_vm(evidence, |vm| {
+            let fraction = vm.throttled.filter(|fraction| *fraction >= MIN_SHARE)?;
+            let text = format!(
                 "A CPU quota{} throttles the VM {} of its vCPUs' time (%THR; %MLMTD in esxtop).",
                 shared_quota(vm),
                 percent(fraction)
-            ),
-            gain: fraction,
-            values: quota_values(vm),
-            unfit: own_quota(vm).map(|_| SettingPlace::Instruction),
-            change: without_quota(vm),
-            ..Finding::default()
-        };
-        let throttled = |vm: &'_ VmRates| vm.throttled.filter(|fraction| *fraction >= MIN_SHARE);
-        evidence
-            .vm
-            .and_then(|vm| Some((vm, throttled(vm)?)))
-            .map(finding)
-            .into_iter()
-            .collect()
+            );
+            Some(Finding {
+                values: quota_values(vm),
+                unfit: own_quota(vm).map(|_| SettingPlace::Instruction),
+                change: without_quota(vm),
+                ..Finding::with_gain(text, fraction)
+            })
+        })
     },
 };
 
@@ -110,33 +99,20 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     ],
     source: CPUSET,
     evaluate: |evidence| {
-        let finding = |(vm, fraction): (&VmRates, f64)| {
+        about_vm(evidence, |vm| {
+            let fraction = vcpu_wait(vm)?;
+            let contention = evidence.contention;
             let text = format!(
                 "The vCPUs wait for a host CPU {} of the time (%RDY; steal in the guest){}.",
                 percent(fraction),
-                evidence
-                    .contention
-                    .map_or(String::new(), |found| why_run_queue_wait(Some(found)))
+                contention.map_or(String::new(), |found| why_run_queue_wait(Some(found)))
             );
-            let (values, change) = (vec![("VM", vm.argument())], on_all_cpus(vm));
-            pinned(
-                Finding {
-                    text,
-                    gain: fraction,
-                    values,
-                    change,
-                    ..Finding::default()
-                },
-                evidence,
-                vm,
-            )
-        };
-        evidence
-            .vm
-            .and_then(|vm| Some((vm, vcpu_wait(vm)?)))
-            .map(finding)
-            .into_iter()
-            .collect()
+            let finding = Finding {
+                change: on_all_cpus(vm),
+                ..Finding::of_vm(vm, text, fraction)
+            };
+            Some(pinned(finding, evidence, vm))
+        })
     },
 };
 
@@ -155,7 +131,7 @@ pub(super) const VM_SERVING_WAIT: Rule = Rule {
     ],
     source: CPUSET,
     evaluate: |evidence| {
-        let found = |vm: &VmRates| {
+        about_vm(evidence, |vm| {
             let serves = |role: &Role| matches!(role, Role::Main | Role::Iothread(_) | Role::Vhost);
             let waiting = vm
                 .threads
@@ -170,18 +146,9 @@ pub(super) const VM_SERVING_WAIT: Rule = Rule {
                 percent(gain),
                 percent(most.run)
             );
-            Some(of_thread(
-                Finding {
-                    text,
-                    gain,
-                    ..Finding::default()
-                },
-                evidence,
-                most.tid,
-                Some(&most.role),
-            ))
-        };
-        evidence.vm.and_then(found).into_iter().collect()
+            let finding = Finding::with_gain(text, gain);
+            Some(of_thread(finding, evidence, most.tid, Some(&most.role)))
+        })
     },
 };
 
@@ -212,43 +179,40 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
         };
         let found = |low: &CpuWeight| {
             let file = low.file.display();
+            let (group, unfit) = match low.is_shared {
+                true => (
+                    format!("A control group of the VM and other processes ({file})"),
+                    SettingPlace::Cgroup,
+                ),
+                false => (
+                    "The VM's control group".to_owned(),
+                    SettingPlace::Instruction,
+                ),
+            };
+            let text = format!(
+                "{group} has a CPU weight of {}, the default is {}; its vCPUs wait for a host CPU {} of the time.",
+                low.weight,
+                low.default,
+                percent(fraction)
+            );
+            let action = format!("Give {file} the default CPU weight");
             let setting = LiveSetting::HostFile {
                 path: low.file.clone(),
             };
+            // Of how much the weight is the cause is not known.
             Finding {
-                text: format!(
-                    "{} has a CPU weight of {}, the default is {}; its vCPUs wait for a host CPU {} of the time.",
-                    match low.is_shared {
-                        true => format!("A control group of the VM and other processes ({file})"),
-                        false => "The VM's control group".to_owned(),
-                    },
-                    low.weight,
-                    low.default,
-                    percent(fraction)
-                ),
-                // Of how much the weight is the cause is not known.
-                gain: 0.0,
                 values: vec![
                     ("DEFAULT", low.default.to_string()),
                     ("WEIGHT_FILE", shell_line(&[file.to_string()])),
                     ("WEIGHT", low.weight.to_string()),
                 ],
-                unfit: Some(if low.is_shared {
-                    SettingPlace::Cgroup
-                } else {
-                    SettingPlace::Instruction
-                }),
+                unfit: Some(unfit),
                 change: Some(LiveChange {
-                    action: format!("Give {} the default CPU weight", low.file.display()),
                     cost: ChangeCost::HostSetting,
                     metric: Some(LiveMetric::Run),
-                    disk: None,
-                    settings: vec![SettingValue {
-                        setting,
-                        value: low.default.to_string(),
-                    }],
+                    ..live_change(action, setting, low.default.to_string())
                 }),
-                ..Finding::default()
+                ..Finding::new(text)
             }
         };
         vm.settings.low_weights.iter().map(found).collect()
@@ -267,31 +231,19 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
-        let serves = |thread: &&ThreadRates| matches!(thread.role, Role::Main | Role::Iothread(_));
-        let busy = |vm: &'_ VmRates| {
-            vm.threads
-                .iter()
-                .find(|thread| serves(thread) && thread.run >= BUSY_THREAD)
-                .cloned()
-        };
-        let finding = |(vm, thread): (&VmRates, ThreadRates)| Finding {
-            text: format!(
+        about_vm(evidence, |vm| {
+            let serves = |role: &Role| matches!(role, Role::Main | Role::Iothread(_));
+            let mut threads = vm.threads.iter();
+            let busy = threads.find(|thread| serves(&thread.role) && thread.run >= BUSY_THREAD)?;
+            let text = format!(
                 "The {} (TID {}) is on a CPU {} of the time: the devices that it serves wait for it.",
-                thread.role.label(),
-                thread.tid,
-                percent(thread.run)
-            ),
+                busy.role.label(),
+                busy.tid,
+                percent(busy.run)
+            );
             // How much of it waits is not known from counters.
-            gain: 0.0,
-            values: vec![("VM", vm.argument())],
-            ..Finding::default()
-        };
-        evidence
-            .vm
-            .and_then(|vm| Some((vm, busy(vm)?)))
-            .map(finding)
-            .into_iter()
-            .collect()
+            Some(Finding::of_vm(vm, text, 0.0))
+        })
     },
 };
 
@@ -384,11 +336,8 @@ fn own_quota(vm: &VmRates) -> Option<&CpuQuota> {
 
 /// " of FILE, a group of other processes, too" where no quota is of a group that is the VM's own.
 fn shared_quota(vm: &VmRates) -> String {
-    let shared = vm
-        .settings
-        .quotas
-        .first()
-        .filter(|_| own_quota(vm).is_none());
+    let first = vm.settings.quotas.first();
+    let shared = first.filter(|_| own_quota(vm).is_none());
     shared.map_or(String::new(), |quota| {
         format!(" ({}, of other processes, too)", quota.file.display())
     })

@@ -1,16 +1,15 @@
 //! Settings of a running VM's disk that its requests wait for: a limit, a flush after each write, a small cache of qcow2 tables.
 
 use super::io_limits::{limit_command, limit_reached, read_limits, without_limits};
-use super::monitor_command::qmp;
 use super::vm_io::{MIN_PER_S, MIN_WAITING, waiting};
 use crate::evidence::MIN_SHARE;
-use crate::rule::measurement;
+use crate::rule::{live_change, measurement, qmp};
 use crate::{Evidence, Finding, Rule, VmPart};
 use serde_json::json;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
     ChangeCost, DiskRates, DiskSettings, GuestDiskSettings, IoRates, LiveChange, LiveMetric,
-    LiveSetting, Qcow2Settings, Remedy, Setting, SettingPlace, SettingValue, VmRates,
+    LiveSetting, Qcow2Settings, Remedy, Setting, SettingPlace, VmRates,
 };
 
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.
@@ -47,8 +46,6 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                 nanoseconds(io.blkavg_ns?),
             );
             (waits >= MIN_WAITING).then(|| Finding {
-                text,
-                gain: waits,
                 values: vec![
                     ("UNLIMIT", limit_command(vm, settings, limits, false)),
                     ("LIMIT_AGAIN", limit_command(vm, settings, limits, true)),
@@ -56,7 +53,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                     ("VM", vm.argument()),
                 ],
                 change: Some(without_limits(vm, settings, limits)),
-                ..Finding::default()
+                ..Finding::with_gain(text, waits)
             })
         })
     },
@@ -95,27 +92,22 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
                 .settings
                 .in_guest(&disk.name)
                 .filter(|guest| guest.cache_type.is_some());
-            let guess = || cache_file(settings).unwrap_or_default().to_owned();
+            let guessed_file = cache_file(settings);
             let guessed = if is_virtio(settings) { "vda" } else { "sda" };
+            let file = guest.map_or_else(
+                || guessed_file.unwrap_or_default().to_owned(),
+                |guest| guest.file("cache_type"),
+            );
+            let name = guest.map_or(guessed, |guest| &guest.name);
             (io.writes_per_s >= MIN_PER_S && time >= MIN_SHARE).then(|| Finding {
-                text,
-                gain: time,
                 values: vec![
-                    (
-                        "CACHE_FILE",
-                        guest.map_or_else(guess, |guest| guest.file("cache_type")),
-                    ),
-                    (
-                        "CACHE_DISK",
-                        guest.map_or(guessed, |guest| &guest.name).to_owned(),
-                    ),
+                    ("CACHE_FILE", file),
+                    ("CACHE_DISK", name.to_owned()),
                     ("DISK_NAME", disk.name.clone()),
                 ],
                 change: guest.and_then(|guest| written_back(settings, guest)),
-                unfit: cache_file(settings)
-                    .is_none()
-                    .then_some(SettingPlace::GuestSysfs),
-                ..Finding::default()
+                unfit: guessed_file.is_none().then_some(SettingPlace::GuestSysfs),
+                ..Finding::with_gain(text, time)
             })
         })
     },
@@ -151,22 +143,16 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
                 significant(factor),
                 significant(io.reads_per_s)
             );
-            (factor >= MIN_READ_FACTOR && io.reads_per_s >= MIN_PER_S && time >= MIN_SHARE).then(
-                || Finding {
-                    text,
-                    // What a hit takes is not known: it may be next to nothing.
-                    gain: time * (1.0 - covered),
-                    values: cache_values(vm, settings, image),
-                    change: larger_cache(settings, image),
-                    // A disk whose first node is the throttle group's has no such options.
-                    unfit: settings
-                        .limits
-                        .as_ref()
-                        .filter(|limits| limits.is_object)
-                        .map(|_| SettingPlace::Qmp),
-                    ..Finding::default()
-                },
-            )
+            let is_missed = factor >= MIN_READ_FACTOR && io.reads_per_s >= MIN_PER_S;
+            // What a hit takes is not known: it may be next to nothing.
+            let gain = time * (1.0 - covered);
+            (is_missed && time >= MIN_SHARE).then(|| Finding {
+                values: cache_values(vm, settings, image),
+                change: larger_cache(settings, image),
+                // A disk whose first node is the throttle group's has no such options.
+                unfit: is_in_group_object(settings).then_some(SettingPlace::Qmp),
+                ..Finding::with_gain(text, gain)
+            })
         })
     },
 };
@@ -179,29 +165,26 @@ fn written_back(disk: &DiskSettings, guest: &GuestDiskSettings) -> Option<LiveCh
         path: guest.file("cache_type"),
         flushed: Some(disk.device.clone()),
     };
+    let action = format!(
+        "Let the guest decide when to flush its writes on {} (without a flush a crash of the host loses the last ones)",
+        guest.name
+    );
     is_through.then(|| LiveChange {
-        action: format!(
-            "Let the guest decide when to flush its writes on {} (without a flush a crash of the host loses the last ones)",
-            guest.name
-        ),
-        cost: ChangeCost::Live,
         metric: Some(LiveMetric::WriteLatency),
         disk: Some(guest.disk.clone()),
-        settings: vec![SettingValue { setting, value: "write back".to_owned() }],
+        ..live_change(action, setting, "write back".to_owned())
     })
 }
 
 /// The file in a Linux guest that sets a disk's cache; `None` where none is known, as for NVMe.
 fn cache_file(settings: &DiskSettings) -> Option<&'static str> {
-    let is_of_scsi = ["scsi-", "ide-"]
-        .iter()
-        .any(|bus| settings.driver.starts_with(bus));
-    match () {
-        () if is_virtio(settings) => Some("/sys/block/vda/cache_type"),
-        // Linux drives SATA disks as SCSI disks.
-        () if is_of_scsi => Some("/sys/block/sda/device/scsi_disk/*/cache_type"),
-        () => None,
+    let has_prefix = |prefix: &&str| settings.driver.starts_with(prefix);
+    if is_virtio(settings) {
+        return Some("/sys/block/vda/cache_type");
     }
+    // Linux drives SATA disks as SCSI disks.
+    let is_of_scsi = ["scsi-", "ide-"].iter().any(has_prefix);
+    is_of_scsi.then_some("/sys/block/sda/device/scsi_disk/*/cache_type")
 }
 
 fn is_virtio(settings: &DiskSettings) -> bool {
@@ -234,21 +217,21 @@ fn larger_cache(disk: &DiskSettings, image: &Qcow2Settings) -> Option<LiveChange
         started_with: image.l2_cache?,
     };
     let full = full_cache(image);
-    let is_first_node = !disk.limits.as_ref().is_some_and(|limits| limits.is_object);
-    is_first_node.then(|| LiveChange {
-        action: format!(
-            "Give the qcow2 image of {} an L2 cache of {}",
-            disk.name,
-            bytes(full)
-        ),
-        cost: ChangeCost::Live,
+    let action = format!(
+        "Give the qcow2 image of {} an L2 cache of {}",
+        disk.name,
+        bytes(full)
+    );
+    (!is_in_group_object(disk)).then(|| LiveChange {
         metric: Some(LiveMetric::Latency),
         disk: Some(disk.name.clone()),
-        settings: vec![SettingValue {
-            setting,
-            value: full.to_string(),
-        }],
+        ..live_change(action, setting, full.to_string())
     })
+}
+
+/// Returns true if a throttle group of its own is the disk's first node.
+fn is_in_group_object(disk: &DiskSettings) -> bool {
+    disk.limits.as_ref().is_some_and(|limits| limits.is_object)
 }
 
 /// The cache that holds all tables of an image, in whole clusters, bytes.
@@ -276,15 +259,10 @@ fn cache_values(
     let full = full_cache(image);
     // Devices that the user did not name have brackets in their path.
     let reopen = |size: u64| {
-        let line = format!(
-            "qemu-io -d {} \"reopen -o l2-cache-size={size}\"",
-            disk.device
-        );
-        qmp(
-            vm,
-            "human-monitor-command",
-            &json!({ "command-line": line }),
-        )
+        let device = &disk.device;
+        let line = format!("qemu-io -d {device} \"reopen -o l2-cache-size={size}\"");
+        let arguments = json!({ "command-line": line });
+        qmp(vm, "human-monitor-command", &arguments)
     };
     vec![
         ("ENLARGE", reopen(full)),

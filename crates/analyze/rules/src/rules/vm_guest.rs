@@ -2,11 +2,12 @@
 
 use super::vm_io::{MIN_PER_S, waiting};
 use crate::evidence::MIN_SHARE;
+use crate::rule::{about_vm, live_change};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{bytes, significant};
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates,
-    LiveChange, LiveMetric, LiveSetting, Setting, SettingValue, VmRates,
+    Accelerator, CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates, LiveChange,
+    LiveMetric, LiveSetting, Setting, VmRates,
 };
 
 /// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
@@ -24,10 +25,9 @@ const MAX_READ: f64 = 65536.0;
 
 /// The rule of VM exits that finds reads of this clock source; `None` for one that QEMU does not emulate.
 pub fn clock_read_rule(clock_source: &str) -> Option<&'static str> {
-    EMULATED_CLOCKS
-        .iter()
-        .find(|(source, _)| *source == clock_source)
-        .map(|(_, rule)| *rule)
+    let mut clocks = EMULATED_CLOCKS.iter();
+    let (_, rule) = clocks.find(|(source, _)| *source == clock_source)?;
+    Some(rule)
 }
 
 pub(super) const VM_GUEST_CLOCK: Rule = Rule {
@@ -36,7 +36,7 @@ pub(super) const VM_GUEST_CLOCK: Rule = Rule {
     remedies: &[Setting::named(CLOCK_SOURCE_FILE)
         .remedy("VALUE", "Let the guest read a clock that needs no exit")],
     source: "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures",
-    evaluate: |evidence| evidence.vm.and_then(clock).into_iter().collect(),
+    evaluate: |evidence| about_vm(evidence, clock),
 };
 
 fn clock(vm: &VmRates) -> Option<Finding> {
@@ -47,27 +47,26 @@ fn clock(vm: &VmRates) -> Option<Finding> {
         .clock_sources
         .iter()
         .find(|source| FAST_CLOCK_SOURCES.contains(&&***source))?;
-    let change = LiveChange {
-        action: format!("Let the guest read its time from {best}"),
-        cost: ChangeCost::Live,
-        metric: Some(LiveMetric::Exits),
-        disk: None,
-        settings: vec![SettingValue {
-            setting: LiveSetting::GuestFile {
-                path: CLOCK_SOURCE_FILE.to_owned(),
-                flushed: None,
-            },
-            value: best.clone(),
-        }],
+    let setting = LiveSetting::GuestFile {
+        path: CLOCK_SOURCE_FILE.to_owned(),
+        flushed: None,
     };
+    let change = LiveChange {
+        metric: Some(LiveMetric::Exits),
+        ..live_change(
+            format!("Let the guest read its time from {best}"),
+            setting,
+            best.clone(),
+        )
+    };
+    let text = format!(
+        "The guest's clock source is {now}, a device that QEMU emulates; it could use {best}."
+    );
     Some(Finding {
-        text: format!(
-            "The guest's clock source is {now}, a device that QEMU emulates; it could use {best}."
-        ),
         values: vec![("VALUE", best.clone()), ("BEFORE", now.to_owned())],
         // Under TCG no VM exits show whether it helps.
         change: (vm.accelerator == Some(Accelerator::Kvm)).then_some(change),
-        ..Finding::default()
+        ..Finding::new(text)
     })
 }
 
@@ -120,14 +119,9 @@ pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
                 disk.name
             );
             let values = [now, READ_AHEAD_KB].map(|kib| kib.to_string());
+            let values = values.each_ref().map(String::as_str);
             // What was read ahead for nothing counts like what the guest asked for.
-            let changed = changed(
-                disk,
-                "queue/read_ahead_kb",
-                values.each_ref().map(|kib| &**kib),
-                action,
-                None,
-            );
+            let changed = changed(disk, "queue/read_ahead_kb", values, action, None);
             (waits && each <= MAX_READ).then_some(Finding { text, ..changed })
         })
     },
@@ -145,11 +139,8 @@ fn each_guest_disk(
         let io = vm.disk(&disk.disk)?.io.as_ref()?;
         find(disk, io)
     };
-    vm.settings
-        .guest
-        .iter()
-        .flat_map(|guest| guest.disks.iter().filter_map(found))
-        .collect()
+    let disks = vm.settings.guest.iter().flat_map(|guest| &guest.disks);
+    disks.filter_map(found).collect()
 }
 
 /// A finding without its text whose change gives a file of the disk another value.
@@ -164,10 +155,6 @@ fn changed(
         path: disk.file(file),
         flushed: None,
     };
-    let settings = vec![SettingValue {
-        setting,
-        value: value.to_owned(),
-    }];
     Finding {
         values: vec![
             ("GUEST_DISK", disk.name.clone()),
@@ -175,11 +162,9 @@ fn changed(
             ("BEFORE", before.to_owned()),
         ],
         change: Some(LiveChange {
-            action,
-            cost: ChangeCost::Live,
             metric,
             disk: Some(disk.disk.clone()),
-            settings,
+            ..live_change(action, setting, value.to_owned())
         }),
         ..Finding::default()
     }
@@ -189,7 +174,7 @@ fn changed(
 mod tests {
     use super::*;
     use crate::test_evidence::advice;
-    use vmtax_model::{Advice, DiskRates, GuestSettings, VmSettings};
+    use vmtax_model::{Advice, DiskRates, GuestSettings, SettingValue, VmSettings};
 
     fn vm(disk: GuestDiskSettings, io: IoRates) -> VmRates {
         let disk = GuestDiskSettings {

@@ -1,9 +1,8 @@
 //! A VM that does not run at all although nobody paused it: its process is stopped, its threads are blocked in the kernel, QEMU
 //! does not answer, or its guest's kernel has failed. What else is known of such a VM explains nothing.
 
-use super::monitor_command::{is_libvirts, qmp, virsh};
 use super::vm_cpu::{INTERNAL_ERROR, MIN_READY, PANICKED, resume};
-use crate::rule::{instruction, measurement};
+use crate::rule::{about_vm, instruction, is_libvirts, measurement, qmp, virsh};
 use crate::{Evidence, Finding, Rule};
 use serde_json::json;
 use vmtax_model::number::{counted, duration};
@@ -73,44 +72,33 @@ pub(super) const VM_BLOCKED_THREAD: Rule = Rule {
     ],
     source: STATES,
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else {
-            return Vec::new();
-        };
-        let blocked: Vec<&BlockedThread> = vm
-            .blocked
-            .iter()
-            .filter(|thread| thread.is_uninterruptible)
-            .collect();
-        let Some(first) = blocked.iter().min_by_key(|thread| order(&thread.role)) else {
-            return Vec::new();
-        };
-        let others = match blocked.len() - 1 {
-            0 => String::new(),
-            n => format!(", as {} of QEMU", counted(n as u64, "further thread")),
-        };
-        let vcpus = blocked
-            .iter()
-            .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
-            .count();
-        let is_main = blocked.iter().any(|thread| thread.role == Role::Main);
-        let silent = vm.monitor_timeout_s.map_or(String::new(), |s| {
-            format!("; QMP did not answer within {s} s")
-        });
-        vec![Finding {
-            text: format!(
+        about_vm(evidence, |vm| {
+            let blocked = || vm.blocked.iter().filter(|thread| thread.is_uninterruptible);
+            let first = blocked().min_by_key(|thread| order(&thread.role))?;
+            let others = match blocked().count() - 1 {
+                0 => String::new(),
+                n => format!(", as {} of QEMU", counted(n as u64, "further thread")),
+            };
+            let silent = vm.monitor_timeout_s.map_or(String::new(), |s| {
+                format!("; QMP did not answer within {s} s")
+            });
+            let text = format!(
                 "{} did not run for {:.1} s: it is in uninterruptible sleep (state D){}{others}{silent}.",
                 named(first),
                 vm.seconds,
                 place(first)
-            ),
-            gain: if is_main {
+            );
+            let vcpus = blocked().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+            let gain = if blocked().any(|thread| thread.role == Role::Main) {
                 1.0
             } else {
-                (vcpus as f64 / vm.vcpus.max(1) as f64).min(1.0)
-            },
-            values: [values(vm), vec![("BLOCKED_TID", first.tid.to_string())]].concat(),
-            ..Finding::default()
-        }]
+                (vcpus.count() as f64 / vm.vcpus.max(1) as f64).min(1.0)
+            };
+            Some(Finding {
+                values: [values(vm), vec![("BLOCKED_TID", first.tid.to_string())]].concat(),
+                ..Finding::with_gain(text, gain)
+            })
+        })
     },
 };
 
@@ -125,22 +113,15 @@ pub(super) const VM_NO_PROGRESS: Rule = Rule {
     evaluate: |evidence| {
         let text = |vm: &VmRates| {
             let seconds = vm.monitor_timeout_s.filter(|_| vm.process_stop.is_none())?;
-            let vcpus: Vec<_> = vm
-                .threads
-                .iter()
-                .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
-                .collect();
             // What is blocked has its own rule.
-            let is_known = vm.blocked.iter().any(|thread| thread.is_uninterruptible);
-            if is_known {
+            if vm.blocked.iter().any(|thread| thread.is_uninterruptible) {
                 return None;
             }
-            let main_loop_stands = vm
-                .threads
-                .iter()
-                .any(|thread| thread.role == Role::Main && !thread.ran());
-            let (what, stands) = match vcpus.iter().any(|vcpu| vcpu.ran()) {
-                false if !vcpus.is_empty() => ("QEMU does not respond", "no vCPU ran"),
+            let threads = || vm.threads.iter();
+            let vcpus = || threads().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+            let main_loop_stands = threads().any(|t| t.role == Role::Main && !t.ran());
+            let (what, stands) = match vcpus().any(|vcpu| vcpu.ran()) {
+                false if vcpus().next().is_some() => ("QEMU does not respond", "no vCPU ran"),
                 true if main_loop_stands => (
                     "QEMU's main loop does not respond while vCPUs run",
                     "it did not run",
@@ -174,11 +155,9 @@ pub(super) const VM_GUEST_PANICKED: Rule = Rule {
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let state = vm.stopped().filter(|state| *state == PANICKED);
-            let said = vm
-                .kernel_failure
-                .as_ref()
-                .filter(|failure| failure.kind == FailureKind::Panic)
-                .map(quoted);
+            let failure = vm.kernel_failure.as_ref();
+            let panic = failure.filter(|failure| failure.kind == FailureKind::Panic);
+            let said = panic.map(quoted);
             let text = match (state, said) {
                 (Some(state), None) => {
                     format!("The guest has panicked: QEMU's run state is \"{state}\".")
@@ -196,7 +175,7 @@ pub(super) const VM_GUEST_PANICKED: Rule = Rule {
                 ..Finding::new(text)
             })
         };
-        evidence.vm.and_then(finding).into_iter().collect()
+        about_vm(evidence, finding)
     },
 };
 
@@ -217,16 +196,10 @@ pub(super) const VM_INTERNAL_ERROR: Rule = Rule {
             let text =
                 format!("KVM could not go on running the guest: QEMU's run state is \"{state}\".");
             let log = match vm.name.as_ref().filter(|_| is_libvirts(vm)) {
-                Some(name) => shell_line(
-                    &[
-                        "sudo",
-                        "tail",
-                        "-n",
-                        "50",
-                        &format!("/var/log/libvirt/qemu/{name}.log"),
-                    ]
-                    .map(str::to_owned),
-                ),
+                Some(name) => {
+                    let file = format!("/var/log/libvirt/qemu/{name}.log");
+                    shell_line(&["sudo", "tail", "-n", "50", &file].map(str::to_owned))
+                }
                 None => "QEMU's standard error".to_owned(),
             };
             Some(Finding {
@@ -234,7 +207,7 @@ pub(super) const VM_INTERNAL_ERROR: Rule = Rule {
                 ..Finding::new(text)
             })
         };
-        evidence.vm.and_then(finding).into_iter().collect()
+        about_vm(evidence, finding)
     },
 };
 
@@ -267,14 +240,10 @@ pub(super) const VM_GUEST_REPORT: Rule = Rule {
 /// vCPUs that wait for a host CPU, which a guest takes for a lockup.
 fn reported(evidence: &Evidence<'_>, is_first: bool) -> Vec<Finding> {
     let finding = |vm: &VmRates| {
-        let failure = vm
-            .kernel_failure
-            .as_ref()
-            .filter(|failure| failure.kind != FailureKind::Panic)?;
-        let lacks_cpus = [vm.ready, vm.throttled]
-            .into_iter()
-            .flatten()
-            .any(|part| part >= MIN_READY);
+        let failure = vm.kernel_failure.as_ref();
+        let failure = failure.filter(|failure| failure.kind != FailureKind::Panic)?;
+        let mut lacking = [vm.ready, vm.throttled].into_iter().flatten();
+        let lacks_cpus = lacking.any(|part| part >= MIN_READY);
         let explains = failure.age_s <= RECENT_S && !lacks_cpus && vm.stopped().is_none();
         let what = match failure.kind {
             FailureKind::Oops => "an oops",
@@ -287,25 +256,21 @@ fn reported(evidence: &Evidence<'_>, is_first: bool) -> Vec<Finding> {
         );
         let file = failure.file.to_string_lossy().into_owned();
         // A terminal would obey what the guest wrote.
-        let console = format!(
-            "{} | cat -v",
-            shell_line(&["sudo", "tail", "-n", "100", &file].map(str::to_owned))
-        );
+        let tail = shell_line(&["sudo", "tail", "-n", "100", &file].map(str::to_owned));
+        let console = format!("{tail} | cat -v");
         let values = [failed_values(vm), vec![("CONSOLE", console)]].concat();
         (explains == is_first).then(|| Finding {
             values,
             ..Finding::new(text)
         })
     };
-    evidence.vm.and_then(finding).into_iter().collect()
+    about_vm(evidence, finding)
 }
 
 /// The kernel's line in quotes, and the file that has it. The guest writes the line.
 fn quoted(failure: &KernelFailure) -> String {
-    let (line, file) = (
-        failure.line.escape_default(),
-        failure.file.display().to_string(),
-    );
+    let (line, file) = (&failure.line, failure.file.display().to_string());
+    let line = line.escape_default();
     format!("\"{line}\" ({})", file.escape_default())
 }
 
@@ -321,11 +286,10 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
     };
     let dump = match is_libvirts(vm) {
         true => virsh(vm, &["dump", "DOMAIN", &file, "--memory-only"]),
-        false => qmp(
-            vm,
-            "dump-guest-memory",
-            &json!({ "paging": false, "protocol": format!("file:{file}") }),
-        ),
+        false => {
+            let arguments = json!({ "paging": false, "protocol": format!("file:{file}") });
+            qmp(vm, "dump-guest-memory", &arguments)
+        }
     };
     let reset = match (vm.manager.is_some(), is_stopped) {
         (true, true) => format!("{reset} && {}", resume(vm)),
@@ -338,15 +302,12 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
 
 /// A finding about the whole VM, which gets nothing done.
 fn finding(evidence: &Evidence<'_>, text: impl Fn(&VmRates) -> Option<String>) -> Vec<Finding> {
-    let found = |vm: &VmRates| {
+    about_vm(evidence, |vm| {
         Some(Finding {
-            text: text(vm)?,
-            gain: 1.0,
             values: values(vm),
-            ..Finding::default()
+            ..Finding::with_gain(text(vm)?, 1.0)
         })
-    };
-    evidence.vm.and_then(found).into_iter().collect()
+    })
 }
 
 /// The values of `VM` and `QEMU_PID` in remedies.

@@ -3,11 +3,12 @@
 //! Not its read-ahead: the kernel takes that when a file is opened, and QEMU has its images open.
 
 use super::vm_guest::{BUSY_PER_S, SCHEDULERS};
+use crate::rule::live_change;
 use crate::{Finding, Rule};
 use vmtax_model::number::significant;
 use vmtax_model::{
     ChangeCost, DiskRates, HostQueue, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace,
-    SettingValue, VmRates,
+    VmRates,
 };
 
 pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
@@ -38,35 +39,31 @@ pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
 
 fn scheduler(vm: &VmRates, queue: &HostQueue) -> Option<Finding> {
     let HostQueue { device, scheduler } = queue;
-    let on_it = |disk: &'_ DiskRates| {
-        disk.device
-            .as_ref()
-            .filter(|on| on.name == *device)
-            .map(|on| on.per_s)
+    let on_it = |disk: &DiskRates| {
+        let on = disk.device.as_ref()?;
+        (on.name == *device).then_some(on.per_s)
     };
-    let (disk, per_s) = vm
-        .disks
-        .iter()
-        .find_map(|disk| Some((disk, on_it(disk)?)))?;
+    let mut disks = vm.disks.iter();
+    let (disk, per_s) = disks.find_map(|disk| Some((disk, on_it(disk)?)))?;
     let holds_back = SCHEDULERS.contains(&scheduler.as_str()) && per_s >= BUSY_PER_S;
+    let text = format!(
+        "The host schedules the requests of {device}, on which {} is, by {scheduler}, {} a second of all its users.",
+        disk.name,
+        significant(per_s)
+    );
+    let action = format!("Set the host's I/O scheduler of {device} to none");
+    let setting = LiveSetting::HostFile {
+        path: queue.scheduler_file(),
+    };
     holds_back.then(|| Finding {
-        text: format!(
-            "The host schedules the requests of {device}, on which {} is, by {scheduler}, {} a second of all its users.",
-            disk.name,
-            significant(per_s)
-        ),
         values: vec![("HOST_DISK", device.clone()), ("BEFORE", scheduler.clone())],
         change: Some(LiveChange {
-            action: format!("Set the host's I/O scheduler of {device} to none"),
             cost: ChangeCost::HostSetting,
             metric: Some(LiveMetric::Latency),
             disk: Some(disk.name.clone()),
-            settings: vec![SettingValue {
-                setting: LiveSetting::HostFile { path: queue.scheduler_file() },
-                value: "none".to_owned(),
-            }],
+            ..live_change(action, setting, "none".to_owned())
         }),
-        ..Finding::default()
+        ..Finding::new(text)
     })
 }
 

@@ -1,11 +1,10 @@
 //! Requests and packets of a running VM, by its counters.
 
-use super::busy_iothread::waits_for_iothread;
 use super::io_limits::limit_reached;
-use crate::rule::measurement;
+use crate::rule::{about_vm, instruction, measurement};
 use crate::{Evidence, Finding, Rule, VmPart};
 use vmtax_model::number::{nanoseconds, percent, significant};
-use vmtax_model::{DiskRates, Setting, VmRates, shell_line};
+use vmtax_model::{DiskRates, DiskSettings, Role, Setting, ThreadRates, VmRates, shell_line};
 
 /// esxtop's guides name 20 ms at the device as the limit of a healthy disk.
 const SLOW_DEVICE_NS: f64 = 20e6;
@@ -19,6 +18,8 @@ const EXPLAINED: f64 = 0.5;
 const MIN_KAVG_NS: f64 = 1e6;
 /// Fewer slow requests, mean of those that are under way, are no load.
 pub(super) const MIN_WAITING: f64 = 0.5;
+/// An iothread on a CPU for so long is the bottleneck of its disks.
+pub(super) const BUSY_IOTHREAD: f64 = 0.8;
 /// Dropped packets a second from which on they are worth a line.
 const MIN_DROPS_PER_S: f64 = 1.0;
 
@@ -30,7 +31,7 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
             "See which layer the requests wait in",
             "vmtax profile --vm VM",
         ),
-        crate::rule::instruction("See who else uses the device", "iostat -x 1"),
+        instruction("See who else uses the device", "iostat -x 1"),
     ],
     source: "VMware, Interpreting esxtop Statistics: DAVG",
     evaluate: |evidence| {
@@ -45,12 +46,7 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
                 device.name,
                 nanoseconds(device.mean_ns?)
             );
-            Some(Finding {
-                text,
-                gain: waiting(per_s, ns),
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            })
+            Some(Finding::of_vm(vm, text, waiting(per_s, ns)))
         })
     },
 };
@@ -80,12 +76,8 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
                 nanoseconds(kavg),
                 percent(share)
             );
-            (share >= MIN_KAVG_SHARE && kavg >= MIN_KAVG_NS).then(|| Finding {
-                text,
-                gain: waiting(per_s, kavg),
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            })
+            (share >= MIN_KAVG_SHARE && kavg >= MIN_KAVG_NS)
+                .then(|| Finding::of_vm(vm, text, waiting(per_s, kavg)))
         })
     },
 };
@@ -98,7 +90,7 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
             "See which layer the requests wait in",
             "vmtax layers --vm VM",
         ),
-        crate::rule::instruction(
+        instruction(
             "See what serves the file: a network file system, a storage daemon",
             "findmnt -T FILE",
         ),
@@ -108,11 +100,8 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
         let finding = |vm: &VmRates, disk: &DiskRates| {
             let io = disk.io?;
             let ns = io.blkavg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS)?;
-            let settings = vm
-                .settings
-                .disks
-                .iter()
-                .find(|settings| settings.name == disk.name);
+            let mut disks = vm.settings.disks.iter();
+            let settings = disks.find(|settings| settings.name == disk.name);
             let limits = settings.and_then(|settings| settings.limits.as_ref());
             let is_limited = limits.is_some_and(|limits| limit_reached(vm, limits).is_some());
             // What is left is KAVG where it is known, which has a rule of its own.
@@ -129,13 +118,10 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
             let file = settings.map_or_else(String::new, |settings| {
                 settings.file.to_string_lossy().into_owned()
             });
-            (!is_limited && !is_explained && waiting(io.per_s(), ns) >= MIN_WAITING).then(|| {
-                Finding {
-                    text,
-                    gain: waiting(io.per_s(), ns),
-                    values: vec![("VM", vm.argument()), ("FILE", shell_line(&[file]))],
-                    ..Finding::default()
-                }
+            let gain = waiting(io.per_s(), ns);
+            (!is_limited && !is_explained && gain >= MIN_WAITING).then(|| Finding {
+                values: vec![("VM", vm.argument()), ("FILE", shell_line(&[file]))],
+                ..Finding::with_gain(text, gain)
             })
         };
         evidence
@@ -151,34 +137,25 @@ pub(super) const VM_DROPS: Rule = Rule {
     finds: "packets of a VM that its tap device drops",
     remedies: &[
         Setting::named("rx_queue_size").remedy("1024", "Give the guest a longer receive queue"),
-        crate::rule::instruction(
+        instruction(
             "See whether the guest's vCPUs get their CPUs (%RDY)",
             "vmtax top VM",
         ),
     ],
     source: "Linux kernel documentation, Interface statistics: tx_dropped",
     evaluate: |evidence| {
-        let finding = |vm: &VmRates| {
+        about_vm(evidence, |vm| {
             let (to, from) = vm.nics.iter().fold((0.0, 0.0), |(to, from), nic| {
                 (to + nic.rx_dropped_per_s, from + nic.tx_dropped_per_s)
             });
-            Finding {
-                text: format!(
-                    "The tap device drops {} packets a second to the guest and {} from it, of {} in all.",
-                    significant(to),
-                    significant(from),
-                    significant(vm.packets_per_s())
-                ),
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            }
-        };
-        evidence
-            .vm
-            .filter(|vm| vm.drops_per_s() >= MIN_DROPS_PER_S)
-            .map(finding)
-            .into_iter()
-            .collect()
+            let text = format!(
+                "The tap device drops {} packets a second to the guest and {} from it, of {} in all.",
+                significant(to),
+                significant(from),
+                significant(vm.packets_per_s())
+            );
+            (vm.drops_per_s() >= MIN_DROPS_PER_S).then(|| Finding::of_vm(vm, text, 0.0))
+        })
     },
 };
 
@@ -194,6 +171,21 @@ fn slow_device(disk: &DiskRates) -> Option<f64> {
     (ns >= SLOW_DEVICE_NS).then_some(ns)
 }
 
+/// Returns true if the disk's iothread is on a CPU so much that its requests wait for it.
+fn waits_for_iothread(vm: &VmRates, disk: &DiskSettings) -> bool {
+    let serves = |thread: &ThreadRates| matches!(&thread.role, Role::Iothread(name) if is_served(disk, name));
+    let mut threads = vm.threads.iter();
+    threads.any(|thread| thread.run >= BUSY_IOTHREAD && serves(thread))
+}
+
+/// Returns true if the iothread serves the disk. The kernel cuts its thread's name.
+pub(super) fn is_served(disk: &DiskSettings, iothread: &str) -> bool {
+    let name = disk.iothread.as_deref();
+    name.is_some_and(|name| {
+        name == iothread || (iothread.len() == 12 && name.starts_with(iothread))
+    })
+}
+
 /// Returns the findings of each disk under load; `find` gets its requests per second.
 fn each_loaded(
     evidence: &Evidence<'_>,
@@ -202,15 +194,12 @@ fn each_loaded(
     let Some(vm) = evidence.vm else {
         return Vec::new();
     };
-    let loaded = |disk: &DiskRates| {
-        disk.io
-            .map(|io| io.per_s())
-            .filter(|per_s| *per_s >= MIN_PER_S)
-    };
     let found = |disk: &DiskRates| {
+        let per_s = disk.io?.per_s();
+        let finding = find(vm, disk, Some(per_s).filter(|per_s| *per_s >= MIN_PER_S)?)?;
         Some(Finding {
             part: VmPart::Disk(disk.name.clone()),
-            ..find(vm, disk, loaded(disk)?)?
+            ..finding
         })
     };
     vm.disks.iter().filter_map(found).collect()

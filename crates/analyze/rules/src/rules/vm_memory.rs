@@ -1,8 +1,7 @@
 //! A running VM whose memory the host does not keep, by its counters.
 
-use super::monitor_command::{is_libvirts, virsh};
 use crate::evidence::MIN_SHARE;
-use crate::rule::instruction;
+use crate::rule::{about_vm, instruction, is_libvirts, virsh};
 use crate::{Finding, Rule};
 use vmtax_model::number::{bytes, percent, significant};
 use vmtax_model::{ChangeCost, MemoryLimit, Remedy, Setting, SettingPlace, VmRates, shell_line};
@@ -37,37 +36,30 @@ pub(super) const VM_SWAPPED: Rule = Rule {
     ],
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
     evaluate: |evidence| {
-        let finding = |vm: &VmRates| Finding {
-            text: format!(
-                "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
-                significant(vm.memory_use.major_faults_per_s),
-                if vm.memory_use.swapped == 0 {
-                    "nothing".to_owned()
-                } else {
-                    bytes(vm.memory_use.swapped)
-                }
-            ),
-            gain: vm.memory_use.pressure_some.unwrap_or_else(|| blocked(vm)),
-            values: vec![
-                ("DEFLATE", balloon(vm, "SIZE")),
-                ("INFLATE", balloon(vm, &vm.memory.to_string())),
-            ],
-            ..Finding::default()
-        };
-        let faults = |vm: &&VmRates| {
-            let least = match vm.memory_use.swapped {
+        about_vm(evidence, |vm| {
+            let memory = &vm.memory_use;
+            let least = match memory.swapped {
                 1.. => SOME_MAJOR_FAULTS,
                 0 if blocked(vm) >= MOSTLY_BLOCKED => BLOCKING_MAJOR_FAULTS,
                 0 => MANY_MAJOR_FAULTS,
             };
-            vm.memory_use.major_faults_per_s >= least
-        };
-        evidence
-            .vm
-            .filter(faults)
-            .map(finding)
-            .into_iter()
-            .collect()
+            let text = format!(
+                "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
+                significant(memory.major_faults_per_s),
+                match memory.swapped {
+                    0 => "nothing".to_owned(),
+                    swapped => bytes(swapped),
+                }
+            );
+            let gain = memory.pressure_some.unwrap_or_else(|| blocked(vm));
+            (memory.major_faults_per_s >= least).then(|| Finding {
+                values: vec![
+                    ("DEFLATE", balloon(vm, "SIZE")),
+                    ("INFLATE", balloon(vm, &vm.memory.to_string())),
+                ],
+                ..Finding::with_gain(text, gain)
+            })
+        })
     },
 };
 
@@ -107,42 +99,26 @@ pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
     ],
     source: "Linux kernel documentation, PSI - Pressure Stall Information",
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else {
-            return Vec::new();
-        };
-        let (some, full) = (
-            vm.memory_use.pressure_some.unwrap_or(0.0),
-            vm.memory_use.pressure_full.unwrap_or(0.0),
-        );
-        let slowed = vm.memory_use.memory_high_per_s.unwrap_or(0.0);
-        let limit = if slowed > 0.0 {
-            format!(
-                "; memory.high slows it {} times a second",
-                significant(slowed)
-            )
-        } else {
-            String::new()
-        };
-        let finding = Finding {
-            text: format!(
+        about_vm(evidence, |vm| {
+            let memory = &vm.memory_use;
+            let some = memory.pressure_some.unwrap_or(0.0);
+            let full = memory.pressure_full.unwrap_or(0.0);
+            let slowed = memory.memory_high_per_s.filter(|slowed| *slowed > 0.0);
+            let limit = slowed.map_or(String::new(), |slowed| {
+                let times = significant(slowed);
+                format!("; memory.high slows it {times} times a second")
+            });
+            let text = format!(
                 "Tasks of the VM's control group wait for memory {} of the time, all of them {}{limit}.",
                 percent(some),
                 percent(full)
-            ),
-            gain: some,
-            values: vm
-                .settings
-                .memory_limit
-                .iter()
-                .flat_map(limit_values)
-                .collect(),
-            ..Finding::default()
-        };
-        if some >= MIN_SHARE {
-            vec![finding]
-        } else {
-            Vec::new()
-        }
+            );
+            let limits = vm.settings.memory_limit.iter();
+            (some >= MIN_SHARE).then(|| Finding {
+                values: limits.flat_map(limit_values).collect(),
+                ..Finding::with_gain(text, some)
+            })
+        })
     },
 };
 

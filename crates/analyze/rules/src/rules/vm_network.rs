@@ -2,7 +2,7 @@
 
 use super::vm_cpu::BUSY_THREAD;
 use crate::evidence::MIN_SHARE;
-use crate::rule::{instruction, measurement};
+use crate::rule::{about_vm, instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
@@ -37,24 +37,24 @@ pub(super) const VM_SLIRP: Rule = Rule {
     ],
     source: "the-void-ia/void-box#81: a connection by slirp takes 2.6 times as long as by passt",
     evaluate: |evidence| {
-        let (Some(vm), Some(profile)) = (evidence.vm, evidence.profile) else {
-            return Vec::new();
-        };
-        let share =
-            slirp(profile).filter(|slirp| slirp.share >= MIN_SHARE && slirp.low >= MIN_SLIRP);
-        let full = f64::from(profile.hz) * profile.seconds;
-        let finding = share.map(|slirp| Finding {
-            text: format!(
+        about_vm(evidence, |vm| {
+            let profile = evidence.profile?;
+            let slirp = slirp(profile)
+                .filter(|slirp| slirp.share >= MIN_SHARE && slirp.low >= MIN_SLIRP)?;
+            let full = f64::from(profile.hz) * profile.seconds;
+            let text = format!(
                 "QEMU's user-mode network (slirp) takes {} of the VM's CPU time (95 % CI {} to {}), in QEMU's main loop.",
                 percent(slirp.share),
                 percent(slirp.low),
                 percent(slirp.high)
-            ),
-            gain: if full > 0.0 { (slirp.samples as f64 / full).min(1.0) } else { 0.0 },
-            values: vec![("VM", vm.argument())],
-            ..Finding::default()
-        });
-        finding.into_iter().collect()
+            );
+            let gain = if full > 0.0 {
+                (slirp.samples as f64 / full).min(1.0)
+            } else {
+                0.0
+            };
+            Some(Finding::of_vm(vm, text, gain))
+        })
     },
 };
 
@@ -104,11 +104,7 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
                 nic.tap,
                 bytes / packets
             );
-            Some(Finding {
-                text,
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            })
+            Some(Finding::of_vm(vm, text, 0.0))
         };
         evidence
             .vm
@@ -130,30 +126,23 @@ pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
     ],
     source: "Linux, drivers/vhost/Kconfig, VHOST_NET",
     evaluate: |evidence| {
-        let finding = |vm: &VmRates| {
-            let main = vm
-                .threads
-                .iter()
-                .find(|thread| thread.role == Role::Main && thread.run >= BUSY_THREAD)?;
-            let taps: Vec<&NicRates> = vm.nics.iter().filter(|nic| !nic.vhost).collect();
-            let packets: f64 = taps
-                .iter()
-                .map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s)
-                .sum();
-            let names: Vec<&str> = taps.iter().map(|nic| nic.tap.as_str()).collect();
-            (packets >= MAIN_LOOP_PACKETS_PER_S).then(|| Finding {
-                text: format!(
-                    "QEMU's main loop (TID {}) is on a CPU {} of the time and moves {} packets a second of {}: it alone serves all queues of a card without vhost-net.",
-                    main.tid,
-                    percent(main.run),
-                    significant(packets),
-                    names.join(", ")
-                ),
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            })
-        };
-        evidence.vm.and_then(finding).into_iter().collect()
+        about_vm(evidence, |vm| {
+            let mut threads = vm.threads.iter();
+            let main =
+                threads.find(|thread| thread.role == Role::Main && thread.run >= BUSY_THREAD)?;
+            let taps = || vm.nics.iter().filter(|nic| !nic.vhost);
+            let packets = taps().map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s);
+            let packets: f64 = packets.sum();
+            let names: Vec<&str> = taps().map(|nic| nic.tap.as_str()).collect();
+            let text = format!(
+                "QEMU's main loop (TID {}) is on a CPU {} of the time and moves {} packets a second of {}: it alone serves all queues of a card without vhost-net.",
+                main.tid,
+                percent(main.run),
+                significant(packets),
+                names.join(", ")
+            );
+            (packets >= MAIN_LOOP_PACKETS_PER_S).then(|| Finding::of_vm(vm, text, 0.0))
+        })
     },
 };
 

@@ -1,18 +1,15 @@
 //! Rules about threads that serve a running VM's devices beside its vCPUs, and are too busy: an iothread of several
 //! disks, a main loop that searches 9p's files or answers monitor commands.
 
-use super::busy_iothread::{BUSY_IOTHREAD, is_served};
-use super::monitor_command::qmp;
 use super::vm_cpu::MIN_READY;
-use super::vm_io::{MIN_PER_S, waiting};
-use crate::rule::{instruction, measurement};
+use super::vm_io::{BUSY_IOTHREAD, MIN_PER_S, is_served, waiting};
+use crate::rule::{about_vm, instruction, live_change, measurement, qmp};
 use crate::{Finding, Rule, VmPart};
 use serde_json::json;
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting,
-    ProfileFindings, Remedy, Role, Setting, SettingPlace, SettingValue, ShareServer, ThreadRates,
-    VmRates,
+    ChangeCost, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting, ProfileFindings,
+    Remedy, Role, Setting, SettingPlace, ShareServer, ThreadRates, VmRates,
 };
 
 /// A main loop on a CPU for so long makes the devices that it serves wait.
@@ -69,12 +66,11 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
                 disks.len(),
                 names.join(", ")
             );
+            // The busiest disk keeps the thread.
+            let gain = thread.run * (1.0 - most / all);
             (disks.len() > 1 && thread.run >= BUSY_IOTHREAD).then(|| Finding {
-                text,
-                // The busiest disk keeps the thread.
-                gain: thread.run * (1.0 - most / all),
                 values: vec![("SHARED", name.clone()), ("VM", vm.argument())],
-                ..Finding::default()
+                ..Finding::with_gain(text, gain)
             })
         };
         vm.threads.iter().filter_map(found).collect()
@@ -105,20 +101,13 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
         };
         let sleeps = |disk: &DiskSettings| {
             let name = disk.iothread.as_ref()?;
-            let iothread = vm
-                .settings
-                .iothreads
-                .iter()
-                .find(|known| known.name == *name && known.poll_max_ns == 0)?;
+            let mut iothreads = vm.settings.iothreads.iter();
+            let iothread = iothreads.find(|known| known.name == *name && known.poll_max_ns == 0)?;
             let io = vm.disk(&disk.name)?.io?;
             let (blkavg, in_flight) = (io.blkavg_ns?, waiting(io.per_s(), io.blkavg_ns?));
-            let is_alone = vm
-                .settings
-                .disks
-                .iter()
-                .filter(|other| other.iothread == disk.iothread)
-                .count()
-                == 1;
+            let disks = vm.settings.disks.iter();
+            let same = disks.filter(|other| other.iothread == disk.iothread);
+            let is_alone = same.count() == 1;
             let text = format!(
                 "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, fewer than one in flight on average.",
                 iothread.name,
@@ -127,33 +116,25 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             );
             let path = format!("/objects/{name}");
             let set = |ns: u64| {
-                qmp(
-                    vm,
-                    "qom-set",
-                    &json!({ "path": path, "property": "poll-max-ns", "value": ns }),
-                )
+                let arguments = json!({ "path": path, "property": "poll-max-ns", "value": ns });
+                qmp(vm, "qom-set", &arguments)
             };
             let setting = LiveSetting::QomProperty {
                 path: path.clone(),
                 property: "poll-max-ns".to_owned(),
             };
+            let action = format!("Let the iothread {name} poll before it sleeps");
             let is_short =
                 io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && blkavg < MAX_BLKAVG_NS;
             (is_short && is_alone).then(|| Finding {
-                text,
                 part: VmPart::Disk(disk.name.clone()),
                 values: vec![("POLL", set(POLL_MAX_NS)), ("SLEEP", set(0))],
                 change: Some(LiveChange {
-                    action: format!("Let the iothread {name} poll before it sleeps"),
-                    cost: ChangeCost::Live,
                     metric: Some(LiveMetric::Requests),
                     disk: Some(disk.name.clone()),
-                    settings: vec![SettingValue {
-                        setting,
-                        value: POLL_MAX_NS.to_string(),
-                    }],
+                    ..live_change(action, setting, POLL_MAX_NS.to_string())
                 }),
-                ..Finding::default()
+                ..Finding::new(text)
             })
         };
         vm.settings.disks.iter().filter_map(sleeps).collect()
@@ -181,14 +162,9 @@ pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
                 significant(wakes),
                 percent(main)
             );
-            (wakes >= MANY_WAKE_UPS_PER_S).then(|| Finding {
-                text,
-                gain: main,
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            })
+            (wakes >= MANY_WAKE_UPS_PER_S).then(|| Finding::of_vm(vm, text, main))
         };
-        evidence.vm.and_then(finding).into_iter().collect()
+        about_vm(evidence, finding)
     },
 };
 
@@ -213,28 +189,19 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let qemu = vm.settings.qemu.filter(|version| *version < HASHED_FIDS)?;
-            let share = vm
-                .settings
-                .shares
-                .iter()
-                .find(|share| share.server == ShareServer::Qemu)?;
-            let (version, tag) = (
-                format!("QEMU {}.{}", qemu.0, qemu.1),
-                share.tag.escape_default(),
-            );
+            let mut shares = vm.settings.shares.iter();
+            let share = shares.find(|share| share.server == ShareServer::Qemu)?;
+            let version = format!("QEMU {}.{}", qemu.0, qemu.1);
+            let tag = share.tag.escape_default();
             let [of_9p, unknown] = evidence.profile.and_then(time_in_9p).unwrap_or([0.0, 1.0]);
-            let values = vec![("VM", vm.argument())];
             if of_9p >= BUSY_9P {
                 let text = format!(
                     "{version} searches a list for each 9p request on {tag}: its 9p server is on a CPU {} of the time.",
                     percent(of_9p)
                 );
                 return Some(Finding {
-                    text,
-                    gain: of_9p,
-                    values,
                     unfit: Some(SettingPlace::Vmtax),
-                    ..Finding::default()
+                    ..Finding::of_vm(vm, text, of_9p)
                 });
             }
             let main = main_loop(vm).filter(|run| *run >= BUSY_MAIN_LOOP)?;
@@ -244,12 +211,9 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
                 percent(main)
             );
             // How much of it is 9p's is not known: what is proven comes first.
-            (has_few_requests && unknown >= BUSY_9P).then(|| Finding {
-                values,
-                ..Finding::new(text)
-            })
+            (has_few_requests && unknown >= BUSY_9P).then(|| Finding::of_vm(vm, text, 0.0))
         };
-        evidence.vm.and_then(finding).into_iter().collect()
+        about_vm(evidence, finding)
     },
 };
 
@@ -257,15 +221,11 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
 fn time_in_9p(profile: &ProfileFindings) -> Option<[f64; 2]> {
     let full = f64::from(profile.hz) * profile.seconds;
     let time = |is: fn(&str) -> bool| {
-        let of_qemu = profile
-            .functions
-            .iter()
-            .filter(|function| function.layer == "program");
-        let samples: u64 = of_qemu
-            .filter(|function| is(symbol(function)))
-            .map(|function| function.inside.samples)
-            .sum();
-        (samples as f64 / full).min(1.0)
+        let functions = profile.functions.iter();
+        let samples = functions
+            .filter(|function| function.layer == "program" && is(symbol(function)))
+            .map(|function| function.inside.samples);
+        (samples.sum::<u64>() as f64 / full).min(1.0)
     };
     let is_9p = |symbol: &str| {
         let is_part = ["v9fs_", "pdu_"]
@@ -292,26 +252,21 @@ fn symbol(function: &FunctionShare) -> &str {
 
 /// The disks under load that an iothread serves, with their requests per second.
 fn disks_of<'a>(vm: &'a VmRates, iothread: &str) -> Vec<(&'a str, f64)> {
-    let is_of = |disk: &&DiskSettings| is_served(disk, iothread);
-    let rates = |settings: &DiskSettings| vm.disk(&settings.name);
-    let loaded = |disk: &'a DiskRates| {
+    let loaded = |settings: &DiskSettings| {
+        let disk = vm.disk(&settings.name)?;
         Some((disk.name.as_str(), disk.io?.per_s())).filter(|(_, per_s)| *per_s >= MIN_PER_S)
     };
-    vm.settings
-        .disks
-        .iter()
-        .filter(is_of)
-        .filter_map(rates)
+    let disks = vm.settings.disks.iter();
+    disks
+        .filter(|disk| is_served(disk, iothread))
         .filter_map(loaded)
         .collect()
 }
 
 /// The part of the time that the main loop is on a CPU.
 fn main_loop(vm: &VmRates) -> Option<f64> {
-    vm.threads
-        .iter()
-        .find(|thread| thread.role == Role::Main)
-        .map(|thread| thread.run)
+    let mut threads = vm.threads.iter();
+    Some(threads.find(|thread| thread.role == Role::Main)?.run)
 }
 
 #[cfg(test)]
@@ -319,7 +274,7 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{IoRates, IothreadSettings, SampleShare, ShareDevice, VmSettings};
+    use vmtax_model::{DiskRates, IoRates, IothreadSettings, SampleShare, ShareDevice, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(

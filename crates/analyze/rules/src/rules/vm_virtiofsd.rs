@@ -79,29 +79,25 @@ fn each(
     let finding = |daemon: &DaemonRates| {
         let gain = part(daemon)?;
         let group = daemon.cgroup.as_deref().and_then(shell_path);
+        let text = format!(
+            "virtiofsd (PID {}), which serves the guest's tree {}, {}.",
+            daemon.pid,
+            daemon.tag.escape_default(),
+            text(gain)
+        );
+        let pid = ("DAEMON_PID", daemon.pid.to_string());
         Some(Finding {
-            text: format!(
-                "virtiofsd (PID {}), which serves the guest's tree {}, {}.",
-                daemon.pid,
-                daemon.tag.escape_default(),
-                text(gain)
-            ),
-            gain,
             unfit: group.is_none().then_some(SettingPlace::Cgroup),
-            values: [("DAEMON_PID", daemon.pid.to_string())]
+            values: [pid]
                 .into_iter()
                 .chain(group.map(|group| ("DAEMON_GROUP", group)))
                 .collect(),
             part: VmPart::Daemon,
-            ..Finding::default()
+            ..Finding::with_gain(text, gain)
         })
     };
-    evidence
-        .vm
-        .iter()
-        .flat_map(|vm| &vm.daemons)
-        .filter_map(finding)
-        .collect()
+    let daemons = evidence.vm.iter().flat_map(|vm| &vm.daemons);
+    daemons.filter_map(finding).collect()
 }
 
 #[cfg(test)]

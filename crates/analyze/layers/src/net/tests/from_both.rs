@@ -1,9 +1,9 @@
 //! Packets of which guest and host tell, known by their order and length.
 
 use super::{CLIENT, STEP, World};
-use crate::events::event::{GuestEvent, HostEvent, Mark};
-use crate::join::joined::{Joined, Reason};
+use crate::events::{GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
+use crate::join::{Joined, Reason};
 use crate::net::from_both::batching;
 use crate::request::JoinedRequest;
 use crate::synthetic::{MAIN, VCPU, facts};
@@ -199,7 +199,7 @@ fn are_right(joined: &Joined, truth: &Truth) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn of(joined: &Joined, kind: RequestKind) -> Vec<JoinedRequest> {
+fn requests_of_kind(joined: &Joined, kind: RequestKind) -> Vec<JoinedRequest> {
     joined
         .requests
         .iter()
@@ -242,7 +242,7 @@ fn each_packet_passes_its_checkpoints() {
         ));
     }
     let means = |kind| {
-        let all = batching(kind, &of(&joined, kind));
+        let all = batching(kind, &requests_of_kind(&joined, kind));
         all.into_iter()
             .map(|batching| (batching.kind, batching.packets, batching.batches))
             .collect::<Vec<_>>()
@@ -312,7 +312,7 @@ fn clocks_that_do_not_agree_are_found() {
         event.at += 50 * STEP;
     }
     let joined = traffic.joined(STEP);
-    assert_eq!(of(&joined, RequestKind::Transmit), []);
+    assert_eq!(requests_of_kind(&joined, RequestKind::Transmit), []);
     let of_sent = joined
         .rejected
         .iter()

@@ -1,9 +1,9 @@
 //! Packets of which the host alone tells.
 
 use super::{PAUSE, STEP, World};
-use crate::events::event::{HostEvent, Mark};
-use crate::join::joined::{Joined, Reason};
+use crate::events::{HostEvent, Mark};
 use crate::join::joiner::Join;
+use crate::join::{Joined, Reason};
 use crate::net::from_host::batching;
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;
@@ -110,7 +110,7 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
             .filter(|(checkpoint, _)| !matches!(checkpoint, C::Begin | C::End))
             .collect()
     };
-    let sent = of(&joined, RequestKind::Transmit);
+    let sent = requests_of_kind(&joined, RequestKind::Transmit);
     let expected = [
         (C::NetKvmKick, 0),
         (C::NetVhostWake, 1),
@@ -131,7 +131,7 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
         passed(sent[1]),
         behind.map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP))
     );
-    let received = of(&joined, RequestKind::Receive);
+    let received = requests_of_kind(&joined, RequestKind::Receive);
     let expected = [
         C::NetHostQueue,
         C::NetHostXmit,
@@ -200,7 +200,7 @@ fn join(world: &World) -> Joined {
     join.finish()
 }
 
-fn of(joined: &Joined, kind: RequestKind) -> Vec<&crate::request::JoinedRequest> {
+fn requests_of_kind(joined: &Joined, kind: RequestKind) -> Vec<&crate::request::JoinedRequest> {
     joined
         .requests
         .iter()
@@ -225,7 +225,7 @@ fn each_packet_passes_its_checkpoints_and_its_segments_fill_its_time() {
         (RequestKind::Transmit, &SENT[..]),
         (RequestKind::Receive, &RECEIVED[..]),
     ] {
-        let all = of(&joined, kind);
+        let all = requests_of_kind(&joined, kind);
         assert_eq!(all.len(), begins.len());
         for (request, (sent, received)) in all.into_iter().zip(&begins) {
             let begin = if kind == RequestKind::Transmit {

@@ -3,13 +3,13 @@
 mod from_both;
 mod from_host;
 mod one_at_a_time;
+mod packets;
 mod several;
 
-use super::frames::Frames;
-use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
-use crate::join::joined::Joined;
+use super::Frames;
+use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
-use crate::join::match_params::View;
+use crate::join::{Joined, View};
 use crate::synthetic::{MAIN, facts};
 use std::collections::BTreeMap;
 use vmtax_model::testing::trial;
@@ -352,7 +352,7 @@ impl World {
         let spec = WorkloadSpec::new(WorkloadName::NetRr)
             .with("protocol", "udp")
             .with("size", SIZE);
-        let frames = Frames::of(&trial(Machine::TCG, spec)).unwrap();
+        let frames = Frames::of_trial(&trial(Machine::TCG, spec)).unwrap();
         let mut facts: TraceFacts = facts();
         facts.threads.push(QemuThread {
             tid: SERVER,

@@ -1,7 +1,7 @@
 //! Round trips one after the other.
 
 use super::*;
-use crate::join::joined::Reason;
+use crate::join::Reason;
 use proptest::prelude::*;
 use vmtax_model::State;
 

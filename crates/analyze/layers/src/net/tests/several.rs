@@ -1,7 +1,7 @@
 //! Round trips of several connections at once.
 
 use super::*;
-use crate::join::joined::Reason;
+use crate::join::Reason;
 use crate::net::not_followed;
 use proptest::prelude::*;
 use vmtax_model::BatchKind;

@@ -1,8 +1,131 @@
-//! One picture: the guest's stack on top of the vCPU's thread that ran it.
+//! A guest from its inside: [`parse`] reads what its agent sampled there, and [`join`] puts the guest's stacks onto the
+//! threads that ran them, on the host's clock.
 
+use crate::summary::{functions, share, threads};
 use std::collections::HashMap;
-use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample};
-use vmtax_model::{QemuThread, Role};
+use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks};
+use vmtax_model::samples::{CodeOrigin, Function, GuestProfile, Profile, Sample};
+use vmtax_model::{
+    CallCounts, ClockReading, GuestCall, GuestFindings, InsideFacts, JoinFindings, QemuThread, Role,
+};
+use vmtax_trace::system_call_name;
+
+/// Reads a guest's data, which is not trusted: every number in it has to make sense.
+///
+/// # Errors
+/// Description of what is wrong with the data.
+pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
+    let guest: GuestProfile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    guest.check().map(|()| guest)
+}
+
+/// Brings what was seen onto the host's clock.
+pub fn by_host_clock(guest: &mut GuestProfile, clock: &GuestClock) {
+    guest
+        .profile
+        .samples
+        .iter_mut()
+        .for_each(|sample| sample.time = clock.host(sample.time));
+}
+
+/// The way of a stamp: the guest's clock, its ticks, the host's ticks, the host's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestClock {
+    guest: [ClockReading; 2],
+    map: ClockMap,
+    host: [ClockReading; 2],
+}
+
+impl GuestClock {
+    /// By what both sides noted.
+    ///
+    /// # Errors
+    /// [`ClockError`] when nothing says how their ticks compare.
+    pub fn new(guest: [ClockReading; 2], facts: &InsideFacts) -> Result<GuestClock, ClockError> {
+        let map = Evidence::new(&facts.pings, facts.kvm_offset).map()?;
+        Ok(GuestClock {
+            guest,
+            map,
+            host: facts.beats,
+        })
+    }
+
+    /// The host's time of the guest's, ns.
+    pub fn host(&self, guest_ns: u64) -> u64 {
+        let [from, to] = self.guest.map(|beat| Point {
+            x: beat.monotonic_ns,
+            y: beat.ticks,
+        });
+        let ticks = self.map.host(GuestTicks(along(from, to, guest_ns))).0;
+        let [from, to] = self.host.map(|beat| Point {
+            x: beat.ticks,
+            y: beat.monotonic_ns,
+        });
+        along(from, to, ticks)
+    }
+}
+
+struct Point {
+    x: u64,
+    y: u64,
+}
+
+/// Where `x` is on the line through two points.
+fn along(from: Point, to: Point, x: u64) -> u64 {
+    let [(x0, y0), (x1, y1)] = [from, to].map(|point| (i128::from(point.x), i128::from(point.y)));
+    let (x, run) = (i128::from(x), x1 - x0);
+    let rise = if run == 0 {
+        0
+    } else {
+        (x - x0).saturating_mul(y1 - y0).saturating_div(run)
+    };
+    u64::try_from(y0.saturating_add(rise).max(0)).unwrap_or(u64::MAX)
+}
+
+/// Returns the findings from the guest's samples.
+pub fn summary(guest: &GuestProfile, joined: Option<&Joined>) -> GuestFindings {
+    let [begin, end] = guest.beats.map(|beat| beat.monotonic_ns);
+    let seconds = end.saturating_sub(begin) as f64 / 1e9;
+    let (profile, unwound) = (&guest.profile, guest.unwound);
+    GuestFindings {
+        seconds,
+        hz: guest.hz,
+        trigger: guest.trigger.clone(),
+        samples: profile.total(),
+        lost: guest.lost,
+        user_samples: unwound.outside,
+        unwound: share(unwound.to_root, unwound.outside),
+        threads: threads(profile, f64::from(guest.hz) * seconds),
+        functions: functions(profile),
+        joined: joined.map(|joined| JoinFindings {
+            in_guest: joined.in_guest,
+            joined: share(joined.joined, joined.in_guest),
+            apart_ns: joined.apart_ns,
+        }),
+        calls: None,
+    }
+}
+
+/// Returns the findings from the counts of system calls, with names.
+pub fn calls(counts: &CallCounts) -> CallCounts<GuestCall> {
+    let row = |row: &vmtax_model::CallCount| GuestCall {
+        call: row.call,
+        name: system_call_name(row.call.into()).into_owned(),
+        pid: row.pid,
+        calls: row.count,
+        avg_ns: row.total_ns as f64 / row.count.max(1) as f64,
+        min_ns: row.min_ns,
+        max_ns: row.max_ns,
+        total_ns: row.total_ns,
+    };
+    let rows = counts.rows.iter().map(row).collect();
+    CallCounts {
+        method: counts.method,
+        rows,
+        lost: counts.lost,
+        added_ns: counts.added_ns,
+    }
+}
 
 /// Samples of both sides further apart than this many of the guest's are about different moments.
 const MAX_PERIODS: u64 = 2;
@@ -33,25 +156,19 @@ pub struct Joined {
 /// each sample of a vCPU in the guest's code the stack that the guest saw there nearest in time. What
 /// translated code called stays above it.
 pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) -> Joined {
-    let vcpu = |tid: i32| {
-        let thread = threads.iter().find(|thread| thread.tid == tid)?;
-        if let Role::Vcpu(number) = thread.role {
-            Some(number)
-        } else {
-            None
-        }
+    let vcpu = |tid: i32| match threads.iter().find(|thread| thread.tid == tid)?.role {
+        Role::Vcpu(number) => Some(number),
+        _ => None,
     };
     let vcpus: Vec<Option<u32>> = host.threads.iter().map(|thread| vcpu(thread.tid)).collect();
     let mut by_cpu: HashMap<u32, Vec<(u64, &Sample)>> = HashMap::new();
     for sample in &guest.samples {
-        by_cpu
-            .entry(sample.cpu)
-            .or_default()
-            .push((sample.time, sample));
+        let samples = by_cpu.entry(sample.cpu).or_default();
+        samples.push((sample.time, sample));
     }
-    by_cpu
-        .values_mut()
-        .for_each(|samples| samples.sort_by_key(|(time, _)| *time));
+    for samples in by_cpu.values_mut() {
+        samples.sort_by_key(|(time, _)| *time);
+    }
     let reach = MAX_PERIODS * 1_000_000_000 / u64::from(hz.max(1));
 
     let mut both = Both::new(host, guest);
@@ -180,7 +297,118 @@ impl Both {
 mod tests {
     use super::*;
     use crate::fold::{fold, unfold};
+    use proptest::prelude::*;
     use std::path::Path;
+    use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread, Unwound};
+    use vmtax_model::{ClockReading, Ping, SCHEMA};
+
+    fn guest() -> GuestProfile {
+        let function = |name: &str, origin| Function {
+            name: name.to_owned(),
+            module: String::new(),
+            origin,
+            named: true,
+        };
+        let functions = vec![
+            function("main", CodeOrigin::GuestUser),
+            function("do_idle", CodeOrigin::GuestKernel),
+        ];
+        let sample = |stack, time| Sample {
+            thread: 0,
+            stack,
+            time,
+            weight: 1,
+            cpu: 0,
+        };
+        let profile = Profile {
+            functions,
+            stacks: vec![vec![0], vec![0, 1]],
+            threads: vec![Thread {
+                tid: 7,
+                name: "work".to_owned(),
+            }],
+            samples: vec![sample(0, 5), sample(1, 9)],
+        };
+        let beat = |ticks| ClockReading {
+            ticks,
+            monotonic_ns: ticks,
+        };
+        let (trigger, unwound) = ("cpu-clock".to_owned(), Unwound::default());
+        GuestProfile {
+            profile,
+            hz: 99,
+            trigger,
+            unwound,
+            lost: 0,
+            beats: [beat(1), beat(2)],
+        }
+    }
+
+    #[test]
+    fn it_comes_back_as_it_went_and_numbers_that_lead_nowhere_do_not() {
+        let good = guest();
+        let text = serde_json::to_vec(&good).unwrap();
+        assert_eq!(parse(&text), Ok(good.clone()));
+        let breaks: [fn(&mut GuestProfile); 6] = [
+            |g| g.beats[1] = g.beats[0],
+            |g| g.profile.stacks[0][0] = 2,
+            |g| g.profile.samples[1].stack = 2,
+            |g| g.profile.samples[0].thread = 1,
+            |g| g.profile.samples[0].weight = u64::MAX,
+            |g| g.profile.functions[0].name = "x".repeat(GuestProfile::MAX_NAME + 1),
+        ];
+        for (number, breaks) in breaks.iter().enumerate() {
+            let mut bad = good.clone();
+            breaks(&mut bad);
+            let text = serde_json::to_vec(&bad).unwrap();
+            assert!(parse(&text).is_err(), "break {number}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_guest_sends_breaks_it(at in 0usize..600, byte: u8) {
+            let mut text = serde_json::to_vec(&guest()).unwrap();
+            let at = at % text.len();
+            text[at] = byte;
+            if let Ok(guest) = parse(&text) {
+                crate::fold::fold(&guest.profile);
+                prop_assert!(guest.profile.total() <= 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stamp_goes_through_both_counters() {
+        // Both count 2 ticks a nanosecond; the host's counter is 1000 ahead, its clock began 7 µs earlier.
+        let beat = |ticks, monotonic_ns| ClockReading {
+            ticks,
+            monotonic_ns,
+        };
+        let guest = [beat(2_000, 1_000), beat(202_000, 101_000)];
+        let facts = InsideFacts {
+            schema: SCHEMA,
+            threads: Vec::new(),
+            pings: vec![Ping {
+                at: 3_000,
+                low: 990,
+                high: 1_010,
+                exchanges: 9,
+            }],
+            kvm_offset: None,
+            beats: [beat(3_000, 8_500), beat(203_000, 108_500)],
+            missing: Vec::new(),
+        };
+        let clock = GuestClock::new(guest, &facts).unwrap();
+        assert_eq!(clock.host(1_000), 8_500);
+        assert_eq!(clock.host(51_000), 58_500);
+        assert_eq!(clock.host(0), 7_500);
+        // Clocks that stood still say when, not how fast.
+        let point = |x, y| Point { x, y };
+        assert_eq!(along(point(5, 9), point(5, 9), u64::MAX), 9);
+        // What a guest sends may be anything.
+        along(point(1, u64::MAX), point(0, 0), u64::MAX);
+    }
 
     #[test]
     fn each_moment_has_the_stack_that_the_guest_saw_then() {
