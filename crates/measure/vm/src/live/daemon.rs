@@ -1,9 +1,8 @@
 //! A program that serves a vhost-user device of a VM.
 
-use super::threads::counted;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vmtax_model::{DaemonCounters, Role, ShareServer, VmSettings};
+use vmtax_model::{DaemonCounters, Role, ShareServer, ThreadCounters, VmSettings};
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, cgroup_counters, cpu_quotas, is_stopped, socket_server, started,
     thread_times,
@@ -71,5 +70,22 @@ impl Daemon {
                 .as_ref()
                 .map(|folder| folder.to_string_lossy().into_owned()),
         })
+    }
+}
+
+/// A thread's counters.
+pub(super) fn counted(thread: ThreadTimes, role: Role) -> ThreadCounters {
+    let ThreadTimes {
+        tid,
+        cpu_ns,
+        wait_ns,
+        turns,
+    } = thread;
+    ThreadCounters {
+        tid,
+        role,
+        cpu_ns,
+        wait_ns,
+        turns,
     }
 }

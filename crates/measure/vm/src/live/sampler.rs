@@ -1,19 +1,14 @@
-//! The counters of one VM.
+//! The counters of one VM, and the cost that a sample may have for it.
 
-use super::daemon::Daemon;
-use super::level::Level;
-use super::pause::Pause;
-use super::threads::counted;
+use super::daemon::{Daemon, counted};
 use crate::MachineError;
 use crate::change::{host_queues, pinned};
 use crate::vm::Vm;
 use crate::vmm::NoMonitor;
-use crate::vmm::qemu::answers::Answers;
 use crate::vmm::qemu::console::{Console, kernel_failure};
 use crate::vmm::qemu::counters::{Questions, counters, queues};
-use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
-use crate::vmm::qemu::libvirt::DaemonId;
+use crate::vmm::qemu::libvirt::{Answers, DaemonId, DomainStats};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -344,4 +339,34 @@ fn monotonic_ns() -> u64 {
     (now.tv_sec as u64)
         .saturating_mul(1_000_000_000)
         .saturating_add(now.tv_nsec as u64)
+}
+
+/// Permitted cost of a sample to the VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Counters alone: the kernel's, and those of a monitor that is not libvirt's. Changes nothing.
+    Counters,
+    /// And libvirt's monitor, which taints the domain, and QEMU's latency histograms, set and removed again.
+    Histograms,
+    /// And traces of VM exits.
+    Traces,
+}
+
+/// For so long.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Until when somebody is not asked again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pause(Option<Instant>);
+
+impl Pause {
+    /// Returns true until the pause is over.
+    pub fn is_on(self) -> bool {
+        self.0.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// One that begins now.
+    pub fn begin() -> Pause {
+        Pause(Some(Instant::now() + PAUSE))
+    }
 }

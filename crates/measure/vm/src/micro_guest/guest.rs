@@ -1,6 +1,6 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
-use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, RoundTrips, Run, State};
+use super::{ExitKind, Mailbox, MicroRequest, Order, RoundTrips, Run, State};
 use crate::network::{MachineNetwork, NetworkEnd, NetworkLink};
 use crate::process::child::Child;
 use crate::process::log::log_tail;

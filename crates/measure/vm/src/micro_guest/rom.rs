@@ -1,6 +1,6 @@
 //! The ROM itself, assembled with the crate: no assembler is needed, and its constants are those of [`crate::micro_guest::layout`].
 
-use crate::micro_guest::layout::{self, command, completion, failure, lcg, state, words};
+use super::layout::{self, command, completion, failure, lcg, state, words};
 use std::arch::global_asm;
 use vmtax_model::Antipattern;
 

@@ -3,13 +3,13 @@
 //!
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
-use crate::MachineError;
-use crate::process::log::BoundedLog;
-use crate::process::remove::remove;
-use crate::process::{self, spawn_command};
+use super::log::BoundedLog;
+use super::remove::remove;
+use super::spawn_command;
 use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
 use crate::sandbox::{Namespaces, leave};
+use crate::{MachineError, process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_setfl};

@@ -1,9 +1,9 @@
 //! QEMU's arguments for a share.
 
-use super::ganesha::{MOUNT_PORT, NFS_PORT};
+use super::server_commands::{MOUNT_PORT, NFS_PORT};
 use super::{RootExtras, Sharing};
 use crate::vmm::qemu::arguments::{NET_DEVICE, escaped};
-use crate::vmm::qemu::disk_arguments::Disk;
+use crate::vmm::qemu::device_arguments::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use vmtax_model::{Forward, QemuFacts, ShareMethod};

@@ -1,7 +1,7 @@
 //! The server behind a share: a fresh one for each machine, under the watchdog.
 
-use super::server_command::ServerEndpoint;
-use super::{Sharing, ganesha, image, virtiofsd};
+use super::server_commands::{self, ServerEndpoint};
+use super::{Sharing, programs};
 use crate::MachineError;
 use crate::process::child::{Child, Start};
 use crate::process::log::log_tail;
@@ -12,7 +12,7 @@ use rustix::fd::OwnedFd;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Share, ShareMethod, shell_line};
+use vmtax_model::{ShareMethod, shell_line};
 
 /// A server that ended closed its streams before; its process is gone within moments.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,28 +41,6 @@ pub(crate) struct Server {
     child: Child,
 }
 
-/// Checks that this user may share a tree by this method.
-///
-/// # Errors
-/// [`MachineError::NoShare`] where only root may.
-pub fn check_rights(share: &Share) -> Result<(), MachineError> {
-    let why = match share.method {
-        _ if rustix::process::geteuid().is_root() => return Ok(()),
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
-            "needs root: nfs-ganesha opens files by kernel handles, which only root may do"
-        }
-        _ if share.option("security-model") == Some("passthrough") => {
-            "with share.security-model=passthrough sets the owners of files, which only root may do: run as root, or use \
-             mapped-xattr"
-        }
-        _ => return Ok(()),
-    };
-    Err(MachineError::NoShare(format!(
-        "share={} {why}",
-        share.method
-    )))
-}
-
 impl Server {
     /// Starts what the share needs besides QEMU: a server, a copy of an image. `None` without a server.
     pub fn start(
@@ -70,18 +48,18 @@ impl Server {
         setup: &Setup<'_>,
     ) -> Result<Option<(Server, ServerAddress)>, MachineError> {
         let method = sharing.share.method;
-        check_rights(&sharing.share)?;
+        programs::check_rights(&sharing.share)?;
         if let Some(copy) = &sharing.copy {
-            image::copy(&sharing.source, copy)?;
+            programs::copy(&sharing.source, copy)?;
         }
         let Some(program) = &sharing.server else {
             return Ok(None);
         };
         let serving = match method {
             ShareMethod::Virtiofs => {
-                virtiofsd::server_command(sharing, program, setup.scratch.folder())?
+                server_commands::virtiofsd(sharing, program, setup.scratch.folder())?
             }
-            _ => ganesha::server_command(sharing, program, setup)?,
+            _ => server_commands::ganesha(sharing, program, setup)?,
         };
         let log = setup.log.join("server.log");
         let started = serving
@@ -122,7 +100,7 @@ impl Server {
             ServerEndpoint::Stream(stream) => ServerAddress::Stream(stream),
             ServerEndpoint::Ports(ports) => {
                 let of = server.session();
-                if !ganesha::listens(ports[0], of, setup.guest.boot_timeout(), || {
+                if !server_commands::listens(ports[0], of, setup.guest.boot_timeout(), || {
                     server.status().is_some()
                 }) {
                     return Err(server.ended("starting"));

@@ -1,7 +1,7 @@
 //! Facts about a virtual machine, gathered for a recording, with the measurements that are possible from here, and the
 //! reasons why others are not.
 
-use super::handle::Vm;
+use super::Vm;
 use super::open_files::nics;
 use crate::vmm::qemu::console::kernel_failure;
 use procfs::process::Process;

@@ -1,10 +1,10 @@
 //! The VMs that run on this host, and one of them by what people call it.
 
-use super::handle::Vm;
-use crate::process::peer::Peer;
+use super::Vm;
+use crate::process::Peer;
 use crate::vmm;
 use crate::vmm::qemu::attach::ATTACH_TIMEOUT;
-use crate::vmm::qemu::shared_socket::connect;
+use crate::vmm::qemu::conversation::connect;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

@@ -12,7 +12,7 @@ use procfs::process::Process;
 use qemu::arguments::{Arguments, path_of};
 use qemu::console::Console;
 use qemu::monitor::Monitor;
-use qemu::{attach, binary, disks, guest_agent, guest_settings, manager, nics, start, threads};
+use qemu::{attach, disks, guest_agent, settings, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -244,7 +244,7 @@ impl VmmProcess {
     /// The network backends of its command line that are no taps: ID and type.
     pub fn network_backends(&self) -> Vec<(String, String)> {
         match self.vmm {
-            Some(Vmm::Qemu) => nics::backends_without_tap(&self.arguments()),
+            Some(Vmm::Qemu) => self.arguments().backends_without_tap(),
             None => Vec::new(),
         }
     }
@@ -256,7 +256,7 @@ impl VmmProcess {
             .monitor
             .as_ref()
             .ok()
-            .map(|monitor| nics::doorbells(monitor, tap, descriptors));
+            .map(|monitor| monitor.doorbells(tap, descriptors));
         regions.and_then(Result::ok).unwrap_or_default()
     }
 
@@ -269,7 +269,7 @@ impl VmmProcess {
             self.free_monitor()
         };
         match self.vmm {
-            Some(Vmm::Qemu) => qemu::settings::settings(monitor, &self.arguments()),
+            Some(Vmm::Qemu) => settings::settings(monitor, &self.arguments()),
             None => VmSettings::default(),
         }
     }
@@ -282,7 +282,7 @@ impl VmmProcess {
         let agent = self
             .vmm
             .and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
-        Some(guest_settings::guest_settings(&agent, disks))
+        Some(settings::guest_settings(&agent, disks))
     }
 
     /// Features of the local APIC of a guest of KVM; the monitor is asked even where that leaves a mark.
@@ -349,7 +349,7 @@ impl VmmProcess {
     /// Who started it, where that is not the user.
     pub fn managed(&self) -> Option<Managed> {
         self.vmm
-            .and_then(|_| manager::of(self.pid, &self.arguments()))
+            .and_then(|_| attach::manager(self.pid, &self.arguments()))
     }
 
     /// The vCPUs and bytes of memory that the guest was started with.
@@ -385,7 +385,7 @@ impl VmmProcess {
             Err(NoMonitor::Silent(_)) => {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
-            _ => attach::advice(self.managed().map(|managed| managed.manager)).to_owned(),
+            _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }
 
@@ -396,7 +396,7 @@ impl VmmProcess {
 
 /// The VMM that a process runs, as far as its program and command line tell; `None` for any other process.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
-    binary::runs_qemu(pid).then_some(Vmm::Qemu)
+    attach::runs_qemu(pid).then_some(Vmm::Qemu)
 }
 
 /// An error of the monitor of a QEMU that vmtax started, for which there may be another.

@@ -73,6 +73,8 @@ const LOADER_OPTIONS: [&str; 7] = [
     "--library-path",
     "--preload",
 ];
+/// Backends of network cards that end in a tap.
+const TAPS: [&str; 2] = ["tap", "bridge"];
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 
@@ -203,6 +205,19 @@ impl Arguments {
     pub fn has_device_with(&self, key: &str, value: &str) -> bool {
         self.properties("device")
             .any(|device| device.get(key) == Some(value))
+    }
+
+    /// The backends of network cards beside taps: ID and type.
+    pub fn backends_without_tap(&self) -> Vec<(String, String)> {
+        let options = ["netdev", "nic"]
+            .into_iter()
+            .flat_map(|option| self.properties(option));
+        let backend = |properties: Properties| {
+            let kind = properties.first("type")?.to_owned();
+            let id = properties.get("id").unwrap_or("without an ID").to_owned();
+            (!TAPS.contains(&kind.as_str()) && kind != "none").then_some((id, kind))
+        };
+        options.filter_map(backend).collect()
     }
 
     /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`; without it `maxcpus`, else the product of the topology, as QEMU's
@@ -414,6 +429,14 @@ mod tests {
             (twice.get("driver"), twice.get("id")),
             (Some("virtio-blk-pci"), Some("b"))
         );
+    }
+
+    #[test]
+    fn backends_that_are_no_taps_are_named() {
+        let line = r#"q -netdev tap,id=a,fd=3 -netdev {"type":"user","id":"b"} -nic none -nic user -netdev bridge,id=c"#;
+        let named = |(id, kind): (&str, &str)| (id.to_owned(), kind.to_owned());
+        let expected = [("b", "user"), ("without an ID", "user")].map(named);
+        assert_eq!(Arguments::from_line(line).backends_without_tap(), expected);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! QEMU's command line.
 
 use super::arguments::{NET_DEVICE, escaped};
-use super::disk_arguments::Disk;
-use super::dummy_devices;
+use super::device_arguments::{Disk, dummy_devices};
 use crate::micro_guest::qemu as micro;
 use crate::network::{NetworkEnd, NetworkLink};
 use crate::process::child::FIRST_DESCRIPTOR;
@@ -55,10 +54,9 @@ pub(super) fn guest(
     if let Some((link, descriptor)) = network {
         arguments.add_card("virtio-net-pci,romfile=", setup, link, descriptor);
     }
-    arguments.0.extend(dummy_devices::arguments(
-        setup.guest.disks,
-        setup.guest.memory_regions,
-    ));
+    arguments
+        .0
+        .extend(dummy_devices(setup.guest.disks, setup.guest.memory_regions));
     arguments.0
 }
 

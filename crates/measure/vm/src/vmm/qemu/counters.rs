@@ -1,7 +1,8 @@
-//! Counters that QEMU's monitor has of its VM: requests of disks, VM exits, the balloon, and whether the guest runs.
+//! Counters that QEMU's monitor has of its VM: requests of disks with their latency histograms, VM exits, the balloon, and whether the
+//! guest runs.
 
-use super::answers::Answers;
 use super::disks::name_of;
+use super::libvirt::Answers;
 use super::monitor::Monitor;
 use crate::MachineError;
 use serde_json::{Value, json};
@@ -200,6 +201,79 @@ pub fn read_answers(status: &Value, blockstats: &Value, stats: &Value) -> usize 
         + usize::from(kvm(stats).is_some())
 }
 
+const SET_HISTOGRAM: &str = "block-latency-histogram-set";
+/// The first bin ends here, ns; each further one a quarter later, up to ten seconds.
+const FIRST_BIN: u64 = 10_000;
+const LAST_BIN: u64 = 10_000_000_000;
+
+/// Where bins end, ns. No other program sets exactly these, so they tell which histograms are ours.
+fn boundaries() -> Vec<u64> {
+    std::iter::successors(Some(FIRST_BIN), |end| Some(end + end / 4))
+        .take_while(|end| *end < LAST_BIN)
+        .collect()
+}
+
+/// The devices of disks that have no histogram.
+///
+/// # Errors
+/// [`MachineError::Monitor`].
+pub(crate) fn disks_without_histograms(monitor: &Monitor) -> Result<Vec<String>, MachineError> {
+    Ok(disks_whose(
+        &monitor.execute("query-blockstats")?,
+        |stats| KINDS.iter().all(|kind| histogram(stats, kind).is_none()),
+    ))
+}
+
+/// Sets histograms of these disks.
+///
+/// # Errors
+/// [`MachineError::Monitor`] with what QEMU refused.
+pub(crate) fn set_histograms(monitor: &Monitor, disks: &[String]) -> Result<(), MachineError> {
+    let all = disks.iter().map(|disk| {
+        (
+            SET_HISTOGRAM,
+            json!({ "id": disk, "boundaries": boundaries() }),
+        )
+    });
+    monitor
+        .execute_all(&all.collect::<Vec<_>>())?
+        .into_iter()
+        .try_for_each(|answer| answer.map(|_| ()))
+}
+
+/// Removes the histograms of these disks, as far as they are still those that [`set_histograms`] sets.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the monitor does not answer.
+pub(crate) fn remove_histograms(monitor: &Monitor, disks: &[String]) -> Result<(), MachineError> {
+    let own = boundaries();
+    let is_own = |stats: &Value| {
+        KINDS
+            .iter()
+            .any(|kind| histogram(stats, kind).is_some_and(|set| set.boundaries == own))
+    };
+    let ours = disks_whose(&monitor.execute("query-blockstats")?, is_own);
+    let all = disks
+        .iter()
+        .filter(|disk| ours.contains(disk))
+        .map(|disk| (SET_HISTOGRAM, json!({ "id": disk })));
+    monitor.execute_all(&all.collect::<Vec<_>>()).map(|_| ())
+}
+
+/// The devices of `query-blockstats` whose statistics are so.
+fn disks_whose(answer: &Value, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
+    let device = |entry: &Value| {
+        let path = entry["qdev"].as_str().filter(|path| !path.is_empty())?;
+        is_so(entry.get("stats")?).then(|| path.to_owned())
+    };
+    answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(device)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,5 +369,27 @@ mod tests {
                 read_answers(&value, &value, &value);
             }
         }
+    }
+
+    #[test]
+    fn bins_are_narrow_and_reach_from_microseconds_to_seconds() {
+        let ends = boundaries();
+        assert_eq!((ends.len(), ends[0]), (62, FIRST_BIN));
+        assert!(
+            ends.windows(2)
+                .all(|pair| pair[1] > pair[0] && pair[1] <= pair[0] * 5 / 4)
+        );
+        assert!(ends[ends.len() - 1] * 5 / 4 >= LAST_BIN);
+    }
+
+    #[test]
+    fn disks_without_a_device_are_left_out() {
+        let set = json!({ "bins": [0, 0], "boundaries": [5] });
+        let answer = json!([{ "qdev": "/a", "stats": {} }, { "qdev": "", "stats": {} },
+            { "qdev": "/b", "stats": { "wr_latency_histogram": set } }]);
+        assert_eq!(
+            disks_whose(&answer, |stats| histogram(stats, "wr").is_none()),
+            ["/a"]
+        );
     }
 }

@@ -1,10 +1,12 @@
-//! QEMU's guest agent, where it runs in the guest: the guest's own CPU times and disk statistics. What it says is the guest's word.
+//! QEMU's guest agent, where it runs in the guest: the guest's own CPU times and disk statistics, and small files of its kernel. What it says
+//! is the guest's word.
 
 use super::arguments::{Arguments, path_of};
+use super::conversation::{Conversation, SharedSocket, connect_to};
 use super::monitor::Monitor;
-use super::shared_socket::{SharedSocket, connect_to};
 use crate::MachineError;
-use crate::vmm::qemu::conversation::Conversation;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -194,6 +196,50 @@ pub fn read_agent_answers(cpus: &Value, disks: &Value) -> usize {
     read(cpus, disks).disks.len()
 }
 
+/// Bytes of a setting: of a file of sysfs there is no more.
+const MAX_FILE_BYTES: usize = 4096;
+
+/// Reads a file of the guest, without the white space around its text.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the agent has no such file, or may not read it.
+pub(crate) fn read_file(ask: &mut Ask<'_>, path: &str) -> Result<String, MachineError> {
+    let handle = ask("guest-file-open", &json!({ "path": path, "mode": "r" }))?;
+    let piece = ask(
+        "guest-file-read",
+        &json!({ "handle": handle, "count": MAX_FILE_BYTES }),
+    );
+    ask("guest-file-close", &json!({ "handle": handle }))?;
+    let text = file_bytes(&piece?)
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .filter(|text| text.len() <= MAX_FILE_BYTES);
+    let text = text.ok_or_else(|| {
+        MachineError::Monitor(format!("the guest's agent returned no text for {path}"))
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+/// Writes a value to a file.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the agent may not write it, or the guest's kernel refuses the value.
+pub(crate) fn write_file(ask: &mut Ask<'_>, path: &str, value: &str) -> Result<(), MachineError> {
+    let handle = ask("guest-file-open", &json!({ "path": path, "mode": "w" }))?;
+    let written = ask(
+        "guest-file-write",
+        &json!({ "handle": handle, "buf-b64": STANDARD.encode(value) }),
+    );
+    // The agent's write is buffered: the kernel's answer comes with the flush.
+    let flushed = written.and_then(|_| ask("guest-file-flush", &json!({ "handle": handle })));
+    let closed = ask("guest-file-close", &json!({ "handle": handle }));
+    flushed.and(closed).map(drop)
+}
+
+/// The bytes in an answer of `guest-file-read`.
+pub(crate) fn file_bytes(piece: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(piece["buf-b64"].as_str()?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,5 +349,54 @@ mod tests {
                 read_agent_answers(&value, &value);
             }
         }
+    }
+
+    fn refused() -> Result<Value, MachineError> {
+        Err(MachineError::Monitor("Invalid argument".to_owned()))
+    }
+
+    #[test]
+    fn a_file_is_closed_also_where_the_guest_refuses() {
+        let mut said: Vec<String> = Vec::new();
+        let mut agent = |command: &str, arguments: &Value| {
+            said.push(format!("{command} {arguments}"));
+            match command {
+                "guest-file-open" => Ok(json!(1000)),
+                "guest-file-flush" => refused(),
+                _ => Ok(json!({})),
+            }
+        };
+        assert!(
+            write_file(&mut agent, "/sys/x", "none")
+                .unwrap_err()
+                .to_string()
+                .contains("Invalid argument")
+        );
+        assert!(
+            read_file(&mut agent, "/sys/x").is_err(),
+            "an answer without bytes"
+        );
+        assert_eq!(
+            said.iter()
+                .filter(|line| *line == r#"guest-file-close {"handle":1000}"#)
+                .count(),
+            2,
+            "{said:?}"
+        );
+        assert!(
+            said.contains(&r#"guest-file-write {"buf-b64":"bm9uZQ==","handle":1000}"#.to_owned()),
+            "{said:?}"
+        );
+        let mut gives = |command: &str, _: &Value| {
+            Ok(if command == "guest-file-read" {
+                json!({ "buf-b64": "bm9uZSBbYmZxXQo=" })
+            } else {
+                json!(7)
+            })
+        };
+        assert_eq!(read_file(&mut gives, "/sys/x").unwrap(), "none [bfq]");
+        let mut long =
+            |_: &str, _: &Value| Ok(json!({ "buf-b64": STANDARD.encode("x".repeat(5000)) }));
+        assert!(read_file(&mut long, "/sys/x").is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! Programs and files in a running guest, by QEMU's guest agent. What it says is the guest's word.
 
-use super::agent_file::bytes;
-use super::guest_agent::GuestAgent;
+use super::guest_agent::{GuestAgent, file_bytes};
 use crate::{MachineError, Vm};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -127,7 +126,7 @@ impl GuestProgram {
                 "guest-file-read",
                 &json!({ "handle": handle, "count": PIECE }),
             )?;
-            let bytes = bytes(&piece).ok_or_else(|| {
+            let bytes = file_bytes(&piece).ok_or_else(|| {
                 MachineError::InGuest("guest-file-read gives no bytes".to_owned())
             })?;
             let fits = left

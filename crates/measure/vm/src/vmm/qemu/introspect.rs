@@ -125,11 +125,6 @@ impl Monitor {
         self.human(command, Some(vcpu))
     }
 
-    /// The network's cards and backends, as `info network` prints them.
-    pub(crate) fn network(&self) -> Result<String, MachineError> {
-        self.human("info network", None)
-    }
-
     fn human(&self, line: &str, vcpu: Option<u32>) -> Result<String, MachineError> {
         let mut arguments = json!({ "command-line": line });
         if let Some(vcpu) = vcpu {
@@ -182,9 +177,17 @@ impl Monitor {
         ))
     }
 
-    /// Returns the regions of a network card, named as in `info network`: first and length.
-    pub(crate) fn regions_of_card(&self, card: &str) -> Result<Vec<(u64, u64)>, MachineError> {
-        Ok(regions_of_card(&self.execute("query-pci")?, card))
+    /// The ports and addresses by which the guest kicks the queues of the card on a tap: first and length. `descriptors` are
+    /// those that QEMU has of the tap.
+    pub(crate) fn doorbells(
+        &self,
+        tap: &str,
+        descriptors: &[i32],
+    ) -> Result<Vec<(u64, u64)>, MachineError> {
+        match card_of(&self.human("info network", None)?, tap, descriptors) {
+            Some(card) => Ok(regions_of_card(&self.execute("query-pci")?, &card)),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Switches QEMU's own trace events of block requests on or off; those that it has not are left out.
@@ -281,6 +284,30 @@ fn regions_at(buses: &Value, bus: &Value, devfn: &Value) -> Vec<(u64, u64)> {
     regions_of(devices(buses).into_iter().filter(is_it))
 }
 
+/// The card on a tap, as `info network` prints it: a line for each queue of a card, and below it one for its backend.
+fn card_of(text: &str, tap: &str, descriptors: &[i32]) -> Option<String> {
+    let mut card = None;
+    for line in text.lines() {
+        let (name, properties) = line.trim_start_matches([' ', '\\']).split_once(": ")?;
+        let property = |key: &str| {
+            let mut all = properties
+                .split(',')
+                .filter_map(|property| property.split_once('='));
+            all.find(|(name, _)| *name == key).map(|(_, value)| value)
+        };
+        if property("type") == Some("nic") {
+            card = Some(name.to_owned());
+        }
+        let has_descriptor = property("fd")
+            .and_then(|fd| fd.parse().ok())
+            .is_some_and(|fd: i32| descriptors.contains(&fd));
+        if property("type") == Some("tap") && (property("ifname") == Some(tap) || has_descriptor) {
+            return card;
+        }
+    }
+    None
+}
+
 /// Returns the regions of a network card. One without an ID is called after its model in QEMU's network, and known
 /// here where it is the only one.
 fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
@@ -338,6 +365,20 @@ mod tests {
                 &json!(0)
             ),
             []
+        );
+    }
+
+    #[test]
+    fn the_card_on_a_tap_is_found_by_the_taps_name_or_descriptor() {
+        let text = "net0: index=0,type=nic,model=virtio-net-pci,macaddr=52:54:00:12:34:56\r\n \\ host0: \
+                    index=0,type=tap,ifname=vnet7,script=no,downscript=no\r\nnet1: index=0,type=nic,model=e1000\r\n \\ \
+                    host1: index=0,type=tap,fd=35\r\nhost2: index=0,type=user,net=10.0.2.0";
+        let card_on_tap = |tap: &str, descriptors: &[i32]| card_of(text, tap, descriptors);
+        assert_eq!(card_on_tap("vnet7", &[]).as_deref(), Some("net0"));
+        assert_eq!(card_on_tap("vnet8", &[34, 35]).as_deref(), Some("net1"));
+        assert_eq!(
+            (card_on_tap("vnet8", &[3]), card_of("nonsense", "a", &[])),
+            (None, None)
         );
     }
 

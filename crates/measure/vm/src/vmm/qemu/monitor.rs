@@ -1,9 +1,7 @@
 //! QEMU's monitor: the few commands that are needed, as JSON. A typed schema would refuse the answers of other QEMU versions.
 
-use super::conversation::Conversation;
-use super::domain_stats::DomainStats;
-use super::libvirt::{DaemonId, Domain};
-use super::shared_socket::SharedSocket;
+use super::conversation::{Conversation, SharedSocket};
+use super::libvirt::{DaemonId, Domain, DomainStats};
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,13 +1,19 @@
-//! Settings of a running QEMU that decide how fast its VM is: from its monitor, and from its command line what no monitor tells.
+//! Settings that decide how fast a running VM is: QEMU's, from its monitor, and from its command line what no monitor tells; and those of
+//! the guest's kernel, by QEMU's guest agent. What that says is the guest's word.
 
 use super::arguments::{Arguments, Properties, size};
 use super::block_graph::BlockGraph;
 use super::disks::{device_path, host_file, name_of};
+use super::guest_agent::{Ask, GuestAgent, read_file};
 use super::monitor::Monitor;
+use crate::MachineError;
+use crate::host_settings::in_effect;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 use vmtax_model::{
-    DiskSettings, IoLimits, IothreadSettings, Qcow2Settings, ShareDevice, ShareServer, VmSettings,
+    CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IothreadSettings,
+    Qcow2Settings, ShareDevice, ShareServer, VmSettings, is_disk_name,
 };
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
@@ -270,6 +276,115 @@ pub fn read_settings(block: &Value, arguments: &[String]) -> usize {
     disks(block, &arguments).len() + shares(&arguments).len()
 }
 
+/// Time limit for all answers of the agent together.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// More disks are not read: a file takes three commands.
+const MAX_GUEST_DISKS: usize = 16;
+/// The governor of the guest's idle states in use.
+const CPUIDLE_GOVERNOR: &str = "/sys/devices/system/cpu/cpuidle/current_governor";
+/// A sector of `/sys/block/NAME/size`, bytes.
+const SECTOR: u64 = 512;
+
+/// Reads, through the agent, the settings of the guest's clock and of the disks that are known.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where it does not answer, or may not read files.
+pub(crate) fn guest_settings(
+    agent: &GuestAgent,
+    known: &[DiskSettings],
+) -> Result<GuestSettings, MachineError> {
+    let sources = CLOCK_SOURCE_FILE.replace("current_", "available_");
+    agent.session(AGENT_TIMEOUT, |ask| {
+        let clock_source = read_file(ask, CLOCK_SOURCE_FILE)?;
+        let clock_sources = read_file(ask, &sources).unwrap_or_default();
+        let named = guest_disk_names(&ask("guest-get-disks", &json!({})).unwrap_or_default());
+        let named = named
+            .into_iter()
+            .filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
+        let sized = named.filter_map(|name| {
+            let sectors: u64 = read_file(ask, &format!("/sys/block/{name}/size"))
+                .ok()?
+                .parse()
+                .ok()?;
+            Some((name, sectors.checked_mul(SECTOR)?))
+        });
+        let disks = disk_of_each(known, &sized.collect::<Vec<_>>());
+        Ok(GuestSettings {
+            clock_source,
+            clock_sources: clock_sources
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
+            cpuidle_governor: read_file(ask, CPUIDLE_GOVERNOR).ok(),
+            command_line: read_file(ask, "/proc/cmdline").ok(),
+            disks: disks
+                .into_iter()
+                .map(|(disk, name)| guest_disk_settings(ask, disk, name))
+                .collect(),
+        })
+    })
+}
+
+fn guest_disk_settings(ask: &mut Ask<'_>, disk: String, name: String) -> GuestDiskSettings {
+    let mut of = |file: &str| read_file(ask, &format!("/sys/block/{name}/{file}")).ok();
+    let cache_type = of("cache_type");
+    let scheduler = of("queue/scheduler").map(|text| in_effect(&text).to_owned());
+    let read_ahead_kb = of("queue/read_ahead_kb").and_then(|text| text.parse().ok());
+    GuestDiskSettings {
+        disk,
+        name,
+        cache_type,
+        scheduler,
+        read_ahead_kb,
+    }
+}
+
+/// The guest's disks in the answer to `guest-get-disks`, without partitions and devices on others.
+fn guest_disk_names(answer: &Value) -> Vec<String> {
+    let name = |disk: &Value| {
+        let is_own =
+            disk["partition"] == false && disk["dependencies"].as_array().is_none_or(Vec::is_empty);
+        let name = disk["name"].as_str()?.strip_prefix("/dev/")?;
+        (is_own && is_disk_name(name)).then(|| name.to_owned())
+    };
+    answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(name)
+        .take(MAX_GUEST_DISKS)
+        .collect()
+}
+
+/// Returns the beginning of Linux' names for disks on a disk's bus.
+fn prefix(disk: &DiskSettings) -> &'static str {
+    match disk.driver.as_str() {
+        driver if driver.starts_with("virtio-blk") => "vd",
+        driver if driver.starts_with("nvme") => "nvme",
+        _ => "sd",
+    }
+}
+
+/// Matches QEMU's disks with the guest's: the only one of its bus that has that size. Returns the names of both.
+fn disk_of_each(known: &[DiskSettings], sized: &[(String, u64)]) -> Vec<(String, String)> {
+    let one = |disk: &DiskSettings| {
+        let is_like =
+            |other: &&DiskSettings| prefix(other) == prefix(disk) && other.size == disk.size;
+        let mut named = sized
+            .iter()
+            .filter(|(name, size)| name.starts_with(prefix(disk)) && Some(*size) == disk.size);
+        let (name, _) = named.next()?;
+        (named.next().is_none() && known.iter().filter(is_like).count() == 1)
+            .then(|| (disk.name.clone(), name.clone()))
+    };
+    known.iter().filter_map(one).collect()
+}
+
+/// The disks that an answer of a guest's agent names, for fuzzing: at most 16.
+pub fn read_guest_disks(answer: &Value) -> Vec<String> {
+    guest_disk_names(answer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -457,5 +572,63 @@ mod tests {
             let found = read_settings(&block, &arguments.map(str::to_owned));
             prop_assert!(found <= 2);
         }
+    }
+
+    #[test]
+    fn disks_are_named_without_partitions_and_what_lies_on_others() {
+        let answer = json!([
+            { "name": "/dev/vda1", "partition": true, "dependencies": ["/dev/vda"] },
+            { "name": "/dev/vda", "partition": false, "address": {} },
+            { "name": "/dev/dm-0", "partition": false, "dependencies": ["/dev/vda1"] },
+            { "name": "/dev/nvme0n1", "partition": false, "dependencies": [] },
+            { "name": "/dev/../etc", "partition": false },
+            { "name": "vdz", "partition": false },
+        ]);
+        assert_eq!(guest_disk_names(&answer), ["vda", "nvme0n1"]);
+        assert_eq!(guest_disk_names(&json!({ "name": 1 })), [""; 0]);
+    }
+
+    #[test]
+    fn a_disk_is_the_only_one_of_its_bus_and_size() {
+        let disk = |name: &str, driver: &str, size| DiskSettings {
+            name: name.to_owned(),
+            driver: driver.to_owned(),
+            size: Some(size),
+            ..DiskSettings::default()
+        };
+        let sized = [
+            ("vda", 10),
+            ("vdb", 20),
+            ("vdc", 20),
+            ("sda", 10),
+            ("nvme0n1", 30),
+        ];
+        let sized = sized.map(|(name, size)| (name.to_owned(), size));
+        let known = [
+            disk("root", "virtio-blk-device", 10),
+            disk("one", "virtio-blk-device", 20),
+            disk("two", "virtio-blk-device", 20),
+            disk("sata", "ide-hd", 10),
+            disk("fast", "nvme-ns", 30),
+            disk("gone", "scsi-hd", 40),
+            DiskSettings {
+                size: None,
+                ..disk("unknown", "scsi-hd", 0)
+            },
+        ];
+        let found = disk_of_each(&known, &sized);
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(disk, name)| (&**disk, &**name))
+            .collect();
+        assert_eq!(
+            found,
+            [("root", "vda"), ("sata", "sda"), ("fast", "nvme0n1")]
+        );
+        assert_eq!(
+            disk_of_each(&known[1..2], &sized),
+            [],
+            "two of the guest's could be it"
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! Arguments of QEMU that attach a disk, from a variant's settings.
+//! Arguments of QEMU for devices: those that attach a disk, from a variant's settings, and dummy devices, to measure costs that grow
+//! with the number of devices.
 
 use super::arguments::{escaped, size};
-use super::disk_devices::DiskDevices;
+use super::monitor::Monitor;
+use crate::{MachineError, Setup};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use vmtax_model::{Setting, SettingPart};
+use vmtax_model::{ScsiDevice, Setting, SettingPart};
 
 /// A disk of the measured guest: raw behind virtio-blk, where the settings do not say otherwise.
 pub(crate) struct Disk<'a> {
@@ -273,9 +275,165 @@ fn insert(node: &mut Value, key: &str, value: Value) {
     }
 }
 
+/// QEMU's devices for a disk, by the setting `bus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskDevices {
+    /// The controller; `None` where the disk is a device of PCI, or the machine type has the controller.
+    pub controller: Option<&'static str>,
+    /// Device of the disk, as `scsi-hd`.
+    pub disk: &'static str,
+    /// The bus of the machine type's own controller.
+    pub bus: Option<&'static str>,
+}
+
+impl DiskDevices {
+    /// Returns the devices for a bus; those of virtio-blk without one.
+    pub fn of(bus: Option<&str>) -> DiskDevices {
+        let (controller, disk, bus) = match bus {
+            Some("virtio-scsi") => (Some("virtio-scsi-pci"), "scsi-hd", None),
+            Some("sata") => (Some("ahci"), "ide-hd", None),
+            Some("ide") => (None, "ide-hd", Some("ide.0")),
+            Some("nvme") => (None, "nvme", None),
+            _ => (None, "virtio-blk-pci", None),
+        };
+        DiskDevices {
+            controller,
+            disk,
+            bus,
+        }
+    }
+
+    /// Returns true if a property, or the iothread, is the controller's.
+    pub fn is_of_controller(self, key: &str) -> bool {
+        let key = key.strip_prefix("device.").unwrap_or(key);
+        let is_disks = Setting::of(key).part == SettingPart::Device(ScsiDevice::Disk);
+        self.is_virtio_scsi() && !is_disks
+    }
+
+    /// The device's name of a property that is named as virtio-blk has it.
+    pub fn property(self, key: &str) -> &str {
+        let setting = Setting::of(key);
+        match setting.part {
+            SettingPart::Device(ScsiDevice::ControllerAs(name)) if self.is_virtio_scsi() => name,
+            _ => Setting::name(key),
+        }
+    }
+
+    fn is_virtio_scsi(self) -> bool {
+        self.disk == "scsi-hd"
+    }
+}
+
+/// Where QEMU's q35 has room for root ports: below are a guest's other devices, above is the chipset.
+const FIRST_SLOT: u32 = 0x10;
+const FUNCTIONS: u32 = 8;
+/// Prefix of the dummy devices' names.
+const DUMMY_PREFIX: &str = "extra-";
+
+/// QEMU's arguments for them. Eight share a root port, as functions of one device, and so do eight root ports a slot.
+pub(crate) fn dummy_devices(disks: u32, regions: u32) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for port in 0..(disks + regions).div_ceil(FUNCTIONS) {
+        let (slot, function) = (FIRST_SLOT + port / FUNCTIONS, port % FUNCTIONS);
+        // Nothing is plugged in later: no room of the few ports of I/O is kept for that.
+        let root = format!(
+            "pcie-root-port,id=extras{port},chassis={},hotplug=off,io-reserve=0",
+            port + 1
+        );
+        arguments.extend([
+            "-device".to_owned(),
+            format!("{root},addr={slot:#x}.{function},multifunction=on"),
+        ]);
+    }
+    for number in 0..disks + regions {
+        let name = format!("{DUMMY_PREFIX}{number}");
+        let (back, device) = if number < disks {
+            (
+                [
+                    "-blockdev",
+                    "null-co,read-zeroes=on,size=1073741824,node-name=",
+                ],
+                "virtio-blk-pci,drive=",
+            )
+        } else {
+            (
+                ["-object", "memory-backend-ram,size=64K,id="],
+                "ivshmem-plain,memdev=",
+            )
+        };
+        let (port, function) = (number / FUNCTIONS, number % FUNCTIONS);
+        let device = format!(
+            "{device}{name}-back,id={name},bus=extras{port},addr=0.{function},multifunction=on"
+        );
+        arguments.extend([
+            back[0].to_owned(),
+            format!("{}{name}-back", back[1]),
+            "-device".to_owned(),
+            device,
+        ]);
+    }
+    arguments
+}
+
+/// Checks that a running guest has all dummy devices at addresses of their own: not every firmware has room for every
+/// number.
+pub(crate) fn check_dummy_devices(
+    setup: &Setup<'_>,
+    monitor: &Monitor,
+) -> Result<(), MachineError> {
+    let asked = setup.guest.devices();
+    if asked == 0 {
+        return Ok(());
+    }
+    let placed = placed(&monitor.execute("query-pci")?);
+    if placed == asked as usize {
+        Ok(())
+    } else {
+        Err(MachineError::Devices { asked, placed })
+    }
+}
+
+/// Returns the number of dummy devices that have all of their memory at an address.
+fn placed(buses: &Value) -> usize {
+    let devices = buses
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|bus| bus["devices"].as_array())
+        .flatten();
+    devices
+        .map(|device| behind(device) + usize::from(is_placed(device)))
+        .sum()
+}
+
+/// Returns the number of those devices behind a bridge.
+fn behind(bridge: &Value) -> usize {
+    let devices = bridge["pci_bridge"]["devices"].as_array();
+    devices
+        .into_iter()
+        .flatten()
+        .filter(|device| is_placed(device))
+        .count()
+}
+
+fn is_placed(device: &Value) -> bool {
+    let is_extra = device["qdev_id"]
+        .as_str()
+        .is_some_and(|name| name.starts_with(DUMMY_PREFIX));
+    let regions: Vec<&Value> = device["regions"].as_array().into_iter().flatten().collect();
+    // Not placed is 0 or, of 32 or 64 bits, all ones.
+    let is_placed = |region: &&Value| {
+        region["address"]
+            .as_u64()
+            .is_some_and(|at| at != 0 && at != u64::MAX && at != u64::from(u32::MAX))
+    };
+    is_extra && !regions.is_empty() && regions.iter().all(is_placed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn arguments(set: &[(&str, &str)]) -> String {
         let set = set
@@ -385,5 +543,53 @@ mod tests {
         assert!(
             arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#)
         );
+    }
+
+    #[test]
+    fn eight_share_a_port_and_none_an_address() {
+        let arguments = dummy_devices(9, 8);
+        let count = |what: &str| {
+            arguments
+                .iter()
+                .filter(|word| word.starts_with(what))
+                .count()
+        };
+        assert_eq!(
+            [
+                count("pcie-root-port"),
+                count("virtio-blk"),
+                count("ivshmem"),
+                count("null-co")
+            ],
+            [3, 9, 8, 9]
+        );
+        let mut places: Vec<_> = arguments
+            .iter()
+            .filter_map(|word| word.split_once("bus="))
+            .collect();
+        places.sort_unstable_by_key(|(_, place)| *place);
+        places.dedup_by_key(|(_, place)| *place);
+        assert_eq!(places.len(), 17);
+        assert!(dummy_devices(0, 0).is_empty());
+        let most = dummy_devices(vmtax_model::Guest::MAX_DEVICES, 0);
+        let last = most
+            .iter()
+            .rfind(|word| word.starts_with("pcie-root-port"))
+            .unwrap();
+        assert!(
+            last.contains("chassis=120,") && last.contains("addr=0x1e.7"),
+            "{last}"
+        );
+    }
+
+    #[test]
+    fn what_has_no_address_is_not_there() {
+        let device = |name: &str, at: i64| json!({ "qdev_id": name, "regions": [{ "address": 4096 }, { "address": at }] });
+        let behind = json!({ "qdev_id": "extras0", "regions": [], "pci_bridge": { "devices": [
+            device("extra-0", 4096), device("extra-1", -1), device("extra-2", 0xffff_ffff), device("other", 4096),
+        ]}});
+        let buses = json!([{ "devices": [behind, device("extra-3", 4096), device("extra-4", 0)] }]);
+        assert_eq!(placed(&buses), 2);
+        assert_eq!(placed(&json!("nonsense")), 0);
     }
 }
