@@ -63,9 +63,7 @@ impl<'a> Mailbox<'a> {
             0 => return Ok(State::Starting),
             MAGIC => {}
             other => {
-                return Err(MicroError::InvalidMemory {
-                    what: format!("first word ({other:#x})"),
-                });
+                return Err(invalid(format!("first word ({other:#x})")));
             }
         }
         let word = self.word(words::STATE);
@@ -79,9 +77,7 @@ impl<'a> Mailbox<'a> {
             state::RUNNING => Ok(State::Running),
             state::DONE => Ok(State::Done),
             state::FAILED => Ok(State::Failed(self.failure()?)),
-            other => Err(MicroError::InvalidMemory {
-                what: format!("state ({other})"),
-            }),
+            other => Err(invalid(format!("state ({other})"))),
         }
     }
 
@@ -109,9 +105,7 @@ impl<'a> Mailbox<'a> {
             failure::NO_HPET => Failure::NoHpet,
             failure::NO_CARD => Failure::NoCard,
             other => {
-                return Err(MicroError::InvalidMemory {
-                    what: format!("failure ({other})"),
-                });
+                return Err(invalid(format!("failure ({other})")));
             }
         })
     }
@@ -125,9 +119,7 @@ impl<'a> Mailbox<'a> {
         }
         let count = self.word(words::COUNT);
         if count != self.word(words::HOW_MANY) || count > u64::from(MAX_COUNT) {
-            return Err(MicroError::InvalidMemory {
-                what: format!("count ({count})"),
-            });
+            return Err(invalid(format!("count ({count})")));
         }
         Ok(count as usize)
     }
@@ -224,10 +216,9 @@ impl Mailbox<'_> {
                 || !interrupted
                 || !may_be(entry, place)
             {
-                let what = format!(
+                return Err(invalid(format!(
                     "request {entry} ({begin}, {notified}, {interrupt}, {seen}, after {last}; at {place})"
-                );
-                return Err(MicroError::InvalidMemory { what });
+                )));
             }
             requests.push(MicroRequest {
                 begin,
@@ -296,15 +287,20 @@ impl Mailbox<'_> {
             let [before, after] = [0, 1].map(|word| self.entry(entry * EXIT_WORDS + word));
             let begun = if overlap { before } else { last };
             if before < begun || after < before || after < last {
-                let what =
-                    format!("stamps of {wanted}, number {entry} ({before}, {after}, after {last})");
-                return Err(MicroError::InvalidMemory { what });
+                return Err(invalid(format!(
+                    "stamps of {wanted}, number {entry} ({before}, {after}, after {last})"
+                )));
             }
             last = after;
             Ok(after - before)
         });
         took.collect()
     }
+}
+
+/// The error of data, by its name and value, that the ROM never writes.
+fn invalid(what: String) -> MicroError {
+    MicroError::InvalidMemory { what }
 }
 
 #[cfg(test)]

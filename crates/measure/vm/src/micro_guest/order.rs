@@ -102,70 +102,62 @@ pub enum Completion {
     Intx,
 }
 
+impl Order {
+    /// The words that make the order, with their places; the command among them.
+    pub(crate) fn words(&self) -> Result<Vec<(usize, u64)>, MicroError> {
+        let (command, count, mut order) = match *self {
+            Order::Ping => {
+                let stamps = vec![(words::HOST_STAMP, 0), (words::GUEST_STAMP, 0)];
+                (command::PING, None, stamps)
+            }
+            Order::Run(run) => (command::RUN, Some(run.count), run.words()?),
+            Order::Exits { kind, count } => (command::EXITS, Some(count), of_kind(kind as u64)),
+            Order::Antipattern {
+                antipattern,
+                fixed,
+                count,
+            } => {
+                let kind = number(antipattern, fixed);
+                (command::ANTIPATTERNS, Some(count), of_kind(kind))
+            }
+            Order::RoundTrips(order) => (command::ROUND_TRIPS, Some(order.count), order.words()?),
+            Order::Leave => (command::LEAVE, None, Vec::new()),
+        };
+        order.push((words::COMMAND, command));
+        match count {
+            Some(count @ 1..=MAX_COUNT) => order.push((words::HOW_MANY, u64::from(count))),
+            Some(count) => return Err(MicroError::BadCount { count }),
+            None => {}
+        }
+        Ok(order)
+    }
+}
+
+/// The words of an order of one kind, by its number.
+fn of_kind(kind: u64) -> Vec<(usize, u64)> {
+    vec![(words::KIND, kind), (words::TIMEOUT, EXIT_TIMEOUT)]
+}
+
+impl RoundTrips {
+    fn words(&self) -> Result<Vec<(usize, u64)>, MicroError> {
+        let bytes = self.bytes;
+        if bytes as usize <= KEY + size_of::<u64>() || bytes > MAX_FRAME {
+            return Err(MicroError::BadFrame { bytes });
+        }
+        Ok(vec![
+            (words::BLOCK, u64::from(bytes)),
+            (words::COMPLETION, completion::MSIX),
+            (words::SEED, 0),
+            (words::TIMEOUT, self.timeout),
+        ])
+    }
+}
+
 impl Run {
     /// Blocks in the range.
     pub(crate) fn blocks(&self) -> u64 {
         self.sectors / u64::from((self.block / SECTOR).max(1))
     }
-}
-
-impl Order {
-    /// The words that make the order, with their places; the command among them.
-    pub(crate) fn words(&self) -> Result<Vec<(usize, u64)>, MicroError> {
-        let counted = |count: u32| match count {
-            1..=MAX_COUNT => Ok((words::HOW_MANY, u64::from(count))),
-            _ => Err(MicroError::BadCount { count }),
-        };
-        Ok(match *self {
-            Order::Ping => vec![
-                (words::COMMAND, command::PING),
-                (words::HOST_STAMP, 0),
-                (words::GUEST_STAMP, 0),
-            ],
-            Order::Run(run) => {
-                let mut order = run.words()?;
-                order.extend([(words::COMMAND, command::RUN), counted(run.count)?]);
-                order
-            }
-            Order::Exits { kind, count } => vec![
-                (words::COMMAND, command::EXITS),
-                counted(count)?,
-                (words::KIND, kind as u64),
-                (words::TIMEOUT, EXIT_TIMEOUT),
-            ],
-            Order::Antipattern {
-                antipattern,
-                fixed,
-                count,
-            } => vec![
-                (words::COMMAND, command::ANTIPATTERNS),
-                counted(count)?,
-                (words::KIND, number(antipattern, fixed)),
-                (words::TIMEOUT, EXIT_TIMEOUT),
-            ],
-            Order::RoundTrips(RoundTrips {
-                count,
-                bytes,
-                timeout,
-            }) => {
-                if bytes as usize <= KEY + size_of::<u64>() || bytes > MAX_FRAME {
-                    return Err(MicroError::BadFrame { bytes });
-                }
-                vec![
-                    (words::COMMAND, command::ROUND_TRIPS),
-                    counted(count)?,
-                    (words::BLOCK, u64::from(bytes)),
-                    (words::COMPLETION, completion::MSIX),
-                    (words::SEED, 0),
-                    (words::TIMEOUT, timeout),
-                ]
-            }
-            Order::Leave => vec![(words::COMMAND, command::LEAVE)],
-        })
-    }
-}
-
-impl Run {
     fn words(&self) -> Result<Vec<(usize, u64)>, MicroError> {
         let Run { block, sectors, .. } = *self;
         if block == 0 || block % SECTOR != 0 || block > MAX_BLOCK {

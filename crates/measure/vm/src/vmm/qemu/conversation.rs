@@ -201,6 +201,11 @@ impl Conversation {
     }
 }
 
+/// The items of an answer that is a list; none of any other.
+pub(super) fn items(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer.as_array().into_iter().flatten()
+}
+
 /// Returns the result from QEMU, or the reason of its refusal; `None` for an event.
 pub(crate) fn returned(command: &str, mut answer: Value) -> Option<Result<Value, MachineError>> {
     if let Some(returned) = answer.get_mut("return") {

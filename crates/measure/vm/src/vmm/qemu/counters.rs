@@ -1,9 +1,10 @@
 //! Counters that QEMU's monitor has of its VM: requests of disks with their latency histograms, VM exits, the balloon, and whether the
 //! guest runs.
 
+use super::conversation::items;
 use super::disks::name_of;
 use super::libvirt::Answers;
-use super::monitor::Monitor;
+use super::monitor::{Monitor, qom_get};
 use crate::MachineError;
 use serde_json::{Value, json};
 use vmtax_model::{DiskCounters, KvmCounters, LatencyHistogram, RequestCounters, RunState};
@@ -95,7 +96,7 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
         .map(|(path, _)| path)
         .filter(|path| path.ends_with(BACKEND));
     let queues = |path: String| {
-        let property = |name| ("qom-get", json!({ "path": path, "property": name }));
+        let property = |name| qom_get(&path, name);
         let commands = [property("type"), property("num-queues"), of_queue(&path, 0)];
         let answers = monitor.execute_all(&commands).ok()?;
         let [Ok(kind), Ok(queues), Ok(_)] = answers.as_slice() else {
@@ -150,12 +151,7 @@ fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
         };
         (is_used || !path.is_empty()).then(|| (path.to_owned(), counters))
     };
-    answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(disk)
-        .collect()
+    items(answer).filter_map(disk).collect()
 }
 
 /// A histogram of one kind of requests; `None` where it is not set, or is none.
@@ -169,12 +165,7 @@ pub(super) fn histogram(stats: &Value, kind: &str) -> Option<LatencyHistogram> {
 
 /// KVM's counters, summed over vCPUs; `None` where there are none.
 fn kvm(answer: &Value) -> Option<KvmCounters> {
-    let stats = answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|vcpu| vcpu["stats"].as_array())
-        .flatten();
+    let stats = items(answer).flat_map(|vcpu| items(&vcpu["stats"]));
     let mut sums = [None; KVM_STATS.len()];
     for stat in stats {
         let at = KVM_STATS.iter().position(|name| stat["name"] == *name);
@@ -266,12 +257,7 @@ fn disks_whose(answer: &Value, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
         let path = entry["qdev"].as_str().filter(|path| !path.is_empty())?;
         is_so(entry.get("stats")?).then(|| path.to_owned())
     };
-    answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(device)
-        .collect()
+    items(answer).filter_map(device).collect()
 }
 
 #[cfg(test)]

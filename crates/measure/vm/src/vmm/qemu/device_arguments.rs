@@ -2,6 +2,8 @@
 //! with the number of devices.
 
 use super::arguments::{escaped, size};
+use super::conversation::items;
+use super::introspect::devices;
 use super::monitor::Monitor;
 use crate::{MachineError, Setup};
 use serde_json::{Map, Value, json};
@@ -395,39 +397,17 @@ pub(crate) fn check_dummy_devices(
 
 /// Returns the number of dummy devices that have all of their memory at an address.
 fn placed(buses: &Value) -> usize {
-    let devices = buses
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|bus| bus["devices"].as_array())
-        .flatten();
-    devices
-        .map(|device| behind(device) + usize::from(is_placed(device)))
-        .sum()
-}
-
-/// Returns the number of those devices behind a bridge.
-fn behind(bridge: &Value) -> usize {
-    let devices = bridge["pci_bridge"]["devices"].as_array();
-    devices
-        .into_iter()
-        .flatten()
-        .filter(|device| is_placed(device))
-        .count()
-}
-
-fn is_placed(device: &Value) -> bool {
-    let is_extra = device["qdev_id"]
-        .as_str()
-        .is_some_and(|name| name.starts_with(DUMMY_PREFIX));
-    let regions: Vec<&Value> = device["regions"].as_array().into_iter().flatten().collect();
     // Not placed is 0 or, of 32 or 64 bits, all ones.
-    let is_placed = |region: &&Value| {
-        region["address"]
-            .as_u64()
-            .is_some_and(|at| at != 0 && at != u64::MAX && at != u64::from(u32::MAX))
+    let is_placed = |region: &Value| {
+        let address = region["address"].as_u64();
+        address.is_some_and(|at| ![0, u64::MAX, u64::from(u32::MAX)].contains(&at))
     };
-    is_extra && !regions.is_empty() && regions.iter().all(is_placed)
+    let is_dummy = |device: &&Value| {
+        let name = device["qdev_id"].as_str().unwrap_or_default();
+        let mut regions = items(&device["regions"]).peekable();
+        name.starts_with(DUMMY_PREFIX) && regions.peek().is_some() && regions.all(is_placed)
+    };
+    devices(buses).into_iter().filter(is_dummy).count()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, path_of};
 use super::block_graph::{BlockGraph, Chain, GuestDisk, Storage};
+use super::conversation::items;
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use serde_json::Value;
@@ -76,11 +77,8 @@ fn devices(
     let from_monitor =
         monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
     let mut disks: Vec<(Option<String>, VmDisk)> = match &from_monitor {
-        Some((monitor, devices)) => devices
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|d| disk_of_device(monitor, d))
+        Some((monitor, devices)) => items(devices)
+            .filter_map(|device| disk_of_device(monitor, device))
             .collect(),
         // Another user's: the kernel does not list its open files.
         None if files.is_empty() => graph

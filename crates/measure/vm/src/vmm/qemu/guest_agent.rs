@@ -2,7 +2,7 @@
 //! is the guest's word.
 
 use super::arguments::{Arguments, path_of};
-use super::conversation::{Conversation, SharedSocket, connect_to};
+use super::conversation::{Conversation, SharedSocket, connect_to, items};
 use super::monitor::Monitor;
 use crate::MachineError;
 use base64::Engine;
@@ -139,7 +139,7 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
     let parts = [
         "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
     ];
-    for cpu in cpus.as_array().into_iter().flatten() {
+    for cpu in items(cpus) {
         let all = parts
             .iter()
             .map(|part| number(cpu, part))
@@ -147,12 +147,7 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
         counters.cpu_ms = counters.cpu_ms.saturating_add(all);
         counters.steal_ms = counters.steal_ms.saturating_add(number(cpu, "steal"));
     }
-    let disks: Vec<&Value> = disks
-        .as_array()
-        .into_iter()
-        .flatten()
-        .take(MAX_DISKS)
-        .collect();
+    let disks: Vec<&Value> = items(disks).take(MAX_DISKS).collect();
     let names: Vec<&str> = disks
         .iter()
         .filter_map(|disk| disk["name"].as_str())

@@ -1,7 +1,8 @@
 //! Queries of QEMU's monitor about QEMU, its guest and its devices.
 
 use super::arguments::{PV_EOI, X2APIC};
-use super::monitor::Monitor;
+use super::conversation::items;
+use super::monitor::{Monitor, qom_get};
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,42 +41,25 @@ impl Monitor {
         let all = self.execute("query-cpus-fast")?;
         let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
         let one = |cpu: &Value| Some((number(&cpu["cpu-index"])?, thread(cpu)?));
-        Ok(all
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(one)
-            .collect())
+        Ok(items(&all).filter_map(one).collect())
     }
 
     /// The names of its iothreads, with their threads.
     pub(crate) fn iothreads(&self) -> Result<Vec<(String, i32)>, MachineError> {
         let all = self.execute("query-iothreads")?;
         let one = |iothread: &Value| Some((iothread["id"].as_str()?.to_owned(), thread(iothread)?));
-        Ok(all
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(one)
-            .collect())
+        Ok(items(&all).filter_map(one).collect())
     }
 
     /// The iothread that serves the device at this path of QEMU's objects.
     pub(crate) fn iothread_of(&self, path: &str) -> Option<String> {
-        let object = self
-            .execute_with("qom-get", &json!({ "path": path, "property": "iothread" }))
-            .ok()?;
+        let object = self.property(path, "iothread").ok()?;
         Some(object.as_str()?.rsplit_once('/')?.1.to_owned())
     }
 
     /// The path of the bus that a device is on, by the device's own path.
     pub(crate) fn bus_of(&self, path: &str) -> Option<String> {
-        let bus = self
-            .execute_with(
-                "qom-get",
-                &json!({ "path": path, "property": "parent_bus" }),
-            )
-            .ok()?;
+        let bus = self.property(path, "parent_bus").ok()?;
         bus.as_str()
             .filter(|bus| !bus.is_empty())
             .map(str::to_owned)
@@ -144,11 +128,9 @@ impl Monitor {
 
     /// Features of the local APIC of the first vCPU, without those that KVM lacks; `-cpu host` is expanded.
     pub(crate) fn apic_features(&self) -> ApicFeatures {
-        let path = self.execute("query-cpus-fast").unwrap_or_default()[0]["qom-path"].clone();
-        let property = |name| ("qom-get", json!({ "path": path, "property": name }));
-        let answers = self
-            .execute_all(&[property(PV_EOI), property(X2APIC)])
-            .unwrap_or_default();
+        let path = &self.execute("query-cpus-fast").unwrap_or_default()[0]["qom-path"];
+        let commands = [PV_EOI, X2APIC].map(|name| qom_get(path, name));
+        let answers = self.execute_all(&commands).unwrap_or_default();
         let mut answers = answers.into_iter().map(|answer| answer.ok()?.as_bool());
         let [pv_eoi, x2apic] = [(); 2].map(|()| answers.next().flatten());
         ApicFeatures { pv_eoi, x2apic }
@@ -167,14 +149,9 @@ impl Monitor {
         if let Some(id) = device_id(path) {
             return self.regions(id);
         }
-        let number = |property: &str| {
-            self.execute_with("qom-get", &json!({ "path": path, "property": property }))
-        };
-        Ok(regions_at(
-            &self.execute("query-pci")?,
-            &number("busnr")?,
-            &number("addr")?,
-        ))
+        let number = |name| self.property(path, name);
+        let buses = self.execute("query-pci")?;
+        Ok(regions_at(&buses, &number("busnr")?, &number("addr")?))
     }
 
     /// The ports and addresses by which the guest kicks the queues of the card on a tap: first and length. `descriptors` are
@@ -218,15 +195,8 @@ fn thread(of: &Value) -> Option<i32> {
 /// Those that are one number; histograms are left out.
 fn counters(answer: &Value) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    let providers = answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|one| one["provider"] == "kvm");
-    for stat in providers
-        .filter_map(|one| one["stats"].as_array())
-        .flatten()
-    {
+    let providers = items(answer).filter(|one| one["provider"] == "kvm");
+    for stat in providers.flat_map(|one| items(&one["stats"])) {
         if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
             let sum: &mut u64 = sums.entry(name.to_owned()).or_default();
             *sum = sum.saturating_add(value);
@@ -245,22 +215,13 @@ fn process_of(thread: i32) -> Option<i32> {
 }
 
 /// The devices of these buses, those behind bridges among them.
-fn devices(buses: &Value) -> Vec<&Value> {
-    let mut devices: Vec<&Value> = buses
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|bus| bus["devices"].as_array())
-        .flatten()
+pub(super) fn devices(buses: &Value) -> Vec<&Value> {
+    let mut devices: Vec<&Value> = items(buses)
+        .flat_map(|bus| items(&bus["devices"]))
         .collect();
     let mut next = 0;
     while let Some(device) = devices.get(next).copied() {
-        devices.extend(
-            device["pci_bridge"]["devices"]
-                .as_array()
-                .into_iter()
-                .flatten(),
-        );
+        devices.extend(items(&device["pci_bridge"]["devices"]));
         next += 1;
     }
     devices
@@ -322,9 +283,7 @@ fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
 }
 
 fn regions_of<'a>(devices: impl Iterator<Item = &'a Value>) -> Vec<(u64, u64)> {
-    let regions = devices
-        .filter_map(|device| device["regions"].as_array())
-        .flatten();
+    let regions = devices.flat_map(|device| items(&device["regions"]));
     regions
         .filter_map(|region| Some((region["address"].as_u64()?, region["size"].as_u64()?)))
         // Not placed yet by the guest.

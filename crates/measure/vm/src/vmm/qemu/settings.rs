@@ -3,6 +3,7 @@
 
 use super::arguments::{Arguments, Properties, size};
 use super::block_graph::BlockGraph;
+use super::conversation::items;
 use super::disks::{device_path, host_file, name_of};
 use super::guest_agent::{Ask, GuestAgent, read_file};
 use super::monitor::Monitor;
@@ -49,16 +50,12 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
         if disk.driver == VIRTIO_BLK {
             disk.iothread = monitor.iothread_of(device_path(&disk.device));
         } else if !disk.device.is_empty() {
-            let of_type = json!({ "path": disk.device, "property": "type" });
-            let answer = monitor
-                .execute_with("qom-get", &of_type)
-                .unwrap_or_default();
+            let answer = monitor.property(&disk.device, "type").unwrap_or_default();
             disk.driver = answer.as_str().unwrap_or_default().to_owned();
         }
         if let Some(limits) = disk.limits.as_mut().filter(|limits| limits.is_object) {
-            let group =
-                json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
-            let answer = monitor.execute_with("qom-get", &group).unwrap_or_default();
+            let group = format!("/objects/{}", limits.group);
+            let answer = monitor.property(&group, "limits").unwrap_or_default();
             read_group(limits, &answer);
         }
         disk.limits = disk.limits.take().filter(is_limit);
@@ -87,12 +84,7 @@ fn iothreads(answer: &Value) -> Vec<IothreadSettings> {
             poll_max_ns: iothread["poll-max-ns"].as_u64()?,
         })
     };
-    answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(one)
-        .collect()
+    items(answer).filter_map(one).collect()
 }
 
 /// The disks of `query-block`; the limits of a group that is an object are not read yet.
@@ -120,12 +112,7 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
             qcow2: qcow2(inserted, &host_file(file), &graph),
         })
     };
-    block
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(disk)
-        .collect()
+    items(block).filter_map(disk).collect()
 }
 
 /// Returns true if writes are flushed one by one; `cache=unsafe` never flushes.
@@ -347,10 +334,7 @@ fn guest_disk_names(answer: &Value) -> Vec<String> {
         let name = disk["name"].as_str()?.strip_prefix("/dev/")?;
         (is_own && is_disk_name(name)).then(|| name.to_owned())
     };
-    answer
-        .as_array()
-        .into_iter()
-        .flatten()
+    items(answer)
         .filter_map(name)
         .take(MAX_GUEST_DISKS)
         .collect()
