@@ -360,7 +360,10 @@ impl VmmProcess {
 
     /// Returns true if the guest has a channel for QEMU's guest agent.
     pub fn has_agent_channel(&self) -> bool {
-        self.arguments().has_device_with("name", guest_agent::PORT)
+        let arguments = self.arguments();
+        arguments
+            .with("device", "name", guest_agent::PORT)
+            .is_some()
     }
 
     /// Returns true if the guest has a balloon device.

@@ -201,10 +201,10 @@ impl Arguments {
         all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
     }
 
-    /// Returns true if a device of the guest has a property of this value.
-    pub fn has_device_with(&self, key: &str, value: &str) -> bool {
-        self.properties("device")
-            .any(|device| device.get(key) == Some(value))
+    /// The properties of the first `option` that has one of this value.
+    pub fn with(&self, option: &str, key: &str, value: &str) -> Option<Properties> {
+        self.properties(option)
+            .find(|properties| properties.get(key) == Some(value))
     }
 
     /// The backends of network cards beside taps: ID and type.

@@ -35,11 +35,7 @@ pub(crate) fn binary(pid: i32) -> Option<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let named: Vec<PathBuf> = Arguments::of(pid)
         .all()
-        .map(|argument| path_of(pid, Path::new(argument)))
-        .collect();
-    let named: Vec<PathBuf> = named
-        .iter()
-        .filter_map(|path| fs::canonicalize(path).ok())
+        .filter_map(|argument| fs::canonicalize(path_of(pid, Path::new(argument))).ok())
         .collect();
     mapped_program(&maps, &named).or(exe.ok())
 }
@@ -58,16 +54,13 @@ pub(crate) fn runs_qemu(pid: i32) -> bool {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         name.starts_with(b"qemu-system-") || name.starts_with(b"qemu-kvm")
     };
-    let binary = binary(pid);
-    binary.as_deref().is_some_and(is_named) || {
-        let arguments = Arguments::of(pid);
-        let starts_one = arguments
-            .all()
-            .skip(1)
-            .any(|argument| is_named(Path::new(argument)));
-        let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
-        !starts_one && OPTIONS.iter().filter(is_given).count() > 1
+    if binary(pid).as_deref().is_some_and(is_named) {
+        return true;
     }
+    let arguments = Arguments::of(pid);
+    let mut started = arguments.all().skip(1).map(Path::new);
+    let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
+    !started.any(is_named) && OPTIONS.iter().filter(is_given).count() > 1
 }
 
 /// The first file whose code is mapped that is named as QEMU's usually are, or that the command line names. A command line also
@@ -107,21 +100,13 @@ pub(super) fn manager_by_arguments(
     arguments: &Arguments,
     is_in_pod: impl Fn() -> bool,
 ) -> Option<Managed> {
-    let has_chardev = |id: &str| {
-        arguments
-            .properties("chardev")
-            .any(|chardev| chardev.get("id") == Some(id))
-    };
     // libvirt's name for its end of the monitor since 0.8 (`qemuBuildMonitorCommandLine`).
-    if has_chardev("charmonitor") {
+    if arguments.with("chardev", "id", "charmonitor").is_some() {
         // The secret is below libvirt's folder of the domain: /var/lib/libvirt for the system's daemon.
-        let secret = arguments
-            .properties("object")
-            .find(|object| object.get("id") == Some("masterKey0"));
+        let secret = arguments.with("object", "id", "masterKey0");
         let is_system = secret.is_none_or(|secret| {
-            secret
-                .get("file")
-                .is_some_and(|file| file.starts_with("/var/lib/"))
+            let file = secret.get("file").unwrap_or_default();
+            file.starts_with("/var/lib/")
         });
         let manager = match (is_in_pod(), is_system) {
             (true, _) => Manager::KubeVirt,
@@ -199,27 +184,27 @@ pub(crate) fn monitor_advice(manager: Option<Manager>) -> &'static str {
 /// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with
 /// `-mon chardev=ID,mode=control` or, since QEMU 11.1, `-object monitor-qmp,chardev=ID`.
 pub(super) fn qmp_sockets(arguments: &Arguments) -> Vec<PathBuf> {
-    let qmp = ["qmp", "qmp-pretty"]
-        .into_iter()
-        .flat_map(|option| arguments.properties(option));
-    let mut paths: Vec<PathBuf> = qmp
-        .filter_map(|qmp| Some(PathBuf::from(qmp.first("unix")?.strip_prefix("unix:")?)))
-        .collect();
-    let sockets = arguments
-        .properties("chardev")
-        .filter(|c| c.first("backend") == Some("socket"));
-    let ids: BTreeMap<String, PathBuf> = sockets
+    let chardevs = arguments.properties("chardev");
+    let ids: BTreeMap<String, PathBuf> = chardevs
+        .filter(|chardev| chardev.first("backend") == Some("socket"))
         .filter_map(|c| Some((c.get("id")?.to_owned(), c.get("path")?.into())))
         .collect();
-    let control = arguments
-        .properties("mon")
-        .filter(|mon| mon.get("mode") == Some("control"));
-    paths.extend(control.filter_map(|mon| ids.get(mon.first("chardev")?).cloned()));
-    let objects = arguments
-        .properties("object")
-        .filter(|object| object.first("qom-type") == Some("monitor-qmp"));
-    paths.extend(objects.filter_map(|object| ids.get(object.get("chardev")?).cloned()));
-    paths
+    let qmp = ["qmp", "qmp-pretty"].map(|option| arguments.properties(option));
+    let named = qmp
+        .into_iter()
+        .flatten()
+        .filter_map(|qmp| Some(qmp.first("unix")?.strip_prefix("unix:")?.into()));
+    let control = arguments.properties("mon").filter_map(|mon| {
+        let is_control = mon.get("mode") == Some("control");
+        ids.get(mon.first("chardev").filter(|_| is_control)?)
+            .cloned()
+    });
+    let objects = arguments.properties("object").filter_map(|object| {
+        let is_monitor = object.first("qom-type") == Some("monitor-qmp");
+        ids.get(object.get("chardev").filter(|_| is_monitor)?)
+            .cloned()
+    });
+    named.chain(control).chain(objects).collect()
 }
 
 #[cfg(test)]

@@ -60,16 +60,7 @@ impl Conversation {
         greeting: Duration,
         timeout: Duration,
     ) -> Result<Conversation, MachineError> {
-        // A command is small: it waits only where none is read any more.
-        stream
-            .set_write_timeout(Some(timeout))
-            .map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation {
-            stream,
-            unread: Vec::new(),
-            number: 0,
-            of: Answerer::Qmp,
-        };
+        let mut conversation = Conversation::over(stream, Answerer::Qmp, 0, timeout)?;
         let greeted = conversation.answer(Limit::begin(greeting))?;
         if greeted.get("QMP").is_none() {
             return Err(MachineError::Monitor(format!(
@@ -82,25 +73,16 @@ impl Conversation {
 
     /// With a guest's agent, which sends no greeting: what is left of others' conversations is skipped.
     pub fn with_agent(stream: UnixStream, timeout: Duration) -> Result<Conversation, MachineError> {
-        let error = |e: std::io::Error| MachineError::Monitor(e.to_string());
-        stream.set_write_timeout(Some(timeout)).map_err(error)?;
         let (id, limit) = (u64::from(std::process::id()), Limit::begin(timeout));
-        let mut conversation = Conversation {
-            stream,
-            unread: Vec::new(),
-            number: id,
-            of: Answerer::GuestAgent,
-        };
+        let mut conversation = Conversation::over(stream, Answerer::GuestAgent, id, timeout)?;
         // The byte resets the agent's parser, whatever a client before sent in half.
-        let request = format!(
-            "{}\n",
-            json!({ "execute": "guest-sync", "arguments": { "id": id } })
-        );
-        conversation.stream.write_all(b"\xff").map_err(error)?;
+        conversation.stream.write_all(b"\xff").map_err(failed)?;
+        let request = json!({ "execute": "guest-sync", "arguments": { "id": id } });
+        let request = format!("{request}\n");
         conversation
             .stream
             .write_all(request.as_bytes())
-            .map_err(error)?;
+            .map_err(failed)?;
         // Each line costs the guest's agent a write; what is no JSON ends a line, too.
         for _ in 0..MAX_OLD_LINES {
             let line = conversation.line(limit)?;
@@ -111,6 +93,22 @@ impl Conversation {
         Err(MachineError::Monitor(
             "no agent answers in the guest".to_owned(),
         ))
+    }
+
+    /// One in which nothing was said yet. A command is small: writing it waits, for `timeout` at most, only where none is read any more.
+    fn over(
+        stream: UnixStream,
+        of: Answerer,
+        number: u64,
+        timeout: Duration,
+    ) -> Result<Conversation, MachineError> {
+        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+        Ok(Conversation {
+            stream,
+            unread: Vec::new(),
+            number,
+            of,
+        })
     }
 
     /// Executes a command and returns its result; events are skipped.
@@ -154,7 +152,7 @@ impl Conversation {
 
     fn answer(&mut self, limit: Limit) -> Result<Value, MachineError> {
         let line = self.line(limit)?;
-        serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()))
+        serde_json::from_slice(&line).map_err(failed)
     }
 
     fn line(&mut self, limit: Limit) -> Result<Vec<u8>, MachineError> {
@@ -180,13 +178,11 @@ impl Conversation {
                 Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(e) => return Err(MachineError::Monitor(e.to_string())),
+                Err(e) => return Err(failed(e)),
             }
         }
     }
-}
 
-impl Conversation {
     fn timeout(&self, time: Duration) -> MachineError {
         let seconds = time.as_secs_f64();
         match self.of {
@@ -199,6 +195,10 @@ impl Conversation {
             }
         }
     }
+}
+
+fn failed(error: impl ToString) -> MachineError {
+    MachineError::Monitor(error.to_string())
 }
 
 /// The items of an answer that is a list; none of any other.
@@ -237,17 +237,17 @@ impl SharedSocket {
             seconds: timeout.as_secs_f64(),
             has_client: !earlier.is_disjoint(&clients()),
         };
-        let failed = |error: io::Error, earlier: &BTreeSet<u64>| match error.kind() {
+        let late_or_failed = |error: io::Error, earlier: &BTreeSet<u64>| match error.kind() {
             io::ErrorKind::TimedOut => timed_out(earlier),
-            _ => MachineError::Monitor(error.to_string()),
+            _ => failed(error),
         };
         let mut earlier = BTreeSet::new();
         let stream = match stream_to(self, half) {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 earlier = clients();
-                stream_to(self, half).map_err(|error| failed(error, &earlier))?
+                stream_to(self, half).map_err(|error| late_or_failed(error, &earlier))?
             }
-            stream => stream.map_err(|error| failed(error, &earlier))?,
+            stream => stream.map_err(|error| late_or_failed(error, &earlier))?,
         };
         if !is_readable(&stream, half) {
             earlier = clients();
@@ -277,7 +277,7 @@ pub(crate) fn connect_to(
     socket: &SharedSocket,
     timeout: Duration,
 ) -> Result<UnixStream, MachineError> {
-    stream_to(socket, timeout).map_err(|e| MachineError::Monitor(e.to_string()))
+    stream_to(socket, timeout).map_err(failed)
 }
 
 fn stream_to(socket: &SharedSocket, timeout: Duration) -> io::Result<UnixStream> {

@@ -40,8 +40,8 @@ impl GuestAgent {
         let arguments = Arguments::of(pid);
         match monitor.filter(|monitor| monitor.taints()) {
             Some(monitor) => arguments
-                .has_device_with("name", PORT)
-                .then(|| GuestAgent::Libvirt(monitor.clone())),
+                .with("device", "name", PORT)
+                .map(|_| GuestAgent::Libvirt(monitor.clone())),
             None => {
                 let path = path_of(pid, &socket(&arguments)?);
                 Some(GuestAgent::Socket(SharedSocket { path, pid }))
@@ -125,26 +125,25 @@ impl GuestAgent {
 
 /// The socket of the agent's port in a command line.
 fn socket(arguments: &Arguments) -> Option<PathBuf> {
-    let port = arguments
-        .properties("device")
-        .find(|device| device.get("name") == Some(PORT))?;
+    let port = arguments.with("device", "name", PORT)?;
     arguments.chardev_path(port.get("chardev")?)
 }
 
 /// Reads the agent's two answers, about CPUs and disks. Partitions and loop devices are left out.
 fn read(cpus: &Value, disks: &Value) -> GuestCounters {
-    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or(0);
+    let sum = |of: &Value, keys: &[String]| {
+        let numbers = keys.iter().map(|key| number(of, key));
+        numbers.fold(0, u64::saturating_add)
+    };
     let mut counters = GuestCounters::default();
     // Guest time is in user's already.
     let parts = [
         "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
-    ];
+    ]
+    .map(str::to_owned);
     for cpu in items(cpus) {
-        let all = parts
-            .iter()
-            .map(|part| number(cpu, part))
-            .fold(0, u64::saturating_add);
-        counters.cpu_ms = counters.cpu_ms.saturating_add(all);
+        counters.cpu_ms = counters.cpu_ms.saturating_add(sum(cpu, &parts));
         counters.steal_ms = counters.steal_ms.saturating_add(number(cpu, "steal"));
     }
     let disks: Vec<&Value> = items(disks).take(MAX_DISKS).collect();
@@ -152,38 +151,33 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
         .iter()
         .filter_map(|disk| disk["name"].as_str())
         .collect();
-    let is_disk = |name: &str| {
-        // vda1 of vda, nvme0n1p1 of nvme0n1: not sdaa of sda, nor nvme0n10 of nvme0n1.
-        let is_part = |of: &&str| {
-            let rest = name.strip_prefix(*of).unwrap_or_default();
-            let number = if of.ends_with(|c: char| c.is_ascii_digit()) {
-                rest.strip_prefix('p')
-            } else {
-                Some(rest)
-            };
-            number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        };
-        !STACKED.iter().any(|kind| name.starts_with(kind)) && !names.iter().any(is_part)
-    };
-    let kinds = ["read", "write", "discard", "flush"];
-    counters.disks = (disks.iter())
-        .filter_map(|disk| {
-            let (name, stats) = (disk["name"].as_str()?, &disk["stats"]);
-            let sum = |what: &str| {
-                kinds
-                    .iter()
-                    .map(|kind| number(stats, &format!("{kind}-{what}")))
-                    .fold(0, u64::saturating_add)
-            };
-            let counted = GuestDiskCounters {
-                name: name.to_owned(),
-                requests: sum("ios"),
-                total_ms: sum("ticks"),
-            };
-            is_disk(name).then_some(counted)
+    let [ios, ticks] = ["ios", "ticks"]
+        .map(|what| ["read", "write", "discard", "flush"].map(|kind| format!("{kind}-{what}")));
+    let counted = |disk: &&Value| {
+        let (name, stats) = (disk["name"].as_str()?, &disk["stats"]);
+        is_disk(name, &names).then(|| GuestDiskCounters {
+            name: name.to_owned(),
+            requests: sum(stats, &ios),
+            total_ms: sum(stats, &ticks),
         })
-        .collect();
+    };
+    counters.disks = disks.iter().filter_map(counted).collect();
     counters
+}
+
+/// Returns true for a disk among the guest's block devices of these names: no partition, and no device on others.
+fn is_disk(name: &str, names: &[&str]) -> bool {
+    // vda1 of vda, nvme0n1p1 of nvme0n1: not sdaa of sda, nor nvme0n10 of nvme0n1.
+    let is_part = |of: &&str| {
+        let rest = name.strip_prefix(*of).unwrap_or_default();
+        let number = if of.ends_with(|c: char| c.is_ascii_digit()) {
+            rest.strip_prefix('p')
+        } else {
+            Some(rest)
+        };
+        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    !STACKED.iter().any(|kind| name.starts_with(kind)) && !names.iter().any(is_part)
 }
 
 /// Returns the number of disks in the answers of a guest's agent, for fuzzing.

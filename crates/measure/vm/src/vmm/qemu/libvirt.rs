@@ -21,6 +21,11 @@ use vmtax_observe::own_tids;
 
 /// The daemons' sockets below their folder: of the QEMU driver's own daemon, of the one for all drivers.
 const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
+/// The folder of those of the system, and of those in a pod.
+const FOLDER: &str = "/run/libvirt";
+/// URIs of libvirt's driver.
+const SYSTEM: &str = "qemu+unix:///system";
+const SESSION: &str = "qemu+unix:///session";
 /// Of `virsh dumpxml`, which asks the daemon alone.
 const XML_TIMEOUT: Duration = Duration::from_secs(10);
 /// More lines that virsh prints on standard error are not passed on.
@@ -40,12 +45,14 @@ pub(crate) struct DaemonId {
 pub(crate) struct Domain {
     uuid: String,
     virsh: PathBuf,
-    /// URI of libvirt's driver: `qemu+unix:///system`, `qemu+unix:///session`.
+    /// URI of libvirt's driver.
     driver: &'static str,
     socket: PathBuf,
     daemon: DaemonId,
-    /// User and group of whoever runs the daemon.
-    owner: (u32, u32),
+    /// User who runs the daemon.
+    user: u32,
+    /// Group of that user.
+    group: u32,
 }
 
 impl Domain {
@@ -54,62 +61,42 @@ impl Domain {
     /// # Errors
     /// [`MachineError::Monitor`] without virsh or a daemon's socket that this user may use.
     pub fn of(pid: i32, managed: &Managed) -> Result<Domain, MachineError> {
-        let error = |why: String| MachineError::Monitor(why);
+        let error = MachineError::Monitor;
+        let id = &managed.id;
         // It becomes an argument of virsh.
-        let is_uuid = managed.id.len() == 36
-            && managed
-                .id
-                .bytes()
-                .all(|b| b.is_ascii_hexdigit() || b == b'-');
-        if !is_uuid || managed.id.starts_with('-') {
+        let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        if !is_uuid || id.starts_with('-') {
             return Err(error(format!(
-                "libvirt has no domain with the UUID \"{}\"",
-                managed.id
+                "libvirt has no domain with the UUID \"{id}\""
             )));
         }
         let virsh = find_program("virsh")
             .ok_or_else(|| error("libvirt uses it, and virsh is not installed".into()))?;
         let of_vm = std::fs::metadata(format!("/proc/{pid}")).map_err(|e| error(e.to_string()))?;
-        let (driver, folder, owner) = match managed.manager {
-            Manager::Libvirt => ("qemu+unix:///system", "/run/libvirt".to_owned(), (0, 0)),
-            Manager::KubeVirt => (
-                "qemu+unix:///session",
-                "/run/libvirt".to_owned(),
-                (of_vm.uid(), of_vm.gid()),
-            ),
-            _ => {
-                let folder = format!("/run/user/{}/libvirt", of_vm.uid());
-                ("qemu+unix:///session", folder, (of_vm.uid(), of_vm.gid()))
-            }
+        let (driver, folder) = match managed.manager {
+            Manager::Libvirt => (SYSTEM, FOLDER.to_owned()),
+            Manager::KubeVirt => (SESSION, FOLDER.to_owned()),
+            _ => (SESSION, format!("/run/user/{}/libvirt", of_vm.uid())),
+        };
+        let (user, group) = match driver {
+            SYSTEM => (0, 0),
+            _ => (of_vm.uid(), of_vm.gid()),
         };
         // As the VM sees the folder, so that the daemon of a container is found; else as this program does.
         let folders = [path_of(pid, Path::new(&folder)), PathBuf::from(&folder)];
-        let mut sockets = folders
-            .iter()
-            .flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
-        let (socket, data) = sockets
-            .find_map(|path| {
-                path.metadata()
-                    .ok()
-                    .filter(|data| data.uid() == owner.0)
-                    .map(|data| (path, data))
-            })
-            .ok_or_else(|| {
-                error(format!(
-                    "libvirt uses it, and its socket is not in {folder}"
-                ))
-            })?;
-        let daemon = DaemonId {
-            device: data.dev(),
-            inode: data.ino(),
-        };
+        let (socket, daemon) = socket_of(&folders, user).ok_or_else(|| {
+            error(format!(
+                "libvirt uses it, and its socket is not in {folder}"
+            ))
+        })?;
         Ok(Domain {
-            uuid: managed.id.clone(),
+            uuid: id.clone(),
             virsh,
             driver,
             socket,
             daemon,
-            owner,
+            user,
+            group,
         })
     }
 
@@ -206,12 +193,10 @@ impl Domain {
             .returned(command, "the guest's agent")
     }
 
-    /// The domain's XML as it runs, and as it is stored, which it starts with next; the former for one that is not stored.
-    fn xml(&self) -> Result<(String, String), MachineError> {
-        let running = self.virsh(&["dumpxml", &self.uuid], XML_TIMEOUT)?.answer;
-        let stored = self.virsh(&["dumpxml", "--inactive", &self.uuid], XML_TIMEOUT);
-        let stored = stored.map_or_else(|_| running.clone(), |printed| printed.answer);
-        Ok((running, stored))
+    /// The domain's XML as it runs; `--inactive`: as it is stored.
+    fn xml(&self, options: &[&str]) -> Result<String, MachineError> {
+        let words = [&["dumpxml"][..], options, &[self.uuid.as_str()]].concat();
+        Ok(self.virsh(&words, XML_TIMEOUT)?.answer)
     }
 
     /// Runs virsh, which must end within `timeout`.
@@ -240,33 +225,28 @@ impl Domain {
             .env_clear()
             .env("HOME", "/nonexistent");
         if rustix::process::geteuid().is_root() {
-            command.gid(self.owner.1).uid(self.owner.0);
+            command.gid(self.group).uid(self.user);
         }
-        let mapping = vec![FdMapping {
+        let mapping = FdMapping {
             parent_fd: socket,
             child_fd: SOCKET,
-        }];
+        };
         command
-            .fd_mappings(mapping)
+            .fd_mappings(vec![mapping])
             .map_err(|e| error(e.to_string()))?;
         let output = ask_streams(command, timeout).map_err(|e| error(e.to_string()))?;
-        let Some(Output {
-            success,
-            stdout,
-            stderr,
-        }) = output
-        else {
-            return Ok(None);
+        let printed = |output: Output| {
+            let messages = messages(&output.stderr);
+            let printed = Printed {
+                answer: output.stdout,
+                messages,
+            };
+            match output.success {
+                true => Ok(printed),
+                false => Err(printed.error(&format!("virsh {} failed", arguments[0]))),
+            }
         };
-        let printed = Printed {
-            answer: stdout,
-            messages: messages(&stderr),
-        };
-        if success {
-            Ok(Some(printed))
-        } else {
-            Err(printed.error(&format!("virsh {} failed", arguments[0])))
-        }
+        output.map(printed).transpose()
     }
 }
 
@@ -315,12 +295,18 @@ fn messages(stderr: &str) -> String {
         .join("; ")
 }
 
-/// The XML of the domain of a process, as it runs and as it is stored. Taints nothing.
+/// The XML of the domain of a process, as it runs, and as it is stored, which it starts with next; the former for one that is not
+/// stored. Taints nothing.
 ///
 /// # Errors
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, String), MachineError> {
-    Domain::of(pid, managed)?.xml()
+    let domain = Domain::of(pid, managed)?;
+    let running = domain.xml(&[])?;
+    let stored = domain
+        .xml(&["--inactive"])
+        .unwrap_or_else(|_| running.clone());
+    Ok((running, stored))
 }
 
 /// The XML of the domain of a process, as it runs. Taints nothing.
@@ -328,10 +314,7 @@ pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, Stri
 /// # Errors
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn running_domain_xml(pid: i32, managed: &Managed) -> Result<String, MachineError> {
-    let domain = Domain::of(pid, managed)?;
-    Ok(domain
-        .virsh(&["dumpxml", &domain.uuid], XML_TIMEOUT)?
-        .answer)
+    Domain::of(pid, managed)?.xml(&[])
 }
 
 /// The XML of a domain of the system's daemon that need not run, by its name or UUID.
@@ -344,32 +327,33 @@ pub(crate) fn domain_xml(name: &str) -> Result<String, MachineError> {
         return Err(error("no domain has such a name"));
     }
     let virsh = find_program("virsh").ok_or_else(|| error("virsh is not installed"))?;
-    let driver = "qemu+unix:///system";
-    let (socket, data) = SOCKETS
-        .iter()
-        .map(|name| Path::new("/run/libvirt").join(name))
-        .find_map(|path| {
-            path.metadata()
-                .ok()
-                .filter(|data| data.uid() == 0)
-                .map(|data| (path, data))
-        })
-        .ok_or_else(|| error("no daemon of it runs"))?;
-    let daemon = DaemonId {
-        device: data.dev(),
-        inode: data.ino(),
-    };
+    let (socket, daemon) =
+        socket_of(&[FOLDER.into()], 0).ok_or_else(|| error("no daemon of it runs"))?;
     let domain = Domain {
         uuid: name.to_owned(),
         virsh,
-        driver,
+        driver: SYSTEM,
         socket,
         daemon,
-        owner: (0, 0),
+        user: 0,
+        group: 0,
     };
-    Ok(domain
-        .virsh(&["dumpxml", "--inactive", &domain.uuid], XML_TIMEOUT)?
-        .answer)
+    domain.xml(&["--inactive"])
+}
+
+/// The first socket of a daemon in these folders that belongs to a user, with the daemon.
+fn socket_of(folders: &[PathBuf], user: u32) -> Option<(PathBuf, DaemonId)> {
+    let mut sockets = folders
+        .iter()
+        .flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
+    sockets.find_map(|path| {
+        let data = path.metadata().ok().filter(|data| data.uid() == user)?;
+        let daemon = DaemonId {
+            device: data.dev(),
+            inode: data.ino(),
+        };
+        Some((path, daemon))
+    })
 }
 
 /// More disks of a domain are not read.
@@ -489,10 +473,6 @@ mod tests {
         fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
         let socket = folder.join("libvirt-sock");
         fs::write(&socket, "").unwrap();
-        let owner = (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        );
         let daemon = DaemonId {
             device: 0,
             inode: 0,
@@ -500,10 +480,11 @@ mod tests {
         Domain {
             uuid: UUID.to_owned(),
             virsh,
-            driver: "qemu+unix:///system",
+            driver: SYSTEM,
             socket,
             daemon,
-            owner,
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
         }
     }
 
