@@ -179,47 +179,8 @@ pub fn make_image(
     out: &Path,
 ) -> Result<ImageFacts, MachineError> {
     let began = Instant::now();
-    let (from, to) = (tree.display().to_string(), out.display().to_string());
     let mut words = vec![program.display().to_string()];
-    let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
-    match share.method {
-        ShareMethod::Disk => {
-            let mib = image_mib(share.method, bytes, files);
-            let size = (mib << 20) + SPARE;
-            let file = File::create(out).and_then(|file| file.set_len(size));
-            file.map_err(|e| MachineError::system(format!("creating {to}"), e))?;
-            let inodes = files
-                .saturating_add(INODES_SPARE)
-                .max(size / 16_384)
-                .to_string();
-            // Not lazily: the guest's kernel must not go on formatting while it is measured.
-            add(&[
-                "-q",
-                "-F",
-                "-E",
-                "lazy_itable_init=0,lazy_journal_init=0",
-                "-N",
-                &inodes,
-                "-d",
-                &from,
-                &to,
-            ]);
-        }
-        ShareMethod::Erofs => {
-            if let Some(algorithm) = share.option("compress") {
-                add(&[&format!("-z{algorithm}")]);
-            }
-            add(&[&to, &from]);
-        }
-        _ => {
-            add(&[&from, &to, "-noappend", "-no-progress", "-quiet"]);
-            match share.option("compress") {
-                Some("none") => add(&["-noI", "-noD", "-noF", "-noX"]),
-                Some(algorithm) => add(&["-comp", algorithm]),
-                None => {}
-            }
-        }
-    }
+    words.extend(image_arguments(share, tree, bytes, files, out)?);
     let run = Command::new(program)
         .args(&words[1..])
         .stdin(Stdio::null())
@@ -243,6 +204,54 @@ pub fn make_image(
         command: words,
         seconds: began.elapsed().as_secs_f64(),
         bytes: made.len(),
+    })
+}
+
+/// The arguments of the program that makes the image; the file of a disk is made here.
+fn image_arguments(
+    share: &Share,
+    tree: &Path,
+    bytes: u64,
+    files: u64,
+    out: &Path,
+) -> Result<Vec<String>, MachineError> {
+    let (from, to) = (tree.display().to_string(), out.display().to_string());
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    Ok(match share.method {
+        ShareMethod::Disk => {
+            let size = (image_mib(share.method, bytes, files) << 20) + SPARE;
+            let file = File::create(out).and_then(|file| file.set_len(size));
+            file.map_err(|e| MachineError::system(format!("creating {to}"), e))?;
+            let inodes = files.saturating_add(INODES_SPARE).max(size / 16_384);
+            // Not lazily: the guest's kernel must not go on formatting while it is measured.
+            let lazily = "lazy_itable_init=0,lazy_journal_init=0";
+            owned(&[
+                "-q",
+                "-F",
+                "-E",
+                lazily,
+                "-N",
+                &inodes.to_string(),
+                "-d",
+                &from,
+                &to,
+            ])
+        }
+        ShareMethod::Erofs => {
+            let compressed = share
+                .option("compress")
+                .map(|algorithm| format!("-z{algorithm}"));
+            compressed.into_iter().chain([to, from]).collect()
+        }
+        _ => {
+            let mut words = vec![&*from, &*to, "-noappend", "-no-progress", "-quiet"];
+            match share.option("compress") {
+                Some("none") => words.extend(["-noI", "-noD", "-noF", "-noX"]),
+                Some(algorithm) => words.extend(["-comp", algorithm]),
+                None => {}
+            }
+            owned(&words)
+        }
     })
 }
 

@@ -1,6 +1,6 @@
 //! The server behind a share: a fresh one for each machine, under the watchdog.
 
-use super::server_commands::{self, ServerEndpoint};
+use super::server_commands::{self, ServerEndpoint, listens};
 use super::{Sharing, programs};
 use crate::MachineError;
 use crate::process::child::{Child, Start};
@@ -37,7 +37,7 @@ pub(crate) struct Server {
     pub command: Vec<String>,
     method: ShareMethod,
     log: PathBuf,
-    jailed: bool,
+    is_jailed: bool,
     child: Child,
 }
 
@@ -62,24 +62,18 @@ impl Server {
             _ => server_commands::ganesha(sharing, program, setup)?,
         };
         let log = setup.log.join("server.log");
-        let started = serving
-            .jail
-            .iter()
-            .chain(&serving.command)
-            .cloned()
-            .collect();
         let saved = setup.log.join("server.command");
         fs::write(&saved, shell_line(&serving.command) + "\n")
             .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
+        let is_jailed = sharing.jail.is_some();
         let child = Child::spawn(Start {
-            command: started,
+            command: [serving.jail, serving.command.clone()].concat(),
             stdin: None,
             descriptors: serving.descriptors,
             log: &log,
             supervision: Supervision {
                 namespaces: Namespaces {
-                    read_only: (sharing.users && sharing.jail.is_none())
-                        .then(|| sharing.source.clone()),
+                    read_only: (sharing.users && !is_jailed).then(|| sharing.source.clone()),
                     root: sharing.root(),
                     as_root: serving.as_root,
                     own_network: matches!(serving.endpoint, ServerEndpoint::Ports(_)),
@@ -93,22 +87,29 @@ impl Server {
             command: serving.command,
             method,
             log,
-            jailed: sharing.jail.is_some(),
+            is_jailed,
             child,
         };
-        let reach = match serving.endpoint {
-            ServerEndpoint::Stream(stream) => ServerAddress::Stream(stream),
+        let address = server.address(serving.endpoint, setup.guest.boot_timeout())?;
+        Ok(Some((server, address)))
+    }
+
+    /// Returns the server's address, once it listens there.
+    fn address(
+        &mut self,
+        endpoint: ServerEndpoint,
+        timeout: Duration,
+    ) -> Result<ServerAddress, MachineError> {
+        match endpoint {
+            ServerEndpoint::Stream(stream) => Ok(ServerAddress::Stream(stream)),
             ServerEndpoint::Ports(ports) => {
-                let of = server.session();
-                if !server_commands::listens(ports[0], of, setup.guest.boot_timeout(), || {
-                    server.status().is_some()
-                }) {
-                    return Err(server.ended("starting"));
+                let of = self.session();
+                match listens(ports[0], of, timeout, || self.status().is_some()) {
+                    true => Ok(ServerAddress::Ports { ports, of }),
+                    false => Err(self.ended("starting")),
                 }
-                ServerAddress::Ports { ports, of }
             }
-        };
-        Ok(Some((server, reach)))
+        }
     }
 
     /// Returns a descriptor that becomes readable when the server has ended; see [`Child::ended`].
@@ -118,7 +119,7 @@ impl Server {
 
     /// Returns true if the server has a root of its own, with the tree in it.
     pub fn is_jailed(&self) -> bool {
-        self.jailed
+        self.is_jailed
     }
 
     /// Returns the session of the server; see [`Child::session`].
