@@ -101,62 +101,49 @@ pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
 
 impl Jail {
     /// A path of the server's, as it is seen from outside.
-    fn at(&self, path: &Path) -> PathBuf {
+    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     fn furnish(&self, program: &Path) -> io::Result<()> {
         let small = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", &self.root, "tmpfs", small, c"mode=755,size=256M")?;
-        for file in program_files(
-            [Some(program), self.portmapper.as_deref()]
-                .into_iter()
-                .flatten(),
-        )? {
-            self.copy(&file)?;
-        }
-        // Last: nothing is written over a link, which may lead to the host's own folder.
-        for path in LINKS
-            .map(Path::new)
-            .into_iter()
-            .filter(|path| path.is_symlink())
-        {
-            std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?;
-        }
-        for path in LOOKED_UP
-            .map(Path::new)
-            .into_iter()
-            .filter(|path| path.is_file())
-        {
-            self.copy(path)?;
-        }
-        for folder in [TREE, RUN].map(Path::new) {
+        self.copy_files(program)?;
+        for folder in [TREE, RUN] {
             fs::create_dir_all(self.at(folder))?;
         }
         // What there is to serve: nfs-ganesha asks no other way.
-        fs::write(
-            self.at(Path::new("/etc/mtab")),
-            format!("tree {TREE} ext4 rw 0 0\n"),
-        )?;
+        fs::write(self.at("/etc/mtab"), format!("tree {TREE} ext4 rw 0 0\n"))?;
         let is_in_run = self.file.starts_with(RUN);
         if !is_in_run {
             self.copy(&self.file)?;
         }
-        mounts::set(
-            &self.root,
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        )?;
-        mount(
-            "tmpfs",
-            self.at(Path::new(RUN)),
-            "tmpfs",
-            small,
-            c"mode=755,size=16M",
-        )?;
+        let closed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        mounts::set(&self.root, closed)?;
+        mount("tmpfs", self.at(RUN), "tmpfs", small, c"mode=755,size=16M")?;
         if is_in_run {
             self.copy(&self.file)?;
         }
         self.mount_image()
+    }
+
+    /// Copies the files of the programs, and those that libraries read.
+    fn copy_files(&self, program: &Path) -> io::Result<()> {
+        let programs = [Some(program), self.portmapper.as_deref()];
+        for file in program_files(programs.into_iter().flatten())? {
+            self.copy(&file)?;
+        }
+        // Last: nothing is written over a link, which may lead to the host's own folder.
+        let links = LINKS.map(Path::new).into_iter();
+        for path in links.filter(|path| path.is_symlink()) {
+            std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?;
+        }
+        let looked_up = LOOKED_UP.map(Path::new).into_iter();
+        for path in looked_up.filter(|path| path.is_file()) {
+            self.copy(path)?;
+        }
+        Ok(())
     }
 
     /// A file of the host's.
@@ -177,7 +164,7 @@ impl Jail {
         mount
             .args(["-n", "-t", "ext4", "-o", options])
             .arg(&self.image)
-            .arg(self.at(Path::new(TREE)));
+            .arg(self.at(TREE));
         let status = mount.stdin(Stdio::null()).status()?;
         if status.success() {
             Ok(())

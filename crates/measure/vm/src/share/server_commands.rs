@@ -9,6 +9,7 @@ use super::jail::{Jail, TREE};
 use crate::MachineError;
 use crate::process::child::FIRST_DESCRIPTOR;
 use crate::setup::Setup;
+use crate::vmm::qemu::arguments::owned;
 use procfs::net::TcpState;
 use procfs::process::Process;
 use rustix::fd::OwnedFd;
@@ -18,7 +19,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vmtax_model::ShareMethod;
@@ -59,16 +60,12 @@ pub(super) fn ganesha(
 ) -> Result<ServerCommand, MachineError> {
     let method = sharing.share.method;
     let ports = free_ports().map_err(|e| MachineError::system("looking for a free port", e))?;
-    let log = std::path::absolute(setup.log)
-        .map_err(|e| MachineError::system("the current folder", e))?;
-    let file = log.join("ganesha.conf");
+    let file = absolute(setup.log)?.join("ganesha.conf");
     let access = if sharing.read_only { "RO" } else { "RW" };
     std::fs::write(&file, configuration(method, ports, access))
         .map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
     let (program, file) = (program.display().to_string(), file.display().to_string());
-    let command = [&program, "-F", "-f", &file, "-L", "STDERR", "-p", PID]
-        .map(str::to_owned)
-        .to_vec();
+    let command = owned([&program, "-F", "-f", &file, "-L", "STDERR", "-p", PID]);
     let jail = jail(sharing, &file)?;
     Ok(ServerCommand {
         command,
@@ -81,9 +78,6 @@ pub(super) fn ganesha(
 
 /// The arguments that run it in a root of its own.
 fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
-    let absolute = |path: &Path| {
-        std::path::absolute(path).map_err(|e| MachineError::system("the current folder", e))
-    };
     let lacking = || {
         MachineError::NoShare(format!(
             "share={} has no image of the tree",
@@ -99,9 +93,11 @@ fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
     };
     let jail = serde_json::to_string(&jail)
         .map_err(|e| MachineError::system("writing the jail's settings", e))?;
-    Ok(["/proc/self/exe", "jail", &jail, "--"]
-        .map(str::to_owned)
-        .to_vec())
+    Ok(owned(["/proc/self/exe", "jail", &jail, "--"]))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, MachineError> {
+    std::path::absolute(path).map_err(|e| MachineError::system("the current folder", e))
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.
@@ -171,16 +167,12 @@ pub(super) fn virtiofsd(
     }
     let failed = |e| MachineError::system("making virtiofsd's socket", e);
     let (listener, stream) = connected(scratch).map_err(failed)?;
-    let (command, endpoint) = (
-        virtiofsd_arguments(sharing, program, rust),
-        ServerEndpoint::Stream(stream.into()),
-    );
-    // The one in Rust makes a user namespace by itself.
     Ok(ServerCommand {
-        command,
+        command: virtiofsd_arguments(sharing, program, rust),
         jail: Vec::new(),
         descriptors: vec![listener.into()],
-        endpoint,
+        endpoint: ServerEndpoint::Stream(stream.into()),
+        // The one in Rust makes a user namespace by itself.
         as_root: !rust,
     })
 }
@@ -225,27 +217,12 @@ fn virtiofsd_arguments(sharing: &Sharing, program: &Path, rust: bool) -> Vec<Str
     } else {
         // Its name for no cache is another; and a comma begins another option unless it is escaped.
         let cache = option("cache").map(|mode| if mode == "never" { "none" } else { mode });
-        arguments.extend([
-            "-o".to_owned(),
-            format!(
-                "source={}",
-                source.to_string().replace('\\', "\\\\").replace(',', "\\,")
-            ),
-        ]);
-        arguments.extend(
-            cache
-                .into_iter()
-                .flat_map(|mode| ["-o".to_owned(), format!("cache={mode}")]),
-        );
-        arguments.extend(
-            sharing
-                .share
-                .is_on("xattr")
-                .then_some(["-o", "xattr"])
-                .into_iter()
-                .flatten()
-                .map(str::to_owned),
-        );
+        let source = source.to_string().replace('\\', "\\\\").replace(',', "\\,");
+        let cache = cache.map(|mode| format!("cache={mode}"));
+        let xattr = sharing.share.is_on("xattr").then(|| "xattr".to_owned());
+        let options = [Some(format!("source={source}")), cache, xattr];
+        let options = options.into_iter().flatten();
+        arguments.extend(options.flat_map(|option| ["-o".to_owned(), option]));
     }
     arguments.extend(option("threads").map(|count| format!("--thread-pool-size={count}")));
     arguments

@@ -400,6 +400,11 @@ pub(crate) fn path_of(pid: i32, path: &Path) -> PathBuf {
     }
 }
 
+/// Words of a command line.
+pub(crate) fn owned<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
+}
+
 /// A value as a property has it: a comma would begin another, so QEMU wants it doubled.
 pub(crate) fn escaped(value: &str) -> String {
     value.replace(',', ",,")

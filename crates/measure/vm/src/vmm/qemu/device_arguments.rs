@@ -68,19 +68,11 @@ impl Disk<'_> {
             json!({ "driver": "file", "node-name": node_name, "cache": self.cache() });
         for (name, value) in self.settings_of(SettingPart::FileNode) {
             // The one of them that is a text also when it is `on`.
-            let value = if name == "locking" {
-                json!(value)
-            } else {
-                scalar(value)
-            };
+            let is_text = name == "locking";
+            let value = if is_text { json!(value) } else { scalar(value) };
             insert(&mut protocol, name, value);
         }
-        if self.read_only {
-            protocol["read-only"] = json!(true);
-        }
-        if let Some(discard) = self.discard() {
-            protocol["discard"] = json!(discard);
-        }
+        self.restrict(&mut protocol);
         self.complete(&mut protocol);
         protocol
     }
@@ -95,34 +87,35 @@ impl Disk<'_> {
     /// Returns the block node of the image's format, over the node `below`.
     fn format_node(&self, below: &str) -> Value {
         let (node, cache) = (self.node, self.cache());
-        let driver = self.set.get("format").map_or("raw", String::as_str);
+        let driver = self.setting("format").unwrap_or("raw");
         let mut format =
             json!({ "driver": driver, "node-name": node, "file": below, "cache": cache });
-        for (key, value) in self
-            .set
-            .iter()
-            .filter(|(key, _)| driver != "raw" && is_format_option(key))
-        {
+        let is_set = |key: &str| driver != "raw" && is_format_option(key);
+        for (key, value) in self.set.iter().filter(|(key, _)| is_set(key)) {
             format[key] = size(value, 1).map_or_else(|| scalar(value), |bytes| json!(bytes));
         }
-        if let Some(value) = self.set.get("detect-zeroes") {
+        if let Some(value) = self.setting("detect-zeroes") {
             format["detect-zeroes"] = json!(value);
         }
-        if let Some(discard) = self.discard() {
-            format["discard"] = json!(discard);
-        }
-        if self.read_only {
-            format["read-only"] = json!(true);
-        }
+        self.restrict(&mut format);
         format
     }
 
-    /// Returns the mode of `discard` that all block nodes have; `None` without one, or where it is the device's switch.
-    fn discard(&self) -> Option<&str> {
-        self.set
-            .get("discard")
-            .map(String::as_str)
-            .filter(|value| Setting::of("discard").part_with(value) == SettingPart::AllNodes)
+    /// Gives a block node what all nodes of the disk have: the mode of `discard`, where that is not the device's switch, and that
+    /// nobody may write.
+    fn restrict(&self, node: &mut Value) {
+        let is_mode =
+            |value: &&str| Setting::of("discard").part_with(value) == SettingPart::AllNodes;
+        if let Some(discard) = self.setting("discard").filter(is_mode) {
+            node["discard"] = json!(discard);
+        }
+        if self.read_only {
+            node["read-only"] = json!(true);
+        }
+    }
+
+    fn setting(&self, key: &str) -> Option<&str> {
+        self.set.get(key).map(String::as_str)
     }
 
     /// Returns the arguments of the disk's device, of its controller and of its iothread.
@@ -133,7 +126,7 @@ impl Disk<'_> {
         let mut behind = devices
             .controller
             .map(|controller| format!("{controller},id={node}-bus"));
-        if self.set.get("iothread").is_some_and(|v| v == "on") {
+        if self.setting("iothread") == Some("on") {
             arguments.extend(["-object".to_owned(), self.iothread()]);
             *behind.as_mut().unwrap_or(&mut front) += &format!(",iothread={node}-io");
         }
@@ -159,20 +152,13 @@ impl Disk<'_> {
 
     /// Returns the bus that the guest has the disk on; `None` for virtio-blk, which is a device of its own.
     fn bus(&self) -> Option<&str> {
-        self.set
-            .get("bus")
-            .map(String::as_str)
-            .filter(|bus| *bus != "virtio-blk")
+        self.setting("bus").filter(|bus| *bus != "virtio-blk")
     }
 
     /// Returns the disk's device on its bus, without the properties that are settings.
     fn front(&self, devices: DiskDevices) -> String {
         let node = self.node;
-        let model = if self.bus().is_none() {
-            self.device
-        } else {
-            devices.disk
-        };
+        let model = self.bus().map_or(self.device, |_| devices.disk);
         let mut front = format!("{model},id={node}-device,drive={node}");
         let own_bus = devices
             .controller
@@ -219,7 +205,7 @@ impl Disk<'_> {
 
     /// QEMU's cache modes, as the block layer's own two switches.
     fn cache(&self) -> Value {
-        let (direct, no_flush) = match self.set.get("cache").map(String::as_str) {
+        let (direct, no_flush) = match self.setting("cache") {
             Some("writeback" | "writethrough") => (false, false),
             Some("unsafe") => (false, true),
             Some("none" | "directsync") => (true, false),
@@ -231,7 +217,7 @@ impl Disk<'_> {
     /// Returns the third switch of QEMU's cache modes, `write-cache`, which is the device's; `None` without a `cache`
     /// setting.
     fn write_cache(&self) -> Option<&'static str> {
-        match self.set.get("cache").map(String::as_str) {
+        match self.setting("cache") {
             Some("writethrough" | "directsync") => Some("off"),
             Some(_) => Some("on"),
             None => None,
@@ -337,42 +323,27 @@ pub(crate) fn dummy_devices(disks: u32, regions: u32) -> Vec<String> {
     let mut arguments = Vec::new();
     for port in 0..(disks + regions).div_ceil(FUNCTIONS) {
         let (slot, function) = (FIRST_SLOT + port / FUNCTIONS, port % FUNCTIONS);
+        let chassis = port + 1;
         // Nothing is plugged in later: no room of the few ports of I/O is kept for that.
-        let root = format!(
-            "pcie-root-port,id=extras{port},chassis={},hotplug=off,io-reserve=0",
-            port + 1
-        );
-        arguments.extend([
-            "-device".to_owned(),
-            format!("{root},addr={slot:#x}.{function},multifunction=on"),
-        ]);
+        let root =
+            format!("pcie-root-port,id=extras{port},chassis={chassis},hotplug=off,io-reserve=0");
+        let place = format!("addr={slot:#x}.{function},multifunction=on");
+        arguments.extend(["-device".to_owned(), format!("{root},{place}")]);
     }
     for number in 0..disks + regions {
-        let name = format!("{DUMMY_PREFIX}{number}");
-        let (back, device) = if number < disks {
-            (
-                [
-                    "-blockdev",
-                    "null-co,read-zeroes=on,size=1073741824,node-name=",
-                ],
-                "virtio-blk-pci,drive=",
-            )
+        let back = format!("{DUMMY_PREFIX}{number}-back");
+        let (option, back_end, device) = if number < disks {
+            let back_end = "null-co,read-zeroes=on,size=1073741824,node-name=";
+            ("-blockdev", back_end, "virtio-blk-pci,drive=")
         } else {
-            (
-                ["-object", "memory-backend-ram,size=64K,id="],
-                "ivshmem-plain,memdev=",
-            )
+            let back_end = "memory-backend-ram,size=64K,id=";
+            ("-object", back_end, "ivshmem-plain,memdev=")
         };
         let (port, function) = (number / FUNCTIONS, number % FUNCTIONS);
-        let device = format!(
-            "{device}{name}-back,id={name},bus=extras{port},addr=0.{function},multifunction=on"
-        );
-        arguments.extend([
-            back[0].to_owned(),
-            format!("{}{name}-back", back[1]),
-            "-device".to_owned(),
-            device,
-        ]);
+        let place = format!("bus=extras{port},addr=0.{function},multifunction=on");
+        let device = format!("{device}{back},id={DUMMY_PREFIX}{number},{place}");
+        arguments.extend([option.to_owned(), back_end.to_owned() + &back]);
+        arguments.extend(["-device".to_owned(), device]);
     }
     arguments
 }
