@@ -97,16 +97,34 @@ impl Fleet {
     /// [`MachineError`] where the histograms of level 1 cannot be written down.
     pub fn sample(&mut self) -> Result<(Vec<Sample<'_>>, Vec<String>), MachineError> {
         self.attach_new()?;
-        let stats = self.libvirt.ask(self.vms.values());
-        let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
-        let (mut asked, mut others) = (Vec::new(), Vec::new());
-        for sampler in self.vms.values_mut() {
-            if sampler.asks() {
-                asked.push(sampler)
-            } else {
-                others.push(sampler)
+        let mut counters = self.counters()?;
+        let mut notes = Vec::new();
+        let histograms = &mut self.histograms;
+        self.vms.retain(|pid, sampler| {
+            let runs = counters.contains_key(pid);
+            if !runs {
+                let name = sampler.facts.name.as_deref().unwrap_or("the VM");
+                notes.push(format!("{name} (PID {pid}) has ended"));
+                let histograms = histograms.iter_mut();
+                histograms.for_each(|histograms| histograms.forget(*pid));
             }
-        }
+            runs
+        });
+        let all = self.vms.values().map(|sampler| &sampler.facts);
+        let samples = all.filter_map(|facts| {
+            Some(Sample {
+                facts,
+                counters: counters.remove(&facts.pid)?,
+            })
+        });
+        Ok((samples.collect(), notes))
+    }
+
+    /// The counters of the VMs that run, by their PIDs.
+    fn counters(&mut self) -> Result<BTreeMap<i32, VmCounters>, MachineError> {
+        let stats = self.libvirt.ask(self.vms.values());
+        let (asked, others): (Vec<_>, Vec<_>) =
+            self.vms.values_mut().partition(|sampler| sampler.asks());
         // A monitor or an agent may take its time, and must not hold up the others.
         thread::scope(|scope| {
             let asked = asked
@@ -120,33 +138,9 @@ impl Fleet {
             let asked = threads
                 .into_iter()
                 .filter_map(|thread| thread.join().ok().flatten());
-            counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));
-            Ok(())
+            Ok((asked.chain(others).map(|counters| (counters.pid, counters))).collect())
         })
-        .map_err(no_thread)?;
-        let mut notes = Vec::new();
-        let histograms = &mut self.histograms;
-        self.vms.retain(|pid, sampler| {
-            let runs = counters.contains_key(pid);
-            if !runs {
-                notes.push(format!(
-                    "{} (PID {pid}) has ended",
-                    sampler.facts.name.as_deref().unwrap_or("the VM")
-                ));
-                histograms
-                    .iter_mut()
-                    .for_each(|histograms| histograms.forget(*pid));
-            }
-            runs
-        });
-        let all = self.vms.values().map(|sampler| &sampler.facts);
-        let samples = all.filter_map(|facts| {
-            Some(Sample {
-                facts,
-                counters: counters.remove(&facts.pid)?,
-            })
-        });
-        Ok((samples.collect(), notes))
+        .map_err(no_thread)
     }
 
     /// A handle of one of them, for a closer look.

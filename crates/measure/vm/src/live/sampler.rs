@@ -106,16 +106,7 @@ impl Sampler {
         }
         let pid = self.facts.pid;
         let process_stop = process_stop(pid);
-        let is_continued = self.was_stopped && process_stop.is_none();
-        self.was_stopped = process_stop.is_some();
-        if self.is_due() || is_continued {
-            // What did not answer may do so now.
-            if self.vm.monitor().is_none() && process_stop.is_none() {
-                self.vm.attach_again();
-            }
-            self.facts = self.vm.facts()?;
-            self.read_seldom();
-        }
+        self.refresh(process_stop.is_some())?;
         let at_ns = monotonic_ns();
         let threads = self.threads();
         let (answers, monitor_ns) = match stats {
@@ -148,13 +139,24 @@ impl Sampler {
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
             settings: self.settings.clone(),
-            guest: if self.was_stopped {
-                None
-            } else {
-                self.ask_agent()
-            },
+            guest: (!self.was_stopped).then(|| self.ask_agent()).flatten(),
             threads,
         })
+    }
+
+    /// Reads the facts again where that is due, and where the process is continued; `None` where it has ended.
+    fn refresh(&mut self, is_stopped: bool) -> Option<()> {
+        let is_continued = self.was_stopped && !is_stopped;
+        self.was_stopped = is_stopped;
+        if self.is_due() || is_continued {
+            // What did not answer may do so now.
+            if self.vm.monitor().is_none() && !is_stopped {
+                self.vm.attach_again();
+            }
+            self.facts = self.vm.facts()?;
+            self.read_seldom();
+        }
+        Some(())
     }
 
     /// Threads with their times; one that is new is known by its name alone until the next refresh.
@@ -323,7 +325,7 @@ impl Sampler {
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
-        self.questions.balloon = self.vm.has_balloon();
+        self.questions.balloon = self.vm.process.has_balloon();
         if self.level >= Level::Histograms {
             self.questions.queues = self.vm.monitor().map(queues).unwrap_or_default();
             self.agent = GuestAgent::of(pid, self.vm.monitor());

@@ -31,10 +31,10 @@ use vmtax_observe::{ProbePoint, host_disk_in_use};
 /// its monitor.
 #[derive(Debug, Clone)]
 pub struct Vm {
-    pub(super) process: VmmProcess,
+    pub(crate) process: VmmProcess,
     /// When the process started, clock ticks after the host's boot: a PID is used again. `None` of one that had ended.
     started: Option<u64>,
-    pub(super) has_agent: bool,
+    has_agent: bool,
 }
 
 impl Vm {
@@ -164,18 +164,11 @@ impl Vm {
 
     /// Returns the accelerator of the guest; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
-        let accelerator_of = |is_kvm| {
-            if is_kvm {
-                Accelerator::Kvm
-            } else {
-                Accelerator::Tcg
-            }
-        };
-        self.vmm().and_then(|_| {
-            self.process
-                .is_kvm(self.files().as_deref())
-                .map(accelerator_of)
-        })
+        self.vmm()?;
+        match self.process.is_kvm(self.files().as_deref())? {
+            true => Some(Accelerator::Kvm),
+            false => Some(Accelerator::Tcg),
+        }
     }
 
     /// Returns the VM's threads with their roles, by number.
@@ -231,18 +224,13 @@ impl Vm {
             .consoles(&self.files().unwrap_or_default(), asks_libvirt)
     }
 
-    /// Returns true if the guest has a balloon.
-    pub(crate) fn has_balloon(&self) -> bool {
-        self.process.has_balloon()
-    }
-
     /// Quits the VMM by its monitor.
     pub(crate) fn quit(&self) {
         let _ = self.monitor().map(|monitor| monitor.execute("quit"));
     }
 
     /// Returns the open files of the process; `None` without the permission to list them.
-    pub(super) fn files(&self) -> Option<Vec<OpenFile>> {
+    fn files(&self) -> Option<Vec<OpenFile>> {
         open_files(self.pid()).ok()
     }
 }

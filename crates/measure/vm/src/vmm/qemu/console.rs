@@ -58,22 +58,15 @@ pub(crate) fn consoles(
     let console = |name: PathBuf| {
         let at = path_of(pid, &name);
         let path = files.iter().find(|file| file.is_at(&at))?.path.clone();
-        is_regular(&path).then_some(Console {
-            name,
-            path,
-            known: None,
-        })
+        is_regular(&path).then(|| Console::at(name, path))
     };
     let mut all: Vec<Console> = named.into_iter().filter_map(console).collect();
     if let Some(managed) =
         managed.filter(|managed| !passed.is_empty() && managed.manager == Manager::Libvirt)
     {
         let xml = running_domain_xml(pid, managed).unwrap_or_default();
-        all.extend(files_of_domain(&xml).into_iter().map(|path| Console {
-            name: path.clone(),
-            path,
-            known: None,
-        }));
+        let files = files_of_domain(&xml).into_iter();
+        all.extend(files.map(|path| Console::at(path.clone(), path)));
     }
     all.truncate(MAX_CONSOLES);
     all
@@ -99,6 +92,15 @@ pub(crate) fn kernel_failure(pid: i32, consoles: &mut [Console]) -> Option<Kerne
 }
 
 impl Console {
+    /// One that was not read yet.
+    fn at(name: PathBuf, path: PathBuf) -> Console {
+        Console {
+            name,
+            path,
+            known: None,
+        }
+    }
+
     /// The file's age, s, and the failure at its end.
     fn read(&mut self) -> Option<(u64, Option<KernelFailure>)> {
         let data = fs::metadata(&self.path)
@@ -106,11 +108,8 @@ impl Console {
             .filter(|data| data.is_file())?;
         let changed = data.modified().ok()?;
         let version = (changed, data.len());
-        if self
-            .known
-            .as_ref()
-            .is_none_or(|(known, _)| *known != version)
-        {
+        let known = self.known.as_ref();
+        if known.is_none_or(|(known, _)| *known != version) {
             self.known = Some((version, last_failure(&tail(&self.path)?)));
         }
         let age_s = changed.elapsed().map_or(0, |age| age.as_secs());
@@ -169,25 +168,17 @@ fn console_files(arguments: &Arguments) -> Vec<PathBuf> {
             }
             "device" => {
                 let device = Properties::parse(value);
-                let is_console = device
-                    .first("driver")
-                    .is_some_and(|driver| DEVICES.contains(&driver));
-                ids.extend(
-                    device
-                        .get("chardev")
-                        .filter(|_| is_console)
-                        .map(str::to_owned),
-                );
+                let driver = device.first("driver").unwrap_or_default();
+                let chardev = device.get("chardev").filter(|_| DEVICES.contains(&driver));
+                ids.extend(chardev.map(str::to_owned));
             }
             _ => {}
         }
     }
     for chardev in arguments.properties("chardev") {
         let is_file = chardev.first("backend") == Some("file");
-        if chardev
-            .get("id")
-            .is_some_and(|id| ids.iter().any(|known| known == id))
-        {
+        let id = chardev.get("id");
+        if id.is_some_and(|id| ids.iter().any(|known| known == id)) {
             files.extend(chardev.get("path").filter(|_| is_file).map(PathBuf::from));
             files.extend(chardev.get("logfile").map(PathBuf::from));
         }
@@ -510,11 +501,7 @@ mod tests {
                 .unwrap()
                 .set_modified(SystemTime::now() - Duration::from_secs(age))
                 .unwrap();
-            Console {
-                name: path.clone(),
-                path,
-                known: None,
-            }
+            Console::at(path.clone(), path)
         };
         // The first process began with the host.
         let failure_kind = |panic: u64, other: u64| {
