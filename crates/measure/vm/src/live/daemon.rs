@@ -22,7 +22,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Those that serve shared trees of a VM's process, as far as this user may see them.
-    pub fn of(vm: i32, settings: &VmSettings) -> Vec<Daemon> {
+    pub fn serving(vm: i32, settings: &VmSettings) -> Vec<Daemon> {
         let served = settings
             .shares
             .iter()

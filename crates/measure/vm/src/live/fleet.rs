@@ -75,7 +75,7 @@ impl Fleet {
     /// [`MachineError`] where the histograms of level 1 cannot be written down.
     pub fn of(vm: Vm, level: Level) -> Result<Fleet, MachineError> {
         let mut fleet = Fleet::new(Wanted::None, level);
-        Sampler::of(vm, level).map_or(Ok(()), |sampler| fleet.add(sampler))?;
+        Sampler::attach(vm, level).map_or(Ok(()), |sampler| fleet.add(sampler))?;
         Ok(fleet)
     }
 
@@ -165,7 +165,7 @@ impl Fleet {
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
                 let pid = *pid;
-                Builder::new().spawn_scoped(scope, move || Sampler::of(Vm::attach(pid), level))
+                Builder::new().spawn_scoped(scope, move || Sampler::attach(Vm::attach(pid), level))
             };
             let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
             Ok(threads

@@ -52,7 +52,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Of a VM; `None` where the process is none, or has ended.
-    pub fn of(vm: Vm, level: Level) -> Option<Sampler> {
+    pub fn attach(vm: Vm, level: Level) -> Option<Sampler> {
         let mut sampler = Sampler {
             started: vm.start_ticks()?,
             facts: vm.facts()?,
@@ -323,7 +323,7 @@ impl Sampler {
                 .map(|thread| thread.tid),
         );
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
-        self.daemons = Daemon::of(pid, &self.settings);
+        self.daemons = Daemon::serving(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.process.has_balloon();
         if self.level >= Level::Histograms {

@@ -337,7 +337,7 @@ fn antipatterns(
     })
 }
 
-/// What an antipattern took: ticks of each repetition, and exits of each, where KVM counts them.
+/// Costs of an antipattern: ticks of each repetition, and exits of each, where KVM counts them.
 struct Made {
     ticks: Vec<u64>,
     exits: Option<f64>,

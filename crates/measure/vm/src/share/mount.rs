@@ -41,25 +41,19 @@ pub(crate) fn mount(sharing: &Sharing) -> Mount {
 
 /// For people, who mount it in guests of their own.
 pub(super) fn command(mount: &Mount) -> String {
-    let (read_only, options) = (mount.read_only.then_some("ro"), mount.options.as_str());
-    let options: Vec<&str> = read_only
-        .into_iter()
-        .chain((!options.is_empty()).then_some(options))
-        .collect();
-    let options = if options.is_empty() {
-        String::new()
-    } else {
-        format!(" -o {}", options.join(","))
+    let read_only = mount.read_only.then_some("ro").into_iter();
+    let own = Some(mount.options.as_str()).filter(|options| !options.is_empty());
+    let options: Vec<&str> = read_only.chain(own).collect();
+    let options = match options[..] {
+        [] => String::new(),
+        _ => format!(" -o {}", options.join(",")),
     };
-    let disk = if mount.method.is_image() {
-        "/dev/disk/by-id/virtio-"
-    } else {
-        ""
+    let disk = match mount.method.is_image() {
+        true => "/dev/disk/by-id/virtio-",
+        false => "",
     };
-    format!(
-        "mount -t {}{options} {disk}{} {SHARE}",
-        mount.kind, mount.source
-    )
+    let Mount { kind, source, .. } = mount;
+    format!("mount -t {kind}{options} {disk}{source} {SHARE}")
 }
 
 fn nine_p(sharing: &Sharing) -> String {
@@ -126,15 +120,10 @@ pub(crate) fn effect(
 ) -> (ShareFacts, Vec<Warning>) {
     let method = sharing.share.method;
     let logs_version = qemu.iter().any(|argument| argument == VERSION_EVENT);
-    let msize = if method == ShareMethod::NineP {
-        msize(&line, log, logs_version)
-    } else {
-        None
-    };
-    let asked = sharing
-        .share
-        .option("msize")
-        .and_then(|text| text.parse().ok());
+    let is_nine_p = method == ShareMethod::NineP;
+    let msize = is_nine_p.then(|| msize(&line, log, logs_version)).flatten();
+    let asked = sharing.share.option("msize");
+    let asked = asked.and_then(|text| text.parse().ok());
     let warnings = match (asked, msize) {
         (Some(asked), Some(got)) if got < asked => vec![Warning::MsizeCapped { asked, got }],
         _ => Vec::new(),
@@ -154,12 +143,12 @@ pub(crate) fn effect(
 
 /// The server's own answer to the client's wish; without QEMU's log the client's word, which is silent of its default.
 fn msize(line: &str, log: &Path, is_logged: bool) -> Option<u64> {
-    let deadline = Instant::now()
-        + if is_logged {
-            LOG_TIMEOUT
-        } else {
-            Duration::ZERO
-        };
+    let timeout = if is_logged {
+        LOG_TIMEOUT
+    } else {
+        Duration::ZERO
+    };
+    let deadline = Instant::now() + timeout;
     loop {
         let logs = [start::log(log), start::events(log)].map(|path| log_end(&path));
         let got = logs

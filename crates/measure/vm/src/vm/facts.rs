@@ -28,7 +28,7 @@ impl Vm {
         let files = self.files().unwrap_or_default();
         let (roles_from, threads) = self.process.roles(&files);
         let (vcpus, memory) = self.process.size();
-        let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
+        let (accelerator, cgroup) = (self.accelerator(), Cgroup::read(self.pid()));
         let tids: Vec<i32> = threads
             .iter()
             .filter(|thread| thread.role.stays())
@@ -146,7 +146,7 @@ struct Cgroup {
 
 impl Cgroup {
     /// Returns the group of version 1's CPU controller where the host has one, else that of version 2.
-    fn of(pid: i32) -> Option<Cgroup> {
+    fn read(pid: i32) -> Option<Cgroup> {
         let groups = Process::new(pid)
             .and_then(|process| process.cgroups())
             .ok()?

@@ -141,7 +141,7 @@ pub(crate) const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
     let arguments = Arguments::of(pid);
     if let Some(managed) = manager(pid, &arguments).filter(|managed| managed.manager.is_libvirt()) {
-        let domain = Domain::of(pid, &managed)?;
+        let domain = Domain::find(pid, &managed)?;
         domain.check(pid, ATTACH_TIMEOUT)?;
         return Ok(Monitor::of_domain(domain, ATTACH_TIMEOUT));
     }
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    fn of(line: &str) -> Vec<String> {
+    fn sockets(line: &str) -> Vec<String> {
         qmp_sockets(&Arguments::from_line(line))
             .iter()
             .map(|path| path.display().to_string())
@@ -298,26 +298,26 @@ mod tests {
     #[test]
     fn monitors_are_found_in_either_spelling() {
         assert_eq!(
-            of("qemu -m 1G -qmp unix:/run/a,,b,server=on,wait=off"),
+            sockets("qemu -m 1G -qmp unix:/run/a,,b,server=on,wait=off"),
             ["/run/a,b"]
         );
         assert_eq!(
-            of("qemu --chardev socket,id=c,path=q.sock,server=on -mon chardev=c,mode=control"),
+            sockets("qemu --chardev socket,id=c,path=q.sock,server=on -mon chardev=c,mode=control"),
             ["q.sock"]
         );
         assert_eq!(
-            of("qemu -mon c,mode=control -chardev socket,path=/q,id=c"),
+            sockets("qemu -mon c,mode=control -chardev socket,path=/q,id=c"),
             ["/q"]
         );
         let chardev = "-chardev socket,path=/q,id=c";
         assert_eq!(
-            of(&format!(
+            sockets(&format!(
                 "qemu {chardev} -object monitor-qmp,id=m,chardev=c"
             )),
             ["/q"]
         );
         let json = r#"{"qom-type":"monitor-qmp","id":"m","chardev":"c"}"#;
-        assert_eq!(of(&format!("qemu -object {json} {chardev}")), ["/q"]);
+        assert_eq!(sockets(&format!("qemu -object {json} {chardev}")), ["/q"]);
         let none = [
             "qemu",
             "qemu -qmp",
@@ -325,7 +325,7 @@ mod tests {
             "qemu -chardev socket,id=c,path=/q -mon chardev=c",
             "-mon ,,",
         ];
-        assert!(none.iter().all(|line| of(line).is_empty()));
+        assert!(none.iter().all(|line| sockets(line).is_empty()));
     }
 
     #[test]

@@ -391,7 +391,7 @@ mod tests {
     use std::io::Write;
     use std::time::Duration;
 
-    fn of(line: &str) -> Vec<PathBuf> {
+    fn files(line: &str) -> Vec<PathBuf> {
         console_files(&Arguments::from_line(line))
     }
 
@@ -401,20 +401,23 @@ mod tests {
 
     #[test]
     fn consoles_that_write_a_file_are_named_in_four_forms() {
-        assert_eq!(of("q -serial file:/a,b"), paths(&["/a,b"]));
+        assert_eq!(files("q -serial file:/a,b"), paths(&["/a,b"]));
         assert_eq!(
-            of("q -chardev file,id=c,path=/a -serial chardev:c"),
+            files("q -chardev file,id=c,path=/a -serial chardev:c"),
             paths(&["/a"])
         );
         let logged = "q -chardev pty,id=c,logfile=/l -device {\"driver\":\"isa-serial\",\"chardev\":\"c\",\"id\":\"s\"}";
-        assert_eq!(of(logged), paths(&["/l"]));
-        assert_eq!(of("q -serial unix:/s,server=on,logfile=/l"), paths(&["/l"]));
+        assert_eq!(files(logged), paths(&["/l"]));
         assert_eq!(
-            of("q -chardev socket,id=v,path=/sock,logfile=v.log -device virtconsole,chardev=v"),
+            files("q -serial unix:/s,server=on,logfile=/l"),
+            paths(&["/l"])
+        );
+        assert_eq!(
+            files("q -chardev socket,id=v,path=/sock,logfile=v.log -device virtconsole,chardev=v"),
             paths(&["v.log"])
         );
         assert_eq!(
-            of(
+            files(
                 "q -serial mon:stdio -serial pty -chardev file,id=d,path=/d -device isa-debugcon,chardev=d"
             ),
             paths(&[])

@@ -60,7 +60,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] without virsh or a daemon's socket that this user may use.
-    pub fn of(pid: i32, managed: &Managed) -> Result<Domain, MachineError> {
+    pub fn find(pid: i32, managed: &Managed) -> Result<Domain, MachineError> {
         let error = MachineError::Monitor;
         let id = &managed.id;
         // It becomes an argument of virsh.
@@ -301,7 +301,7 @@ fn messages(stderr: &str) -> String {
 /// # Errors
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, String), MachineError> {
-    let domain = Domain::of(pid, managed)?;
+    let domain = Domain::find(pid, managed)?;
     let running = domain.xml(&[])?;
     let stored = domain
         .xml(&["--inactive"])
@@ -314,7 +314,7 @@ pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, Stri
 /// # Errors
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn running_domain_xml(pid: i32, managed: &Managed) -> Result<String, MachineError> {
-    Domain::of(pid, managed)?.xml(&[])
+    Domain::find(pid, managed)?.xml(&[])
 }
 
 /// The XML of a domain of the system's daemon that need not run, by its name or UUID.

@@ -147,34 +147,22 @@ fn read_group(limits: &mut IoLimits, answer: &Value) {
 
 /// The limits of an answer in which these kinds and this character are parts of names.
 fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: char) {
-    let number = |name: String| answer[name].as_u64().unwrap_or(0);
-    let limits_by_kind = |unit: &str, part: &str| {
-        kinds.map(|kind| {
-            number(format!(
-                "{unit}{kind}{}",
-                part.replace('-', &join.to_string())
-            ))
-        })
+    let by_kind = |unit: &str, part: &str| {
+        let part = part.replace('-', &join.to_string());
+        kinds.map(|kind| answer[format!("{unit}{kind}{part}")].as_u64().unwrap_or(0))
     };
-    (limits.requests_per_s, limits.bytes_per_s) =
-        (limits_by_kind("iops", ""), limits_by_kind("bps", ""));
-    (limits.burst_requests_per_s, limits.burst_bytes_per_s) = (
-        limits_by_kind("iops", "-max"),
-        limits_by_kind("bps", "-max"),
-    );
-    (limits.burst_requests_s, limits.burst_bytes_s) = (
-        limits_by_kind("iops", "-max-length"),
-        limits_by_kind("bps", "-max-length"),
-    );
-    limits.request_size = number(format!("iops{join}size"));
+    limits.requests_per_s = by_kind("iops", "");
+    limits.bytes_per_s = by_kind("bps", "");
+    limits.burst_requests_per_s = by_kind("iops", "-max");
+    limits.burst_bytes_per_s = by_kind("bps", "-max");
+    limits.burst_requests_s = by_kind("iops", "-max-length");
+    limits.burst_bytes_s = by_kind("bps", "-max-length");
+    limits.request_size = answer[format!("iops{join}size")].as_u64().unwrap_or(0);
 }
 
 fn is_limit(limits: &IoLimits) -> bool {
-    limits
-        .requests_per_s
-        .iter()
-        .chain(&limits.bytes_per_s)
-        .any(|limit| *limit > 0)
+    let all = limits.requests_per_s.iter().chain(&limits.bytes_per_s);
+    all.copied().any(|limit| limit > 0)
 }
 
 /// The qcow2 image of a disk, also one below filters.

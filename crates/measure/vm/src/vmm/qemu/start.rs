@@ -127,15 +127,8 @@ fn spawn(
     server: Option<ServerAddress>,
     network: Option<NetworkLink>,
 ) -> Result<Started, MachineError> {
-    if setup.events {
-        command.extend(["-msg", "timestamp=on", "-D"].map(str::to_owned));
-        command.push(events(setup.log).display().to_string());
-    }
     let rights = rights(setup, qemu)?;
-    command.extend(setup.guest.qemu_args.iter().cloned());
-    let saved = setup.log.join("qemu.command");
-    std::fs::write(&saved, shell_line(&command) + "\n")
-        .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
+    complete(setup, &mut command)?;
     let (control, theirs) =
         UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
     let end = network.map(|link| link.end);
@@ -177,6 +170,18 @@ fn spawn(
     Ok(Started { child, link })
 }
 
+/// Adds the arguments that any QEMU has last, the user's behind all others, and writes the command down.
+fn complete(setup: &Setup<'_>, command: &mut Vec<String>) -> Result<(), MachineError> {
+    if setup.events {
+        command.extend(["-msg", "timestamp=on", "-D"].map(str::to_owned));
+        command.push(events(setup.log).display().to_string());
+    }
+    command.extend(setup.guest.qemu_args.iter().cloned());
+    let saved = setup.log.join("qemu.command");
+    std::fs::write(&saved, shell_line(command) + "\n")
+        .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))
+}
+
 /// The stream to the share's server, or the process in whose network it is, for a QEMU whose network card has this behind it.
 fn way_to(
     server: Option<ServerAddress>,
@@ -198,7 +203,7 @@ fn way_to(
     )))
 }
 
-/// What QEMU is kept from, or given, for the share that it serves itself.
+/// Namespaces of a QEMU that serves the share itself.
 fn namespaces_of_share(setup: &Setup<'_>, has_rights: bool) -> Namespaces {
     let served = setup
         .share
@@ -322,26 +327,15 @@ fn files(setup: &Setup<'_>) -> Vec<PathBuf> {
 
 /// The files that QEMU writes, and the image of a share.
 fn written(setup: &Setup<'_>) -> Vec<PathBuf> {
-    let is_disk = |sharing: &&Sharing| {
-        matches!(
-            sharing.share.method,
-            ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs
-        )
-    };
-    let image = setup
-        .share
-        .filter(is_disk)
-        .map(|sharing| sharing.own().to_path_buf());
-    let events = setup.events.then(|| events(setup.log));
-    [
+    let is_disk = |sharing: &&Sharing| sharing.share.method.is_image();
+    let image = setup.share.filter(is_disk);
+    let all = [
         setup.scratch.image(setup.disk),
         setup.scratch.files_image(),
-        image,
-        events,
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        image.map(|sharing| sharing.own().to_path_buf()),
+        setup.events.then(|| events(setup.log)),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Returns true if QEMU itself serves host files to the guest.
