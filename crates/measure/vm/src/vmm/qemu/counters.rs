@@ -43,20 +43,15 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     let mut commands = vec![("query-status", json!({})), ("query-blockstats", json!({}))];
     if questions.kvm {
         let providers = json!([{ "provider": "kvm", "names": KVM_STATS }]);
-        commands.push((
-            "query-stats",
-            json!({ "target": "vcpu", "providers": providers }),
-        ));
+        let of_vcpus = json!({ "target": "vcpu", "providers": providers });
+        commands.push(("query-stats", of_vcpus));
     }
     if questions.balloon {
         commands.push(("query-balloon", json!({})));
     }
-    let of_disk = |(path, queues): &(String, u64)| {
-        (0..*queues)
-            .map(|queue| of_queue(path, queue))
-            .collect::<Vec<_>>()
-    };
-    commands.extend(questions.queues.iter().flat_map(of_disk));
+    for (path, queues) in &questions.queues {
+        commands.extend((0..*queues).map(|queue| of_queue(path, queue)));
+    }
     let all = monitor.execute_all(&commands)?;
     let mut answers = Answers::default();
     let (mut disks_by_path, mut in_flight) = (Vec::new(), Vec::new());
@@ -72,10 +67,8 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
         }
     }
     let with_queues = |(path, disk): (String, DiskCounters)| {
-        let of_disk = in_flight
-            .iter()
-            .filter(|(of_queue, _)| *of_queue == path)
-            .map(|(_, count)| *count);
+        let of_disk = in_flight.iter().filter(|(of_queue, _)| *of_queue == path);
+        let of_disk = of_disk.map(|(_, count)| *count);
         DiskCounters {
             in_flight: of_disk.reduce(u64::saturating_add),
             ..disk
@@ -110,10 +103,8 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
 
 /// The command that tells the requests in flight of one queue of a disk, by the path of the disk's object.
 fn of_queue(path: &str, queue: u64) -> (&'static str, Value) {
-    (
-        "x-query-virtio-queue-status",
-        json!({ "path": path, "queue": queue }),
-    )
+    let arguments = json!({ "path": path, "queue": queue });
+    ("x-query-virtio-queue-status", arguments)
 }
 
 pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
@@ -138,7 +129,7 @@ fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
         });
         let path = entry["qdev"].as_str().unwrap_or_default();
         let is_used = requests.iter().any(|requests| requests.count > 0);
-        let histograms: Option<Vec<LatencyHistogram>> = KINDS
+        let histograms = KINDS
             .map(|kind| histogram(stats, kind))
             .into_iter()
             .collect();

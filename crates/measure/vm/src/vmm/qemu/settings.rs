@@ -95,11 +95,8 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
         let file = inserted["file"].as_str()?;
         let device = entry["qdev"].as_str().unwrap_or_default().to_owned();
         // virtio-blk alone has its disk in a part of its device.
-        let driver = if device_path(&device) == device {
-            ""
-        } else {
-            VIRTIO_BLK
-        };
+        let is_whole = device_path(&device) == device;
+        let driver = if is_whole { "" } else { VIRTIO_BLK };
         Some(DiskSettings {
             name: name_of(&entry["qdev"], &entry["device"], &inserted["node-name"]),
             device,
@@ -213,30 +210,21 @@ fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
 
 /// The devices that share trees of files.
 fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
+    let share = |tag: &str, server| ShareDevice {
+        tag: tag.to_owned(),
+        server,
+    };
     let device = |device: Properties| {
         let driver = device.first("driver")?;
         if driver.starts_with("virtio-9p") {
-            return Some(ShareDevice {
-                tag: device.get("mount_tag")?.to_owned(),
-                server: ShareServer::Qemu,
-            });
+            return Some(share(device.get("mount_tag")?, ShareServer::Qemu));
         }
-        let chardev = device
-            .get("chardev")
-            .filter(|_| driver.starts_with("vhost-user-fs"))?;
-        let socket = arguments.chardev_path(chardev)?;
-        Some(ShareDevice {
-            tag: device.get("tag")?.to_owned(),
-            server: ShareServer::Daemon(socket),
-        })
+        let is_served = driver.starts_with("vhost-user-fs");
+        let socket = arguments.chardev_path(device.get("chardev").filter(|_| is_served)?)?;
+        Some(share(device.get("tag")?, ShareServer::Daemon(socket)))
     };
-    let virtfs = arguments
-        .properties("virtfs")
-        .filter_map(|share| share.get("mount_tag").map(str::to_owned));
-    let virtfs = virtfs.map(|tag| ShareDevice {
-        tag,
-        server: ShareServer::Qemu,
-    });
+    let virtfs = |virtfs: Properties| Some(share(virtfs.get("mount_tag")?, ShareServer::Qemu));
+    let virtfs = arguments.properties("virtfs").filter_map(virtfs);
     arguments
         .properties("device")
         .filter_map(device)
@@ -277,11 +265,9 @@ pub(crate) fn guest_settings(
             .into_iter()
             .filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
         let sized = named.filter_map(|name| {
-            let sectors: u64 = read_file(ask, &format!("/sys/block/{name}/size"))
-                .ok()?
-                .parse()
-                .ok()?;
-            Some((name, sectors.checked_mul(SECTOR)?))
+            let sectors = read_file(ask, &format!("/sys/block/{name}/size")).ok()?;
+            let bytes = sectors.parse::<u64>().ok()?.checked_mul(SECTOR)?;
+            Some((name, bytes))
         });
         let disks = disk_of_each(known, &sized.collect::<Vec<_>>());
         Ok(GuestSettings {
