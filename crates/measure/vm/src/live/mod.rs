@@ -1,6 +1,5 @@
 //! Counters of running VMs, sampled again and again.
 
-mod daemon;
 mod fleet;
 mod sampler;
 

@@ -11,11 +11,11 @@ mod mailbox;
 mod order;
 pub mod qemu;
 mod rom;
-mod state;
 mod workloads;
 
 pub(crate) use guest::MicroGuest;
 pub use mailbox::{Mailbox, MicroRequest};
-pub use order::{Completion, Direction, ExitKind, Order, Pattern, RoundTrips, Run};
+pub use order::{
+    Completion, Direction, ExitKind, Failure, MicroError, Order, Pattern, RoundTrips, Run, State,
+};
 pub use rom::rom;
-pub use state::{Failure, MicroError, State};
