@@ -99,7 +99,7 @@ impl Vm {
 
     /// Returns the monitor, where there is one that answers.
     pub fn monitor(&self) -> Option<&Monitor> {
-        self.process.monitor.as_ref().ok()
+        self.process.monitor()
     }
 
     /// Why there is no monitor.
