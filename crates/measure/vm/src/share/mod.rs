@@ -5,7 +5,6 @@ mod mount;
 mod programs;
 mod qemu_arguments;
 mod server;
-mod server_commands;
 
 pub(crate) use mount::{effect, mount};
 pub use programs::{

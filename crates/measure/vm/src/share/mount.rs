@@ -2,7 +2,7 @@
 
 use super::Sharing;
 use super::qemu_arguments::{SERVER, TAG, VERSION_EVENT};
-use super::server_commands::{EXPORT, MOUNT_PORT, NFS_PORT};
+use super::server::{EXPORT, MOUNT_PORT, NFS_PORT};
 use crate::process::log::log_end;
 use crate::vmm::qemu::start;
 use procfs::process::{LimitValue, Process};

@@ -1,6 +1,6 @@
 //! QEMU's arguments for a share.
 
-use super::server_commands::{MOUNT_PORT, NFS_PORT};
+use super::server::{MOUNT_PORT, NFS_PORT};
 use super::{RootExtras, Sharing};
 use crate::vmm::qemu::arguments::{NET_DEVICE, escaped, owned};
 use crate::vmm::qemu::device_arguments::Disk;
