@@ -52,7 +52,7 @@ pub use share::{
 pub use start::start;
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
 pub use vm::{FindError, Vm, find, process, running};
-pub use vmm::qemu::disk_devices::DiskDevices;
+pub use vmm::qemu::device_arguments::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{

@@ -3,8 +3,7 @@
 use crate::MachineError;
 use crate::host_settings::in_effect;
 use crate::vm::Vm;
-use crate::vmm::qemu::agent_file;
-use crate::vmm::qemu::guest_agent::{Ask, GuestAgent};
+use crate::vmm::qemu::guest_agent::{self, Ask, GuestAgent};
 use std::time::Duration;
 
 /// Time limit for the agent's work on one file.
@@ -14,17 +13,17 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Reads the value in effect from a file of the guest.
 pub(super) fn read(vm: &Vm, path: &str) -> Result<String, String> {
-    ask(vm, |ask| agent_file::read(ask, path)).map(|text| in_effect(&text).to_owned())
+    ask(vm, |ask| guest_agent::read_file(ask, path)).map(|text| in_effect(&text).to_owned())
 }
 
 /// Writes a value.
 pub(super) fn write(vm: &Vm, path: &str, value: &str) -> Result<(), String> {
-    ask(vm, |ask| agent_file::write(ask, path, value))
+    ask(vm, |ask| guest_agent::write_file(ask, path, value))
 }
 
 /// The boot of the guest that runs.
 pub(super) fn boot(vm: &Vm) -> Result<String, String> {
-    ask(vm, |ask| agent_file::read(ask, BOOT_ID))
+    ask(vm, |ask| guest_agent::read_file(ask, BOOT_ID))
 }
 
 fn ask<T>(

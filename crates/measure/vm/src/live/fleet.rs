@@ -1,16 +1,18 @@
-//! The VMs of the host, or those that were named, sampled together.
+//! The VMs of the host, or those that were named, sampled together, with the libvirt daemons and the latency histograms that they share.
 
-use super::histograms::Histograms;
-use super::level::Level;
-use super::libvirt_daemons::{LibvirtDaemons, stats_of};
-use super::sampler::Sampler;
-use crate::MachineError;
+use super::sampler::{Level, Pause, Sampler};
 use crate::vm::{FindError, Vm, find, is_vm, pids, running};
+use crate::vmm::qemu::counters::{disks_without_histograms, remove_histograms, set_histograms};
+use crate::vmm::qemu::libvirt::{DaemonId, DomainStats};
+use crate::{MachineError, state_file};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::path::PathBuf;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 use vmtax_model::{VmCounters, VmFacts};
+use vmtax_observe::counters::started;
 
 /// A process may become a QEMU after it was seen: all are read again after this.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
@@ -73,7 +75,7 @@ impl Fleet {
     /// [`MachineError`] where the histograms of level 1 cannot be written down.
     pub fn of(vm: Vm, level: Level) -> Result<Fleet, MachineError> {
         let mut fleet = Fleet::new(Wanted::None, level);
-        Sampler::of(vm, level).map_or(Ok(()), |sampler| fleet.add(sampler))?;
+        Sampler::attach(vm, level).map_or(Ok(()), |sampler| fleet.add(sampler))?;
         Ok(fleet)
     }
 
@@ -95,16 +97,34 @@ impl Fleet {
     /// [`MachineError`] where the histograms of level 1 cannot be written down.
     pub fn sample(&mut self) -> Result<(Vec<Sample<'_>>, Vec<String>), MachineError> {
         self.attach_new()?;
-        let stats = self.libvirt.ask(self.vms.values());
-        let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
-        let (mut asked, mut others) = (Vec::new(), Vec::new());
-        for sampler in self.vms.values_mut() {
-            if sampler.asks() {
-                asked.push(sampler)
-            } else {
-                others.push(sampler)
+        let mut counters = self.counters()?;
+        let mut notes = Vec::new();
+        let histograms = &mut self.histograms;
+        self.vms.retain(|pid, sampler| {
+            let runs = counters.contains_key(pid);
+            if !runs {
+                let name = sampler.facts.name.as_deref().unwrap_or("the VM");
+                notes.push(format!("{name} (PID {pid}) has ended"));
+                let histograms = histograms.iter_mut();
+                histograms.for_each(|histograms| histograms.forget(*pid));
             }
-        }
+            runs
+        });
+        let all = self.vms.values().map(|sampler| &sampler.facts);
+        let samples = all.filter_map(|facts| {
+            Some(Sample {
+                facts,
+                counters: counters.remove(&facts.pid)?,
+            })
+        });
+        Ok((samples.collect(), notes))
+    }
+
+    /// The counters of the VMs that run, by their PIDs.
+    fn counters(&mut self) -> Result<BTreeMap<i32, VmCounters>, MachineError> {
+        let stats = self.libvirt.ask(self.vms.values());
+        let (asked, others): (Vec<_>, Vec<_>) =
+            self.vms.values_mut().partition(|sampler| sampler.asks());
         // A monitor or an agent may take its time, and must not hold up the others.
         thread::scope(|scope| {
             let asked = asked
@@ -118,33 +138,9 @@ impl Fleet {
             let asked = threads
                 .into_iter()
                 .filter_map(|thread| thread.join().ok().flatten());
-            counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));
-            Ok(())
+            Ok((asked.chain(others).map(|counters| (counters.pid, counters))).collect())
         })
-        .map_err(no_thread)?;
-        let mut notes = Vec::new();
-        let histograms = &mut self.histograms;
-        self.vms.retain(|pid, sampler| {
-            let runs = counters.contains_key(pid);
-            if !runs {
-                notes.push(format!(
-                    "{} (PID {pid}) has ended",
-                    sampler.facts.name.as_deref().unwrap_or("the VM")
-                ));
-                histograms
-                    .iter_mut()
-                    .for_each(|histograms| histograms.forget(*pid));
-            }
-            runs
-        });
-        let all = self.vms.values().map(|sampler| &sampler.facts);
-        let samples = all.filter_map(|facts| {
-            Some(Sample {
-                facts,
-                counters: counters.remove(&facts.pid)?,
-            })
-        });
-        Ok((samples.collect(), notes))
+        .map_err(no_thread)
     }
 
     /// A handle of one of them, for a closer look.
@@ -169,7 +165,7 @@ impl Fleet {
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
                 let pid = *pid;
-                Builder::new().spawn_scoped(scope, move || Sampler::of(Vm::attach(pid), level))
+                Builder::new().spawn_scoped(scope, move || Sampler::attach(Vm::attach(pid), level))
             };
             let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
             Ok(threads
@@ -250,6 +246,128 @@ impl Drop for Fleet {
         if let Some(histograms) = &mut self.histograms {
             histograms.remove(|pid| vms.get(&pid).map(|sampler| sampler.vm.clone()));
         }
+    }
+}
+
+/// Statistics of the domains of each daemon, by the domains' names.
+pub(super) type Stats = BTreeMap<DaemonId, BTreeMap<String, DomainStats>>;
+
+/// The daemons that did not answer.
+#[derive(Debug, Default)]
+pub(super) struct LibvirtDaemons(BTreeMap<DaemonId, Pause>);
+
+impl LibvirtDaemons {
+    /// Asks the daemons of the VMs whose own monitor is not asked.
+    pub fn ask<'a>(&mut self, vms: impl Iterator<Item = &'a Sampler>) -> Stats {
+        let mut stats = Stats::new();
+        for (monitor, daemon) in
+            vms.filter_map(|sampler| Some((sampler.vm.monitor()?, sampler.daemon()?)))
+        {
+            if stats.contains_key(&daemon) || self.0.get(&daemon).is_some_and(|pause| pause.is_on())
+            {
+                continue;
+            }
+            let answer = monitor.domain_stats().unwrap_or_else(|_| {
+                self.0.insert(daemon, Pause::begin());
+                BTreeMap::new()
+            });
+            stats.insert(daemon, answer);
+        }
+        stats
+    }
+}
+
+/// Returns the statistics of one VM from its daemon.
+pub(super) fn stats_of<'a>(stats: &'a Stats, sampler: &Sampler) -> Option<&'a DomainStats> {
+    stats
+        .get(&sampler.daemon()?)?
+        .get(sampler.facts.name.as_ref()?)
+}
+
+/// The kind of the files that tell which are set.
+const KIND: &str = "histograms";
+
+/// The histograms that this process has set.
+#[derive(Debug)]
+pub(super) struct Histograms {
+    file: PathBuf,
+    set: Vec<SetHistograms>,
+}
+
+/// Histograms of one VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct SetHistograms {
+    /// PID of the VM's process.
+    pid: i32,
+    /// When that started, clock ticks since boot.
+    started: u64,
+    /// The disks' devices, as QEMU names them.
+    disks: Vec<String>,
+}
+
+impl Histograms {
+    /// None so far.
+    ///
+    /// # Errors
+    /// [`MachineError::System`] where nothing can be written down, so nothing may be set.
+    pub fn new() -> Result<Histograms, MachineError> {
+        let failed = |e| MachineError::system("a folder to write down which histograms are set", e);
+        Ok(Histograms {
+            file: state_file::own(KIND).map_err(failed)?,
+            set: Vec::new(),
+        })
+    }
+
+    /// Sets histograms of a VM's disks that have none. Those that others have set are used as they are.
+    ///
+    /// # Errors
+    /// [`MachineError`] where that cannot be written down, or the monitor does not answer.
+    pub fn set(&mut self, vm: &Vm, started: u64) -> Result<(), MachineError> {
+        let Some(monitor) = vm.monitor() else {
+            return Ok(());
+        };
+        let disks = disks_without_histograms(monitor)?;
+        if disks.is_empty() {
+            return Ok(());
+        }
+        self.set.push(SetHistograms {
+            pid: vm.pid(),
+            started,
+            disks: disks.clone(),
+        });
+        let written = state_file::write(&self.file, &self.set);
+        written.map_err(|e| MachineError::system(format!("writing {}", self.file.display()), e))?;
+        set_histograms(monitor, &disks)
+    }
+
+    /// Forgets a VM that has ended.
+    pub fn forget(&mut self, pid: i32) {
+        self.set.retain(|set| set.pid != pid);
+    }
+
+    /// Removes those of the VMs that run.
+    pub fn remove(&mut self, vm_of: impl Fn(i32) -> Option<Vm>) {
+        for SetHistograms {
+            pid,
+            started: at,
+            disks,
+        } in self.set.drain(..)
+        {
+            if let Some(vm) = vm_of(pid).filter(|_| started(pid) == Some(at)) {
+                let _ = vm
+                    .monitor()
+                    .map(|monitor| remove_histograms(monitor, &disks));
+            }
+        }
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// Removes the histograms that killed processes left. Those of a living vmtax, or of others, stay.
+pub fn remove_stale_histograms() {
+    for file in state_file::stale(KIND) {
+        let left: Vec<SetHistograms> = state_file::read(&file).unwrap_or_default();
+        Histograms { file, set: left }.remove(|pid| Some(Vm::attach(pid)));
     }
 }
 

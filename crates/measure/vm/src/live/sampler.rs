@@ -1,30 +1,24 @@
-//! The counters of one VM.
+//! The counters of one VM and of the programs that serve its vhost-user devices, and the cost that a sample may have for it.
 
-use super::daemon::Daemon;
-use super::level::Level;
-use super::pause::Pause;
-use super::threads::counted;
 use crate::MachineError;
 use crate::change::{host_queues, pinned};
 use crate::vm::Vm;
 use crate::vmm::NoMonitor;
-use crate::vmm::qemu::answers::Answers;
 use crate::vmm::qemu::console::{Console, kernel_failure};
 use crate::vmm::qemu::counters::{Questions, counters, queues};
-use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
-use crate::vmm::qemu::libvirt::DaemonId;
+use crate::vmm::qemu::libvirt::{Answers, DaemonId, DomainStats};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    BlockedThread, DiskCounters, GuestCounters, KvmCounters, QemuThread, Role, ThreadCounters,
-    VmCounters, VmDisk, VmFacts, VmSettings,
+    BlockedThread, DaemonCounters, DiskCounters, GuestCounters, KvmCounters, QemuThread, Role,
+    ShareServer, ThreadCounters, VmCounters, VmDisk, VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights,
-    memory, memory_limit, process_io, process_stop, thread_state, thread_times, transparent_huge,
-    wait_channel,
+    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped,
+    low_cpu_weights, memory, memory_limit, process_io, process_stop, socket_server, started,
+    thread_state, thread_times, transparent_huge, wait_channel,
 };
 use vmtax_observe::{kvm_exits, thread_names};
 
@@ -57,7 +51,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Of a VM; `None` where the process is none, or has ended.
-    pub fn of(vm: Vm, level: Level) -> Option<Sampler> {
+    pub fn attach(vm: Vm, level: Level) -> Option<Sampler> {
         let mut sampler = Sampler {
             started: vm.start_ticks()?,
             facts: vm.facts()?,
@@ -111,16 +105,7 @@ impl Sampler {
         }
         let pid = self.facts.pid;
         let process_stop = process_stop(pid);
-        let is_continued = self.was_stopped && process_stop.is_none();
-        self.was_stopped = process_stop.is_some();
-        if self.is_due() || is_continued {
-            // What did not answer may do so now.
-            if self.vm.monitor().is_none() && process_stop.is_none() {
-                self.vm.attach_again();
-            }
-            self.facts = self.vm.facts()?;
-            self.read_seldom();
-        }
+        self.refresh(process_stop.is_some())?;
         let at_ns = monotonic_ns();
         let threads = self.threads();
         let (answers, monitor_ns) = match stats {
@@ -153,13 +138,24 @@ impl Sampler {
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
             settings: self.settings.clone(),
-            guest: if self.was_stopped {
-                None
-            } else {
-                self.ask_agent()
-            },
+            guest: (!self.was_stopped).then(|| self.ask_agent()).flatten(),
             threads,
         })
+    }
+
+    /// Reads the facts again where that is due, and where the process is continued; `None` where it has ended.
+    fn refresh(&mut self, is_stopped: bool) -> Option<()> {
+        let is_continued = self.was_stopped && !is_stopped;
+        self.was_stopped = is_stopped;
+        if self.is_due() || is_continued {
+            // What did not answer may do so now.
+            if self.vm.monitor().is_none() && !is_stopped {
+                self.vm.attach_again();
+            }
+            self.facts = self.vm.facts()?;
+            self.read_seldom();
+        }
+        Some(())
     }
 
     /// Threads with their times; one that is new is known by its name alone until the next refresh.
@@ -326,9 +322,9 @@ impl Sampler {
                 .map(|thread| thread.tid),
         );
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
-        self.daemons = Daemon::of(pid, &self.settings);
+        self.daemons = Daemon::serving(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
-        self.questions.balloon = self.vm.has_balloon();
+        self.questions.balloon = self.vm.process.has_balloon();
         if self.level >= Level::Histograms {
             self.questions.queues = self.vm.monitor().map(queues).unwrap_or_default();
             self.agent = GuestAgent::of(pid, self.vm.monitor());
@@ -344,4 +340,115 @@ fn monotonic_ns() -> u64 {
     (now.tv_sec as u64)
         .saturating_mul(1_000_000_000)
         .saturating_add(now.tv_nsec as u64)
+}
+
+/// Permitted cost of a sample to the VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Counters alone: the kernel's, and those of a monitor that is not libvirt's. Changes nothing.
+    Counters,
+    /// And libvirt's monitor, which taints the domain, and QEMU's latency histograms, set and removed again.
+    Histograms,
+    /// And traces of VM exits.
+    Traces,
+}
+
+/// For so long.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Until when somebody is not asked again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pause(Option<Instant>);
+
+impl Pause {
+    /// Returns true until the pause is over.
+    pub fn is_on(self) -> bool {
+        self.0.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// One that begins now.
+    pub fn begin() -> Pause {
+        Pause(Some(Instant::now() + PAUSE))
+    }
+}
+
+/// The program, by its process.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    pid: i32,
+    started: u64,
+    tag: String,
+    cgroups: Cgroups,
+    /// The folder of the group that has no other process and a CPU quota.
+    limited: Option<PathBuf>,
+}
+
+impl Daemon {
+    /// Those that serve shared trees of a VM's process, as far as this user may see them.
+    pub fn serving(vm: i32, settings: &VmSettings) -> Vec<Daemon> {
+        let served = settings
+            .shares
+            .iter()
+            .filter_map(|share| match &share.server {
+                ShareServer::Daemon(socket) => Some((&share.tag, socket)),
+                ShareServer::Qemu => None,
+            });
+        let daemon = |(tag, socket): (&String, &PathBuf)| {
+            let pid = socket_server(vm, socket)?;
+            let tids: Vec<i32> = thread_times(pid).iter().map(|thread| thread.tid).collect();
+            let cgroups = Cgroups::of(pid, &tids);
+            let own = cpu_quotas(&cgroups, pid)
+                .into_iter()
+                .find(|quota| !quota.is_shared);
+            let limited = own.and_then(|quota| Some(quota.file.parent()?.to_path_buf()));
+            Some(Daemon {
+                pid,
+                started: started(pid)?,
+                tag: tag.clone(),
+                cgroups,
+                limited,
+            })
+        };
+        served.filter_map(daemon).collect()
+    }
+
+    /// Returns the daemon's counters; `None` if it has ended.
+    pub fn counters(&self) -> Option<DaemonCounters> {
+        if started(self.pid) != Some(self.started) {
+            return None;
+        }
+        let names: BTreeMap<i32, String> = thread_names(self.pid).into_iter().collect();
+        let named = |thread: ThreadTimes| {
+            let name = names.get(&thread.tid).cloned().unwrap_or_default();
+            counted(thread, Role::Other(name))
+        };
+        Some(DaemonCounters {
+            pid: self.pid,
+            tag: self.tag.clone(),
+            is_stopped: is_stopped(self.pid),
+            threads: thread_times(self.pid).into_iter().map(named).collect(),
+            throttled_us: cgroup_counters(&self.cgroups).throttled_us,
+            cgroup: self
+                .limited
+                .as_ref()
+                .map(|folder| folder.to_string_lossy().into_owned()),
+        })
+    }
+}
+
+/// A thread's counters.
+pub(super) fn counted(thread: ThreadTimes, role: Role) -> ThreadCounters {
+    let ThreadTimes {
+        tid,
+        cpu_ns,
+        wait_ns,
+        turns,
+    } = thread;
+    ThreadCounters {
+        tid,
+        role,
+        cpu_ns,
+        wait_ns,
+        turns,
+    }
 }

@@ -1,6 +1,6 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
-use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, RoundTrips, Run, State};
+use super::{ExitKind, Mailbox, MicroError, MicroRequest, Order, RoundTrips, Run, State};
 use crate::network::{MachineNetwork, NetworkEnd, NetworkLink};
 use crate::process::child::Child;
 use crate::process::log::log_tail;
@@ -44,13 +44,8 @@ impl<'a> MicroGuest<'a> {
         rom: &Path,
     ) -> Result<MicroGuest<'a>, MachineError> {
         let began = Instant::now();
-        let machine = setup.machine;
-        let (network, link) = if setup.network {
-            Some(by_tap(setup)?)
-        } else {
-            None
-        }
-        .unzip();
+        let by_tap = setup.network.then(|| by_tap(setup)).transpose()?;
+        let (network, link) = by_tap.unzip();
         let network = network.zip(link.as_ref().map(|link| link.echo));
         let Started { mut child, link } = start_micro_guest(setup, program, rom, link)?;
         let Link {
@@ -63,17 +58,12 @@ impl<'a> MicroGuest<'a> {
             Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };
-        let disk_bytes = setup
-            .scratch
-            .disk()
-            .and_then(|disk| disk.metadata().ok())
-            .map_or(0, |m| m.len());
-        let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
+        let disk = setup.scratch.disk().and_then(|disk| disk.metadata().ok());
         let mut session = MicroGuest {
-            machine,
-            interrupt,
-            boot,
-            disk_bytes,
+            machine: setup.machine,
+            interrupt: setup.interrupt,
+            boot: Duration::ZERO,
+            disk_bytes: disk.map_or(0, |data| data.len()),
             memory,
             vm,
             log,
@@ -187,7 +177,7 @@ impl<'a> MicroGuest<'a> {
             match self.mailbox()?.state()? {
                 State::Ready | State::Done => return Ok(()),
                 State::Failed(failure) => {
-                    return Err(crate::micro_guest::MicroError::from(failure).into());
+                    return Err(MicroError::from(failure).into());
                 }
                 State::Starting | State::Running => {}
             }
@@ -230,7 +220,7 @@ fn by_tap(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineErr
 }
 
 /// Returns the error of a QEMU that ended before it had a monitor, with the end of its log.
-fn refused(child: &mut Child, log: &std::path::Path) -> Option<MachineError> {
+fn refused(child: &mut Child, log: &Path) -> Option<MachineError> {
     let status = child.wait(QMP_TIMEOUT)?;
     let said = log_tail(log);
     Some(MachineError::Refused {

@@ -5,29 +5,17 @@
 //! a file that the host maps too. It has drivers of its own for virtio-blk, polled or interrupt driven, and virtio-net, and stamps each
 //! request; it measures the cost of each kind of exit, and of antipatterns of guest kernels beside their fixes; it answers the host's clock.
 
-mod antipattern_workload;
-mod durations;
-mod error;
-mod exit_kind;
-mod frame;
 mod guest;
 pub mod layout;
 mod mailbox;
 mod order;
 pub mod qemu;
-mod requests;
-mod result;
 mod rom;
-mod round_trips;
-mod session;
-mod state;
 mod workloads;
 
-pub use error::MicroError;
-pub use exit_kind::ExitKind;
 pub(crate) use guest::MicroGuest;
-pub use mailbox::Mailbox;
-pub use order::{Completion, Direction, Order, Pattern, RoundTrips, Run};
-pub use requests::MicroRequest;
+pub use mailbox::{Mailbox, MicroRequest};
+pub use order::{
+    Completion, Direction, ExitKind, Failure, MicroError, Order, Pattern, RoundTrips, Run, State,
+};
 pub use rom::rom;
-pub use state::{Failure, State};

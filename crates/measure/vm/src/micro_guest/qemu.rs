@@ -30,12 +30,3 @@ pub const ANTIPATTERN_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
 
 /// QEMU's exit status after [`crate::micro_guest::Order::Leave`].
 pub const LEFT: i32 = 0;
-
-/// The port by which the driver notifies the disk of requests, and how many bytes wide it is.
-pub const NOTIFY_PORT: (u64, u64) = (crate::micro_guest::rom::DISK_PORTS as u64 + 0x10, 2);
-
-/// The interrupt vector of the disk's MSI-X, as KVM's events show it.
-pub const MSIX_VECTOR: u8 = crate::micro_guest::rom::EVENT_VECTOR;
-
-/// The interrupt line (GSI) of the disk's INTx.
-pub const INTX_LINE: u32 = 11;

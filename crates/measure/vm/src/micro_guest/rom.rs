@@ -1,6 +1,6 @@
 //! The ROM itself, assembled with the crate: no assembler is needed, and its constants are those of [`crate::micro_guest::layout`].
 
-use crate::micro_guest::layout::{self, command, completion, failure, lcg, state, words};
+use super::layout::{self, command, completion, failure, lcg, state, words};
 use std::arch::global_asm;
 use vmtax_model::Antipattern;
 
@@ -15,13 +15,13 @@ const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
 const RESET_AT: usize = 0xfff0;
 
 /// The I/O ports of the disk, as the ROM places them.
-pub(crate) const DISK_PORTS: u16 = 0xc000;
+const DISK_PORTS: u16 = 0xc000;
 /// I/O ports of the network card, as the ROM places them.
-pub(crate) const NET_PORTS: u16 = 0xc100;
+const NET_PORTS: u16 = 0xc100;
 /// I/O ports of the power management, as the ROM places them.
 const POWER_PORTS: u16 = 0xb000;
 /// The vector of MSI-X and of interrupts that the guest sends itself.
-pub(crate) const EVENT_VECTOR: u8 = 0x30;
+const EVENT_VECTOR: u8 = 0x30;
 
 /// Assembles the parts with each constant under its name.
 macro_rules! assemble {

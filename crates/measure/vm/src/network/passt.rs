@@ -3,9 +3,9 @@
 
 use super::link::{HOST_MAC, mac_bytes};
 use crate::MachineError;
+use crate::process::Peer;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::log::log_tail;
-use crate::process::peer::Peer;
 use crate::process::watchdog::Supervision;
 use crate::sandbox::Namespaces;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};

@@ -1,7 +1,7 @@
 //! A process under the watchdog.
 
+use super::watchdog::{LIFELINE, Supervision, remove_group};
 use crate::MachineError;
-use crate::process::watchdog::{LIFELINE, Supervision, remove_group};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};

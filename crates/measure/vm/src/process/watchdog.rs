@@ -3,13 +3,13 @@
 //!
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
-use crate::MachineError;
-use crate::process::log::BoundedLog;
-use crate::process::remove::remove;
-use crate::process::{self, spawn_command};
+use super::log::BoundedLog;
+use super::remove::remove;
+use super::spawn_command;
 use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
 use crate::sandbox::{Namespaces, leave};
+use crate::{MachineError, process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -159,34 +159,10 @@ fn run(
     let mut child = spawn_command(command, arguments, rights, discard)?;
     let pid = Pid::from_child(&child);
     let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
-    let mut log = BoundedLog::new(
-        stdout()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(failed)?
-            .into(),
-    );
-    let ended_by_itself = loop {
-        let mut fds = vec![
-            PollFd::new(&exited, PollFlags::IN),
-            PollFd::new(&lifeline, PollFlags::IN),
-        ];
-        // One that closed its output goes on.
-        fds.extend(
-            output
-                .as_ref()
-                .map(|output| PollFd::new(output, PollFlags::IN)),
-        );
-        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(|e| failed(e.into()))?;
-        let [child, lifeline, output_ready] =
-            [0, 1, 2].map(|index| fds.get(index).is_some_and(|fd| !fd.revents().is_empty()));
-        if child || lifeline {
-            break child;
-        }
-        if output_ready && !output.as_ref().is_some_and(|output| copy(output, &mut log)) {
-            output = None;
-        }
-    };
+    let own_output = stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+    let mut log = BoundedLog::new(own_output.into());
+    let ended_by_itself =
+        log_until_end(&exited, lifeline, &mut output, &mut log).map_err(|e| failed(e.into()))?;
     // What the command forked is in its process group and must not outlive it either.
     let _ = kill_process_group(pid, Signal::KILL);
     end_descendants();
@@ -196,6 +172,36 @@ fn run(
         .wait()
         .map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
     Ok(ended_by_itself.then_some(process::status(status)))
+}
+
+/// Logs a command's output until the command has ended, which gives true, or the lifeline brings a byte or closes.
+fn log_until_end(
+    exited: &OwnedFd,
+    lifeline: BorrowedFd<'_>,
+    output: &mut Option<OwnedFd>,
+    log: &mut BoundedLog,
+) -> rustix::io::Result<bool> {
+    loop {
+        let mut fds = vec![
+            PollFd::new(exited, PollFlags::IN),
+            PollFd::new(&lifeline, PollFlags::IN),
+        ];
+        // One that closed its output goes on.
+        fds.extend(
+            output
+                .as_ref()
+                .map(|output| PollFd::new(output, PollFlags::IN)),
+        );
+        rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+        let [child, lifeline, output_ready] =
+            [0, 1, 2].map(|index| fds.get(index).is_some_and(|fd| !fd.revents().is_empty()));
+        if child || lifeline {
+            return Ok(child);
+        }
+        if output_ready && !output.as_ref().is_some_and(|output| copy(output, log)) {
+            *output = None;
+        }
+    }
 }
 
 /// Reads what there is of a process's output into its log; gives whether there can be more.

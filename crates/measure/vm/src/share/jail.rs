@@ -3,17 +3,17 @@
 //! only file system of a disk in it, so a handle finds no file of the host, whoever opens it.
 
 use crate::MachineError;
-use crate::process::{spawn_command, status};
+use crate::process::{spawn, spawn_command, status};
 use crate::sandbox::mounts;
 use crate::sandbox::rights::{Rights, RightsOfUser};
-use crate::share::portmapper::Portmapper;
-use crate::share::program_files::{program_files, without_links};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::process::pivot_root;
+use rustix::process::{Pid, Signal, kill_process_group, pivot_root};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// Where the server sees the tree.
@@ -101,62 +101,49 @@ pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
 
 impl Jail {
     /// A path of the server's, as it is seen from outside.
-    fn at(&self, path: &Path) -> PathBuf {
+    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     fn furnish(&self, program: &Path) -> io::Result<()> {
         let small = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", &self.root, "tmpfs", small, c"mode=755,size=256M")?;
-        for file in program_files(
-            [Some(program), self.portmapper.as_deref()]
-                .into_iter()
-                .flatten(),
-        )? {
-            self.copy(&file)?;
-        }
-        // Last: nothing is written over a link, which may lead to the host's own folder.
-        for path in LINKS
-            .map(Path::new)
-            .into_iter()
-            .filter(|path| path.is_symlink())
-        {
-            std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?;
-        }
-        for path in LOOKED_UP
-            .map(Path::new)
-            .into_iter()
-            .filter(|path| path.is_file())
-        {
-            self.copy(path)?;
-        }
-        for folder in [TREE, RUN].map(Path::new) {
+        self.copy_files(program)?;
+        for folder in [TREE, RUN] {
             fs::create_dir_all(self.at(folder))?;
         }
         // What there is to serve: nfs-ganesha asks no other way.
-        fs::write(
-            self.at(Path::new("/etc/mtab")),
-            format!("tree {TREE} ext4 rw 0 0\n"),
-        )?;
+        fs::write(self.at("/etc/mtab"), format!("tree {TREE} ext4 rw 0 0\n"))?;
         let is_in_run = self.file.starts_with(RUN);
         if !is_in_run {
             self.copy(&self.file)?;
         }
-        mounts::set(
-            &self.root,
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        )?;
-        mount(
-            "tmpfs",
-            self.at(Path::new(RUN)),
-            "tmpfs",
-            small,
-            c"mode=755,size=16M",
-        )?;
+        let closed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        mounts::set(&self.root, closed)?;
+        mount("tmpfs", self.at(RUN), "tmpfs", small, c"mode=755,size=16M")?;
         if is_in_run {
             self.copy(&self.file)?;
         }
         self.mount_image()
+    }
+
+    /// Copies the files of the programs, and those that libraries read.
+    fn copy_files(&self, program: &Path) -> io::Result<()> {
+        let programs = [Some(program), self.portmapper.as_deref()];
+        for file in program_files(programs.into_iter().flatten())? {
+            self.copy(&file)?;
+        }
+        // Last: nothing is written over a link, which may lead to the host's own folder.
+        let links = LINKS.map(Path::new).into_iter();
+        for path in links.filter(|path| path.is_symlink()) {
+            std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?;
+        }
+        let looked_up = LOOKED_UP.map(Path::new).into_iter();
+        for path in looked_up.filter(|path| path.is_file()) {
+            self.copy(path)?;
+        }
+        Ok(())
     }
 
     /// A file of the host's.
@@ -177,7 +164,7 @@ impl Jail {
         mount
             .args(["-n", "-t", "ext4", "-o", options])
             .arg(&self.image)
-            .arg(self.at(Path::new(TREE)));
+            .arg(self.at(TREE));
         let status = mount.stdin(Stdio::null()).status()?;
         if status.success() {
             Ok(())
@@ -194,5 +181,156 @@ impl Jail {
         pivot_root(".", ".")?;
         unmount(".", UnmountFlags::DETACH)?;
         std::env::set_current_dir("/")
+    }
+}
+
+/// Files that programs open when they run, below a directory of their libraries: nfs-ganesha's file system, the
+/// libraries that name its users, and those that the C library opens for users and for threads that end.
+const OPENED: [&str; 5] = [
+    "ganesha/libfsalvfs.so",
+    "libnfsidmap/nsswitch.so",
+    "libnfsidmap/static.so",
+    "libnss_files.so.2",
+    "libgcc_s.so.1",
+];
+
+/// The files, each in the folder that it is really in: none of their paths leads over a link but the last part.
+///
+/// # Errors
+/// Where ldd cannot be run or a folder cannot be resolved.
+pub(super) fn program_files<'a>(
+    programs: impl Iterator<Item = &'a Path>,
+) -> io::Result<BTreeSet<PathBuf>> {
+    let mut all = BTreeSet::new();
+    for program in programs {
+        add(program, &mut all)?;
+    }
+    let folders: BTreeSet<PathBuf> = all
+        .iter()
+        .filter_map(|file| Some(file.parent()?.to_path_buf()))
+        .collect();
+    for plugin in folders
+        .iter()
+        .flat_map(|folder| OPENED.map(|name| folder.join(name)))
+        .filter(|file| file.is_file())
+    {
+        add(&plugin, &mut all)?;
+    }
+    Ok(all)
+}
+
+fn add(program: &Path, all: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+    all.insert(without_links(program)?);
+    // By the linker itself, which knows the paths that it searches. It fails for a program without libraries.
+    let listed = Command::new("ldd")
+        .arg(program)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output();
+    let listed = listed.map_err(|e| {
+        io::Error::new(
+            e.kind(),
+            format!("running ldd for {}: {e}", program.display()),
+        )
+    })?;
+    for library in libraries(&String::from_utf8_lossy(&listed.stdout)) {
+        all.insert(without_links(library)?);
+    }
+    Ok(())
+}
+
+/// The paths in ldd's lines: "libc.so.6 => /lib/libc.so.6 (0x7f…)", "/lib64/ld-linux-x86-64.so.2 (0x7f…)".
+fn libraries(listed: &str) -> impl Iterator<Item = &Path> {
+    let path = |line| str::split_whitespace(line).find(|word| word.starts_with('/'));
+    listed.lines().filter_map(path).map(Path::new)
+}
+
+/// The path of a file whose folder is named without links.
+///
+/// # Errors
+/// Where the folder is not there.
+pub(super) fn without_links(file: &Path) -> io::Result<PathBuf> {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is no file", file.display()),
+        ));
+    };
+    Ok(folder.canonicalize()?.join(name))
+}
+
+/// Where a port mapper is met.
+const PORTMAPPER_SOCKET: &str = "/run/rpcbind.sock";
+/// It takes a tenth of a second.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// rpcbind. Ended when dropped.
+pub(crate) struct Portmapper(Child);
+
+impl Portmapper {
+    /// In this process's network and root; gives it when it can be asked.
+    pub fn start(program: &Path) -> Result<Portmapper, MachineError> {
+        let mut started = Portmapper(spawn(&program.display().to_string(), &["-f".to_owned()])?);
+        let failed = |source| {
+            MachineError::system(
+                format!("waiting for {} at {PORTMAPPER_SOCKET}", program.display()),
+                source,
+            )
+        };
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !Path::new(PORTMAPPER_SOCKET).exists() {
+            if let Some(status) = started.0.try_wait().map_err(failed)? {
+                return Err(failed(io::Error::other(format!("it ended with {status}"))));
+            }
+            if Instant::now() > deadline {
+                return Err(failed(io::ErrorKind::TimedOut.into()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(started)
+    }
+}
+
+impl Drop for Portmapper {
+    fn drop(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_those_that_have_a_path() {
+        let listed = "\tlinux-vdso.so.1 (0x00007f26b9577000)\n\
+                      \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f26b919f000)\n\
+                      \tlibgone.so.1 => not found\n\
+                      \t/lib64/ld-linux-x86-64.so.2 (0x00007f26b9579000)\n";
+        let found: Vec<&Path> = libraries(listed).collect();
+        assert_eq!(
+            found,
+            [
+                "/lib/x86_64-linux-gnu/libc.so.6",
+                "/lib64/ld-linux-x86-64.so.2"
+            ]
+            .map(Path::new)
+        );
+        assert_eq!(libraries("\tstatically linked\n").count(), 0);
+    }
+
+    #[test]
+    fn a_program_has_its_libraries_and_no_link_in_their_folders() {
+        let files = program_files([Path::new("/bin/sh")].into_iter()).unwrap();
+        assert!(
+            files.iter().any(|file| file.ends_with("libc.so.6")),
+            "{files:?}"
+        );
+        assert!(
+            files.iter().all(
+                |file| file.parent().unwrap().canonicalize().unwrap() == file.parent().unwrap()
+            )
+        );
     }
 }

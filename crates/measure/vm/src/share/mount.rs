@@ -1,10 +1,15 @@
-//! Mount of the share by the guest.
+//! Mount of the share by the guest, and the settings that took effect, as reported by kernel, QEMU and server, not as requested.
 
 use super::Sharing;
-use super::ganesha::{EXPORT, MOUNT_PORT, NFS_PORT};
-use super::qemu_arguments::{SERVER, TAG};
+use super::qemu_arguments::{SERVER, TAG, VERSION_EVENT};
+use super::server::{EXPORT, MOUNT_PORT, NFS_PORT};
+use crate::process::log::log_end;
+use crate::vmm::qemu::start;
+use procfs::process::{LimitValue, Process};
 use std::net::Ipv4Addr;
-use vmtax_model::ShareMethod;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use vmtax_model::{ShareFacts, ShareMethod, Warning};
 use vmtax_wire::{Mount, SHARE, SHARE_SERIAL};
 
 /// The guest's own address in QEMU's user network.
@@ -36,25 +41,19 @@ pub(crate) fn mount(sharing: &Sharing) -> Mount {
 
 /// For people, who mount it in guests of their own.
 pub(super) fn command(mount: &Mount) -> String {
-    let (read_only, options) = (mount.read_only.then_some("ro"), mount.options.as_str());
-    let options: Vec<&str> = read_only
-        .into_iter()
-        .chain((!options.is_empty()).then_some(options))
-        .collect();
-    let options = if options.is_empty() {
-        String::new()
-    } else {
-        format!(" -o {}", options.join(","))
+    let read_only = mount.read_only.then_some("ro").into_iter();
+    let own = Some(mount.options.as_str()).filter(|options| !options.is_empty());
+    let options: Vec<&str> = read_only.chain(own).collect();
+    let options = match options[..] {
+        [] => String::new(),
+        _ => format!(" -o {}", options.join(",")),
     };
-    let disk = if mount.method.is_image() {
-        "/dev/disk/by-id/virtio-"
-    } else {
-        ""
+    let disk = match mount.method.is_image() {
+        true => "/dev/disk/by-id/virtio-",
+        false => "",
     };
-    format!(
-        "mount -t {}{options} {disk}{} {SHARE}",
-        mount.kind, mount.source
-    )
+    let Mount { kind, source, .. } = mount;
+    format!("mount -t {kind}{options} {disk}{source} {SHARE}")
 }
 
 fn nine_p(sharing: &Sharing) -> String {
@@ -104,4 +103,117 @@ fn with(sharing: &Sharing, mut options: String, keys: &[&str]) -> String {
         }
     }
     options
+}
+
+/// Time limit for QEMU's output to reach its log.
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// From the guest's line of `/proc/mounts`, QEMU's and the server's arguments, the process that serves, and QEMU's log in
+/// `log`; with what the reader should know.
+pub(crate) fn effect(
+    sharing: &Sharing,
+    line: String,
+    qemu: Vec<String>,
+    server: Vec<String>,
+    serving: Option<i32>,
+    log: &Path,
+) -> (ShareFacts, Vec<Warning>) {
+    let method = sharing.share.method;
+    let logs_version = qemu.iter().any(|argument| argument == VERSION_EVENT);
+    let is_nine_p = method == ShareMethod::NineP;
+    let msize = is_nine_p.then(|| msize(&line, log, logs_version)).flatten();
+    let asked = sharing.share.option("msize");
+    let asked = asked.and_then(|text| text.parse().ok());
+    let warnings = match (asked, msize) {
+        (Some(asked), Some(got)) if got < asked => vec![Warning::MsizeCapped { asked, got }],
+        _ => Vec::new(),
+    };
+    let facts = ShareFacts {
+        method,
+        mount: line,
+        mount_command: command(&mount(sharing)),
+        msize,
+        qemu,
+        server,
+        image: sharing.image.clone(),
+        open_files: serving.and_then(open_files),
+    };
+    (facts, warnings)
+}
+
+/// The server's own answer to the client's wish; without QEMU's log the client's word, which is silent of its default.
+fn msize(line: &str, log: &Path, is_logged: bool) -> Option<u64> {
+    let timeout = if is_logged {
+        LOG_TIMEOUT
+    } else {
+        Duration::ZERO
+    };
+    let deadline = Instant::now() + timeout;
+    loop {
+        let logs = [start::log(log), start::events(log)].map(|path| log_end(&path));
+        let got = logs
+            .iter()
+            .find_map(|text| negotiated(&String::from_utf8_lossy(text)));
+        if got.is_some() || Instant::now() >= deadline {
+            return got.or_else(|| shown(line));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// "v9fs_version_return tag 65535 id 100 msize 131072 version 9P2000.L", the last one.
+fn negotiated(log: &str) -> Option<u64> {
+    let line = log
+        .lines()
+        .rev()
+        .find(|line| line.contains(VERSION_EVENT))?;
+    let mut words = line
+        .split_whitespace()
+        .skip_while(|word| *word != "msize")
+        .skip(1);
+    words.next()?.parse().ok()
+}
+
+fn shown(line: &str) -> Option<u64> {
+    let options = line.split(' ').nth(3)?;
+    options
+        .split(',')
+        .find_map(|option| option.strip_prefix("msize=")?.parse().ok())
+}
+
+/// The soft limit of a process.
+fn open_files(pid: i32) -> Option<u64> {
+    match Process::new(pid)
+        .and_then(|process| process.limits())
+        .ok()?
+        .max_open_files
+        .soft_limit
+    {
+        LimitValue::Value(limit) => Some(limit),
+        LimitValue::Unlimited => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_negotiated_size_is_the_last_answer() {
+        let log = "warning: 9p: degraded performance\nv9fs_version_return tag 65535 id 100 msize 8192 version 9P2000.L\n\
+                   12@1.5:v9fs_version_return tag 65535 id 100 msize 512000 version 9P2000.L\n";
+        assert_eq!(negotiated(log), Some(512_000));
+        assert_eq!(negotiated("v9fs_version_return tag 1 msize many"), None);
+        assert_eq!(negotiated(""), None);
+        let line = "share /share 9p rw,relatime,access=client,msize=512000,trans=virtio 0 0";
+        assert_eq!(shown(line), Some(512_000));
+        assert_eq!(shown("share /share 9p rw,relatime"), None);
+        assert_eq!(shown("nonsense"), None);
+    }
+
+    #[test]
+    fn a_process_has_a_limit() {
+        assert!(open_files(std::process::id() as i32).is_some_and(|n| n > 0));
+        assert_eq!(open_files(-1), None);
+    }
 }

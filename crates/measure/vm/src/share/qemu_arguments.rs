@@ -1,10 +1,9 @@
 //! QEMU's arguments for a share.
 
-use super::ganesha::{MOUNT_PORT, NFS_PORT};
+use super::server::{MOUNT_PORT, NFS_PORT};
 use super::{RootExtras, Sharing};
-use crate::vmm::qemu::arguments::{NET_DEVICE, escaped};
-use crate::vmm::qemu::disk_arguments::Disk;
-use std::collections::BTreeMap;
+use crate::vmm::qemu::arguments::{NET_DEVICE, escaped, owned};
+use crate::vmm::qemu::device_arguments::Disk;
 use std::net::Ipv4Addr;
 use vmtax_model::{Forward, QemuFacts, ShareMethod};
 use vmtax_wire::{SHARE_MAC, SHARE_SERIAL, writable_tag};
@@ -71,9 +70,7 @@ fn virtiofs(link: &ServerLink) -> Vec<String> {
     );
     let stream = format!("socket,id=server,fd={}", link.stream);
     let front = format!("vhost-user-fs-pci,chardev=server,tag={TAG}");
-    ["-object", &memory, "-chardev", &stream, "-device", &front]
-        .map(str::to_owned)
-        .to_vec()
+    owned(["-object", &memory, "-chardev", &stream, "-device", &front])
 }
 
 /// `restrict` leaves of the host and its network only what is forwarded.
@@ -83,9 +80,7 @@ fn network(ports: &[u16], link: &ServerLink) -> Vec<String> {
         net += &format!(",guestfwd=tcp:{SERVER}:{port}-tcp:127.0.0.1:{served}");
     }
     let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
-    ["-netdev", &net, "-device", &card]
-        .map(str::to_owned)
-        .to_vec()
+    owned(["-netdev", &net, "-device", &card])
 }
 
 /// Returns the arguments for the parts that a guest for a command has in addition to the host's root.
@@ -97,11 +92,8 @@ fn besides(besides: &RootExtras) -> Vec<String> {
             "local,id={tag},path={},security_model=none,multidevs=remap",
             escaped(&folder.display().to_string())
         );
-        arguments.extend(["-fsdev".to_owned(), back]);
-        arguments.extend([
-            "-device".to_owned(),
-            format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
-        ]);
+        let front = format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}");
+        arguments.extend(owned(["-fsdev", &back, "-device", &front]));
     }
     if let Some(ports) = &besides.network {
         let mut net = "user,id=net".to_owned();
@@ -110,7 +102,7 @@ fn besides(besides: &RootExtras) -> Vec<String> {
             net += &format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}");
         }
         let card = format!("virtio-net-pci,id={NET_DEVICE},netdev=net,mac={SHARE_MAC},romfile=");
-        arguments.extend(["-netdev", &net, "-device", &card].map(str::to_owned));
+        arguments.extend(owned(["-netdev", &net, "-device", &card]));
     }
     arguments
 }
@@ -131,32 +123,22 @@ fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
         back += ",readonly=on";
     }
     let front = format!("virtio-9p-pci,fsdev={TAG},mount_tag={TAG}");
-    let mut arguments = ["-fsdev", &back, "-device", &front]
-        .map(str::to_owned)
-        .to_vec();
+    let mut arguments = owned(["-fsdev", &back, "-device", &front]);
     // One event at the mount, in QEMU's log. Another back end would put a file of its own somewhere.
     if qemu.trace_backends == ["log"] {
-        arguments.extend(["-trace".to_owned(), VERSION_EVENT.to_owned()]);
+        arguments.extend(owned(["-trace", VERSION_EVENT]));
     }
     arguments
 }
 
 fn disk(sharing: &Sharing, direct: bool, aio: &str) -> Vec<String> {
-    let ours = |key: &str| !matches!(key, "readonly" | "compress");
-    let set: BTreeMap<String, String> = sharing
-        .share
-        .options
-        .iter()
-        .filter(|(k, _)| ours(k))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect();
-    let file = sharing.own();
-    let (serial, device) = (Some(SHARE_SERIAL), "virtio-blk-pci");
+    let mut set = sharing.share.options.clone();
+    set.retain(|key, _| !matches!(key.as_str(), "readonly" | "compress"));
     Disk {
         node: NODE,
-        device,
-        serial,
-        file,
+        device: "virtio-blk-pci",
+        serial: Some(SHARE_SERIAL),
+        file: sharing.own(),
         direct,
         aio,
         read_only: sharing.read_only,

@@ -1,8 +1,9 @@
 //! Facts about a virtual machine, gathered for a recording, with the measurements that are possible from here, and the
 //! reasons why others are not.
 
-use super::handle::Vm;
+use super::Vm;
 use super::open_files::nics;
+use crate::vmm::NoMonitor;
 use crate::vmm::qemu::console::kernel_failure;
 use procfs::process::Process;
 use rustix::fs::{Access, access};
@@ -27,7 +28,7 @@ impl Vm {
         let files = self.files().unwrap_or_default();
         let (roles_from, threads) = self.process.roles(&files);
         let (vcpus, memory) = self.process.size();
-        let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
+        let (accelerator, cgroup) = (self.accelerator(), Cgroup::read(self.pid()));
         let tids: Vec<i32> = threads
             .iter()
             .filter(|thread| thread.role.stays())
@@ -57,87 +58,84 @@ impl Vm {
         })
     }
 
+    /// The measurements that are possible from here, and why others are not.
     fn abilities(&self, accelerator: Option<Accelerator>, cgroup: Option<&Cgroup>) -> Vec<Ability> {
-        let lacking = |what: &str, why: &str, fix: &str| {
-            Some(Missing {
-                what: what.to_owned(),
-                why: why.to_owned(),
-                fix: fix.to_owned(),
-            })
-        };
-        let not_ours = "the process belongs to another user";
+        let stacks = may_observe(self.pid()).err();
         let traced = || {
-            tracefs()
-                .err()
-                .map(|e| Missing::for_error("the kernel's events", &e))
-        };
-        let is_ours = {
-            let user = std::fs::metadata(format!("/proc/{}", self.pid())).map(|data| data.uid());
-            let own = rustix::process::geteuid();
-            own.is_root() || user.is_ok_and(|user| user == own.as_raw())
+            let error = tracefs().err()?;
+            Some(Missing::for_error("the kernel's events", &error))
         };
         let exits = match accelerator {
-            Some(Accelerator::Tcg) => {
-                lacking("VM exits", "TCG has none", "run the guest under KVM")
-            }
+            Some(Accelerator::Tcg) => Some(missing(
+                "VM exits",
+                "TCG has none",
+                "run the guest under KVM",
+            )),
             _ => traced(),
         };
-        let limits = match cgroup {
-            Some(cgroup) if cgroup.name == "/" => lacking(
-                "limits of its control group",
-                "it is in the root group, which has no limits",
-                "start the VM in its own group: `systemd-run --scope`",
-            ),
-            Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => None,
-            _ => lacking(
-                "limits of its control group",
-                "its folder is not writable",
-                "run vmtax as root",
-            ),
-        };
+        let agent = (!self.has_agent).then(|| {
+            missing(
+                "the guest's side",
+                "no vmtax agent runs in it",
+                "measure a guest that vmtax boots: `vmtax run`",
+            )
+        });
+        let no_monitor =
+            |none: &NoMonitor| missing("QEMU's monitor", &none.why(), &self.monitor_advice());
+        let qemu_agent = (!self.process.has_agent_channel()).then(|| {
+            missing(
+                "QEMU's guest agent",
+                "the VM has no channel for it",
+                "add the channel org.qemu.guest_agent.0 and install qemu-guest-agent in the guest",
+            )
+        });
+        let affinity = (!self.is_ours()).then(|| {
+            let why = "the process belongs to another user";
+            missing("host CPUs of its threads", why, "run vmtax as root")
+        });
         let all = [
             (
                 AbilityName::SampleThreads,
-                may_observe(self.pid()).err().map(|e| Missing::for_error("stacks of its threads", &e)),
+                stacks.map(|e| Missing::for_error("stacks of its threads", &e)),
             ),
             (AbilityName::TraceKernel, traced()),
             (AbilityName::CountExits, exits),
-            (
-                AbilityName::GuestAgent,
-                (!self.has_agent)
-                    .then(|| {
-                        lacking(
-                            "the guest's side",
-                            "no vmtax agent runs in it",
-                            "measure a guest that vmtax boots: `vmtax run`",
-                        )
-                    })
-                    .flatten(),
-            ),
-            (
-                AbilityName::Monitor,
-                self.no_monitor().and_then(|none| lacking("QEMU's monitor", &none.why(), &self.monitor_advice())),
-            ),
-            (
-                AbilityName::QemuGuestAgent,
-                (!self.process.has_agent_channel())
-                    .then(|| {
-                        lacking(
-                            "QEMU's guest agent",
-                            "the VM has no channel for it",
-                            "add the channel org.qemu.guest_agent.0 and install qemu-guest-agent in the guest",
-                        )
-                    })
-                    .flatten(),
-            ),
-            (
-                AbilityName::SetAffinity,
-                (!is_ours).then(|| lacking("host CPUs of its threads", not_ours, "run vmtax as root")).flatten(),
-            ),
-            (AbilityName::SetCgroup, limits),
+            (AbilityName::GuestAgent, agent),
+            (AbilityName::Monitor, self.no_monitor().map(no_monitor)),
+            (AbilityName::QemuGuestAgent, qemu_agent),
+            (AbilityName::SetAffinity, affinity),
+            (AbilityName::SetCgroup, no_limits(cgroup)),
         ];
         all.map(|(what, missing)| Ability { what, missing }).into()
     }
+
+    /// Returns true if the process is this user's, or the user is root.
+    fn is_ours(&self) -> bool {
+        let user = std::fs::metadata(format!("/proc/{}", self.pid())).map(|data| data.uid());
+        let own = rustix::process::geteuid();
+        own.is_root() || user.is_ok_and(|user| user == own.as_raw())
+    }
+}
+
+fn missing(what: &str, why: &str, fix: &str) -> Missing {
+    Missing {
+        what: what.to_owned(),
+        why: why.to_owned(),
+        fix: fix.to_owned(),
+    }
+}
+
+/// Why the limits of a control group cannot be set; `None` where they can.
+fn no_limits(cgroup: Option<&Cgroup>) -> Option<Missing> {
+    let (why, fix) = match cgroup {
+        Some(cgroup) if cgroup.name == "/" => (
+            "it is in the root group, which has no limits",
+            "start the VM in its own group: `systemd-run --scope`",
+        ),
+        Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => return None,
+        _ => ("its folder is not writable", "run vmtax as root"),
+    };
+    Some(missing("limits of its control group", why, fix))
 }
 
 /// The control group of a process.
@@ -148,7 +146,7 @@ struct Cgroup {
 
 impl Cgroup {
     /// Returns the group of version 1's CPU controller where the host has one, else that of version 2.
-    fn of(pid: i32) -> Option<Cgroup> {
+    fn read(pid: i32) -> Option<Cgroup> {
         let groups = Process::new(pid)
             .and_then(|process| process.cgroups())
             .ok()?

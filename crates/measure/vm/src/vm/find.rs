@@ -1,10 +1,10 @@
 //! The VMs that run on this host, and one of them by what people call it.
 
-use super::handle::Vm;
-use crate::process::peer::Peer;
+use super::Vm;
+use crate::process::Peer;
 use crate::vmm;
 use crate::vmm::qemu::attach::ATTACH_TIMEOUT;
-use crate::vmm::qemu::shared_socket::connect;
+use crate::vmm::qemu::conversation::connect;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -100,14 +100,14 @@ pub fn find(name: &str) -> Result<VmIdentity, FindError> {
     if name.contains('/') {
         return by_socket(name).map(vm_of_process);
     }
-    let all: Vec<Known> = running().into_iter().map(Known::of).collect();
+    let all: Vec<Known> = running().into_iter().map(Known::read).collect();
     choose(name, &all).map(vm_of_process)
 }
 
 /// The VM that a process runs, for a plan.
 fn vm_of_process(pid: i32) -> VmIdentity {
     VmIdentity {
-        name: Known::of(pid).name,
+        name: Known::read(pid).name,
         is_vm: true,
         ..process(pid)
     }
@@ -157,28 +157,18 @@ fn another(planned: &VmIdentity, at_start: u64) -> FindError {
         let name = vm.name.as_deref().unwrap_or("unnamed");
         format!("{name} (started at tick {ticks})")
     };
-    let now = if is_vm(pid) {
-        vm_of_process(pid)
-    } else {
-        process(pid)
+    let now = match is_vm(pid) {
+        true => vm_of_process(pid),
+        false => process(pid),
     };
-    let named_now = now
-        .started
-        .filter(|_| now.is_vm || !planned.is_vm)
-        .map(|ticks| title(&now, ticks));
-    let planned_vm = title(planned, at_start);
-    if planned.is_vm {
-        FindError::OtherVm {
-            pid,
-            planned: planned_vm,
-            now: named_now.unwrap_or_else(|| "no VM".to_owned()),
-        }
-    } else {
-        FindError::OtherProcess {
-            pid,
-            planned: planned_vm,
-            now: named_now.unwrap_or_else(|| "no process".to_owned()),
-        }
+    let started = now.started.filter(|_| now.is_vm || !planned.is_vm);
+    let none = if planned.is_vm { "no VM" } else { "no process" };
+    let now = started.map_or(none.to_owned(), |ticks| title(&now, ticks));
+    let is_vm = planned.is_vm;
+    let planned = title(planned, at_start);
+    match is_vm {
+        true => FindError::OtherVm { pid, planned, now },
+        false => FindError::OtherProcess { pid, planned, now },
     }
 }
 
@@ -191,7 +181,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(pid: i32) -> Known {
+    fn read(pid: i32) -> Known {
         let process = vmm::VmmProcess::without_monitor(pid);
         Known {
             pid,
@@ -216,38 +206,27 @@ impl Known {
 /// VM may have ended, and another would be taken for it.
 fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
     let texts = |known: &[&Known]| {
-        known
-            .iter()
-            .map(|known| known.text())
-            .collect::<Vec<_>>()
-            .join("; ")
+        let texts: Vec<String> = known.iter().map(|known| known.text()).collect();
+        texts.join("; ")
     };
     if all.is_empty() {
         return Err(FindError::NoVms);
     }
     let is_pid = |known: &Known| name.parse() == Ok(known.pid);
     let is_id = |known: &Known| {
-        known
-            .managed
-            .as_ref()
-            .is_some_and(|managed| managed.id == name)
+        let managed = known.managed.as_ref();
+        managed.is_some_and(|managed| managed.id == name)
     };
     let is_name = |known: &Known| known.name.as_deref() == Some(name);
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     let has_part = |known: &Known| {
-        !is_number
-            && known
-                .name
-                .as_ref()
-                .is_some_and(|known| known.contains(name))
+        let known = known.name.as_deref().unwrap_or_default();
+        !is_number && known.contains(name)
     };
     let meanings: [&dyn Fn(&Known) -> bool; 4] = [&is_pid, &is_id, &is_name, &has_part];
     for meaning in meanings {
-        match all
-            .iter()
-            .filter(|known| meaning(known))
-            .collect::<Vec<_>>()[..]
-        {
+        let meant: Vec<&Known> = all.iter().filter(|known| meaning(known)).collect();
+        match meant[..] {
             [] => {}
             [one] => return Ok(one.pid),
             ref several => {

@@ -1,8 +1,7 @@
 //! The files that a process has open: they show a VMM's disks, taps and vCPUs without its monitor.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 use vmtax_model::VmNic;
 
 /// QEMU locks bytes of an image file from here on, as `block/file-posix.c` has it (`RAW_LOCK_PERM_BASE`).

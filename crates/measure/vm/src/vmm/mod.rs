@@ -11,8 +11,9 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
 use qemu::arguments::{Arguments, path_of};
 use qemu::console::Console;
+use qemu::guest_agent::{GuestAgent, PORT};
 use qemu::monitor::Monitor;
-use qemu::{attach, binary, disks, guest_agent, guest_settings, manager, nics, start, threads};
+use qemu::{attach, disks, settings, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,17 @@ pub(crate) enum NoMonitor {
 }
 
 impl NoMonitor {
+    /// The reason that an error gives.
+    fn by(error: MachineError) -> NoMonitor {
+        match error {
+            MachineError::MonitorTimeout {
+                seconds,
+                has_client: false,
+            } => NoMonitor::Silent(seconds),
+            other => NoMonitor::Other(other.monitor_reason()),
+        }
+    }
+
     /// The reason, for people.
     pub fn why(&self) -> String {
         match self {
@@ -86,18 +98,6 @@ impl NoMonitor {
             }
             .to_string(),
             NoMonitor::Other(why) => why.clone(),
-        }
-    }
-}
-
-impl From<MachineError> for NoMonitor {
-    fn from(error: MachineError) -> NoMonitor {
-        match error {
-            MachineError::MonitorTimeout {
-                seconds,
-                has_client: false,
-            } => NoMonitor::Silent(seconds),
-            other => NoMonitor::Other(other.monitor_reason()),
         }
     }
 }
@@ -149,7 +149,7 @@ impl VmmProcess {
     pub fn attach(pid: i32) -> VmmProcess {
         let monitor = match process_stop(pid) {
             Some(stop) => Err(NoMonitor::Stopped(stop)),
-            None => attach::monitor(pid).map_err(NoMonitor::from),
+            None => attach::monitor(pid).map_err(NoMonitor::by),
         };
         // sudo, timeout and similar programs have the command line of the QEMU that they start.
         let monitor = monitor.and_then(|monitor| {
@@ -160,34 +160,31 @@ impl VmmProcess {
                 )),
             }
         });
-        let vmm = if monitor.is_ok() {
-            Some(Vmm::Qemu)
-        } else {
-            recognize(pid)
+        let vmm = match monitor {
+            Ok(_) => Some(Vmm::Qemu),
+            Err(_) => recognize(pid),
         };
         VmmProcess { pid, vmm, monitor }
     }
 
     /// State of the guest by its monitor or libvirt, without a taint; `None` where neither answers.
     pub fn run_state(&self) -> Option<RunState> {
-        let monitor = self.monitor.as_ref().ok()?;
+        let monitor = self.monitor()?;
         if monitor.taints() {
-            return monitor
-                .domain_stats()
-                .ok()?
-                .remove(&self.name()?)?
-                .answers
-                .state;
+            let mut stats = monitor.domain_stats().ok()?;
+            return stats.remove(&self.name()?)?.answers.state;
         }
         qemu::counters::run_state(&monitor.execute("query-status").ok()?)
     }
 
+    /// The monitor, where there is one that answers.
+    pub fn monitor(&self) -> Option<&Monitor> {
+        self.monitor.as_ref().ok()
+    }
+
     /// The monitor, for what is worth no mark.
     fn free_monitor(&self) -> Option<&Monitor> {
-        self.monitor
-            .as_ref()
-            .ok()
-            .filter(|monitor| !monitor.taints())
+        self.monitor().filter(|monitor| !monitor.taints())
     }
 
     /// The VMM's version, where its monitor tells.
@@ -231,12 +228,7 @@ impl VmmProcess {
     /// even where that taints the domain.
     pub fn traced_disks(&self, files: &[OpenFile]) -> Vec<TracedDisk> {
         match self.vmm {
-            Some(Vmm::Qemu) => disks::traced(
-                self.pid,
-                self.monitor.as_ref().ok(),
-                files,
-                &self.arguments(),
-            ),
+            Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor(), files, &self.arguments()),
             None => Vec::new(),
         }
     }
@@ -244,7 +236,7 @@ impl VmmProcess {
     /// The network backends of its command line that are no taps: ID and type.
     pub fn network_backends(&self) -> Vec<(String, String)> {
         match self.vmm {
-            Some(Vmm::Qemu) => nics::backends_without_tap(&self.arguments()),
+            Some(Vmm::Qemu) => self.arguments().backends_without_tap(),
             None => Vec::new(),
         }
     }
@@ -253,23 +245,20 @@ impl VmmProcess {
     /// The monitor is asked even where that leaves a mark.
     pub fn doorbells_of(&self, tap: &str, descriptors: &[i32]) -> Vec<(u64, u64)> {
         let regions = self
-            .monitor
-            .as_ref()
-            .ok()
-            .map(|monitor| nics::doorbells(monitor, tap, descriptors));
+            .monitor()
+            .map(|monitor| monitor.doorbells(tap, descriptors));
         regions.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Reads the settings. Those that need the monitor are read only where that does not taint the domain, or with
     /// `may_taint`.
     pub fn settings(&self, may_taint: bool) -> VmSettings {
-        let monitor = if may_taint {
-            self.monitor.as_ref().ok()
-        } else {
-            self.free_monitor()
+        let monitor = match may_taint {
+            true => self.monitor(),
+            false => self.free_monitor(),
         };
         match self.vmm {
-            Some(Vmm::Qemu) => qemu::settings::settings(monitor, &self.arguments()),
+            Some(Vmm::Qemu) => settings::settings(monitor, &self.arguments()),
             None => VmSettings::default(),
         }
     }
@@ -281,8 +270,8 @@ impl VmmProcess {
     ) -> Option<Result<GuestSettings, MachineError>> {
         let agent = self
             .vmm
-            .and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
-        Some(guest_settings::guest_settings(&agent, disks))
+            .and_then(|_| GuestAgent::of(self.pid, self.monitor()))?;
+        Some(settings::guest_settings(&agent, disks))
     }
 
     /// Features of the local APIC of a guest of KVM; the monitor is asked even where that leaves a mark.
@@ -292,8 +281,7 @@ impl VmmProcess {
             None => ApicFeatures::default(),
         };
         let known = self
-            .monitor
-            .as_ref()
+            .monitor()
             .map(Monitor::apic_features)
             .unwrap_or_default();
         ApicFeatures {
@@ -349,7 +337,7 @@ impl VmmProcess {
     /// Who started it, where that is not the user.
     pub fn managed(&self) -> Option<Managed> {
         self.vmm
-            .and_then(|_| manager::of(self.pid, &self.arguments()))
+            .and_then(|_| attach::manager(self.pid, &self.arguments()))
     }
 
     /// The vCPUs and bytes of memory that the guest was started with.
@@ -360,7 +348,8 @@ impl VmmProcess {
 
     /// Returns true if the guest has a channel for QEMU's guest agent.
     pub fn has_agent_channel(&self) -> bool {
-        self.arguments().has_device_with("name", guest_agent::PORT)
+        let arguments = self.arguments();
+        arguments.with("device", "name", PORT).is_some()
     }
 
     /// Returns true if the guest has a balloon device.
@@ -385,7 +374,7 @@ impl VmmProcess {
             Err(NoMonitor::Silent(_)) => {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
-            _ => attach::advice(self.managed().map(|managed| managed.manager)).to_owned(),
+            _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }
 
@@ -396,7 +385,7 @@ impl VmmProcess {
 
 /// The VMM that a process runs, as far as its program and command line tell; `None` for any other process.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
-    binary::runs_qemu(pid).then_some(Vmm::Qemu)
+    attach::runs_qemu(pid).then_some(Vmm::Qemu)
 }
 
 /// An error of the monitor of a QEMU that vmtax started, for which there may be another.

@@ -73,6 +73,8 @@ const LOADER_OPTIONS: [&str; 7] = [
     "--library-path",
     "--preload",
 ];
+/// Backends of network cards that end in a tap.
+const TAPS: [&str; 2] = ["tap", "bridge"];
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 
@@ -199,10 +201,23 @@ impl Arguments {
         all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
     }
 
-    /// Returns true if a device of the guest has a property of this value.
-    pub fn has_device_with(&self, key: &str, value: &str) -> bool {
-        self.properties("device")
-            .any(|device| device.get(key) == Some(value))
+    /// The properties of the first `option` that has one of this value.
+    pub fn with(&self, option: &str, key: &str, value: &str) -> Option<Properties> {
+        self.properties(option)
+            .find(|properties| properties.get(key) == Some(value))
+    }
+
+    /// The backends of network cards beside taps: ID and type.
+    pub fn backends_without_tap(&self) -> Vec<(String, String)> {
+        let options = ["netdev", "nic"]
+            .into_iter()
+            .flat_map(|option| self.properties(option));
+        let backend = |properties: Properties| {
+            let kind = properties.first("type")?.to_owned();
+            let id = properties.get("id").unwrap_or("without an ID").to_owned();
+            (!TAPS.contains(&kind.as_str()) && kind != "none").then_some((id, kind))
+        };
+        options.filter_map(backend).collect()
     }
 
     /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`; without it `maxcpus`, else the product of the topology, as QEMU's
@@ -385,6 +400,11 @@ pub(crate) fn path_of(pid: i32, path: &Path) -> PathBuf {
     }
 }
 
+/// Words of a command line.
+pub(crate) fn owned<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
+}
+
 /// A value as a property has it: a comma would begin another, so QEMU wants it doubled.
 pub(crate) fn escaped(value: &str) -> String {
     value.replace(',', ",,")
@@ -414,6 +434,14 @@ mod tests {
             (twice.get("driver"), twice.get("id")),
             (Some("virtio-blk-pci"), Some("b"))
         );
+    }
+
+    #[test]
+    fn backends_that_are_no_taps_are_named() {
+        let line = r#"q -netdev tap,id=a,fd=3 -netdev {"type":"user","id":"b"} -nic none -nic user -netdev bridge,id=c"#;
+        let named = |(id, kind): (&str, &str)| (id.to_owned(), kind.to_owned());
+        let expected = [("b", "user"), ("without an ID", "user")].map(named);
+        assert_eq!(Arguments::from_line(line).backends_without_tap(), expected);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! QEMU's command line.
 
 use super::arguments::{NET_DEVICE, escaped};
-use super::disk_arguments::Disk;
-use super::dummy_devices;
+use super::device_arguments::{Disk, dummy_devices};
 use crate::micro_guest::qemu as micro;
 use crate::network::{NetworkEnd, NetworkLink};
 use crate::process::child::FIRST_DESCRIPTOR;
@@ -55,10 +54,9 @@ pub(super) fn guest(
     if let Some((link, descriptor)) = network {
         arguments.add_card("virtio-net-pci,romfile=", setup, link, descriptor);
     }
-    arguments.0.extend(dummy_devices::arguments(
-        setup.guest.disks,
-        setup.guest.memory_regions,
-    ));
+    arguments
+        .0
+        .extend(dummy_devices(setup.guest.disks, setup.guest.memory_regions));
     arguments.0
 }
 
@@ -72,11 +70,8 @@ fn memory_backend(setup: &Setup<'_>, link: Option<&NetworkLink>) -> Option<Strin
     }
     let size = setup.guest.memory_mib;
     // Reserved huge pages and shared memory need a file.
-    let kind = if is_shared || memory.contains(",hugetlb=on") {
-        "memfd"
-    } else {
-        "ram"
-    };
+    let is_file = is_shared || memory.contains(",hugetlb=on");
+    let kind = if is_file { "memfd" } else { "ram" };
     let shared = if is_shared { ",share=on" } else { "" };
     Some(format!(
         "memory-backend-{kind},id=memory,size={size}M{shared}{memory}"
@@ -85,16 +80,13 @@ fn memory_backend(setup: &Setup<'_>, link: Option<&NetworkLink>) -> Option<Strin
 
 /// Returns the model of the CPUs with its properties.
 fn cpu(setup: &Setup<'_>) -> String {
-    let usual_cpu = if setup.machine.is_kvm() {
+    let usual = if setup.machine.is_kvm() {
         "host"
     } else {
         "max"
     };
-    format!(
-        "{}{}",
-        setup.guest.cpu_model.as_deref().unwrap_or(usual_cpu),
-        setup.guest.qemu_properties("cpu-flag.")
-    )
+    let model = setup.guest.cpu_model.as_deref().unwrap_or(usual);
+    model.to_owned() + &setup.guest.qemu_properties("cpu-flag.")
 }
 
 /// Returns the parameters of the guest's kernel: the usual ones, the user's, and those that tell of measured devices.
@@ -118,21 +110,16 @@ fn accelerator(setup: &Setup<'_>) -> String {
     let own = setup.guest.qemu_properties("accel.");
     let is_threaded =
         accelerator != Accelerator::Tcg || own.contains(",thread=") || !setup.machine.has_kernel();
-    format!(
-        "{}{}{own}",
-        accelerator.as_str(),
-        if is_threaded { "" } else { ",thread=multi" }
-    )
+    let threads = if is_threaded { "" } else { ",thread=multi" };
+    format!("{}{threads}{own}", accelerator.as_str())
 }
 
 /// The network card's backend.
 fn backend(link: &NetworkLink, descriptor: i32) -> String {
     match &link.end {
         NetworkEnd::Tap(queues) => {
-            let numbers: Vec<String> = (descriptor..)
-                .take(queues.len())
-                .map(|number| number.to_string())
-                .collect();
+            let numbers = (descriptor..).take(queues.len());
+            let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
             let key = if numbers.len() > 1 { "fds" } else { "fd" };
             format!("tap,id={NET_BACKEND},{key}={}", numbers.join(":"))
         }
@@ -152,15 +139,11 @@ fn backend(link: &NetworkLink, descriptor: i32) -> String {
 
 /// A variant's settings as properties of the network card, or of what is behind it; `prefix` is none of QEMU's.
 fn properties(set: &[(&String, &String)], prefix: &str) -> String {
-    set.iter()
-        .map(|(key, value)| {
-            format!(
-                ",{}={}",
-                key.strip_prefix(prefix).unwrap_or(key),
-                escaped(value)
-            )
-        })
-        .collect()
+    let property = |(key, value): &(&String, &String)| {
+        let key = key.strip_prefix(prefix).unwrap_or(key);
+        format!(",{key}={}", escaped(value))
+    };
+    set.iter().map(property).collect()
 }
 
 /// The arguments of the guest's share.
@@ -169,21 +152,17 @@ pub(super) fn share(
     qemu: &QemuFacts,
     server: Option<&ServerAddress>,
 ) -> Vec<String> {
-    let ports = if let Some(ServerAddress::Ports { ports, .. }) = server {
-        *ports
-    } else {
-        [0; 2]
-    };
     let link = ServerLink {
         memory_mib: setup.guest.memory_mib,
         stream: SERVER,
-        ports,
+        ports: match server {
+            Some(ServerAddress::Ports { ports, .. }) => *ports,
+            _ => [0; 2],
+        },
     };
     let (direct, aio) = disk_defaults(setup, qemu);
-    setup
-        .share
-        .map(|sharing| share::arguments(sharing, qemu, direct, aio, &link))
-        .unwrap_or_default()
+    let arguments = |sharing| share::arguments(sharing, qemu, direct, aio, &link);
+    setup.share.map(arguments).unwrap_or_default()
 }
 
 /// The descriptor of a network's end, which comes behind the stream of the share's server, if there is one.
@@ -200,26 +179,21 @@ pub(super) fn micro_guest(
     let mut arguments = Arguments::new(qemu, MICRO_MONITOR);
     arguments.add(["-machine", micro::MACHINE, "-accel", &accelerator(setup)]);
     arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
-    arguments.add([
-        "-object",
-        &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT),
-    ]);
+    let memory = format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT);
+    arguments.add(["-object", &memory]);
     if let Some(file) = setup.scratch.image(setup.disk) {
         let (direct, aio) = disk_defaults(setup, qemu);
-        let (node, device) = (DISK, micro::DISK_DEVICE);
-        arguments.0.extend(
-            Disk {
-                node,
-                device,
-                serial: None,
-                file: &file,
-                direct,
-                aio,
-                read_only: false,
-                set: setup.disk,
-            }
-            .arguments(),
-        );
+        let disk = Disk {
+            node: DISK,
+            device: micro::DISK_DEVICE,
+            serial: None,
+            file: &file,
+            direct,
+            aio,
+            read_only: false,
+            set: setup.disk,
+        };
+        arguments.0.extend(disk.arguments());
     }
     if let Some(link) = network {
         arguments.add_card(micro::NET_DEVICE, setup, link, MICRO_NETWORK);
@@ -246,44 +220,27 @@ impl Arguments {
         ]);
         // Threads are named for their role, which traces show.
         arguments.add(["-name", "vmtax,debug-threads=on"]);
-        arguments.add([
-            "-chardev",
-            &format!("socket,id=monitor,fd={monitor}"),
-            "-mon",
-            "chardev=monitor,mode=control",
-        ]);
+        arguments.add(["-chardev", &format!("socket,id=monitor,fd={monitor}")]);
+        arguments.add(["-mon", "chardev=monitor,mode=control"]);
         arguments
     }
 
     /// Adds the machine with its accelerator, CPUs, memory and firmware.
     fn add_machine(&mut self, setup: &Setup<'_>, link: Option<&NetworkLink>) {
         let machine_type = setup.guest.machine_type.as_deref();
-        let mut machine = format!(
-            "{}{}",
-            machine_type.unwrap_or(Guest::MACHINE_TYPE),
-            share::machine(setup.share)
-        );
+        let mut machine = machine_type.unwrap_or(Guest::MACHINE_TYPE).to_owned();
+        machine += share::machine(setup.share);
         if let Some(memory) = memory_backend(setup, link) {
             machine += ",memory-backend=memory";
             self.add(["-object", &memory]);
         }
-        self.add([
-            "-machine",
-            &machine,
-            "-accel",
-            &accelerator(setup),
-            "-cpu",
-            &cpu(setup),
-        ]);
+        self.add(["-machine", &machine, "-accel", &accelerator(setup)]);
+        self.add(["-cpu", &cpu(setup)]);
         if let Some(firmware) = &setup.guest.firmware {
             self.add(["-bios", &firmware.display().to_string()]);
         }
-        self.add([
-            "-smp",
-            &setup.guest.cpus.to_string(),
-            "-m",
-            &format!("{}M", setup.guest.memory_mib),
-        ]);
+        self.add(["-smp", &setup.guest.cpus.to_string()]);
+        self.add(["-m", &format!("{}M", setup.guest.memory_mib)]);
     }
 
     /// Adds the kernel that the guest boots, with its initramfs and parameters.
@@ -295,22 +252,12 @@ impl Arguments {
 
     /// Adds the channels to the guest: its console, the agent's port, and shared memory.
     fn add_channels(&mut self) {
-        self.add([
-            "-chardev",
-            &format!("socket,id=console,fd={CONSOLE}"),
-            "-serial",
-            "chardev:console",
-        ]);
-        self.add([
-            "-device",
-            "virtio-serial-pci",
-            "-chardev",
-            &format!("socket,id=agent,fd={AGENT}"),
-        ]);
-        self.add([
-            "-device",
-            &format!("virtserialport,chardev=agent,name={PORT}"),
-        ]);
+        self.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}")]);
+        self.add(["-serial", "chardev:console"]);
+        self.add(["-device", "virtio-serial-pci"]);
+        self.add(["-chardev", &format!("socket,id=agent,fd={AGENT}")]);
+        let port = format!("virtserialport,chardev=agent,name={PORT}");
+        self.add(["-device", &port]);
         // Shared memory for the exchange of time stamps, which aligns the clocks of host and guest.
         let shared = format!(
             "memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on"
@@ -322,12 +269,8 @@ impl Arguments {
     fn add_disks(&mut self, setup: &Setup<'_>, qemu: &QemuFacts) {
         let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
         let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
-        let measured = (
-            setup.scratch.image(setup.disk),
-            DISK,
-            DISK_SERIAL,
-            setup.disk,
-        );
+        let image = setup.scratch.image(setup.disk);
+        let measured = (image, DISK, DISK_SERIAL, setup.disk);
         // If the host's disk is full, the guest gets an error instead of being paused.
         let device = if setup.scratch.is_thrown_away() {
             "virtio-blk-pci,werror=report"
@@ -335,30 +278,27 @@ impl Arguments {
             "virtio-blk-pci"
         };
         for (file, node, serial, set) in [files, measured] {
-            if let Some(file) = &file {
-                let serial = Some(serial);
-                self.0.extend(
-                    Disk {
-                        node,
-                        device,
-                        serial,
-                        file,
-                        direct,
-                        aio,
-                        read_only: false,
-                        set,
-                    }
-                    .arguments(),
-                );
-            }
+            let disk = |file| Disk {
+                node,
+                device,
+                serial: Some(serial),
+                file,
+                direct,
+                aio,
+                read_only: false,
+                set,
+            };
+            let disk = file.as_deref().map(disk);
+            self.0.extend(disk.iter().flat_map(Disk::arguments));
         }
     }
 
     /// The measured network card, with what is behind it.
     fn add_card(&mut self, device: &str, setup: &Setup<'_>, link: &NetworkLink, descriptor: i32) {
+        // The queues are the tap's descriptors.
+        let set = (setup.disk.iter()).filter(|(key, _)| *key != NetBackend::QUEUES);
         let (netdev, card): (Vec<_>, Vec<_>) =
-            // The queues are the tap's descriptors.
-            setup.disk.iter().filter(|(key, _)| *key != NetBackend::QUEUES).partition(|(key, _)| key.starts_with(NetBackend::PROPERTY));
+            set.partition(|(key, _)| key.starts_with(NetBackend::PROPERTY));
         let properties_of_card = properties(&card, "device.");
         // An interrupt for each queue of either direction, one for the control queue, one for the card itself.
         let queues = match &link.end {
@@ -372,10 +312,8 @@ impl Arguments {
         );
         let netdev = backend(link, descriptor) + &properties(&netdev, NetBackend::PROPERTY);
         if let NetworkEnd::VhostUser(name) = &link.end {
-            self.add([
-                "-chardev",
-                &format!("socket,id={VHOST_SOCKET},path={name},abstract=on"),
-            ]);
+            let socket = format!("socket,id={VHOST_SOCKET},path={name},abstract=on");
+            self.add(["-chardev", &socket]);
         }
         self.add(["-netdev", &netdev, "-device", &card]);
     }
@@ -388,12 +326,6 @@ impl Arguments {
 /// A disk is read past the host's page cache, as a measurement of it needs, by the engine that suits that.
 fn disk_defaults(setup: &Setup<'_>, qemu: &QemuFacts) -> (bool, &'static str) {
     let direct = setup.scratch.direct();
-    (
-        direct,
-        if direct && qemu.aio.iter().any(|a| a == "native") {
-            "native"
-        } else {
-            "threads"
-        },
-    )
+    let is_native = direct && qemu.aio.iter().any(|aio| aio == "native");
+    (direct, if is_native { "native" } else { "threads" })
 }

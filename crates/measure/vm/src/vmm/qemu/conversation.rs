@@ -1,10 +1,17 @@
-//! A conversation with QEMU's monitor over its socket, in QMP: lines of JSON.
+//! A conversation with QEMU's monitor, in QMP: lines of JSON over a socket, which other programs may use, too.
 
 use crate::MachineError;
+use crate::process::Peer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::{Value, json};
-use std::io::{ErrorKind, Read, Write};
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use vmtax_observe::counters::clients;
 
 /// No answer to our commands comes near this, bytes.
 const MAX_LINE: usize = 1 << 20;
@@ -53,16 +60,7 @@ impl Conversation {
         greeting: Duration,
         timeout: Duration,
     ) -> Result<Conversation, MachineError> {
-        // A command is small: it waits only where none is read any more.
-        stream
-            .set_write_timeout(Some(timeout))
-            .map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation {
-            stream,
-            unread: Vec::new(),
-            number: 0,
-            of: Answerer::Qmp,
-        };
+        let mut conversation = Conversation::over(stream, Answerer::Qmp, 0, timeout)?;
         let greeted = conversation.answer(Limit::begin(greeting))?;
         if greeted.get("QMP").is_none() {
             return Err(MachineError::Monitor(format!(
@@ -75,25 +73,16 @@ impl Conversation {
 
     /// With a guest's agent, which sends no greeting: what is left of others' conversations is skipped.
     pub fn with_agent(stream: UnixStream, timeout: Duration) -> Result<Conversation, MachineError> {
-        let error = |e: std::io::Error| MachineError::Monitor(e.to_string());
-        stream.set_write_timeout(Some(timeout)).map_err(error)?;
         let (id, limit) = (u64::from(std::process::id()), Limit::begin(timeout));
-        let mut conversation = Conversation {
-            stream,
-            unread: Vec::new(),
-            number: id,
-            of: Answerer::GuestAgent,
-        };
+        let mut conversation = Conversation::over(stream, Answerer::GuestAgent, id, timeout)?;
         // The byte resets the agent's parser, whatever a client before sent in half.
-        let request = format!(
-            "{}\n",
-            json!({ "execute": "guest-sync", "arguments": { "id": id } })
-        );
-        conversation.stream.write_all(b"\xff").map_err(error)?;
+        conversation.stream.write_all(b"\xff").map_err(failed)?;
+        let request = json!({ "execute": "guest-sync", "arguments": { "id": id } });
+        let request = format!("{request}\n");
         conversation
             .stream
             .write_all(request.as_bytes())
-            .map_err(error)?;
+            .map_err(failed)?;
         // Each line costs the guest's agent a write; what is no JSON ends a line, too.
         for _ in 0..MAX_OLD_LINES {
             let line = conversation.line(limit)?;
@@ -104,6 +93,22 @@ impl Conversation {
         Err(MachineError::Monitor(
             "no agent answers in the guest".to_owned(),
         ))
+    }
+
+    /// One in which nothing was said yet. A command is small: writing it waits, for `timeout` at most, only where none is read any more.
+    fn over(
+        stream: UnixStream,
+        of: Answerer,
+        number: u64,
+        timeout: Duration,
+    ) -> Result<Conversation, MachineError> {
+        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+        Ok(Conversation {
+            stream,
+            unread: Vec::new(),
+            number,
+            of,
+        })
     }
 
     /// Executes a command and returns its result; events are skipped.
@@ -147,7 +152,7 @@ impl Conversation {
 
     fn answer(&mut self, limit: Limit) -> Result<Value, MachineError> {
         let line = self.line(limit)?;
-        serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()))
+        serde_json::from_slice(&line).map_err(failed)
     }
 
     fn line(&mut self, limit: Limit) -> Result<Vec<u8>, MachineError> {
@@ -173,13 +178,11 @@ impl Conversation {
                 Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(e) => return Err(MachineError::Monitor(e.to_string())),
+                Err(e) => return Err(failed(e)),
             }
         }
     }
-}
 
-impl Conversation {
     fn timeout(&self, time: Duration) -> MachineError {
         let seconds = time.as_secs_f64();
         match self.of {
@@ -194,6 +197,15 @@ impl Conversation {
     }
 }
 
+fn failed(error: impl ToString) -> MachineError {
+    MachineError::Monitor(error.to_string())
+}
+
+/// The items of an answer that is a list; none of any other.
+pub(super) fn items(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer.as_array().into_iter().flatten()
+}
+
 /// Returns the result from QEMU, or the reason of its refusal; `None` for an event.
 pub(crate) fn returned(command: &str, mut answer: Value) -> Option<Result<Value, MachineError>> {
     if let Some(returned) = answer.get_mut("return") {
@@ -202,4 +214,146 @@ pub(crate) fn returned(command: &str, mut answer: Value) -> Option<Result<Value,
     answer
         .get("error")
         .map(|error| Err(MachineError::Monitor(format!("{command}: {error}"))))
+}
+
+/// Interval at which a socket with waiting clients is tried.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The socket and the process that must listen there.
+#[derive(Debug)]
+pub(crate) struct SharedSocket {
+    pub path: PathBuf,
+    pub pid: i32,
+}
+
+impl SharedSocket {
+    /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
+    /// waits already may not even accept it. A client counts that is connected from half of the time to its end: another vmtax leaves
+    /// a socket that does not answer as soon as this one does.
+    pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
+        let half = timeout / 2;
+        let clients = || clients(self.pid, &self.path).unwrap_or_default();
+        let timed_out = |earlier: &BTreeSet<u64>| MachineError::MonitorTimeout {
+            seconds: timeout.as_secs_f64(),
+            has_client: !earlier.is_disjoint(&clients()),
+        };
+        let late_or_failed = |error: io::Error, earlier: &BTreeSet<u64>| match error.kind() {
+            io::ErrorKind::TimedOut => timed_out(earlier),
+            _ => failed(error),
+        };
+        let mut earlier = BTreeSet::new();
+        let stream = match stream_to(self, half) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                earlier = clients();
+                stream_to(self, half).map_err(|error| late_or_failed(error, &earlier))?
+            }
+            stream => stream.map_err(|error| late_or_failed(error, &earlier))?,
+        };
+        if !is_readable(&stream, half) {
+            earlier = clients();
+        }
+        Conversation::begin(stream, half, timeout).map_err(|error| match error {
+            MachineError::MonitorTimeout { .. } => timed_out(&earlier),
+            other => other,
+        })
+    }
+}
+
+/// Waits until there is something to read, for so long.
+fn is_readable(stream: &UnixStream, time: Duration) -> bool {
+    let mut one = [PollFd::new(stream, PollFlags::IN)];
+    let time = Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    poll(&mut one, Some(&time)).is_ok_and(|ready| ready > 0)
+}
+
+/// A stream to the process that must listen there, and to no other.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where it does not listen, or another process does.
+pub(crate) fn connect_to(
+    socket: &SharedSocket,
+    timeout: Duration,
+) -> Result<UnixStream, MachineError> {
+    stream_to(socket, timeout).map_err(failed)
+}
+
+fn stream_to(socket: &SharedSocket, timeout: Duration) -> io::Result<UnixStream> {
+    let stream = connect(&socket.path, timeout)?;
+    match Peer::of(&stream).map(|peer| peer.pid) {
+        Some(of) if of == socket.pid => Ok(stream),
+        of => {
+            let of = of.map_or_else(
+                || "a process that is not visible here".to_owned(),
+                |of| format!("process {of}"),
+            );
+            Err(io::Error::other(format!(
+                "it is the socket of {of}, not of {}",
+                socket.pid
+            )))
+        }
+    }
+}
+
+/// Connects to a socket. Where as many clients wait for it as it lets wait, a plain `connect` waits without a limit.
+///
+/// # Errors
+/// Of the kind [`io::ErrorKind::TimedOut`] where they wait for longer than `timeout`.
+pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let deadline = Instant::now() + timeout;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY_INTERVAL),
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "no connection is accepted",
+                ));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, listen};
+
+    #[test]
+    fn a_socket_at_which_others_wait_is_left_after_the_timeout() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("q.sock");
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let timeout = Duration::from_millis(100);
+        let waiting = connect(&path, timeout).unwrap();
+        let began = Instant::now();
+        assert_eq!(
+            connect(&path, timeout).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
+        assert!(began.elapsed() >= timeout);
+        drop((waiting, socket));
+        assert_eq!(
+            connect(&path, timeout).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+    }
 }

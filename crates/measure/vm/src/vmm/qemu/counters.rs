@@ -1,8 +1,10 @@
-//! Counters that QEMU's monitor has of its VM: requests of disks, VM exits, the balloon, and whether the guest runs.
+//! Counters that QEMU's monitor has of its VM: requests of disks with their latency histograms, VM exits, the balloon, and whether the
+//! guest runs.
 
-use super::answers::Answers;
+use super::conversation::items;
 use super::disks::name_of;
-use super::monitor::Monitor;
+use super::libvirt::Answers;
+use super::monitor::{Monitor, qom_get};
 use crate::MachineError;
 use serde_json::{Value, json};
 use vmtax_model::{DiskCounters, KvmCounters, LatencyHistogram, RequestCounters, RunState};
@@ -41,20 +43,15 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     let mut commands = vec![("query-status", json!({})), ("query-blockstats", json!({}))];
     if questions.kvm {
         let providers = json!([{ "provider": "kvm", "names": KVM_STATS }]);
-        commands.push((
-            "query-stats",
-            json!({ "target": "vcpu", "providers": providers }),
-        ));
+        let of_vcpus = json!({ "target": "vcpu", "providers": providers });
+        commands.push(("query-stats", of_vcpus));
     }
     if questions.balloon {
         commands.push(("query-balloon", json!({})));
     }
-    let of_disk = |(path, queues): &(String, u64)| {
-        (0..*queues)
-            .map(|queue| of_queue(path, queue))
-            .collect::<Vec<_>>()
-    };
-    commands.extend(questions.queues.iter().flat_map(of_disk));
+    for (path, queues) in &questions.queues {
+        commands.extend((0..*queues).map(|queue| of_queue(path, queue)));
+    }
     let all = monitor.execute_all(&commands)?;
     let mut answers = Answers::default();
     let (mut disks_by_path, mut in_flight) = (Vec::new(), Vec::new());
@@ -70,10 +67,8 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
         }
     }
     let with_queues = |(path, disk): (String, DiskCounters)| {
-        let of_disk = in_flight
-            .iter()
-            .filter(|(of_queue, _)| *of_queue == path)
-            .map(|(_, count)| *count);
+        let of_disk = in_flight.iter().filter(|(of_queue, _)| *of_queue == path);
+        let of_disk = of_disk.map(|(_, count)| *count);
         DiskCounters {
             in_flight: of_disk.reduce(u64::saturating_add),
             ..disk
@@ -94,7 +89,7 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
         .map(|(path, _)| path)
         .filter(|path| path.ends_with(BACKEND));
     let queues = |path: String| {
-        let property = |name| ("qom-get", json!({ "path": path, "property": name }));
+        let property = |name| qom_get(&path, name);
         let commands = [property("type"), property("num-queues"), of_queue(&path, 0)];
         let answers = monitor.execute_all(&commands).ok()?;
         let [Ok(kind), Ok(queues), Ok(_)] = answers.as_slice() else {
@@ -108,10 +103,8 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
 
 /// The command that tells the requests in flight of one queue of a disk, by the path of the disk's object.
 fn of_queue(path: &str, queue: u64) -> (&'static str, Value) {
-    (
-        "x-query-virtio-queue-status",
-        json!({ "path": path, "queue": queue }),
-    )
+    let arguments = json!({ "path": path, "queue": queue });
+    ("x-query-virtio-queue-status", arguments)
 }
 
 pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
@@ -136,7 +129,7 @@ fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
         });
         let path = entry["qdev"].as_str().unwrap_or_default();
         let is_used = requests.iter().any(|requests| requests.count > 0);
-        let histograms: Option<Vec<LatencyHistogram>> = KINDS
+        let histograms = KINDS
             .map(|kind| histogram(stats, kind))
             .into_iter()
             .collect();
@@ -149,12 +142,7 @@ fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
         };
         (is_used || !path.is_empty()).then(|| (path.to_owned(), counters))
     };
-    answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(disk)
-        .collect()
+    items(answer).filter_map(disk).collect()
 }
 
 /// A histogram of one kind of requests; `None` where it is not set, or is none.
@@ -168,12 +156,7 @@ pub(super) fn histogram(stats: &Value, kind: &str) -> Option<LatencyHistogram> {
 
 /// KVM's counters, summed over vCPUs; `None` where there are none.
 fn kvm(answer: &Value) -> Option<KvmCounters> {
-    let stats = answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|vcpu| vcpu["stats"].as_array())
-        .flatten();
+    let stats = items(answer).flat_map(|vcpu| items(&vcpu["stats"]));
     let mut sums = [None; KVM_STATS.len()];
     for stat in stats {
         let at = KVM_STATS.iter().position(|name| stat["name"] == *name);
@@ -198,6 +181,74 @@ pub fn read_answers(status: &Value, blockstats: &Value, stats: &Value) -> usize 
     usize::from(run_state(status).is_some())
         + disks(blockstats).len()
         + usize::from(kvm(stats).is_some())
+}
+
+const SET_HISTOGRAM: &str = "block-latency-histogram-set";
+/// The first bin ends here, ns; each further one a quarter later, up to ten seconds.
+const FIRST_BIN: u64 = 10_000;
+const LAST_BIN: u64 = 10_000_000_000;
+
+/// Where bins end, ns. No other program sets exactly these, so they tell which histograms are ours.
+fn boundaries() -> Vec<u64> {
+    std::iter::successors(Some(FIRST_BIN), |end| Some(end + end / 4))
+        .take_while(|end| *end < LAST_BIN)
+        .collect()
+}
+
+/// The devices of disks that have no histogram.
+///
+/// # Errors
+/// [`MachineError::Monitor`].
+pub(crate) fn disks_without_histograms(monitor: &Monitor) -> Result<Vec<String>, MachineError> {
+    Ok(disks_whose(
+        &monitor.execute("query-blockstats")?,
+        |stats| KINDS.iter().all(|kind| histogram(stats, kind).is_none()),
+    ))
+}
+
+/// Sets histograms of these disks.
+///
+/// # Errors
+/// [`MachineError::Monitor`] with what QEMU refused.
+pub(crate) fn set_histograms(monitor: &Monitor, disks: &[String]) -> Result<(), MachineError> {
+    let all = disks.iter().map(|disk| {
+        (
+            SET_HISTOGRAM,
+            json!({ "id": disk, "boundaries": boundaries() }),
+        )
+    });
+    monitor
+        .execute_all(&all.collect::<Vec<_>>())?
+        .into_iter()
+        .try_for_each(|answer| answer.map(|_| ()))
+}
+
+/// Removes the histograms of these disks, as far as they are still those that [`set_histograms`] sets.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the monitor does not answer.
+pub(crate) fn remove_histograms(monitor: &Monitor, disks: &[String]) -> Result<(), MachineError> {
+    let own = boundaries();
+    let is_own = |stats: &Value| {
+        KINDS
+            .iter()
+            .any(|kind| histogram(stats, kind).is_some_and(|set| set.boundaries == own))
+    };
+    let ours = disks_whose(&monitor.execute("query-blockstats")?, is_own);
+    let all = disks
+        .iter()
+        .filter(|disk| ours.contains(disk))
+        .map(|disk| (SET_HISTOGRAM, json!({ "id": disk })));
+    monitor.execute_all(&all.collect::<Vec<_>>()).map(|_| ())
+}
+
+/// The devices of `query-blockstats` whose statistics are so.
+fn disks_whose(answer: &Value, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
+    let device = |entry: &Value| {
+        let path = entry["qdev"].as_str().filter(|path| !path.is_empty())?;
+        is_so(entry.get("stats")?).then(|| path.to_owned())
+    };
+    items(answer).filter_map(device).collect()
 }
 
 #[cfg(test)]
@@ -295,5 +346,27 @@ mod tests {
                 read_answers(&value, &value, &value);
             }
         }
+    }
+
+    #[test]
+    fn bins_are_narrow_and_reach_from_microseconds_to_seconds() {
+        let ends = boundaries();
+        assert_eq!((ends.len(), ends[0]), (62, FIRST_BIN));
+        assert!(
+            ends.windows(2)
+                .all(|pair| pair[1] > pair[0] && pair[1] <= pair[0] * 5 / 4)
+        );
+        assert!(ends[ends.len() - 1] * 5 / 4 >= LAST_BIN);
+    }
+
+    #[test]
+    fn disks_without_a_device_are_left_out() {
+        let set = json!({ "bins": [0, 0], "boundaries": [5] });
+        let answer = json!([{ "qdev": "/a", "stats": {} }, { "qdev": "", "stats": {} },
+            { "qdev": "/b", "stats": { "wr_latency_histogram": set } }]);
+        assert_eq!(
+            disks_whose(&answer, |stats| histogram(stats, "wr").is_none()),
+            ["/a"]
+        );
     }
 }

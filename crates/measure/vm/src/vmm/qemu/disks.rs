@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, path_of};
 use super::block_graph::{BlockGraph, Chain, GuestDisk, Storage};
+use super::conversation::items;
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use serde_json::Value;
@@ -76,11 +77,8 @@ fn devices(
     let from_monitor =
         monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
     let mut disks: Vec<(Option<String>, VmDisk)> = match &from_monitor {
-        Some((monitor, devices)) => devices
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|d| disk_of_device(monitor, d))
+        Some((monitor, devices)) => items(devices)
+            .filter_map(|device| disk_of_device(monitor, device))
             .collect(),
         // Another user's: the kernel does not list its open files.
         None if files.is_empty() => graph
@@ -138,15 +136,11 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
         .any(|chain| chain.has_offset());
     let disk = VmDisk {
         id: name_of(&device["qdev"], &device["device"], &inserted["node-name"]),
-        file: host_file(file),
         format: is_part.then(|| PART.to_owned()).or(text(&inserted["drv"])),
         direct: inserted["cache"]["direct"].as_bool(),
         read_only: inserted["ro"].as_bool().unwrap_or(false),
-        aio: None,
         iothread: path.as_deref().and_then(|path| iothread(monitor, path)),
-        host_device: None,
-        own_device: None,
-        extents: None,
+        ..named_disk(host_file(file))
     };
     Some((path, disk))
 }
@@ -155,11 +149,8 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
 fn iothread(monitor: &Monitor, device: &str) -> Option<String> {
     let of_device = || monitor.iothread_of(device_path(device));
     // The bus of a virtio disk leads to no controller.
-    let bus = if device.ends_with(BACKEND) {
-        None
-    } else {
-        monitor.bus_of(device)
-    };
+    let is_virtio = device.ends_with(BACKEND);
+    let bus = (!is_virtio).then(|| monitor.bus_of(device)).flatten();
     let controller = bus.and_then(|bus| virtio_controller(&bus));
     controller.map_or_else(of_device, |controller| {
         monitor.iothread_of(device_path(&controller))
@@ -186,23 +177,17 @@ fn controller_of(graph: &BlockGraph, disk: &GuestDisk) -> Option<String> {
 /// The names that a file may have on the command line of a process: its path, or that from the folder in which the process works.
 fn names(pid: i32, file: &Path) -> Vec<String> {
     let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    let names = [Some(file), file.strip_prefix(folder).ok()]
-        .into_iter()
-        .flatten();
-    names
-        .filter_map(|name| Some(name.to_str()?.to_owned()))
-        .collect()
+    let names = [Some(file), file.strip_prefix(folder).ok()];
+    let text = |name: Option<&Path>| Some(name?.to_str()?.to_owned());
+    names.into_iter().filter_map(text).collect()
 }
 
 /// The device with an ID that the command line gives a disk, by its path among QEMU's objects.
 fn device_of(graph: &BlockGraph, disk: &GuestDisk) -> Option<String> {
     let [device, _] = graph.devices_of(disk);
     let device = device?;
-    let part = if device.get("driver")?.starts_with("virtio-blk") {
-        BACKEND
-    } else {
-        ""
-    };
+    let is_virtio = device.get("driver")?.starts_with("virtio-blk");
+    let part = if is_virtio { BACKEND } else { "" };
     Some(format!("{PERIPHERAL}{}{part}", device.get("id")?))
 }
 
@@ -249,12 +234,8 @@ fn chain_disk(chain: &Chain<'_>) -> Option<VmDisk> {
 
 /// The format of an image that the command line names.
 fn format_of(chain: &Chain<'_>) -> Option<String> {
-    let format = if chain.has_offset() {
-        Some(PART)
-    } else {
-        chain.format()
-    };
-    format.map(str::to_owned)
+    let part = chain.has_offset().then_some(PART);
+    part.or_else(|| chain.format()).map(str::to_owned)
 }
 
 fn open_disk(file: &OpenFile) -> VmDisk {

@@ -1,10 +1,12 @@
-//! QEMU's guest agent, where it runs in the guest: the guest's own CPU times and disk statistics. What it says is the guest's word.
+//! QEMU's guest agent, where it runs in the guest: the guest's own CPU times and disk statistics, and small files of its kernel. What it says
+//! is the guest's word.
 
 use super::arguments::{Arguments, path_of};
+use super::conversation::{Conversation, SharedSocket, connect_to, items};
 use super::monitor::Monitor;
-use super::shared_socket::{SharedSocket, connect_to};
 use crate::MachineError;
-use crate::vmm::qemu::conversation::Conversation;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,8 +40,8 @@ impl GuestAgent {
         let arguments = Arguments::of(pid);
         match monitor.filter(|monitor| monitor.taints()) {
             Some(monitor) => arguments
-                .has_device_with("name", PORT)
-                .then(|| GuestAgent::Libvirt(monitor.clone())),
+                .with("device", "name", PORT)
+                .map(|_| GuestAgent::Libvirt(monitor.clone())),
             None => {
                 let path = path_of(pid, &socket(&arguments)?);
                 Some(GuestAgent::Socket(SharedSocket { path, pid }))
@@ -123,75 +125,108 @@ impl GuestAgent {
 
 /// The socket of the agent's port in a command line.
 fn socket(arguments: &Arguments) -> Option<PathBuf> {
-    let port = arguments
-        .properties("device")
-        .find(|device| device.get("name") == Some(PORT))?;
+    let port = arguments.with("device", "name", PORT)?;
     arguments.chardev_path(port.get("chardev")?)
 }
 
 /// Reads the agent's two answers, about CPUs and disks. Partitions and loop devices are left out.
 fn read(cpus: &Value, disks: &Value) -> GuestCounters {
-    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or(0);
+    let sum = |of: &Value, keys: &[String]| {
+        let numbers = keys.iter().map(|key| number(of, key));
+        numbers.fold(0, u64::saturating_add)
+    };
     let mut counters = GuestCounters::default();
     // Guest time is in user's already.
     let parts = [
         "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
-    ];
-    for cpu in cpus.as_array().into_iter().flatten() {
-        let all = parts
-            .iter()
-            .map(|part| number(cpu, part))
-            .fold(0, u64::saturating_add);
-        counters.cpu_ms = counters.cpu_ms.saturating_add(all);
+    ]
+    .map(str::to_owned);
+    for cpu in items(cpus) {
+        counters.cpu_ms = counters.cpu_ms.saturating_add(sum(cpu, &parts));
         counters.steal_ms = counters.steal_ms.saturating_add(number(cpu, "steal"));
     }
-    let disks: Vec<&Value> = disks
-        .as_array()
-        .into_iter()
-        .flatten()
-        .take(MAX_DISKS)
-        .collect();
+    let disks: Vec<&Value> = items(disks).take(MAX_DISKS).collect();
     let names: Vec<&str> = disks
         .iter()
         .filter_map(|disk| disk["name"].as_str())
         .collect();
-    let is_disk = |name: &str| {
-        // vda1 of vda, nvme0n1p1 of nvme0n1: not sdaa of sda, nor nvme0n10 of nvme0n1.
-        let is_part = |of: &&str| {
-            let rest = name.strip_prefix(*of).unwrap_or_default();
-            let number = if of.ends_with(|c: char| c.is_ascii_digit()) {
-                rest.strip_prefix('p')
-            } else {
-                Some(rest)
-            };
-            number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        };
-        !STACKED.iter().any(|kind| name.starts_with(kind)) && !names.iter().any(is_part)
-    };
-    let kinds = ["read", "write", "discard", "flush"];
-    counters.disks = (disks.iter())
-        .filter_map(|disk| {
-            let (name, stats) = (disk["name"].as_str()?, &disk["stats"]);
-            let sum = |what: &str| {
-                kinds
-                    .iter()
-                    .map(|kind| number(stats, &format!("{kind}-{what}")))
-                    .fold(0, u64::saturating_add)
-            };
-            let counted = GuestDiskCounters {
-                name: name.to_owned(),
-                requests: sum("ios"),
-                total_ms: sum("ticks"),
-            };
-            is_disk(name).then_some(counted)
+    let [ios, ticks] = ["ios", "ticks"]
+        .map(|what| ["read", "write", "discard", "flush"].map(|kind| format!("{kind}-{what}")));
+    let counted = |disk: &&Value| {
+        let (name, stats) = (disk["name"].as_str()?, &disk["stats"]);
+        is_disk(name, &names).then(|| GuestDiskCounters {
+            name: name.to_owned(),
+            requests: sum(stats, &ios),
+            total_ms: sum(stats, &ticks),
         })
-        .collect();
+    };
+    counters.disks = disks.iter().filter_map(counted).collect();
     counters
+}
+
+/// Returns true for a disk among the guest's block devices of these names: no partition, and no device on others.
+fn is_disk(name: &str, names: &[&str]) -> bool {
+    // vda1 of vda, nvme0n1p1 of nvme0n1: not sdaa of sda, nor nvme0n10 of nvme0n1.
+    let is_part = |of: &&str| {
+        let rest = name.strip_prefix(*of).unwrap_or_default();
+        let number = if of.ends_with(|c: char| c.is_ascii_digit()) {
+            rest.strip_prefix('p')
+        } else {
+            Some(rest)
+        };
+        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    !STACKED.iter().any(|kind| name.starts_with(kind)) && !names.iter().any(is_part)
 }
 
 /// Returns the number of disks in the answers of a guest's agent, for fuzzing.
 pub fn read_agent_answers(cpus: &Value, disks: &Value) -> usize {
     read(cpus, disks).disks.len()
+}
+
+/// Bytes of a setting: of a file of sysfs there is no more.
+const MAX_FILE_BYTES: usize = 4096;
+
+/// Reads a file of the guest, without the white space around its text.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the agent has no such file, or may not read it.
+pub(crate) fn read_file(ask: &mut Ask<'_>, path: &str) -> Result<String, MachineError> {
+    let handle = ask("guest-file-open", &json!({ "path": path, "mode": "r" }))?;
+    let piece = ask(
+        "guest-file-read",
+        &json!({ "handle": handle, "count": MAX_FILE_BYTES }),
+    );
+    ask("guest-file-close", &json!({ "handle": handle }))?;
+    let text = file_bytes(&piece?)
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .filter(|text| text.len() <= MAX_FILE_BYTES);
+    let text = text.ok_or_else(|| {
+        MachineError::Monitor(format!("the guest's agent returned no text for {path}"))
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+/// Writes a value to a file.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the agent may not write it, or the guest's kernel refuses the value.
+pub(crate) fn write_file(ask: &mut Ask<'_>, path: &str, value: &str) -> Result<(), MachineError> {
+    let handle = ask("guest-file-open", &json!({ "path": path, "mode": "w" }))?;
+    let written = ask(
+        "guest-file-write",
+        &json!({ "handle": handle, "buf-b64": STANDARD.encode(value) }),
+    );
+    // The agent's write is buffered: the kernel's answer comes with the flush.
+    let flushed = written.and_then(|_| ask("guest-file-flush", &json!({ "handle": handle })));
+    let closed = ask("guest-file-close", &json!({ "handle": handle }));
+    flushed.and(closed).map(drop)
+}
+
+/// The bytes in an answer of `guest-file-read`.
+pub(crate) fn file_bytes(piece: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(piece["buf-b64"].as_str()?).ok()
 }
 
 #[cfg(test)]
@@ -303,5 +338,54 @@ mod tests {
                 read_agent_answers(&value, &value);
             }
         }
+    }
+
+    fn refused() -> Result<Value, MachineError> {
+        Err(MachineError::Monitor("Invalid argument".to_owned()))
+    }
+
+    #[test]
+    fn a_file_is_closed_also_where_the_guest_refuses() {
+        let mut said: Vec<String> = Vec::new();
+        let mut agent = |command: &str, arguments: &Value| {
+            said.push(format!("{command} {arguments}"));
+            match command {
+                "guest-file-open" => Ok(json!(1000)),
+                "guest-file-flush" => refused(),
+                _ => Ok(json!({})),
+            }
+        };
+        assert!(
+            write_file(&mut agent, "/sys/x", "none")
+                .unwrap_err()
+                .to_string()
+                .contains("Invalid argument")
+        );
+        assert!(
+            read_file(&mut agent, "/sys/x").is_err(),
+            "an answer without bytes"
+        );
+        assert_eq!(
+            said.iter()
+                .filter(|line| *line == r#"guest-file-close {"handle":1000}"#)
+                .count(),
+            2,
+            "{said:?}"
+        );
+        assert!(
+            said.contains(&r#"guest-file-write {"buf-b64":"bm9uZQ==","handle":1000}"#.to_owned()),
+            "{said:?}"
+        );
+        let mut gives = |command: &str, _: &Value| {
+            Ok(if command == "guest-file-read" {
+                json!({ "buf-b64": "bm9uZSBbYmZxXQo=" })
+            } else {
+                json!(7)
+            })
+        };
+        assert_eq!(read_file(&mut gives, "/sys/x").unwrap(), "none [bfq]");
+        let mut long =
+            |_: &str, _: &Value| Ok(json!({ "buf-b64": STANDARD.encode("x".repeat(5000)) }));
+        assert!(read_file(&mut long, "/sys/x").is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! Programs and files in a running guest, by QEMU's guest agent. What it says is the guest's word.
 
-use super::agent_file::bytes;
-use super::guest_agent::GuestAgent;
+use super::guest_agent::{GuestAgent, file_bytes};
 use crate::{MachineError, Vm};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,15 +30,10 @@ impl GuestProgram {
     /// # Errors
     /// [`MachineError::InGuest`] where no agent answers, or it may not start programs.
     pub fn start(vm: &Vm, program: &str, arguments: &[&str]) -> Result<GuestProgram, MachineError> {
-        let agent = GuestAgent::of(vm.pid(), vm.monitor());
-        let agent = agent
+        let agent = GuestAgent::of(vm.pid(), vm.monitor())
             .ok_or_else(|| MachineError::InGuest("the VM has no channel for it".to_owned()))?;
-        let answer = ask(
-            &agent,
-            "guest-exec",
-            &json!({ "path": program, "arg": arguments, "capture-output": true }),
-        )?;
-        let pid = answer["pid"].as_i64();
+        let started = json!({ "path": program, "arg": arguments, "capture-output": true });
+        let pid = ask(&agent, "guest-exec", &started)?["pid"].as_i64();
         let pid =
             pid.ok_or_else(|| MachineError::InGuest("guest-exec names no process".to_owned()))?;
         Ok(GuestProgram { agent, pid })
@@ -89,20 +83,7 @@ impl GuestProgram {
 
     /// Returns true if the guest has a file.
     pub fn has_file(&self, path: &str) -> bool {
-        let opened = ask(
-            &self.agent,
-            "guest-file-open",
-            &json!({ "path": path, "mode": "r" }),
-        );
-        opened
-            .map(|handle| {
-                ask(
-                    &self.agent,
-                    "guest-file-close",
-                    &json!({ "handle": handle }),
-                )
-            })
-            .is_ok()
+        self.open(path).map(|handle| self.close(&handle)).is_ok()
     }
 
     /// Hands out a file of the guest, piece by piece, `max_bytes` at most.
@@ -115,19 +96,12 @@ impl GuestProgram {
         max_bytes: u64,
         take: &mut dyn FnMut(&[u8]) -> Result<(), MachineError>,
     ) -> Result<(), MachineError> {
-        let handle = ask(
-            &self.agent,
-            "guest-file-open",
-            &json!({ "path": path, "mode": "r" }),
-        )?;
+        let handle = self.open(path)?;
         let (mut left, deadline) = (max_bytes, Instant::now() + READ_TIMEOUT);
         loop {
-            let piece = ask(
-                &self.agent,
-                "guest-file-read",
-                &json!({ "handle": handle, "count": PIECE }),
-            )?;
-            let bytes = bytes(&piece).ok_or_else(|| {
+            let wanted = json!({ "handle": handle, "count": PIECE });
+            let piece = ask(&self.agent, "guest-file-read", &wanted)?;
+            let bytes = file_bytes(&piece).ok_or_else(|| {
                 MachineError::InGuest("guest-file-read gives no bytes".to_owned())
             })?;
             let fits = left
@@ -141,15 +115,19 @@ impl GuestProgram {
             })?;
             take(&bytes)?;
             if piece["eof"] == true || bytes.is_empty() {
-                break;
+                return self.close(&handle);
             }
         }
-        ask(
-            &self.agent,
-            "guest-file-close",
-            &json!({ "handle": handle }),
-        )
-        .map(drop)
+    }
+
+    fn open(&self, path: &str) -> Result<Value, MachineError> {
+        let asked = json!({ "path": path, "mode": "r" });
+        ask(&self.agent, "guest-file-open", &asked)
+    }
+
+    fn close(&self, handle: &Value) -> Result<(), MachineError> {
+        let asked = json!({ "handle": handle });
+        ask(&self.agent, "guest-file-close", &asked).map(drop)
     }
 
     /// Removes a file of the guest, if that has `rm`.
@@ -157,12 +135,8 @@ impl GuestProgram {
     /// # Errors
     /// [`MachineError::InGuest`].
     pub fn remove_file(&self, path: &str) -> Result<(), MachineError> {
-        ask(
-            &self.agent,
-            "guest-exec",
-            &json!({ "path": "/bin/rm", "arg": ["-f", path] }),
-        )
-        .map(drop)
+        let asked = json!({ "path": "/bin/rm", "arg": ["-f", path] });
+        ask(&self.agent, "guest-exec", &asked).map(drop)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Queries of QEMU's monitor about QEMU, its guest and its devices.
 
 use super::arguments::{PV_EOI, X2APIC};
-use super::monitor::Monitor;
+use super::conversation::items;
+use super::monitor::{Monitor, qom_get};
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,42 +41,25 @@ impl Monitor {
         let all = self.execute("query-cpus-fast")?;
         let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
         let one = |cpu: &Value| Some((number(&cpu["cpu-index"])?, thread(cpu)?));
-        Ok(all
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(one)
-            .collect())
+        Ok(items(&all).filter_map(one).collect())
     }
 
     /// The names of its iothreads, with their threads.
     pub(crate) fn iothreads(&self) -> Result<Vec<(String, i32)>, MachineError> {
         let all = self.execute("query-iothreads")?;
         let one = |iothread: &Value| Some((iothread["id"].as_str()?.to_owned(), thread(iothread)?));
-        Ok(all
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(one)
-            .collect())
+        Ok(items(&all).filter_map(one).collect())
     }
 
     /// The iothread that serves the device at this path of QEMU's objects.
     pub(crate) fn iothread_of(&self, path: &str) -> Option<String> {
-        let object = self
-            .execute_with("qom-get", &json!({ "path": path, "property": "iothread" }))
-            .ok()?;
+        let object = self.property(path, "iothread").ok()?;
         Some(object.as_str()?.rsplit_once('/')?.1.to_owned())
     }
 
     /// The path of the bus that a device is on, by the device's own path.
     pub(crate) fn bus_of(&self, path: &str) -> Option<String> {
-        let bus = self
-            .execute_with(
-                "qom-get",
-                &json!({ "path": path, "property": "parent_bus" }),
-            )
-            .ok()?;
+        let bus = self.property(path, "parent_bus").ok()?;
         bus.as_str()
             .filter(|bus| !bus.is_empty())
             .map(str::to_owned)
@@ -125,11 +109,6 @@ impl Monitor {
         self.human(command, Some(vcpu))
     }
 
-    /// The network's cards and backends, as `info network` prints them.
-    pub(crate) fn network(&self) -> Result<String, MachineError> {
-        self.human("info network", None)
-    }
-
     fn human(&self, line: &str, vcpu: Option<u32>) -> Result<String, MachineError> {
         let mut arguments = json!({ "command-line": line });
         if let Some(vcpu) = vcpu {
@@ -149,11 +128,9 @@ impl Monitor {
 
     /// Features of the local APIC of the first vCPU, without those that KVM lacks; `-cpu host` is expanded.
     pub(crate) fn apic_features(&self) -> ApicFeatures {
-        let path = self.execute("query-cpus-fast").unwrap_or_default()[0]["qom-path"].clone();
-        let property = |name| ("qom-get", json!({ "path": path, "property": name }));
-        let answers = self
-            .execute_all(&[property(PV_EOI), property(X2APIC)])
-            .unwrap_or_default();
+        let path = &self.execute("query-cpus-fast").unwrap_or_default()[0]["qom-path"];
+        let commands = [PV_EOI, X2APIC].map(|name| qom_get(path, name));
+        let answers = self.execute_all(&commands).unwrap_or_default();
         let mut answers = answers.into_iter().map(|answer| answer.ok()?.as_bool());
         let [pv_eoi, x2apic] = [(); 2].map(|()| answers.next().flatten());
         ApicFeatures { pv_eoi, x2apic }
@@ -172,19 +149,22 @@ impl Monitor {
         if let Some(id) = device_id(path) {
             return self.regions(id);
         }
-        let number = |property: &str| {
-            self.execute_with("qom-get", &json!({ "path": path, "property": property }))
-        };
-        Ok(regions_at(
-            &self.execute("query-pci")?,
-            &number("busnr")?,
-            &number("addr")?,
-        ))
+        let number = |name| self.property(path, name);
+        let buses = self.execute("query-pci")?;
+        Ok(regions_at(&buses, &number("busnr")?, &number("addr")?))
     }
 
-    /// Returns the regions of a network card, named as in `info network`: first and length.
-    pub(crate) fn regions_of_card(&self, card: &str) -> Result<Vec<(u64, u64)>, MachineError> {
-        Ok(regions_of_card(&self.execute("query-pci")?, card))
+    /// The ports and addresses by which the guest kicks the queues of the card on a tap: first and length. `descriptors` are
+    /// those that QEMU has of the tap.
+    pub(crate) fn doorbells(
+        &self,
+        tap: &str,
+        descriptors: &[i32],
+    ) -> Result<Vec<(u64, u64)>, MachineError> {
+        match card_of(&self.human("info network", None)?, tap, descriptors) {
+            Some(card) => Ok(regions_of_card(&self.execute("query-pci")?, &card)),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Switches QEMU's own trace events of block requests on or off; those that it has not are left out.
@@ -215,15 +195,8 @@ fn thread(of: &Value) -> Option<i32> {
 /// Those that are one number; histograms are left out.
 fn counters(answer: &Value) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    let providers = answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|one| one["provider"] == "kvm");
-    for stat in providers
-        .filter_map(|one| one["stats"].as_array())
-        .flatten()
-    {
+    let providers = items(answer).filter(|one| one["provider"] == "kvm");
+    for stat in providers.flat_map(|one| items(&one["stats"])) {
         if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
             let sum: &mut u64 = sums.entry(name.to_owned()).or_default();
             *sum = sum.saturating_add(value);
@@ -242,22 +215,13 @@ fn process_of(thread: i32) -> Option<i32> {
 }
 
 /// The devices of these buses, those behind bridges among them.
-fn devices(buses: &Value) -> Vec<&Value> {
-    let mut devices: Vec<&Value> = buses
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|bus| bus["devices"].as_array())
-        .flatten()
+pub(super) fn devices(buses: &Value) -> Vec<&Value> {
+    let mut devices: Vec<&Value> = items(buses)
+        .flat_map(|bus| items(&bus["devices"]))
         .collect();
     let mut next = 0;
     while let Some(device) = devices.get(next).copied() {
-        devices.extend(
-            device["pci_bridge"]["devices"]
-                .as_array()
-                .into_iter()
-                .flatten(),
-        );
+        devices.extend(items(&device["pci_bridge"]["devices"]));
         next += 1;
     }
     devices
@@ -281,6 +245,30 @@ fn regions_at(buses: &Value, bus: &Value, devfn: &Value) -> Vec<(u64, u64)> {
     regions_of(devices(buses).into_iter().filter(is_it))
 }
 
+/// The card on a tap, as `info network` prints it: a line for each queue of a card, and below it one for its backend.
+fn card_of(text: &str, tap: &str, descriptors: &[i32]) -> Option<String> {
+    let mut card = None;
+    for line in text.lines() {
+        let (name, properties) = line.trim_start_matches([' ', '\\']).split_once(": ")?;
+        let property = |key: &str| {
+            let mut all = properties
+                .split(',')
+                .filter_map(|property| property.split_once('='));
+            all.find(|(name, _)| *name == key).map(|(_, value)| value)
+        };
+        if property("type") == Some("nic") {
+            card = Some(name.to_owned());
+        }
+        let has_descriptor = property("fd")
+            .and_then(|fd| fd.parse().ok())
+            .is_some_and(|fd: i32| descriptors.contains(&fd));
+        if property("type") == Some("tap") && (property("ifname") == Some(tap) || has_descriptor) {
+            return card;
+        }
+    }
+    None
+}
+
 /// Returns the regions of a network card. One without an ID is called after its model in QEMU's network, and known
 /// here where it is the only one.
 fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
@@ -295,9 +283,7 @@ fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
 }
 
 fn regions_of<'a>(devices: impl Iterator<Item = &'a Value>) -> Vec<(u64, u64)> {
-    let regions = devices
-        .filter_map(|device| device["regions"].as_array())
-        .flatten();
+    let regions = devices.flat_map(|device| items(&device["regions"]));
     regions
         .filter_map(|region| Some((region["address"].as_u64()?, region["size"].as_u64()?)))
         // Not placed yet by the guest.
@@ -338,6 +324,20 @@ mod tests {
                 &json!(0)
             ),
             []
+        );
+    }
+
+    #[test]
+    fn the_card_on_a_tap_is_found_by_the_taps_name_or_descriptor() {
+        let text = "net0: index=0,type=nic,model=virtio-net-pci,macaddr=52:54:00:12:34:56\r\n \\ host0: \
+                    index=0,type=tap,ifname=vnet7,script=no,downscript=no\r\nnet1: index=0,type=nic,model=e1000\r\n \\ \
+                    host1: index=0,type=tap,fd=35\r\nhost2: index=0,type=user,net=10.0.2.0";
+        let card_on_tap = |tap: &str, descriptors: &[i32]| card_of(text, tap, descriptors);
+        assert_eq!(card_on_tap("vnet7", &[]).as_deref(), Some("net0"));
+        assert_eq!(card_on_tap("vnet8", &[34, 35]).as_deref(), Some("net1"));
+        assert_eq!(
+            (card_on_tap("vnet8", &[3]), card_of("nonsense", "a", &[])),
+            (None, None)
         );
     }
 

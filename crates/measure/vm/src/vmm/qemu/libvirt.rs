@@ -1,10 +1,9 @@
 //! QEMU's monitor through libvirt, which passes its socket to QEMU as a descriptor and keeps the only connection: by
 //! `virsh qemu-monitor-command`, for which libvirt marks the domain as tainted (`custom-monitor`) in its log. A libvirt library
-//! cannot be linked into a static program.
+//! cannot be linked into a static program. And what libvirt itself tells, which taints nothing: `virsh dumpxml`, `virsh domstats`.
 
 use super::arguments::path_of;
 use super::conversation::returned;
-use super::domain_stats::{DomainStats, parse};
 use crate::MachineError;
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
@@ -17,11 +16,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::{Output, ask_streams, find_program};
-use vmtax_model::{Managed, Manager};
+use vmtax_model::{DiskCounters, KvmCounters, Managed, Manager, RequestCounters, RunState};
 use vmtax_observe::own_tids;
 
 /// The daemons' sockets below their folder: of the QEMU driver's own daemon, of the one for all drivers.
 const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
+/// The folder of those of the system, and of those in a pod.
+const FOLDER: &str = "/run/libvirt";
+/// URIs of libvirt's driver.
+const SYSTEM: &str = "qemu+unix:///system";
+const SESSION: &str = "qemu+unix:///session";
 /// Of `virsh dumpxml`, which asks the daemon alone.
 const XML_TIMEOUT: Duration = Duration::from_secs(10);
 /// More lines that virsh prints on standard error are not passed on.
@@ -41,12 +45,14 @@ pub(crate) struct DaemonId {
 pub(crate) struct Domain {
     uuid: String,
     virsh: PathBuf,
-    /// URI of libvirt's driver: `qemu+unix:///system`, `qemu+unix:///session`.
+    /// URI of libvirt's driver.
     driver: &'static str,
     socket: PathBuf,
     daemon: DaemonId,
-    /// User and group of whoever runs the daemon.
-    owner: (u32, u32),
+    /// User who runs the daemon.
+    user: u32,
+    /// Group of that user.
+    group: u32,
 }
 
 impl Domain {
@@ -54,63 +60,43 @@ impl Domain {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] without virsh or a daemon's socket that this user may use.
-    pub fn of(pid: i32, managed: &Managed) -> Result<Domain, MachineError> {
-        let error = |why: String| MachineError::Monitor(why);
+    pub fn find(pid: i32, managed: &Managed) -> Result<Domain, MachineError> {
+        let error = MachineError::Monitor;
+        let id = &managed.id;
         // It becomes an argument of virsh.
-        let is_uuid = managed.id.len() == 36
-            && managed
-                .id
-                .bytes()
-                .all(|b| b.is_ascii_hexdigit() || b == b'-');
-        if !is_uuid || managed.id.starts_with('-') {
+        let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        if !is_uuid || id.starts_with('-') {
             return Err(error(format!(
-                "libvirt has no domain with the UUID \"{}\"",
-                managed.id
+                "libvirt has no domain with the UUID \"{id}\""
             )));
         }
         let virsh = find_program("virsh")
             .ok_or_else(|| error("libvirt uses it, and virsh is not installed".into()))?;
         let of_vm = std::fs::metadata(format!("/proc/{pid}")).map_err(|e| error(e.to_string()))?;
-        let (driver, folder, owner) = match managed.manager {
-            Manager::Libvirt => ("qemu+unix:///system", "/run/libvirt".to_owned(), (0, 0)),
-            Manager::KubeVirt => (
-                "qemu+unix:///session",
-                "/run/libvirt".to_owned(),
-                (of_vm.uid(), of_vm.gid()),
-            ),
-            _ => {
-                let folder = format!("/run/user/{}/libvirt", of_vm.uid());
-                ("qemu+unix:///session", folder, (of_vm.uid(), of_vm.gid()))
-            }
+        let (driver, folder) = match managed.manager {
+            Manager::Libvirt => (SYSTEM, FOLDER.to_owned()),
+            Manager::KubeVirt => (SESSION, FOLDER.to_owned()),
+            _ => (SESSION, format!("/run/user/{}/libvirt", of_vm.uid())),
+        };
+        let (user, group) = match driver {
+            SYSTEM => (0, 0),
+            _ => (of_vm.uid(), of_vm.gid()),
         };
         // As the VM sees the folder, so that the daemon of a container is found; else as this program does.
         let folders = [path_of(pid, Path::new(&folder)), PathBuf::from(&folder)];
-        let mut sockets = folders
-            .iter()
-            .flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
-        let (socket, data) = sockets
-            .find_map(|path| {
-                path.metadata()
-                    .ok()
-                    .filter(|data| data.uid() == owner.0)
-                    .map(|data| (path, data))
-            })
-            .ok_or_else(|| {
-                error(format!(
-                    "libvirt uses it, and its socket is not in {folder}"
-                ))
-            })?;
-        let daemon = DaemonId {
-            device: data.dev(),
-            inode: data.ino(),
-        };
+        let (socket, daemon) = socket_of(&folders, user).ok_or_else(|| {
+            error(format!(
+                "libvirt uses it, and its socket is not in {folder}"
+            ))
+        })?;
         Ok(Domain {
-            uuid: managed.id.clone(),
+            uuid: id.clone(),
             virsh,
             driver,
             socket,
             daemon,
-            owner,
+            user,
+            group,
         })
     }
 
@@ -157,7 +143,7 @@ impl Domain {
             "--balloon",
             "--block",
         ];
-        Ok(parse(&self.virsh(&words, timeout)?.answer))
+        Ok(domain_stats(&self.virsh(&words, timeout)?.answer))
     }
 
     /// Executes a command of QEMU's monitor and returns its result.
@@ -207,12 +193,10 @@ impl Domain {
             .returned(command, "the guest's agent")
     }
 
-    /// The domain's XML as it runs, and as it is stored, which it starts with next; the former for one that is not stored.
-    fn xml(&self) -> Result<(String, String), MachineError> {
-        let running = self.virsh(&["dumpxml", &self.uuid], XML_TIMEOUT)?.answer;
-        let stored = self.virsh(&["dumpxml", "--inactive", &self.uuid], XML_TIMEOUT);
-        let stored = stored.map_or_else(|_| running.clone(), |printed| printed.answer);
-        Ok((running, stored))
+    /// The domain's XML as it runs; `--inactive`: as it is stored.
+    fn xml(&self, options: &[&str]) -> Result<String, MachineError> {
+        let words = [&["dumpxml"][..], options, &[self.uuid.as_str()]].concat();
+        Ok(self.virsh(&words, XML_TIMEOUT)?.answer)
     }
 
     /// Runs virsh, which must end within `timeout`.
@@ -241,33 +225,28 @@ impl Domain {
             .env_clear()
             .env("HOME", "/nonexistent");
         if rustix::process::geteuid().is_root() {
-            command.gid(self.owner.1).uid(self.owner.0);
+            command.gid(self.group).uid(self.user);
         }
-        let mapping = vec![FdMapping {
+        let mapping = FdMapping {
             parent_fd: socket,
             child_fd: SOCKET,
-        }];
+        };
         command
-            .fd_mappings(mapping)
+            .fd_mappings(vec![mapping])
             .map_err(|e| error(e.to_string()))?;
         let output = ask_streams(command, timeout).map_err(|e| error(e.to_string()))?;
-        let Some(Output {
-            success,
-            stdout,
-            stderr,
-        }) = output
-        else {
-            return Ok(None);
+        let printed = |output: Output| {
+            let messages = messages(&output.stderr);
+            let printed = Printed {
+                answer: output.stdout,
+                messages,
+            };
+            match output.success {
+                true => Ok(printed),
+                false => Err(printed.error(&format!("virsh {} failed", arguments[0]))),
+            }
         };
-        let printed = Printed {
-            answer: stdout,
-            messages: messages(&stderr),
-        };
-        if success {
-            Ok(Some(printed))
-        } else {
-            Err(printed.error(&format!("virsh {} failed", arguments[0])))
-        }
+        output.map(printed).transpose()
     }
 }
 
@@ -316,12 +295,18 @@ fn messages(stderr: &str) -> String {
         .join("; ")
 }
 
-/// The XML of the domain of a process, as it runs and as it is stored. Taints nothing.
+/// The XML of the domain of a process, as it runs, and as it is stored, which it starts with next; the former for one that is not
+/// stored. Taints nothing.
 ///
 /// # Errors
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, String), MachineError> {
-    Domain::of(pid, managed)?.xml()
+    let domain = Domain::find(pid, managed)?;
+    let running = domain.xml(&[])?;
+    let stored = domain
+        .xml(&["--inactive"])
+        .unwrap_or_else(|_| running.clone());
+    Ok((running, stored))
 }
 
 /// The XML of the domain of a process, as it runs. Taints nothing.
@@ -329,10 +314,7 @@ pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, Stri
 /// # Errors
 /// [`MachineError::Monitor`] with what virsh printed.
 pub(crate) fn running_domain_xml(pid: i32, managed: &Managed) -> Result<String, MachineError> {
-    let domain = Domain::of(pid, managed)?;
-    Ok(domain
-        .virsh(&["dumpxml", &domain.uuid], XML_TIMEOUT)?
-        .answer)
+    Domain::find(pid, managed)?.xml(&[])
 }
 
 /// The XML of a domain of the system's daemon that need not run, by its name or UUID.
@@ -345,37 +327,140 @@ pub(crate) fn domain_xml(name: &str) -> Result<String, MachineError> {
         return Err(error("no domain has such a name"));
     }
     let virsh = find_program("virsh").ok_or_else(|| error("virsh is not installed"))?;
-    let driver = "qemu+unix:///system";
-    let (socket, data) = SOCKETS
-        .iter()
-        .map(|name| Path::new("/run/libvirt").join(name))
-        .find_map(|path| {
-            path.metadata()
-                .ok()
-                .filter(|data| data.uid() == 0)
-                .map(|data| (path, data))
-        })
-        .ok_or_else(|| error("no daemon of it runs"))?;
-    let daemon = DaemonId {
-        device: data.dev(),
-        inode: data.ino(),
-    };
+    let (socket, daemon) =
+        socket_of(&[FOLDER.into()], 0).ok_or_else(|| error("no daemon of it runs"))?;
     let domain = Domain {
         uuid: name.to_owned(),
         virsh,
-        driver,
+        driver: SYSTEM,
         socket,
         daemon,
-        owner: (0, 0),
+        user: 0,
+        group: 0,
     };
-    Ok(domain
-        .virsh(&["dumpxml", "--inactive", &domain.uuid], XML_TIMEOUT)?
-        .answer)
+    domain.xml(&["--inactive"])
+}
+
+/// The first socket of a daemon in these folders that belongs to a user, with the daemon.
+fn socket_of(folders: &[PathBuf], user: u32) -> Option<(PathBuf, DaemonId)> {
+    let mut sockets = folders
+        .iter()
+        .flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
+    sockets.find_map(|path| {
+        let data = path.metadata().ok().filter(|data| data.uid() == user)?;
+        let daemon = DaemonId {
+            device: data.dev(),
+            inode: data.ino(),
+        };
+        Some((path, daemon))
+    })
+}
+
+/// More disks of a domain are not read.
+const MAX_DISKS: usize = 256;
+
+/// A domain's answers, and the files of its disks by the disks' names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct DomainStats {
+    pub answers: Answers,
+    pub files: BTreeMap<String, String>,
+}
+
+/// The domains by their names.
+pub(crate) fn domain_stats(text: &str) -> BTreeMap<String, DomainStats> {
+    let mut domains = BTreeMap::new();
+    for part in text.split("Domain: '").skip(1) {
+        let Some((name, fields)) = part.split_once("'\n") else {
+            continue;
+        };
+        let fields: BTreeMap<&str, &str> = fields
+            .lines()
+            .filter_map(|line| line.trim_start().split_once('='))
+            .collect();
+        domains.insert(name.to_owned(), stats_of_domain(&fields));
+    }
+    domains
+}
+
+fn stats_of_domain(fields: &BTreeMap<&str, &str>) -> DomainStats {
+    let number = |key: &str| fields.get(key)?.parse::<u64>().ok();
+    let mut stats = DomainStats::default();
+    stats.answers.state =
+        number("state.state").map(|state| run_state(state, number("state.reason").unwrap_or(0)));
+    stats.answers.balloon = number("balloon.current").and_then(|kib| kib.checked_mul(1024));
+    let count = number("block.count")
+        .and_then(|count| usize::try_from(count).ok())
+        .unwrap_or(0);
+    for at in 0..count.min(MAX_DISKS) {
+        let text = |what: &str| {
+            fields
+                .get(format!("block.{at}.{what}").as_str())
+                .map(|text| (*text).to_owned())
+        };
+        let disk_number = |what: &str| number(&format!("block.{at}.{what}"));
+        let Some(name) = text("name") else { continue };
+        // A drive without a medium has no counters.
+        let requests = disk_number("rd.reqs").map(|_| {
+            ["rd", "wr", "fl"].map(|kind| RequestCounters {
+                count: disk_number(&format!("{kind}.reqs")).unwrap_or(0),
+                bytes: disk_number(&format!("{kind}.bytes")).unwrap_or(0),
+                total_ns: disk_number(&format!("{kind}.times")).unwrap_or(0),
+            })
+        });
+        stats
+            .files
+            .extend(text("path").map(|path| (name.clone(), path)));
+        stats.answers.disks.push(DiskCounters {
+            name,
+            qemu: requests,
+            ..DiskCounters::default()
+        });
+    }
+    stats
+}
+
+/// libvirt's `virDomainState` and `virDomainPausedReason`.
+fn run_state(state: u64, reason: u64) -> RunState {
+    let why = match (state, reason) {
+        (1 | 2, _) => return RunState::Running,
+        (3, 2) => "migrating",
+        (3, 5) => "io-error",
+        (3, 6) => "watchdog",
+        // As QEMU has it: a device of the guest reported the panic.
+        (3, 10) | (6, 1) => "guest-panicked",
+        // As virsh has it: not by the user, nor for a migration, a snapshot or the like. QEMU's "internal-error" is one.
+        (3, 0) => "paused (unknown)",
+        (3, _) => "paused",
+        (4, _) => "shutdown",
+        (5, _) => "shut off",
+        (6, _) => "crashed",
+        (7, _) => "suspended",
+        _ => "unknown",
+    };
+    RunState::Stopped(why.to_owned())
+}
+
+/// Returns the number of domains and disks in a text of `virsh domstats`, for fuzzing.
+pub fn read_domain_stats(text: &str) -> usize {
+    domain_stats(text)
+        .values()
+        .map(|domain| 1 + domain.answers.disks.len())
+        .sum()
+}
+
+/// Answers of a monitor, or of libvirt.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Answers {
+    pub state: Option<RunState>,
+    pub disks: Vec<DiskCounters>,
+    pub kvm: Option<KvmCounters>,
+    pub balloon: Option<u64>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
@@ -388,10 +473,6 @@ mod tests {
         fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
         let socket = folder.join("libvirt-sock");
         fs::write(&socket, "").unwrap();
-        let owner = (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        );
         let daemon = DaemonId {
             device: 0,
             inode: 0,
@@ -399,10 +480,11 @@ mod tests {
         Domain {
             uuid: UUID.to_owned(),
             virsh,
-            driver: "qemu+unix:///system",
+            driver: SYSTEM,
             socket,
             daemon,
-            owner,
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
         }
     }
 
@@ -456,5 +538,45 @@ mod tests {
             .execute("x", &json!({}), TIMEOUT)
             .unwrap();
         assert_eq!(session, json!([0, 0]));
+    }
+
+    const TWO: &str = "Domain: 'a b'\n  state.state=1\n  state.reason=1\n  balloon.current=65536\n  block.count=2\n  \
+                       block.0.name=vda\n  block.0.path=/var/a=b.raw\n  block.0.rd.reqs=7\n  block.0.rd.bytes=4096\n  \
+                       block.0.rd.times=900\n  block.0.fl.reqs=2\n  block.0.fl.times=30\n  block.1.name=sda\n\n\
+                       Domain: 'c'\n  state.state=3\n  state.reason=5\n\n";
+
+    #[test]
+    fn domains_have_their_disks_with_files_and_counters() {
+        let domains = domain_stats(TWO);
+        let DomainStats { answers, files } = &domains["a b"];
+        assert_eq!(
+            (&answers.state, answers.balloon),
+            (&Some(RunState::Running), Some(64 << 20))
+        );
+        let [reads, writes, flushes] = answers.disks[0].qemu.unwrap();
+        assert_eq!((reads.count, reads.bytes, reads.total_ns), (7, 4096, 900));
+        assert_eq!((writes.count, flushes.count, flushes.total_ns), (0, 2, 30));
+        assert_eq!(
+            (answers.disks.len(), answers.disks[1].qemu),
+            (2, None),
+            "no medium"
+        );
+        assert_eq!(files["vda"], "/var/a=b.raw");
+        assert_eq!(
+            domains["c"].answers.state,
+            Some(RunState::Stopped("io-error".to_owned()))
+        );
+        let panicked = Some(RunState::Stopped("guest-panicked".to_owned()));
+        assert_eq!(
+            (Some(run_state(3, 10)), Some(run_state(6, 1))),
+            (panicked.clone(), panicked)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(lines in proptest::collection::vec("(Domain: '|block\\.|count=|[0-9]{1,20}|rd\\.reqs=|.{0,9}|\n)", 0..60)) {
+            read_domain_stats(&lines.concat());
+        }
     }
 }

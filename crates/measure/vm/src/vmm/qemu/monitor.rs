@@ -1,10 +1,9 @@
 //! QEMU's monitor: the few commands that are needed, as JSON. A typed schema would refuse the answers of other QEMU versions.
 
-use super::conversation::Conversation;
-use super::domain_stats::DomainStats;
-use super::libvirt::{DaemonId, Domain};
-use super::shared_socket::SharedSocket;
+use super::conversation::{Conversation, SharedSocket};
+use super::libvirt::{DaemonId, Domain, DomainStats};
 use crate::MachineError;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -42,26 +41,22 @@ impl Monitor {
         timeout: Duration,
     ) -> Result<Monitor, MachineError> {
         let conversation = Conversation::begin(stream, greeting, timeout)?;
-        Ok(Monitor {
-            way: Arc::new(Way::Held(Mutex::new(conversation))),
-            timeout,
-        })
+        Ok(Monitor::by(Way::Held(Mutex::new(conversation)), timeout))
     }
 
     /// One whose socket others use, too.
     pub(crate) fn shared(socket: SharedSocket, timeout: Duration) -> Monitor {
-        Monitor {
-            way: Arc::new(Way::Shared(socket)),
-            timeout,
-        }
+        Monitor::by(Way::Shared(socket), timeout)
     }
 
     /// Returns the monitor of a libvirt domain.
     pub(crate) fn of_domain(domain: Domain, timeout: Duration) -> Monitor {
-        Monitor {
-            way: Arc::new(Way::Libvirt(domain)),
-            timeout,
-        }
+        Monitor::by(Way::Libvirt(domain), timeout)
+    }
+
+    fn by(way: Way, timeout: Duration) -> Monitor {
+        let way = Arc::new(way);
+        Monitor { way, timeout }
     }
 
     /// Returns true if commands taint the domain: libvirt taints a domain whose monitor is used.
@@ -91,12 +86,12 @@ impl Monitor {
                 commands.iter().map(ask).collect()
             }
             _ => {
-                let ask = |(command, arguments): &(&str, Value)| match self
-                    .execute_with(command, arguments)
-                {
-                    // The next would not be answered, either.
-                    Err(error @ MachineError::MonitorTimeout { .. }) => Err(error),
-                    answer => Ok(answer),
+                let ask = |(command, arguments): &(&str, Value)| {
+                    match self.execute_with(command, arguments) {
+                        // The next would not be answered, either.
+                        Err(error @ MachineError::MonitorTimeout { .. }) => Err(error),
+                        answer => Ok(answer),
+                    }
                 };
                 commands.iter().map(ask).collect()
             }
@@ -141,6 +136,12 @@ impl Monitor {
         }
     }
 
+    /// Returns a property of one of QEMU's objects, by the object's path.
+    pub(crate) fn property(&self, path: &str, name: &str) -> Result<Value, MachineError> {
+        let (command, arguments) = qom_get(path, name);
+        self.execute_with(command, &arguments)
+    }
+
     /// Executes a command with arguments and returns its result; events are skipped.
     pub(crate) fn execute_with(
         &self,
@@ -161,6 +162,11 @@ impl Monitor {
             Way::Libvirt(domain) => domain.execute(command, arguments, self.timeout),
         }
     }
+}
+
+/// The command that returns a property of one of QEMU's objects, by the object's path.
+pub(super) fn qom_get(path: impl Serialize, property: &str) -> (&'static str, Value) {
+    ("qom-get", json!({ "path": path, "property": property }))
 }
 
 #[cfg(test)]

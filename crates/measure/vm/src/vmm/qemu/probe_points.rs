@@ -1,8 +1,8 @@
 //! The points of QEMU that a block request or a packet passes, and where QEMU's versions have them: the one table of that.
 
 use vmtax_model::DiskBus;
-use vmtax_observe::ProbeUse::{Anyway, Cheap, Instead};
-use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
+use vmtax_observe::ProbeUse::{self, Anyway, Cheap, Instead};
+use vmtax_observe::{ProbeAt, ProbePoint};
 
 /// The points that requests to disks on a bus pass besides those of virtio-blk's, of which all pass some.
 pub const fn disk_probe_points(bus: DiskBus) -> &'static [ProbePoint] {

@@ -1,13 +1,20 @@
-//! Settings of a running QEMU that decide how fast its VM is: from its monitor, and from its command line what no monitor tells.
+//! Settings that decide how fast a running VM is: QEMU's, from its monitor, and from its command line what no monitor tells; and those of
+//! the guest's kernel, by QEMU's guest agent. What that says is the guest's word.
 
 use super::arguments::{Arguments, Properties, size};
 use super::block_graph::BlockGraph;
+use super::conversation::items;
 use super::disks::{device_path, host_file, name_of};
+use super::guest_agent::{Ask, GuestAgent, read_file};
 use super::monitor::Monitor;
+use crate::MachineError;
+use crate::host_settings::in_effect;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 use vmtax_model::{
-    DiskSettings, IoLimits, IothreadSettings, Qcow2Settings, ShareDevice, ShareServer, VmSettings,
+    CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IothreadSettings,
+    Qcow2Settings, ShareDevice, ShareServer, VmSettings, is_disk_name,
 };
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
@@ -43,16 +50,12 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
         if disk.driver == VIRTIO_BLK {
             disk.iothread = monitor.iothread_of(device_path(&disk.device));
         } else if !disk.device.is_empty() {
-            let of_type = json!({ "path": disk.device, "property": "type" });
-            let answer = monitor
-                .execute_with("qom-get", &of_type)
-                .unwrap_or_default();
+            let answer = monitor.property(&disk.device, "type").unwrap_or_default();
             disk.driver = answer.as_str().unwrap_or_default().to_owned();
         }
         if let Some(limits) = disk.limits.as_mut().filter(|limits| limits.is_object) {
-            let group =
-                json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
-            let answer = monitor.execute_with("qom-get", &group).unwrap_or_default();
+            let group = format!("/objects/{}", limits.group);
+            let answer = monitor.property(&group, "limits").unwrap_or_default();
             read_group(limits, &answer);
         }
         disk.limits = disk.limits.take().filter(is_limit);
@@ -81,12 +84,7 @@ fn iothreads(answer: &Value) -> Vec<IothreadSettings> {
             poll_max_ns: iothread["poll-max-ns"].as_u64()?,
         })
     };
-    answer
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(one)
-        .collect()
+    items(answer).filter_map(one).collect()
 }
 
 /// The disks of `query-block`; the limits of a group that is an object are not read yet.
@@ -97,11 +95,8 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
         let file = inserted["file"].as_str()?;
         let device = entry["qdev"].as_str().unwrap_or_default().to_owned();
         // virtio-blk alone has its disk in a part of its device.
-        let driver = if device_path(&device) == device {
-            ""
-        } else {
-            VIRTIO_BLK
-        };
+        let is_whole = device_path(&device) == device;
+        let driver = if is_whole { "" } else { VIRTIO_BLK };
         Some(DiskSettings {
             name: name_of(&entry["qdev"], &entry["device"], &inserted["node-name"]),
             device,
@@ -114,12 +109,7 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
             qcow2: qcow2(inserted, &host_file(file), &graph),
         })
     };
-    block
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(disk)
-        .collect()
+    items(block).filter_map(disk).collect()
 }
 
 /// Returns true if writes are flushed one by one; `cache=unsafe` never flushes.
@@ -154,34 +144,22 @@ fn read_group(limits: &mut IoLimits, answer: &Value) {
 
 /// The limits of an answer in which these kinds and this character are parts of names.
 fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: char) {
-    let number = |name: String| answer[name].as_u64().unwrap_or(0);
-    let limits_by_kind = |unit: &str, part: &str| {
-        kinds.map(|kind| {
-            number(format!(
-                "{unit}{kind}{}",
-                part.replace('-', &join.to_string())
-            ))
-        })
+    let by_kind = |unit: &str, part: &str| {
+        let part = part.replace('-', &join.to_string());
+        kinds.map(|kind| answer[format!("{unit}{kind}{part}")].as_u64().unwrap_or(0))
     };
-    (limits.requests_per_s, limits.bytes_per_s) =
-        (limits_by_kind("iops", ""), limits_by_kind("bps", ""));
-    (limits.burst_requests_per_s, limits.burst_bytes_per_s) = (
-        limits_by_kind("iops", "-max"),
-        limits_by_kind("bps", "-max"),
-    );
-    (limits.burst_requests_s, limits.burst_bytes_s) = (
-        limits_by_kind("iops", "-max-length"),
-        limits_by_kind("bps", "-max-length"),
-    );
-    limits.request_size = number(format!("iops{join}size"));
+    limits.requests_per_s = by_kind("iops", "");
+    limits.bytes_per_s = by_kind("bps", "");
+    limits.burst_requests_per_s = by_kind("iops", "-max");
+    limits.burst_bytes_per_s = by_kind("bps", "-max");
+    limits.burst_requests_s = by_kind("iops", "-max-length");
+    limits.burst_bytes_s = by_kind("bps", "-max-length");
+    limits.request_size = answer[format!("iops{join}size")].as_u64().unwrap_or(0);
 }
 
 fn is_limit(limits: &IoLimits) -> bool {
-    limits
-        .requests_per_s
-        .iter()
-        .chain(&limits.bytes_per_s)
-        .any(|limit| *limit > 0)
+    let all = limits.requests_per_s.iter().chain(&limits.bytes_per_s);
+    all.copied().any(|limit| limit > 0)
 }
 
 /// The qcow2 image of a disk, also one below filters.
@@ -232,30 +210,21 @@ fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
 
 /// The devices that share trees of files.
 fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
+    let share = |tag: &str, server| ShareDevice {
+        tag: tag.to_owned(),
+        server,
+    };
     let device = |device: Properties| {
         let driver = device.first("driver")?;
         if driver.starts_with("virtio-9p") {
-            return Some(ShareDevice {
-                tag: device.get("mount_tag")?.to_owned(),
-                server: ShareServer::Qemu,
-            });
+            return Some(share(device.get("mount_tag")?, ShareServer::Qemu));
         }
-        let chardev = device
-            .get("chardev")
-            .filter(|_| driver.starts_with("vhost-user-fs"))?;
-        let socket = arguments.chardev_path(chardev)?;
-        Some(ShareDevice {
-            tag: device.get("tag")?.to_owned(),
-            server: ShareServer::Daemon(socket),
-        })
+        let is_served = driver.starts_with("vhost-user-fs");
+        let socket = arguments.chardev_path(device.get("chardev").filter(|_| is_served)?)?;
+        Some(share(device.get("tag")?, ShareServer::Daemon(socket)))
     };
-    let virtfs = arguments
-        .properties("virtfs")
-        .filter_map(|share| share.get("mount_tag").map(str::to_owned));
-    let virtfs = virtfs.map(|tag| ShareDevice {
-        tag,
-        server: ShareServer::Qemu,
-    });
+    let virtfs = |virtfs: Properties| Some(share(virtfs.get("mount_tag")?, ShareServer::Qemu));
+    let virtfs = arguments.properties("virtfs").filter_map(virtfs);
     arguments
         .properties("device")
         .filter_map(device)
@@ -268,6 +237,110 @@ fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
 pub fn read_settings(block: &Value, arguments: &[String]) -> usize {
     let arguments: Arguments = arguments.iter().cloned().collect();
     disks(block, &arguments).len() + shares(&arguments).len()
+}
+
+/// Time limit for all answers of the agent together.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// More disks are not read: a file takes three commands.
+const MAX_GUEST_DISKS: usize = 16;
+/// The governor of the guest's idle states in use.
+const CPUIDLE_GOVERNOR: &str = "/sys/devices/system/cpu/cpuidle/current_governor";
+/// A sector of `/sys/block/NAME/size`, bytes.
+const SECTOR: u64 = 512;
+
+/// Reads, through the agent, the settings of the guest's clock and of the disks that are known.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where it does not answer, or may not read files.
+pub(crate) fn guest_settings(
+    agent: &GuestAgent,
+    known: &[DiskSettings],
+) -> Result<GuestSettings, MachineError> {
+    let sources = CLOCK_SOURCE_FILE.replace("current_", "available_");
+    agent.session(AGENT_TIMEOUT, |ask| {
+        let clock_source = read_file(ask, CLOCK_SOURCE_FILE)?;
+        let clock_sources = read_file(ask, &sources).unwrap_or_default();
+        let named = guest_disk_names(&ask("guest-get-disks", &json!({})).unwrap_or_default());
+        let named = named
+            .into_iter()
+            .filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
+        let sized = named.filter_map(|name| {
+            let sectors = read_file(ask, &format!("/sys/block/{name}/size")).ok()?;
+            let bytes = sectors.parse::<u64>().ok()?.checked_mul(SECTOR)?;
+            Some((name, bytes))
+        });
+        let disks = disk_of_each(known, &sized.collect::<Vec<_>>());
+        Ok(GuestSettings {
+            clock_source,
+            clock_sources: clock_sources
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
+            cpuidle_governor: read_file(ask, CPUIDLE_GOVERNOR).ok(),
+            command_line: read_file(ask, "/proc/cmdline").ok(),
+            disks: disks
+                .into_iter()
+                .map(|(disk, name)| guest_disk_settings(ask, disk, name))
+                .collect(),
+        })
+    })
+}
+
+fn guest_disk_settings(ask: &mut Ask<'_>, disk: String, name: String) -> GuestDiskSettings {
+    let mut of = |file: &str| read_file(ask, &format!("/sys/block/{name}/{file}")).ok();
+    let cache_type = of("cache_type");
+    let scheduler = of("queue/scheduler").map(|text| in_effect(&text).to_owned());
+    let read_ahead_kb = of("queue/read_ahead_kb").and_then(|text| text.parse().ok());
+    GuestDiskSettings {
+        disk,
+        name,
+        cache_type,
+        scheduler,
+        read_ahead_kb,
+    }
+}
+
+/// The guest's disks in the answer to `guest-get-disks`, without partitions and devices on others.
+fn guest_disk_names(answer: &Value) -> Vec<String> {
+    let name = |disk: &Value| {
+        let is_own =
+            disk["partition"] == false && disk["dependencies"].as_array().is_none_or(Vec::is_empty);
+        let name = disk["name"].as_str()?.strip_prefix("/dev/")?;
+        (is_own && is_disk_name(name)).then(|| name.to_owned())
+    };
+    items(answer)
+        .filter_map(name)
+        .take(MAX_GUEST_DISKS)
+        .collect()
+}
+
+/// Returns the beginning of Linux' names for disks on a disk's bus.
+fn prefix(disk: &DiskSettings) -> &'static str {
+    match disk.driver.as_str() {
+        driver if driver.starts_with("virtio-blk") => "vd",
+        driver if driver.starts_with("nvme") => "nvme",
+        _ => "sd",
+    }
+}
+
+/// Matches QEMU's disks with the guest's: the only one of its bus that has that size. Returns the names of both.
+fn disk_of_each(known: &[DiskSettings], sized: &[(String, u64)]) -> Vec<(String, String)> {
+    let one = |disk: &DiskSettings| {
+        let is_like =
+            |other: &&DiskSettings| prefix(other) == prefix(disk) && other.size == disk.size;
+        let mut named = sized
+            .iter()
+            .filter(|(name, size)| name.starts_with(prefix(disk)) && Some(*size) == disk.size);
+        let (name, _) = named.next()?;
+        (named.next().is_none() && known.iter().filter(is_like).count() == 1)
+            .then(|| (disk.name.clone(), name.clone()))
+    };
+    known.iter().filter_map(one).collect()
+}
+
+/// The disks that an answer of a guest's agent names, for fuzzing: at most 16.
+pub fn read_guest_disks(answer: &Value) -> Vec<String> {
+    guest_disk_names(answer)
 }
 
 #[cfg(test)]
@@ -457,5 +530,63 @@ mod tests {
             let found = read_settings(&block, &arguments.map(str::to_owned));
             prop_assert!(found <= 2);
         }
+    }
+
+    #[test]
+    fn disks_are_named_without_partitions_and_what_lies_on_others() {
+        let answer = json!([
+            { "name": "/dev/vda1", "partition": true, "dependencies": ["/dev/vda"] },
+            { "name": "/dev/vda", "partition": false, "address": {} },
+            { "name": "/dev/dm-0", "partition": false, "dependencies": ["/dev/vda1"] },
+            { "name": "/dev/nvme0n1", "partition": false, "dependencies": [] },
+            { "name": "/dev/../etc", "partition": false },
+            { "name": "vdz", "partition": false },
+        ]);
+        assert_eq!(guest_disk_names(&answer), ["vda", "nvme0n1"]);
+        assert_eq!(guest_disk_names(&json!({ "name": 1 })), [""; 0]);
+    }
+
+    #[test]
+    fn a_disk_is_the_only_one_of_its_bus_and_size() {
+        let disk = |name: &str, driver: &str, size| DiskSettings {
+            name: name.to_owned(),
+            driver: driver.to_owned(),
+            size: Some(size),
+            ..DiskSettings::default()
+        };
+        let sized = [
+            ("vda", 10),
+            ("vdb", 20),
+            ("vdc", 20),
+            ("sda", 10),
+            ("nvme0n1", 30),
+        ];
+        let sized = sized.map(|(name, size)| (name.to_owned(), size));
+        let known = [
+            disk("root", "virtio-blk-device", 10),
+            disk("one", "virtio-blk-device", 20),
+            disk("two", "virtio-blk-device", 20),
+            disk("sata", "ide-hd", 10),
+            disk("fast", "nvme-ns", 30),
+            disk("gone", "scsi-hd", 40),
+            DiskSettings {
+                size: None,
+                ..disk("unknown", "scsi-hd", 0)
+            },
+        ];
+        let found = disk_of_each(&known, &sized);
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(disk, name)| (&**disk, &**name))
+            .collect();
+        assert_eq!(
+            found,
+            [("root", "vda"), ("sata", "sda"), ("fast", "nvme0n1")]
+        );
+        assert_eq!(
+            disk_of_each(&known[1..2], &sized),
+            [],
+            "two of the guest's could be it"
+        );
     }
 }

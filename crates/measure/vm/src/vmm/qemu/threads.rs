@@ -41,13 +41,10 @@ pub(crate) fn roles(
         None => roles_by_cpu_time(pid, &tasks, files, arguments),
     };
     let threads = tasks.into_iter().map(|(tid, name)| {
-        let role = if tid == pid {
-            Role::Main
-        } else {
-            known
-                .get(&tid)
-                .cloned()
-                .unwrap_or_else(|| Role::of_thread_name(&name))
+        let role = match known.get(&tid) {
+            _ if tid == pid => Role::Main,
+            Some(role) => role.clone(),
+            None => Role::of_thread_name(&name),
         };
         QemuThread { tid, role }
     });
@@ -74,20 +71,15 @@ fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: &[OpenFile]) -> Vec<Qemu
 
 /// The threads of a process that is no QEMU.
 pub(crate) fn without_roles(pid: i32) -> Vec<QemuThread> {
-    let role = |tid, name| {
-        if tid == pid {
+    let thread = |(tid, name)| {
+        let role = if tid == pid {
             Role::Main
         } else {
             Role::Other(name)
-        }
+        };
+        QemuThread { tid, role }
     };
-    thread_names(pid)
-        .into_iter()
-        .map(|(tid, name)| QemuThread {
-            tid,
-            role: role(tid, name),
-        })
-        .collect()
+    thread_names(pid).into_iter().map(thread).collect()
 }
 
 /// Returns true if a monitor belongs to a process: its vCPUs are threads of it. A monitor that names none may be
@@ -104,19 +96,12 @@ fn roles_from_monitor(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>
     let iothreads = monitor.iothreads().unwrap_or_default();
     let tids = own_tids(pid);
     // One thread may run all vCPUs: it has the number of the first.
-    let vcpus = vcpus
-        .into_iter()
-        .rev()
-        .map(|(number, tid)| (tid, Role::Vcpu(number)));
-    let iothreads = iothreads
-        .into_iter()
-        .map(|(name, tid)| (tid, Role::Iothread(name)));
-    Some(
-        vcpus
-            .chain(iothreads)
-            .filter_map(|(tid, role)| Some((*tids.get(&tid)?, role)))
-            .collect(),
-    )
+    let vcpus = vcpus.into_iter().rev();
+    let vcpus = vcpus.map(|(number, tid)| (tid, Role::Vcpu(number)));
+    let iothreads = iothreads.into_iter();
+    let all = vcpus.chain(iothreads.map(|(name, tid)| (tid, Role::Iothread(name))));
+    let known = all.filter_map(|(tid, role)| Some((*tids.get(&tid)?, role)));
+    Some(known.collect())
 }
 
 /// Without names: each vCPU's thread waits in KVM on a file of its own. Of those that run just now, or are of TCG, nothing
@@ -135,22 +120,17 @@ fn roles_by_cpu_time(
     let mut known: BTreeMap<i32, u32> = others()
         .filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(pid, tid)?)?)?)))
         .collect();
-    let numbers = if vcpus.is_empty() {
-        (0..arguments.vcpus() as u32).collect()
-    } else {
-        vcpus.into_values().collect()
+    let mut unknown: Vec<u32> = match vcpus.is_empty() {
+        true => (0..arguments.vcpus() as u32).collect(),
+        false => vcpus.into_values().collect(),
     };
-    let mut unknown: Vec<u32> = numbers;
     unknown.retain(|number| !known.values().any(|known| known == number));
     unknown.sort_unstable();
     let source = if unknown.is_empty() {
         RoleSource::KvmRun
     } else {
-        known.extend(
-            busiest(pid, tasks, &known, unknown.len())
-                .into_iter()
-                .zip(unknown),
-        );
+        let busiest = busiest(pid, tasks, &known, unknown.len());
+        known.extend(busiest.into_iter().zip(unknown));
         RoleSource::CpuTime
     };
     let known = known

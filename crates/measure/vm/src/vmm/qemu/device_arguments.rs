@@ -1,11 +1,15 @@
-//! Arguments of QEMU that attach a disk, from a variant's settings.
+//! Arguments of QEMU for devices: those that attach a disk, from a variant's settings, and dummy devices, to measure costs that grow
+//! with the number of devices.
 
 use super::arguments::{escaped, size};
-use super::disk_devices::DiskDevices;
+use super::conversation::items;
+use super::introspect::devices;
+use super::monitor::Monitor;
+use crate::{MachineError, Setup};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use vmtax_model::{Setting, SettingPart};
+use vmtax_model::{ScsiDevice, Setting, SettingPart};
 
 /// A disk of the measured guest: raw behind virtio-blk, where the settings do not say otherwise.
 pub(crate) struct Disk<'a> {
@@ -64,19 +68,11 @@ impl Disk<'_> {
             json!({ "driver": "file", "node-name": node_name, "cache": self.cache() });
         for (name, value) in self.settings_of(SettingPart::FileNode) {
             // The one of them that is a text also when it is `on`.
-            let value = if name == "locking" {
-                json!(value)
-            } else {
-                scalar(value)
-            };
+            let is_text = name == "locking";
+            let value = if is_text { json!(value) } else { scalar(value) };
             insert(&mut protocol, name, value);
         }
-        if self.read_only {
-            protocol["read-only"] = json!(true);
-        }
-        if let Some(discard) = self.discard() {
-            protocol["discard"] = json!(discard);
-        }
+        self.restrict(&mut protocol);
         self.complete(&mut protocol);
         protocol
     }
@@ -91,34 +87,35 @@ impl Disk<'_> {
     /// Returns the block node of the image's format, over the node `below`.
     fn format_node(&self, below: &str) -> Value {
         let (node, cache) = (self.node, self.cache());
-        let driver = self.set.get("format").map_or("raw", String::as_str);
+        let driver = self.setting("format").unwrap_or("raw");
         let mut format =
             json!({ "driver": driver, "node-name": node, "file": below, "cache": cache });
-        for (key, value) in self
-            .set
-            .iter()
-            .filter(|(key, _)| driver != "raw" && is_format_option(key))
-        {
+        let is_set = |key: &str| driver != "raw" && is_format_option(key);
+        for (key, value) in self.set.iter().filter(|(key, _)| is_set(key)) {
             format[key] = size(value, 1).map_or_else(|| scalar(value), |bytes| json!(bytes));
         }
-        if let Some(value) = self.set.get("detect-zeroes") {
+        if let Some(value) = self.setting("detect-zeroes") {
             format["detect-zeroes"] = json!(value);
         }
-        if let Some(discard) = self.discard() {
-            format["discard"] = json!(discard);
-        }
-        if self.read_only {
-            format["read-only"] = json!(true);
-        }
+        self.restrict(&mut format);
         format
     }
 
-    /// Returns the mode of `discard` that all block nodes have; `None` without one, or where it is the device's switch.
-    fn discard(&self) -> Option<&str> {
-        self.set
-            .get("discard")
-            .map(String::as_str)
-            .filter(|value| Setting::of("discard").part_with(value) == SettingPart::AllNodes)
+    /// Gives a block node what all nodes of the disk have: the mode of `discard`, where that is not the device's switch, and that
+    /// nobody may write.
+    fn restrict(&self, node: &mut Value) {
+        let is_mode =
+            |value: &&str| Setting::of("discard").part_with(value) == SettingPart::AllNodes;
+        if let Some(discard) = self.setting("discard").filter(is_mode) {
+            node["discard"] = json!(discard);
+        }
+        if self.read_only {
+            node["read-only"] = json!(true);
+        }
+    }
+
+    fn setting(&self, key: &str) -> Option<&str> {
+        self.set.get(key).map(String::as_str)
     }
 
     /// Returns the arguments of the disk's device, of its controller and of its iothread.
@@ -129,7 +126,7 @@ impl Disk<'_> {
         let mut behind = devices
             .controller
             .map(|controller| format!("{controller},id={node}-bus"));
-        if self.set.get("iothread").is_some_and(|v| v == "on") {
+        if self.setting("iothread") == Some("on") {
             arguments.extend(["-object".to_owned(), self.iothread()]);
             *behind.as_mut().unwrap_or(&mut front) += &format!(",iothread={node}-io");
         }
@@ -155,20 +152,13 @@ impl Disk<'_> {
 
     /// Returns the bus that the guest has the disk on; `None` for virtio-blk, which is a device of its own.
     fn bus(&self) -> Option<&str> {
-        self.set
-            .get("bus")
-            .map(String::as_str)
-            .filter(|bus| *bus != "virtio-blk")
+        self.setting("bus").filter(|bus| *bus != "virtio-blk")
     }
 
     /// Returns the disk's device on its bus, without the properties that are settings.
     fn front(&self, devices: DiskDevices) -> String {
         let node = self.node;
-        let model = if self.bus().is_none() {
-            self.device
-        } else {
-            devices.disk
-        };
+        let model = self.bus().map_or(self.device, |_| devices.disk);
         let mut front = format!("{model},id={node}-device,drive={node}");
         let own_bus = devices
             .controller
@@ -215,7 +205,7 @@ impl Disk<'_> {
 
     /// QEMU's cache modes, as the block layer's own two switches.
     fn cache(&self) -> Value {
-        let (direct, no_flush) = match self.set.get("cache").map(String::as_str) {
+        let (direct, no_flush) = match self.setting("cache") {
             Some("writeback" | "writethrough") => (false, false),
             Some("unsafe") => (false, true),
             Some("none" | "directsync") => (true, false),
@@ -227,7 +217,7 @@ impl Disk<'_> {
     /// Returns the third switch of QEMU's cache modes, `write-cache`, which is the device's; `None` without a `cache`
     /// setting.
     fn write_cache(&self) -> Option<&'static str> {
-        match self.set.get("cache").map(String::as_str) {
+        match self.setting("cache") {
             Some("writethrough" | "directsync") => Some("off"),
             Some(_) => Some("on"),
             None => None,
@@ -273,9 +263,128 @@ fn insert(node: &mut Value, key: &str, value: Value) {
     }
 }
 
+/// QEMU's devices for a disk, by the setting `bus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskDevices {
+    /// The controller; `None` where the disk is a device of PCI, or the machine type has the controller.
+    pub controller: Option<&'static str>,
+    /// Device of the disk, as `scsi-hd`.
+    pub disk: &'static str,
+    /// The bus of the machine type's own controller.
+    pub bus: Option<&'static str>,
+}
+
+impl DiskDevices {
+    /// Returns the devices for a bus; those of virtio-blk without one.
+    pub fn of(bus: Option<&str>) -> DiskDevices {
+        let (controller, disk, bus) = match bus {
+            Some("virtio-scsi") => (Some("virtio-scsi-pci"), "scsi-hd", None),
+            Some("sata") => (Some("ahci"), "ide-hd", None),
+            Some("ide") => (None, "ide-hd", Some("ide.0")),
+            Some("nvme") => (None, "nvme", None),
+            _ => (None, "virtio-blk-pci", None),
+        };
+        DiskDevices {
+            controller,
+            disk,
+            bus,
+        }
+    }
+
+    /// Returns true if a property, or the iothread, is the controller's.
+    pub fn is_of_controller(self, key: &str) -> bool {
+        let key = key.strip_prefix("device.").unwrap_or(key);
+        let is_disks = Setting::of(key).part == SettingPart::Device(ScsiDevice::Disk);
+        self.is_virtio_scsi() && !is_disks
+    }
+
+    /// The device's name of a property that is named as virtio-blk has it.
+    pub fn property(self, key: &str) -> &str {
+        let setting = Setting::of(key);
+        match setting.part {
+            SettingPart::Device(ScsiDevice::ControllerAs(name)) if self.is_virtio_scsi() => name,
+            _ => Setting::name(key),
+        }
+    }
+
+    fn is_virtio_scsi(self) -> bool {
+        self.disk == "scsi-hd"
+    }
+}
+
+/// Where QEMU's q35 has room for root ports: below are a guest's other devices, above is the chipset.
+const FIRST_SLOT: u32 = 0x10;
+const FUNCTIONS: u32 = 8;
+/// Prefix of the dummy devices' names.
+const DUMMY_PREFIX: &str = "extra-";
+
+/// QEMU's arguments for them. Eight share a root port, as functions of one device, and so do eight root ports a slot.
+pub(crate) fn dummy_devices(disks: u32, regions: u32) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for port in 0..(disks + regions).div_ceil(FUNCTIONS) {
+        let (slot, function) = (FIRST_SLOT + port / FUNCTIONS, port % FUNCTIONS);
+        let chassis = port + 1;
+        // Nothing is plugged in later: no room of the few ports of I/O is kept for that.
+        let root =
+            format!("pcie-root-port,id=extras{port},chassis={chassis},hotplug=off,io-reserve=0");
+        let place = format!("addr={slot:#x}.{function},multifunction=on");
+        arguments.extend(["-device".to_owned(), format!("{root},{place}")]);
+    }
+    for number in 0..disks + regions {
+        let back = format!("{DUMMY_PREFIX}{number}-back");
+        let (option, back_end, device) = if number < disks {
+            let back_end = "null-co,read-zeroes=on,size=1073741824,node-name=";
+            ("-blockdev", back_end, "virtio-blk-pci,drive=")
+        } else {
+            let back_end = "memory-backend-ram,size=64K,id=";
+            ("-object", back_end, "ivshmem-plain,memdev=")
+        };
+        let (port, function) = (number / FUNCTIONS, number % FUNCTIONS);
+        let place = format!("bus=extras{port},addr=0.{function},multifunction=on");
+        let device = format!("{device}{back},id={DUMMY_PREFIX}{number},{place}");
+        arguments.extend([option.to_owned(), back_end.to_owned() + &back]);
+        arguments.extend(["-device".to_owned(), device]);
+    }
+    arguments
+}
+
+/// Checks that a running guest has all dummy devices at addresses of their own: not every firmware has room for every
+/// number.
+pub(crate) fn check_dummy_devices(
+    setup: &Setup<'_>,
+    monitor: &Monitor,
+) -> Result<(), MachineError> {
+    let asked = setup.guest.devices();
+    if asked == 0 {
+        return Ok(());
+    }
+    let placed = placed(&monitor.execute("query-pci")?);
+    if placed == asked as usize {
+        Ok(())
+    } else {
+        Err(MachineError::Devices { asked, placed })
+    }
+}
+
+/// Returns the number of dummy devices that have all of their memory at an address.
+fn placed(buses: &Value) -> usize {
+    // Not placed is 0 or, of 32 or 64 bits, all ones.
+    let is_placed = |region: &Value| {
+        let address = region["address"].as_u64();
+        address.is_some_and(|at| ![0, u64::MAX, u64::from(u32::MAX)].contains(&at))
+    };
+    let is_dummy = |device: &&Value| {
+        let name = device["qdev_id"].as_str().unwrap_or_default();
+        let mut regions = items(&device["regions"]).peekable();
+        name.starts_with(DUMMY_PREFIX) && regions.peek().is_some() && regions.all(is_placed)
+    };
+    devices(buses).into_iter().filter(is_dummy).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn arguments(set: &[(&str, &str)]) -> String {
         let set = set
@@ -385,5 +494,53 @@ mod tests {
         assert!(
             arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#)
         );
+    }
+
+    #[test]
+    fn eight_share_a_port_and_none_an_address() {
+        let arguments = dummy_devices(9, 8);
+        let count = |what: &str| {
+            arguments
+                .iter()
+                .filter(|word| word.starts_with(what))
+                .count()
+        };
+        assert_eq!(
+            [
+                count("pcie-root-port"),
+                count("virtio-blk"),
+                count("ivshmem"),
+                count("null-co")
+            ],
+            [3, 9, 8, 9]
+        );
+        let mut places: Vec<_> = arguments
+            .iter()
+            .filter_map(|word| word.split_once("bus="))
+            .collect();
+        places.sort_unstable_by_key(|(_, place)| *place);
+        places.dedup_by_key(|(_, place)| *place);
+        assert_eq!(places.len(), 17);
+        assert!(dummy_devices(0, 0).is_empty());
+        let most = dummy_devices(vmtax_model::Guest::MAX_DEVICES, 0);
+        let last = most
+            .iter()
+            .rfind(|word| word.starts_with("pcie-root-port"))
+            .unwrap();
+        assert!(
+            last.contains("chassis=120,") && last.contains("addr=0x1e.7"),
+            "{last}"
+        );
+    }
+
+    #[test]
+    fn what_has_no_address_is_not_there() {
+        let device = |name: &str, at: i64| json!({ "qdev_id": name, "regions": [{ "address": 4096 }, { "address": at }] });
+        let behind = json!({ "qdev_id": "extras0", "regions": [], "pci_bridge": { "devices": [
+            device("extra-0", 4096), device("extra-1", -1), device("extra-2", 0xffff_ffff), device("other", 4096),
+        ]}});
+        let buses = json!([{ "devices": [behind, device("extra-3", 4096), device("extra-4", 0)] }]);
+        assert_eq!(placed(&buses), 2);
+        assert_eq!(placed(&json!("nonsense")), 0);
     }
 }
