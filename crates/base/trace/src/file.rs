@@ -99,26 +99,26 @@ pub(crate) fn wrong(reason: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, reason.to_owned())
 }
 
-pub(crate) fn bytes<const N: usize>(from: &mut (impl Read + ?Sized)) -> io::Result<[u8; N]> {
+pub(crate) fn bytes<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     from.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-pub(crate) fn u16(from: &mut (impl Read + ?Sized)) -> io::Result<u16> {
+pub(crate) fn u16(from: &mut impl Read) -> io::Result<u16> {
     bytes(from).map(u16::from_le_bytes)
 }
 
-pub(crate) fn u32(from: &mut (impl Read + ?Sized)) -> io::Result<u32> {
+pub(crate) fn u32(from: &mut impl Read) -> io::Result<u32> {
     bytes(from).map(u32::from_le_bytes)
 }
 
-pub(crate) fn u64(from: &mut (impl Read + ?Sized)) -> io::Result<u64> {
+pub(crate) fn u64(from: &mut impl Read) -> io::Result<u64> {
     bytes(from).map(u64::from_le_bytes)
 }
 
 /// A text up to its NUL.
-pub(crate) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
+pub(crate) fn string(from: &mut impl Read) -> io::Result<String> {
     let mut text = Vec::new();
     loop {
         match bytes(from)? {
@@ -130,7 +130,7 @@ pub(crate) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
 }
 
 /// Exactly `length` bytes; a declared length allocates no memory before the data is read.
-pub(crate) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn exactly(from: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     if length > MAX_TEXT {
         return Err(wrong(&format!("invalid text length {length}")));
     }
@@ -140,13 +140,13 @@ pub(crate) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Resul
 }
 
 /// A text behind its length in 64 bits.
-pub(crate) fn sized(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
+pub(crate) fn sized(from: &mut impl Read) -> io::Result<String> {
     let length = u64(from)?;
     exactly(from, length).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Skips `length` bytes.
-pub(crate) fn skip(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<()> {
+pub(crate) fn skip(from: &mut impl Read, length: u64) -> io::Result<()> {
     let skipped = io::copy(&mut from.take(length), &mut io::sink())?;
     whole(skipped, length)
 }
@@ -165,7 +165,7 @@ pub(crate) struct Lines<R> {
     line: Vec<u8>,
 }
 
-/// What [`Lines::read`] read.
+/// Result of [`Lines::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineRead {
     Whole,

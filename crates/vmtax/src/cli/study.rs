@@ -53,7 +53,7 @@ impl RecordArgs {
         }
     }
 
-    /// The same for another recording beside the one of --output.
+    /// Returns the options of a further recording, in --dir, beside the one of --output.
     pub fn beside_output(&self) -> RecordArgs {
         RecordArgs {
             output: None,

@@ -86,7 +86,7 @@ fn qemus(cache: &Path) -> String {
     text + &suites.map_or_else(unknown, |suites| suites_with(&suites))
 }
 
-/// The line of a list that cannot be had.
+/// The line for a list that is not available.
 fn unknown(error: impl Display) -> String {
     format!("  unknown: {error}\n")
 }

@@ -89,7 +89,7 @@ pub(super) fn undo_interrupted() {
     }
 }
 
-/// What became of a setting.
+/// Returns the line about a setting: restored, not restored, or gone by itself.
 fn outcome(undone: &Undone) -> String {
     let (setting, value) = (&undone.setting, &undone.value);
     match &undone.error {

@@ -183,7 +183,8 @@ const OPERATORS: [Operator; 8] = [
     operator("*", 6, |a, b| Some(a.wrapping_mul(b))),
 ];
 
-/// The value of a constant expression such as `0x040 + 0`, `(1 << 3)`, `(u32)-1`, as the kernel's `unsigned long` has it; `None` where it has a name, or is cut off.
+/// The value of a constant expression such as `0x040 + 0`, `(1 << 3)`, `(u32)-1`, as the kernel's `unsigned long` has it; `None`
+/// where it has a name, or is cut off.
 fn constant(text: &str) -> Option<u64> {
     let mut reader = Reader {
         rest: text,

@@ -439,7 +439,7 @@ fn reader(format: &Format) -> Option<Result<Reader, NoField>> {
     let (_, _, names, read) = known?;
     let mut fields = [None; MAX_FIELDS];
     for (place, name) in fields.iter_mut().zip(*names) {
-        let required = name.strip_suffix('?').is_none();
+        let required = !name.ends_with('?');
         let name = name.trim_end_matches('?');
         *place = match name.strip_suffix(']').and_then(|name| name.split_once('[')) {
             Some((array, index)) => format

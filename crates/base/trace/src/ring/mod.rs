@@ -1,4 +1,4 @@
-//! Pages of the kernel's ring buffer, as read from `trace_pipe_raw`.
+//! Pages of the kernel's ring buffer, as read from `trace_pipe_raw`, and the entries in those of one CPU.
 //!
 //! Source: `kernel/trace/ring_buffer.c` (`struct buffer_data_page`, `ring_buffer_read_page`, `rb_update_read_stamp`,
 //! `rb_fix_abs_ts`, `check_buffer`) and `include/linux/ring_buffer.h` (`enum ring_buffer_type`).

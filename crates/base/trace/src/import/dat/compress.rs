@@ -32,7 +32,7 @@ impl Codec {
     }
 
     /// Reads a block: its compressed and its own length, 32 bits each, then the bytes.
-    pub fn block(self, from: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+    pub fn block(self, from: &mut impl Read) -> io::Result<Vec<u8>> {
         let compressed = u64::from(file::u32(from)?);
         let length = u64::from(file::u32(from)?);
         if length > MAX_BLOCK {

@@ -1,4 +1,4 @@
-//! What stands before the pages of a file. In version 6 everything is in one order; version 7 has sections, found from options,
+//! The head of a file, before its pages. In version 6 everything is in one order; version 7 has sections, found from options,
 //! of which each may be compressed.
 
 use super::compress::Codec;
@@ -8,7 +8,7 @@ use crate::{Formats, PageLayout, TracedThreads};
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// `events/header_page` and `events/header_event`.
-pub(super) fn layout(from: &mut (impl Read + ?Sized)) -> io::Result<PageLayout> {
+pub(super) fn layout(from: &mut impl Read) -> io::Result<PageLayout> {
     let named = |from: &mut _, name: &str| match string(from)? == name {
         true => sized(from),
         false => Err(wrong(&format!("it has no {name}"))),
@@ -35,7 +35,7 @@ pub(super) fn layout(from: &mut (impl Read + ?Sized)) -> io::Result<PageLayout> 
 }
 
 /// The formats of all events, those of the function tracer first.
-pub(super) fn formats(from: &mut (impl Read + ?Sized)) -> io::Result<Formats> {
+pub(super) fn formats(from: &mut impl Read) -> io::Result<Formats> {
     let mut formats = Formats::default();
     formats_of("ftrace", from, &mut formats)?;
     event_formats(from, &mut formats)?;
@@ -43,7 +43,7 @@ pub(super) fn formats(from: &mut (impl Read + ?Sized)) -> io::Result<Formats> {
 }
 
 /// The formats of all events but the function tracer's.
-fn event_formats(from: &mut (impl Read + ?Sized), formats: &mut Formats) -> io::Result<()> {
+fn event_formats(from: &mut impl Read, formats: &mut Formats) -> io::Result<()> {
     for _ in 0..read::u32(from)? {
         let system = string(from)?;
         formats_of(&system, from, formats)?;
@@ -51,11 +51,7 @@ fn event_formats(from: &mut (impl Read + ?Sized), formats: &mut Formats) -> io::
     Ok(())
 }
 
-fn formats_of(
-    system: &str,
-    from: &mut (impl Read + ?Sized),
-    formats: &mut Formats,
-) -> io::Result<()> {
+fn formats_of(system: &str, from: &mut impl Read, formats: &mut Formats) -> io::Result<()> {
     for _ in 0..read::u32(from)? {
         let text = sized(from)?;
         // All the events of a kernel are here; one that nobody recorded may be odd.
