@@ -3,8 +3,6 @@
 //! Source: `kernel/trace/trace_events.c` (`f_show`), of Linux 2.6.31 and newer.
 
 mod symbols;
-#[cfg(test)]
-mod tests;
 
 pub use symbols::{Symbols, SymbolsCondition, symbols};
 
@@ -384,3 +382,6 @@ fn element(kind_of_value: &str, length: &str, size: u32) -> u32 {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

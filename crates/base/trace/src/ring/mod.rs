@@ -4,8 +4,6 @@
 //! `rb_fix_abs_ts`, `check_buffer`) and `include/linux/ring_buffer.h` (`enum ring_buffer_type`).
 
 mod folder;
-#[cfg(test)]
-mod tests;
 
 pub use folder::{CpuStats, Folder, FolderWriter, Keep, RawFile, cpu_stats};
 
@@ -402,3 +400,6 @@ enum Next {
     Lost(Option<u64>),
     End,
 }
+
+#[cfg(test)]
+mod tests;

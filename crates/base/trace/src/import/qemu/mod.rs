@@ -3,8 +3,6 @@
 //! Source: `docs/devel/tracing.rst`, `trace/simple.c` and `scripts/tracetool` of QEMU.
 
 mod backends;
-#[cfg(test)]
-mod tests;
 
 use crate::file::{damaged, text};
 use crate::import::{ArgumentKind, Record, argument_field, record_format};
@@ -393,3 +391,6 @@ fn number(text: &str, conversion: Conversion, digits: Option<usize>) -> Option<(
     };
     Some((signed, &figures[length..]))
 }
+
+#[cfg(test)]
+mod tests;
