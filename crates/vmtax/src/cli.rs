@@ -1,19 +1,16 @@
 //! The command line: one definition for parsing, help, completions and manual pages.
 
-mod agent;
-mod import;
-mod profile;
-mod qemus;
+mod guests;
 mod study;
 mod top;
 
-pub use agent::{
-    AgentCommand, AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs,
+pub use guests::{
+    AgentCommand, AgentObserveArgs, AgentRunArgs, AgentServeArgs, BuildArgs, BuildWhat, GetArgs,
+    GetWhat, PlaceArgs, SupervisedArgs,
 };
-pub use import::ImportTracesArgs;
-pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
-pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
-pub use study::{RecordArgs, StudyArgs};
+pub use study::{
+    DiffArgs, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand, RecordArgs, StudyArgs,
+};
 pub use top::{Exposition, TopArgs};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};

@@ -138,10 +138,8 @@ fn make(folder: &Path, events: u64) -> Result<(), Fault> {
     }
     for format in fs::read_dir(real.join("formats"))? {
         let format = format?;
-        fs::copy(
-            format.path(),
-            folder.join("formats").join(format.file_name()),
-        )?;
+        let copy = folder.join("formats").join(format.file_name());
+        fs::copy(format.path(), copy)?;
     }
     // All events of the recording in their order: each goes to its CPU, so that pipes are filled in turn.
     let recorded = Folder::open(&real)?;

@@ -1,6 +1,17 @@
 //! Entries of a trace: events and losses.
 
-use crate::EventId;
+/// The event ID in records. The running kernel assigns it: it may differ after a reboot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(pub u16);
+
+impl EventId {
+    /// The ID that a record begins with (`common_type`).
+    #[inline]
+    pub(crate) fn of_record(record: &[u8]) -> EventId {
+        let id = record.first_chunk();
+        EventId(id.map_or(0, |id| u16::from_le_bytes(*id)))
+    }
+}
 
 /// One entry of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +42,21 @@ pub struct Event<'a> {
 /// `TRACE_FLAG_HARDIRQ`, `_SOFTIRQ` and `_NMI` (`include/linux/trace_events.h`).
 const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
 
-impl Event<'_> {
+impl<'a> Event<'a> {
+    /// The event of a record, which begins with the event's ID and its thread (`struct trace_entry`).
+    #[inline]
+    pub(crate) fn of_record(ticks: u64, cpu: u32, input: u32, data: &'a [u8]) -> Event<'a> {
+        let pid = data.get(4..).and_then(|rest| rest.first_chunk());
+        Event {
+            ticks,
+            cpu,
+            input,
+            id: EventId::of_record(data),
+            pid: pid.map_or(0, |pid| i32::from_le_bytes(*pid)),
+            data,
+        }
+    }
+
     /// Returns true if the event is of an interrupt: the thread that was running has nothing to do with it.
     #[inline]
     pub fn in_interrupt(&self) -> bool {

@@ -23,7 +23,6 @@
 //! Machines are little-endian. What in a trace is invalid is either a [`TraceError`], when nothing could be read
 //! after it, or left out and counted in [`Counts`].
 
-mod error;
 mod event;
 mod events;
 mod file;
@@ -36,10 +35,10 @@ pub mod stacks;
 #[cfg(test)]
 mod testing;
 
-pub use error::TraceError;
-pub use event::{Counts, Entry, Event, LEAP, Lost};
+pub use event::{Counts, Entry, Event, EventId, LEAP, Lost};
 pub use events::Events;
-pub use format::{EventId, Field, Format, Formats, Symbols, SymbolsCondition, symbols};
+pub use file::TraceError;
+pub use format::{Field, Format, Formats, Symbols, SymbolsCondition, symbols};
 pub use import::dat::{Dat, TimeOffset, TimeShift, TracedGuest, TscScale};
 pub use import::ftrace::TraceText;
 pub use import::perf::{Perf, PerfEvent, PerfRecords};

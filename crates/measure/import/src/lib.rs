@@ -6,18 +6,12 @@
 //!
 //! [`AddedGuest`] adds the file of `vmtax agent observe` to the recording of its VM.
 
-mod clocks;
 mod error;
-mod exits;
 mod folder;
 mod guest_file;
-mod perf_threads;
-mod qemu_records;
 mod requests;
-mod sides;
 mod source;
 mod survey;
-mod surveyed;
 mod vm;
 
 pub use error::ImportError;
@@ -26,8 +20,7 @@ pub use guest_file::{AddedGuest, read_guest_file};
 use requests::{Sides, StoredRequests};
 use source::SourceFile;
 use std::path::{Path, PathBuf};
-use survey::survey;
-use surveyed::Surveyed;
+use survey::Surveyed;
 use vm::TracedVm;
 use vmtax_model::samples::ProfileFacts;
 use vmtax_model::{ImportFacts, SCHEMA, TraceSide, VmFacts, files};
@@ -58,21 +51,11 @@ impl Import {
     /// # Errors
     /// [`ImportError`] with the file that cannot be read, or where none has anything to analyze.
     pub fn open(settings: ImportSettings) -> Result<Import, ImportError> {
-        let surveyed = |path: &PathBuf| {
-            let file = SourceFile::open(path)?;
-            let survey = survey(&file)?;
-            Ok(Surveyed {
-                file,
-                survey,
-                side: TraceSide::Host,
-            })
-        };
-        let mut files: Vec<Surveyed> = settings
-            .files
-            .iter()
-            .map(surveyed)
-            .collect::<Result<_, ImportError>>()?;
-        sides::assign(&mut files, settings.guest.as_deref())?;
+        let surveyed = |path| Surveyed::read(SourceFile::open(path)?);
+        let files: Result<Vec<Surveyed>, ImportError> =
+            settings.files.iter().map(|path| surveyed(path)).collect();
+        let mut files = files?;
+        survey::assign_sides(&mut files, settings.guest.as_deref())?;
         Ok(Import { files, settings })
     }
 
@@ -89,13 +72,7 @@ impl Import {
             .map(|host| self.store_exits(host, trial))
             .transpose()?
             .flatten();
-        let vm = vm.unwrap_or_else(|| {
-            vm::unknown(
-                self.files
-                    .first()
-                    .map_or(Path::new(""), |first| &first.file.path),
-            )
-        });
+        let vm = vm.unwrap_or_else(|| self.unknown_vm());
         let qemu = self
             .of_side(TraceSide::Qemu)
             .filter(|file| !file.survey.threads.is_empty())
@@ -113,19 +90,27 @@ impl Import {
         missing.extend(
             self.of_side(TraceSide::Host)
                 .filter(|file| !is_host(file))
-                .map(sides::unused),
+                .map(Surveyed::unused),
         );
         missing.extend(self.files.iter().flat_map(Surveyed::missing));
         let files = self.files.iter().map(Surveyed::facts).collect();
-        Ok(trial.store(
-            files::IMPORT,
-            &ImportFacts {
-                schema: SCHEMA,
-                files,
-                clocks,
-                missing,
-            },
-        )?)
+        let facts = ImportFacts {
+            schema: SCHEMA,
+            files,
+            clocks,
+            missing,
+        };
+        Ok(trial.store(files::IMPORT, &facts)?)
+    }
+
+    /// A VM of which no trace of the host's kernel tells.
+    fn unknown_vm(&self) -> VmFacts {
+        let first = self.files.first();
+        let path = first.map_or(Path::new(""), |first| &first.file.path);
+        VmFacts {
+            name: Some(format!("VM of {}", path.display())),
+            ..VmFacts::unknown(0)
+        }
     }
 
     fn of_side(&self, side: TraceSide) -> impl Iterator<Item = &Surveyed> {
@@ -144,15 +129,13 @@ impl Import {
         else {
             return Ok(None);
         };
-        let counts = exits::count(file, survey, &facts, file.mhz(self.settings.tsc_mhz)?)?;
-        missing.extend(exits::missing(file, survey));
+        let counts = vm::count_exits(file, survey, &facts, file.mhz(self.settings.tsc_mhz)?)?;
+        missing.extend(vm::missing_exits(file, survey));
         trial.store(files::EXITS, &counts)?;
-        let path = Some(file.path.display().to_string());
-        let vm = Some(facts.clone());
         let observed = ProfileFacts {
             pid: facts.pid,
-            file: path,
-            vm,
+            file: Some(file.path.display().to_string()),
+            vm: Some(facts.clone()),
             missing,
             ..ProfileFacts::default()
         };

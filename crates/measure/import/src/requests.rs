@@ -1,10 +1,9 @@
-//! The block requests in traces of the guest's kernel, of QEMU and of the host's kernel.
+//! The block requests in traces of the guest's kernel, of QEMU and of the host's kernel, on one clock.
 
-use crate::clocks::{self, scaled, time_shift};
 use crate::error::ImportError;
 use crate::folder::{self, FolderInput, WrittenFolder};
 use crate::source::NANOSECONDS;
-use crate::surveyed::Surveyed;
+use crate::survey::Surveyed;
 use vmtax_model::{
     GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files,
 };
@@ -40,7 +39,7 @@ impl Sides<'_> {
         let has_requests = |file: &&Surveyed| !file.survey.block_devices.is_empty();
         let guest = self.guest.filter(has_requests);
         if self.qemu.is_empty() && guest.is_none() {
-            stored.missing.push(self.no_requests());
+            stored.missing.push(no_requests());
             return Ok(stored);
         }
         let host = self
@@ -83,10 +82,8 @@ impl Sides<'_> {
         let mut threads = vm.threads.clone();
         for tid in self.qemu.iter().flat_map(|qemu| &qemu.survey.threads) {
             if !threads.iter().any(|thread| thread.tid == *tid) {
-                let name = self
-                    .host
-                    .and_then(|host| host.file.threads()?.get(tid))
-                    .map(|thread| thread.name.clone());
+                let named = self.host.and_then(|host| host.file.threads()?.get(tid));
+                let name = named.map(|thread| thread.name.clone());
                 let name = name.unwrap_or_else(|| format!("QEMU thread {tid}"));
                 threads.push(QemuThread {
                     tid: *tid,
@@ -96,14 +93,14 @@ impl Sides<'_> {
         }
         threads
     }
+}
 
-    fn no_requests(&self) -> Missing {
-        Missing {
-            what: "block requests by layer".to_owned(),
-            why: "no file is of the guest's block layer or of QEMU's virtio disk".to_owned(),
-            fix: "give a trace of the guest (`trace-cmd record -e block`), or QEMU's (`-trace 'virtio_blk_*'`), too"
-                .to_owned(),
-        }
+fn no_requests() -> Missing {
+    Missing {
+        what: "block requests by layer".to_owned(),
+        why: "no file is of the guest's block layer or of QEMU's virtio disk".to_owned(),
+        fix: "give a trace of the guest (`trace-cmd record -e block`), or QEMU's (`-trace 'virtio_blk_*'`), too"
+            .to_owned(),
     }
 }
 
@@ -126,14 +123,11 @@ struct JoinedSides<'a> {
 impl JoinedSides<'_> {
     /// Writes the trace of the host: its kernel's events and those of QEMU, as far as there are any.
     fn store_host(&mut self, trial: &mut TrialFiles) -> Result<(), ImportError> {
-        let qemu: Vec<FolderInput<'_>> = self
-            .qemu
-            .iter()
-            .map(|qemu| FolderInput {
-                file: &qemu.file,
-                ticks: scaled(NANOSECONDS, self.mhz),
-            })
-            .collect();
+        let inputs = self.qemu.iter().map(|qemu| FolderInput {
+            file: &qemu.file,
+            ticks: scaled(NANOSECONDS, self.mhz),
+        });
+        let qemu: Vec<FolderInput<'_>> = inputs.collect();
         let kernel = self.host.map(|host| FolderInput {
             file: &host.file,
             ticks: Box::new(|_, ticks| ticks),
@@ -154,21 +148,15 @@ impl JoinedSides<'_> {
         let Some(guest) = self.guest else {
             return Ok(None);
         };
-        let clock = GuestClock::of(guest, self.host, vm);
+        let clock = GuestClock::find(guest, self.host, vm);
         let ticks: Box<dyn Fn(u32, u64) -> u64> = match (clock.shift, clock.offset) {
             (Some(shift), _) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
             (_, Some(offset)) => Box::new(move |_, ticks| ticks.saturating_add_signed(offset)),
             _ => scaled(guest.file.mhz(self.tsc_mhz)?, self.mhz),
         };
-        let written = folder::write(
-            files::GUEST,
-            Some(&FolderInput {
-                file: &guest.file,
-                ticks,
-            }),
-            &[],
-            trial,
-        )?;
+        let file = &guest.file;
+        let input = FolderInput { file, ticks };
+        let written = folder::write(files::GUEST, Some(&input), &[], trial)?;
         self.note(&written);
         let has_host = self.host.is_some() || !self.qemu.is_empty();
         Ok(Some(self.stored.guest(guest, clock, has_host, self.mhz)))
@@ -208,15 +196,12 @@ impl JoinedSides<'_> {
 
     /// Returns the times of the first and last event of the host's side, ticks; of the guest's where there is no other.
     fn span(&self) -> (u64, u64) {
-        let spans = self
-            .host
-            .into_iter()
-            .chain(self.qemu.iter().copied())
-            .filter_map(|file| file.survey.span);
-        let of_host = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        of_host
-            .or(self.guest.and_then(|guest| guest.survey.span))
-            .unwrap_or_default()
+        let files = self.host.into_iter().chain(self.qemu.iter().copied());
+        let of_host = files
+            .filter_map(|file| file.survey.span)
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let of_guest = self.guest.and_then(|guest| guest.survey.span);
+        of_host.or(of_guest).unwrap_or_default()
     }
 }
 
@@ -231,11 +216,11 @@ struct GuestClock<'a> {
 
 impl<'a> GuestClock<'a> {
     /// Looks up the data in the files of both.
-    fn of(guest: &'a Surveyed, host: Option<&Surveyed>, vm: &VmFacts) -> GuestClock<'a> {
+    fn find(guest: &'a Surveyed, host: Option<&Surveyed>, vm: &VmFacts) -> GuestClock<'a> {
         let shift = host.and_then(|host| time_shift(guest, host));
         let offset = host
             .filter(|_| shift.is_none())
-            .and_then(|host| clocks::shared_tsc(guest, host, vm));
+            .and_then(|host| shared_tsc(guest, host, vm));
         GuestClock { shift, offset }
     }
 }
@@ -259,11 +244,8 @@ impl StoredRequests {
         let (of_host, of_qemu) = (host.file.clock(), qemu.file.clock());
         let file = qemu.file.path.display().to_string();
         // Text does not tell its clock: the times must lie in each other.
-        let overlaps = host
-            .survey
-            .span
-            .zip(qemu.survey.span)
-            .is_some_and(|(a, b)| a.0 <= b.1 && b.0 <= a.1);
+        let spans = host.survey.span.zip(qemu.survey.span);
+        let overlaps = spans.is_some_and(|(a, b)| a.0 <= b.1 && b.0 <= a.1);
         let joined = of_host == of_qemu || of_host.is_empty();
         if joined && overlaps {
             let method = match of_host {
@@ -332,12 +314,10 @@ impl StoredRequests {
             _ => "the guest's events alone".to_owned(),
         };
         if is_joined {
-            let file = guest.file.path.display().to_string();
-            let bound_ns = Some(bound as f64 * 1000.0 / mhz);
             self.clocks.push(JoinedClock {
-                file,
+                file: guest.file.path.display().to_string(),
                 method: source.clone(),
-                bound_ns,
+                bound_ns: Some(bound as f64 * 1000.0 / mhz),
             });
         }
         GuestTrace {
@@ -347,4 +327,39 @@ impl StoredRequests {
             source,
         }
     }
+}
+
+/// Returns the time shift by which trace-cmd joined the guest's clock to that of this host.
+fn time_shift<'a>(guest: &'a Surveyed, host: &Surveyed) -> Option<&'a TimeShift> {
+    let id = host.file.dat()?.trace_id()?;
+    let mut shifts = guest.file.dat()?.time_shifts().iter();
+    shifts.find(|shift| shift.peer == id)
+}
+
+/// Returns the offset that turns the guest's ticks of the time stamp counter into the host's: minus KVM's offset where
+/// the host's trace has it, or 0 for a guest that reads the counter as it is; the first by which the guest's events
+/// lie within the host's.
+fn shared_tsc(guest: &Surveyed, host: &Surveyed, vm: &VmFacts) -> Option<i64> {
+    if !(guest.file.counts_tsc() && host.file.counts_tsc()) {
+        return None;
+    }
+    let (first, last) = host.survey.span?;
+    let (begin, end) = guest.survey.span?;
+    let of_vm = |(tid, _): &(&i32, &i64)| vm.threads.iter().any(|thread| thread.tid == **tid);
+    let kvms = host.survey.tsc_offsets.iter().filter(of_vm);
+    let mut offsets = kvms.map(|(_, offset)| offset.wrapping_neg()).chain([0]);
+    offsets.find(|offset| {
+        let begin = begin.checked_add_signed(*offset);
+        let end = end.checked_add_signed(*offset);
+        begin.is_some_and(|begin| first <= begin) && end.is_some_and(|end| end <= last)
+    })
+}
+
+/// Ticks of one rate as those of another.
+fn scaled(from: f64, to: f64) -> Box<dyn Fn(u32, u64) -> u64> {
+    if (from - to).abs() < f64::EPSILON * to {
+        return Box::new(|_, ticks| ticks);
+    }
+    let ratio = to / from;
+    Box::new(move |_, ticks| (ticks as f64 * ratio) as u64)
 }

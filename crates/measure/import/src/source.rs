@@ -1,11 +1,14 @@
 //! A file of another tool, whatever its format.
 
 use crate::error::ImportError;
-use crate::perf_threads;
+use linux_perf_event_reader::{EventRecord, RecordType};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use vmtax_trace::{Dat, Events, Formats, Perf, QemuEvents, TraceError, TraceText, TracedThreads};
+use vmtax_trace::{
+    Dat, Events, Formats, MAX_THREADS, Perf, PerfRecords, QemuEvents, TraceError, TraceText,
+    TracedGuest, TracedThreads,
+};
 
 /// Of a file, to recognize its format.
 const HEAD: u64 = 4096;
@@ -35,7 +38,7 @@ impl SourceFile {
         let trace = if head.starts_with(DAT) {
             SourceTrace::Dat(Dat::open(path)?)
         } else if PERF.iter().any(|magic| head.starts_with(magic)) {
-            SourceTrace::Perf(Perf::open(path)?, perf_threads::read(path)?)
+            SourceTrace::Perf(Perf::open(path)?, perf_threads(path)?)
         } else if head.starts_with(&SIMPLE) {
             SourceTrace::QemuSimple(QemuEvents::block_requests())
         } else if is_qemu_log(&head) {
@@ -144,12 +147,16 @@ impl SourceFile {
         }
     }
 
+    /// The guests that trace-cmd traced together with this file.
+    pub fn guests(&self) -> impl Iterator<Item = &TracedGuest> {
+        self.dat().into_iter().flat_map(Dat::guests)
+    }
+
     /// Returns the metadata of trace-cmd's tracing session; `None` for a file of another format.
     pub fn dat(&self) -> Option<&Dat> {
-        if let SourceTrace::Dat(dat) = &self.trace {
-            Some(dat)
-        } else {
-            None
+        match &self.trace {
+            SourceTrace::Dat(dat) => Some(dat),
+            _ => None,
         }
     }
 }
@@ -164,10 +171,9 @@ fn head(path: &Path) -> Result<Vec<u8>, TraceError> {
     };
     // Opening a pipe or device would hang.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        let reason = "not a regular file".to_owned();
         return Err(TraceError::Damaged {
             path: path.to_owned(),
-            reason,
+            reason: "not a regular file".to_owned(),
         });
     }
     let mut head = Vec::new();
@@ -180,11 +186,37 @@ fn head(path: &Path) -> Result<Vec<u8>, TraceError> {
 /// A line as `4711@1700000000.000123:virtio_blk_handle_read vdev …`.
 fn is_qemu_log(head: &[u8]) -> bool {
     String::from_utf8_lossy(head).lines().any(|line| {
-        let stamped = line
-            .split_once('@')
-            .filter(|(thread, _)| thread.parse::<i32>().is_ok());
-        stamped
-            .and_then(|(_, rest)| rest.split_once(':'))
-            .is_some_and(|(time, _)| time.parse::<f64>().is_ok())
+        let stamped = line.split_once('@').and_then(|(thread, rest)| {
+            let (time, _) = rest.split_once(':')?;
+            Some((thread.parse::<i32>().ok()?, time.parse::<f64>().ok()?))
+        });
+        stamped.is_some()
     })
+}
+
+/// The threads that a `perf.data` names: each sample has its thread and process, and the kernel tells of names.
+fn perf_threads(path: &Path) -> Result<TracedThreads, TraceError> {
+    let mut threads = TracedThreads::new();
+    PerfRecords::open(path, |_, record| {
+        let named = matches!(record.record_type, RecordType::COMM).then(|| record.parse());
+        let (process, tid, name) = match (named, record.common_data()) {
+            (Some(Ok(EventRecord::Comm(comm))), _) => {
+                let name = String::from_utf8_lossy(&comm.name.as_slice()).into_owned();
+                (Some(comm.pid), Some(comm.tid), name)
+            }
+            (_, Ok(common)) => (common.pid, common.tid, String::new()),
+            _ => return,
+        };
+        let (Some(process), Some(tid)) = (process, tid) else {
+            return;
+        };
+        if threads.len() < MAX_THREADS || threads.contains_key(&tid) {
+            let thread = threads.entry(tid).or_default();
+            thread.process = Some(process);
+            if !name.is_empty() {
+                thread.name = name;
+            }
+        }
+    })?;
+    Ok(threads)
 }

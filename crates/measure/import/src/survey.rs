@@ -1,8 +1,10 @@
-//! Contents of one file: read once, before it is analyzed.
+//! Contents of one file, read once, before it is analyzed; and whose events each file has.
 
 use crate::error::ImportError;
 use crate::source::SourceFile;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use vmtax_model::{ImportedFile, Missing, TraceSide};
 use vmtax_trace::{Counts, Entry, Event, EventId, Field, Formats, KernelDecoder, KernelEvent};
 
 /// Contents of a file.
@@ -42,9 +44,9 @@ pub(crate) struct VcpuThread {
 const MAX_VCPUS: usize = 1 << 16;
 const MAX_DEVICES: usize = 1 << 12;
 
-pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
+fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
     let decoder = KernelDecoder::new(file.formats());
-    let fields = SurveyedFields::of(file.formats());
+    let fields = SurveyedFields::find(file.formats());
     let mut survey = Survey {
         unreadable: decoder.unreadable().to_vec(),
         ..Survey::default()
@@ -90,22 +92,18 @@ struct SurveyedFields {
 
 impl SurveyedFields {
     /// Looks up the fields in the formats of a file.
-    fn of(formats: &Formats) -> SurveyedFields {
+    fn find(formats: &Formats) -> SurveyedFields {
         let vcpus = ["kvm_entry", "kvm_exit"]
             .into_iter()
             .filter_map(|name| formats.event("kvm", name))
             .filter_map(|id| Some((id, formats.field(id, "vcpu_id")?)))
             .collect();
         let tsc_offset = formats.event("kvm", "kvm_write_tsc_offset");
-        let tsc_offset =
-            tsc_offset.and_then(|id| Some((id, formats.field(id, "next_tsc_offset")?)));
-        let irq_name = formats
-            .event("irq", "irq_handler_entry")
-            .and_then(|id| formats.field(id, "name"));
+        let irq = formats.event("irq", "irq_handler_entry");
         SurveyedFields {
             vcpus,
-            tsc_offset,
-            irq_name,
+            tsc_offset: tsc_offset.and_then(|id| Some((id, formats.field(id, "next_tsc_offset")?))),
+            irq_name: irq.and_then(|id| formats.field(id, "name")),
         }
     }
 }
@@ -121,11 +119,9 @@ impl Survey {
     fn add_tsc_offset(&mut self, event: &Event<'_>, fields: &SurveyedFields) {
         if let Some((_, field)) = fields.tsc_offset.filter(|(id, _)| *id == event.id) {
             if self.tsc_offsets.len() < MAX_VCPUS {
-                self.tsc_offsets.extend(
-                    field
-                        .unsigned(event.data)
-                        .map(|offset| (event.pid, offset as i64)),
-                );
+                let offset = field.unsigned(event.data);
+                self.tsc_offsets
+                    .extend(offset.map(|offset| (event.pid, offset as i64)));
             }
         }
     }
@@ -135,11 +131,11 @@ impl Survey {
         if self.vcpus.len() < MAX_VCPUS || self.vcpus.contains_key(&event.pid) {
             let thread = self.vcpus.entry(event.pid).or_default();
             thread.events += 1;
-            let number = fields
-                .vcpus
-                .get(&event.id)
-                .and_then(|field| field.unsigned(event.data));
-            thread.number = thread.number.or(number.and_then(known_vcpu));
+            let field = fields.vcpus.get(&event.id);
+            let number = field.and_then(|field| field.unsigned(event.data));
+            // Text may not tell the vCPU.
+            let known = number.and_then(|number| u32::try_from(number).ok());
+            thread.number = thread.number.or(known.filter(|number| *number < u32::MAX));
         }
     }
 
@@ -166,24 +162,13 @@ impl Survey {
     fn number_vcpus(&mut self, file: &SourceFile) {
         // Threads of QEMU are named by their vCPU.
         for (tid, thread) in &mut self.vcpus {
-            let name = file
-                .threads()
-                .and_then(|threads| threads.get(tid))
-                .map(|thread| thread.name.as_str());
             thread.number = thread.number.or_else(|| {
-                name?
-                    .strip_prefix("CPU ")?
-                    .strip_suffix("/KVM")?
-                    .parse()
-                    .ok()
+                let name = &file.threads()?.get(tid)?.name;
+                let number = name.strip_prefix("CPU ")?.strip_suffix("/KVM")?;
+                number.parse().ok()
             });
         }
-        for (number, tid) in file
-            .dat()
-            .into_iter()
-            .flat_map(|dat| dat.guests())
-            .flat_map(|guest| &guest.vcpus)
-        {
+        for (number, tid) in file.guests().flat_map(|guest| &guest.vcpus) {
             if let Some(thread) = self.vcpus.get_mut(tid) {
                 thread.number = Some(*number);
             }
@@ -191,9 +176,140 @@ impl Survey {
     }
 }
 
-/// Text may not tell the vCPU.
-fn known_vcpu(number: u64) -> Option<u32> {
-    u32::try_from(number)
-        .ok()
-        .filter(|number| *number < u32::MAX)
+/// A file with what it holds.
+pub(crate) struct Surveyed {
+    pub file: SourceFile,
+    pub survey: Survey,
+    pub side: TraceSide,
+}
+
+impl Surveyed {
+    /// Reads a file once.
+    pub fn read(file: SourceFile) -> Result<Surveyed, ImportError> {
+        Ok(Surveyed {
+            survey: survey(&file)?,
+            file,
+            side: TraceSide::Host,
+        })
+    }
+
+    /// Events of exits.
+    pub fn kvm_events(&self) -> u64 {
+        self.survey.vcpus.values().map(|vcpu| vcpu.events).sum()
+    }
+
+    /// Returns what is missing from a second trace of the host's kernel.
+    pub fn unused(&self) -> Missing {
+        Missing {
+            what: format!("events of {}", self.file.path.display()),
+            why: "one trace of the host's kernel is analyzed, and another has more events of KVM"
+                .to_owned(),
+            fix: "record all events of the host in one trace; name the guest's with --guest-trace"
+                .to_owned(),
+        }
+    }
+
+    /// Returns the facts of the file for the recording.
+    pub fn facts(&self) -> ImportedFile {
+        let counts = &self.survey.counts;
+        ImportedFile {
+            file: self.file.path.display().to_string(),
+            format: self.file.format().to_owned(),
+            side: self.side,
+            clock: self.file.clock().to_owned(),
+            events: counts.events,
+            lost: counts.lost,
+            unknown: counts.unknown,
+        }
+    }
+
+    /// Returns the parts of the file that could not be read.
+    pub fn missing(&self) -> Vec<Missing> {
+        let path = self.file.path.display();
+        let counts = &self.survey.counts;
+        let again = "copy the file again, or record it again";
+        let larger = "record with larger buffers (`trace-cmd record -b`)";
+        let why = [
+            "pages or records are invalid or cut off",
+            "records do not fit their format",
+            "times events were lost",
+            "events are out of order or far ahead",
+            "tracepoints have other fields than are known",
+        ];
+        let unreadable = self.survey.unreadable.len() as u64;
+        let parts = [
+            (counts.damaged_pages, "parts", again),
+            (counts.short, "some events", again),
+            (counts.losses, "some events", larger),
+            (counts.backwards + counts.leaps, "the order of events", ""),
+            (unreadable, "some events", ""),
+        ];
+        let lacking = parts.iter().zip(why).filter(|((count, ..), _)| *count > 0);
+        let missing = lacking.map(|((count, what, fix), why)| Missing {
+            what: format!("{what} of {path}"),
+            why: format!("{count} {why}"),
+            fix: (*fix).to_owned(),
+        });
+        missing.collect()
+    }
+}
+
+/// Decides whose events each file has: QEMU's; of kernels the guest's is the one that was named, that trace-cmd synchronized with its host, or that has
+/// no events of KVM.
+pub(crate) fn assign_sides(
+    files: &mut [Surveyed],
+    guest: Option<&Path>,
+) -> Result<(), ImportError> {
+    for file in files.iter_mut() {
+        let is_synchronized = file
+            .file
+            .dat()
+            .is_some_and(|dat| !dat.time_shifts().is_empty());
+        file.side = match guest {
+            _ if file.file.is_of_qemu() => TraceSide::Qemu,
+            Some(guest) if file.file.path == guest => TraceSide::Guest,
+            Some(_) => TraceSide::Host,
+            None if is_synchronized => TraceSide::Guest,
+            None if file.survey.vcpus.is_empty() => TraceSide::Guest,
+            None => TraceSide::Host,
+        };
+    }
+    let is_empty = |file: &Surveyed| match file.side {
+        TraceSide::Host => file.survey.vcpus.is_empty(),
+        TraceSide::Guest => file.survey.block_devices.is_empty(),
+        TraceSide::Qemu => file.survey.threads.is_empty(),
+    };
+    if let Some(first) = files.first().filter(|_| files.iter().all(is_empty)) {
+        return Err(ImportError::Nothing {
+            path: first.file.path.clone(),
+        });
+    }
+    one_clock_of_qemu(files)?;
+    let mut guests = files.iter().filter(|file| file.side == TraceSide::Guest);
+    match guests.next().zip(guests.next()) {
+        Some((first, second)) => Err(ImportError::Guests {
+            first: first.file.path.clone(),
+            second: second.file.path.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Nothing joins the clocks of two traces of QEMU: neither bounds the other's by cause and effect.
+fn one_clock_of_qemu(files: &[Surveyed]) -> Result<(), ImportError> {
+    let mut of_qemu = files
+        .iter()
+        .filter(|file| file.side == TraceSide::Qemu && !file.survey.threads.is_empty());
+    let Some(first) = of_qemu.next() else {
+        return Ok(());
+    };
+    match of_qemu.find(|file| file.file.clock() != first.file.clock()) {
+        Some(second) => Err(ImportError::QemuClocks {
+            first: first.file.path.clone(),
+            first_clock: first.file.clock().to_owned(),
+            second: second.file.path.clone(),
+            second_clock: second.file.clock().to_owned(),
+        }),
+        None => Ok(()),
+    }
 }

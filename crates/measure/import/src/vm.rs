@@ -1,11 +1,13 @@
-//! Choice of the VM of a trace that is analyzed, and its facts in the trace.
+//! Choice of the VM of a trace that is analyzed, its facts in the trace, and its exits in that of the host's kernel.
 
 use crate::error::ImportError;
 use crate::source::SourceFile;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
-use std::path::Path;
+use vmtax_model::samples::{ApicFeatures, ExitCounts};
 use vmtax_model::{Accelerator, Missing, QemuThread, Role, RoleSource, VmFacts};
+use vmtax_observe::ExitCounter;
+use vmtax_trace::Entry;
 
 /// The VM, and what is known of others.
 pub(crate) struct TracedVm {
@@ -31,38 +33,22 @@ impl TracedVm {
                 .sum::<u64>()
         };
         vms.sort_by_key(|vm| std::cmp::Reverse(events(vm)));
-        let at = match pid {
-            None => 0,
-            Some(pid) => {
-                let is = |vm: &Vec<i32>| {
-                    vm.contains(&pid) || vm.iter().any(|tid| process(file, *tid) == Some(pid))
-                };
-                vms.iter()
-                    .position(is)
-                    .ok_or_else(|| ImportError::Process {
-                        path: file.path.clone(),
-                        pid,
-                        known: survey
-                            .vcpus
-                            .keys()
-                            .take(20)
-                            .map(i32::to_string)
-                            .collect::<Vec<_>>()
-                            .join(", "),
-                    })?
-            }
+        let is_wanted = |vm: &Vec<i32>| {
+            let is_of = |pid: i32| vm.iter().any(|tid| process(file, *tid) == Some(pid));
+            pid.is_none_or(|pid| vm.contains(&pid) || is_of(pid))
         };
+        let at = vms.iter().position(is_wanted);
+        let at = at.ok_or_else(|| ImportError::Process {
+            path: file.path.clone(),
+            pid: pid.unwrap_or_default(),
+            known: listed(survey.vcpus.keys()),
+        })?;
         let chosen = vms.remove(at);
         let missing = (!vms.is_empty()).then(|| Missing {
             what: format!("other VMs in {}", file.path.display()),
             why: format!(
                 "one is analyzed; vCPU threads of others: {}",
-                vms.iter()
-                    .take(20)
-                    .filter_map(|vm| vm.first())
-                    .map(i32::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                listed(vms.iter().filter_map(|vm| vm.first()))
             ),
             fix: "choose with --pid".to_owned(),
         });
@@ -71,6 +57,12 @@ impl TracedVm {
             missing: missing.into_iter().collect(),
         }))
     }
+}
+
+/// The first threads of a list, as a text.
+fn listed<'a>(tids: impl Iterator<Item = &'a i32>) -> String {
+    let tids: Vec<String> = tids.take(20).map(i32::to_string).collect();
+    tids.join(", ")
 }
 
 fn process(file: &SourceFile, tid: i32) -> Option<i32> {
@@ -100,24 +92,14 @@ fn vms(file: &SourceFile, survey: &Survey) -> Vec<Vec<i32>> {
     by_process.into_values().chain(others).collect()
 }
 
-/// A VM of which no trace of the host's kernel tells.
-pub(crate) fn unknown(file: &Path) -> VmFacts {
-    VmFacts {
-        name: Some(format!("VM of {}", file.display())),
-        ..VmFacts::unknown(0)
-    }
-}
-
 fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
     let first = vcpus.first().copied().unwrap_or(0);
     let pid = process(file, first);
-    let guests = file.dat().into_iter().flat_map(|dat| dat.guests());
-    let name = guests
-        .into_iter()
+    let guest = file
+        .guests()
         .find(|guest| guest.vcpus.iter().any(|(_, tid)| vcpus.contains(tid)));
-    let name = name
-        .map(|guest| guest.name.clone())
-        .filter(|name| !name.is_empty());
+    let name = guest.map(|guest| guest.name.clone());
+    let name = name.filter(|name| !name.is_empty());
     let of_process = file
         .threads()
         .into_iter()
@@ -131,17 +113,13 @@ fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
             Role::of_thread_name(&thread.name)
         },
     });
-    let number = |(at, tid): (usize, &i32)| {
-        survey
-            .vcpus
-            .get(tid)
-            .and_then(|vcpu| vcpu.number)
-            .unwrap_or(at as u32)
-    };
-    let vcpu = |(at, tid): (usize, &i32)| QemuThread {
-        tid: *tid,
-        role: Role::Vcpu(number((at, tid))),
-    };
+    let threads = (0..).zip(vcpus).map(|(at, tid)| {
+        let number = survey.vcpus.get(tid).and_then(|vcpu| vcpu.number);
+        QemuThread {
+            tid: *tid,
+            role: Role::Vcpu(number.unwrap_or(at)),
+        }
+    });
     VmFacts {
         pid: pid.unwrap_or(0),
         name: name.or_else(|| {
@@ -151,7 +129,57 @@ fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
         accelerator: Some(Accelerator::Kvm),
         vcpus: vcpus.len(),
         roles_from: RoleSource::KvmRun,
-        threads: vcpus.iter().enumerate().map(vcpu).chain(others).collect(),
+        threads: threads.chain(others).collect(),
         ..VmFacts::unknown(0)
     }
+}
+
+/// Counts the exits of a VM. `mhz`: ticks of the file's clock in a microsecond.
+pub(crate) fn count_exits(
+    file: &SourceFile,
+    survey: &Survey,
+    vm: &VmFacts,
+    mhz: f64,
+) -> Result<ExitCounts, ImportError> {
+    let mut counter = ExitCounter::new(file.formats());
+    let mut events = file.events()?;
+    while let Some(entry) = events.next()? {
+        if let Entry::Event(event) = entry {
+            if vm.threads.iter().any(|thread| thread.tid == event.pid) {
+                counter.take(&event);
+            }
+        }
+    }
+    let ticks = survey.span.map_or(0, |(first, last)| last - first);
+    Ok(ExitCounts {
+        seconds: ticks as f64 / mhz / 1e6,
+        traced: Some(counter.finish(vm.threads.clone(), mhz, survey.counts.lost)),
+        counters: BTreeMap::new(),
+        memory_tree: None,
+        monitor_advice: "use `vmtax exits --vm` while the VM runs".to_owned(),
+        apic: ApicFeatures::default(),
+    })
+}
+
+/// Returns the data about exits that the file lacks.
+pub(crate) fn missing_exits(file: &SourceFile, survey: &Survey) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    if !survey.has_brackets {
+        missing.push(Missing {
+            what: "exits that KVM handles itself".to_owned(),
+            why: format!("{} has no kvm_exit", file.path.display()),
+            fix: "record all events of KVM: `trace-cmd record -e kvm`".to_owned(),
+        });
+        if !survey.has_calls {
+            missing.push(Missing {
+                what: "times of exits".to_owned(),
+                why: format!(
+                    "{} has neither kvm_exit and kvm_entry nor sys_enter",
+                    file.path.display()
+                ),
+                fix: "record `-e kvm -e raw_syscalls:sys_enter`".to_owned(),
+            });
+        }
+    }
+    missing
 }

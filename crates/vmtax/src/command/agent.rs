@@ -1,5 +1,6 @@
-use super::interrupt::interrupt;
-use super::print;
+//! `vmtax agent`, the watchdog and the jail.
+
+use super::{interrupt, print, write_file};
 use crate::cli::{AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
@@ -38,8 +39,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
         None => vmtax_workload::run(&spec, &places)?,
         Some(file) => {
             let (result, series) = vmtax_workload::run_with_series(&spec, &places)?;
-            std::fs::write(file, series.to_bytes())
-                .map_err(|e| Fault::file(format!("writing {}", file.display()), e))?;
+            write_file(file, series.to_bytes())?;
             result
         }
     };
@@ -72,32 +72,20 @@ fn places(args: &PlaceArgs) -> Places {
 fn options_help(name: WorkloadName) -> String {
     let workload = vmtax_workload::descriptor(name);
     let options = workload.options;
-    let width = options
-        .iter()
-        .map(|o| o.name.len() + o.default.len())
-        .max()
-        .unwrap_or(0)
-        + 1;
-    let aliases = |o: &OptionInfo| match o
-        .aliases
-        .iter()
-        .map(|alias| alias.name)
-        .collect::<Vec<_>>()
-        .join(", ")
-    {
-        none if none.is_empty() => none,
-        names => format!(" (or {names}, as in fio)"),
-    };
+    let widths = options.iter().map(|o| o.name.len() + o.default.len());
+    let width = widths.max().unwrap_or(0) + 1;
     let line = |o: &OptionInfo| {
         let default = format!("{}={}", o.name, o.default);
-        format!("  {default:width$}  {}{}\n", o.help, aliases(o))
+        let names: Vec<&str> = o.aliases.iter().map(|alias| alias.name).collect();
+        let aliases = match names.join(", ") {
+            none if none.is_empty() => none,
+            names => format!(" (or {names}, as in fio)"),
+        };
+        format!("  {default:width$}  {}{aliases}\n", o.help)
     };
-    let lines = options.iter().map(line);
-    format!(
-        "{name}: {}\nOptions, with their defaults:\n{}",
-        workload.about,
-        lines.collect::<String>()
-    )
+    let lines: String = options.iter().map(line).collect();
+    let about = workload.about;
+    format!("{name}: {about}\nOptions, with their defaults:\n{lines}")
 }
 
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {

@@ -1,17 +1,15 @@
 //! `vmtax compare`: sides, recordings, or a recording with its baseline.
 
 use super::progress::Display;
-use super::record::{Recorded, record};
+use super::record::record;
 use super::study::study;
-use super::{doctor, print, report};
+use super::{host, print, report, write_file};
 use crate::cli::StudyArgs;
 use crate::fault::Fault;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_recording::{Recording, open};
 use vmtax_report::check as files;
-use vmtax_runner::Ended;
 use vmtax_studies::{Answer, CompareOptions, Compared, check, compare_recordings};
 use vmtax_workload::CheckedPlan;
 
@@ -61,13 +59,12 @@ pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
 }
 
 fn show(answer: &Answer<'_>, args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
-    report::put(answer, args.record.json, args.record.details, false)?;
+    report::put(answer, &args.record, false)?;
     Ok(report::status(answer))
 }
 
 fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Fault> {
-    let Some(path) = path else { return Ok(()) };
-    fs::write(path, text()).map_err(|e| Fault::file(format!("writing {}", path.display()), e))
+    path.map_or(Ok(()), |path| write_file(path, text()))
 }
 
 /// The baseline's plan, carried out now.
@@ -76,15 +73,5 @@ fn measure_again(plan: &CheckedPlan, args: &StudyArgs<CompareOptions>) -> Result
         u64::from(plan.rounds) * plan.trials_per_round(),
         args.record.verbosity(),
     );
-    let Recorded { folder, ended } =
-        record(plan, doctor::facts(None), &args.record, &display, None)?;
-    match ended {
-        Ended::Complete => Ok(folder),
-        Ended::Incomplete(first) => Err(Fault::Incomplete {
-            folder,
-            first: first.to_string(),
-        }),
-        Ended::Interrupted => Err(Fault::Interrupted { folder }),
-        Ended::CommandFailed(failure) => Err(Fault::command_failed(failure, folder)),
-    }
+    record(plan, host::facts(None), &args.record, &display, None)?.complete()
 }

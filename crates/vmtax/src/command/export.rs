@@ -1,3 +1,5 @@
+//! `vmtax export`: datasets of recordings, and traced requests in files of other tools.
+
 use crate::cli::ExportArgs;
 use crate::fault::Fault;
 use std::fs::File;
@@ -30,23 +32,34 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
             "{run} has no observed trial: `vmtax layers` makes such recordings"
         )));
     }
+    let joined_requests = write_requests(&trials, args)?;
+    let files = [&args.perfetto, &args.parquet, &args.segments]
+        .into_iter()
+        .flatten();
+    let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
+    say(&format!(
+        "{joined_requests} requests of {} trials: {}",
+        trials.len(),
+        names.join(", ")
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the requests of traced trials into the files that were asked for, and returns their number.
+fn write_requests(trials: &ObservedTrials<'_>, args: &ExportArgs) -> Result<usize, Fault> {
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
-    let mut requests = create(args.parquet.as_ref())?
-        .map(Requests::new)
-        .transpose()?;
-    let mut segments = create(args.segments.as_ref())?
-        .map(Segments::new)
-        .transpose()?;
+    let requests = create(args.parquet.as_ref())?;
+    let mut requests = requests.map(Requests::new).transpose()?;
+    let segments = create(args.segments.as_ref())?;
+    let mut segments = segments.map(Segments::new).transpose()?;
     let mut joined_requests = 0;
     trials.for_each(|trial| {
         let joined = trial.joined;
         joined_requests += joined.requests.len();
         if let Some(out) = &mut perfetto {
-            let wanted: Vec<&JoinedRequest> = args
-                .only
-                .iter()
-                .filter_map(|q| at_quantile(joined, share(q)))
-                .collect();
+            let only = args.only.iter();
+            let only = only.filter_map(|q| at_quantile(joined, share(q)));
+            let wanted: Vec<&JoinedRequest> = only.collect();
             out.add(&trial, |r| {
                 args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r))
             })?;
@@ -62,16 +75,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;
     segments.map_or(Ok(()), Segments::finish)?;
-    let files = [&args.perfetto, &args.parquet, &args.segments]
-        .into_iter()
-        .flatten();
-    let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
-    say(&format!(
-        "{joined_requests} requests of {} trials: {}",
-        trials.len(),
-        names.join(", ")
-    ));
-    Ok(ExitCode::SUCCESS)
+    Ok(joined_requests)
 }
 
 /// Adds recordings to a dataset. What cannot be read is named, and keeps none of the others out.

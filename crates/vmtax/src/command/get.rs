@@ -1,11 +1,13 @@
-use super::print;
-use crate::cli::{GetArgs, GetWhat};
+//! `vmtax get` and `vmtax build`: kernels and QEMUs for guests, fetched or built from source.
+
+use super::{note, print};
+use crate::cli::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 use crate::fault::Fault;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_guests::kernel::UnusableKernel;
-use vmtax_guests::qemu::Fetched;
+use vmtax_guests::qemu::{Fetched, Recipe};
 use vmtax_model::SourceOfKernel;
 
 pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
@@ -40,12 +42,8 @@ fn listing(cache: &Path) -> Result<String, Fault> {
             }
             _ => String::new(),
         };
-        let _ = writeln!(
-            text,
-            "  {}{of}  {}{default}",
-            kernel.release,
-            kernel.image.display()
-        );
+        let (release, image) = (&kernel.release, kernel.image.display());
+        let _ = writeln!(text, "  {release}{of}  {image}{default}");
     }
     // One that is not installed is not unusable.
     for UnusableKernel { path, reason } in
@@ -59,21 +57,14 @@ fn listing(cache: &Path) -> Result<String, Fault> {
     text.push_str(
         "Available via `vmtax get kernel VERSION|SUITE`, as are other suites by their names:\n",
     );
-    match vmtax_guests::kernel::list_fetchable() {
-        Ok(releases) => releases.iter().for_each(|release| {
-            let _ = writeln!(text, "  {release}");
-        }),
-        Err(e) => {
-            let _ = writeln!(text, "  unknown: {e}");
-        }
-    }
-    match vmtax_guests::kernel::available() {
-        Ok(suites) => text.push_str(&suites_with(&suites)),
-        Err(e) => {
-            let _ = writeln!(text, "  unknown: {e}");
-        }
-    }
-    text.push_str(&qemus(cache));
+    let releases = vmtax_guests::kernel::list_fetchable().map(|releases| {
+        let lines = releases.iter().map(|release| format!("  {release}\n"));
+        lines.collect()
+    });
+    text += &releases.unwrap_or_else(unknown);
+    let suites = vmtax_guests::kernel::available();
+    text += &suites.map_or_else(unknown, |suites| suites_with(&suites));
+    text += &qemus(cache);
     Ok(text)
 }
 
@@ -83,8 +74,7 @@ fn qemus(cache: &Path) -> String {
     );
     let found = vmtax_guests::qemu::find(cache);
     for qemu in &found {
-        text.push_str("  ");
-        text.push_str(&line(qemu));
+        text += &format!("  {}", line(qemu));
     }
     if found.is_empty() {
         text.push_str("  none\n");
@@ -92,13 +82,13 @@ fn qemus(cache: &Path) -> String {
     text.push_str(
         "Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n",
     );
-    match vmtax_guests::qemu::available() {
-        Ok(suites) => text.push_str(&suites_with(&suites)),
-        Err(e) => {
-            let _ = writeln!(text, "  unknown: {e}");
-        }
-    }
-    text
+    let suites = vmtax_guests::qemu::available();
+    text + &suites.map_or_else(unknown, |suites| suites_with(&suites))
+}
+
+/// The line for a list that is not available.
+fn unknown(error: impl Display) -> String {
+    format!("  unknown: {error}\n")
 }
 
 fn suites_with(versions: &[(&str, Option<&str>)]) -> String {
@@ -109,7 +99,25 @@ fn suites_with(versions: &[(&str, Option<&str>)]) -> String {
 }
 
 /// One QEMU: version, suite or what it was built of, size, path.
-pub(super) fn line(qemu: &Fetched) -> String {
+fn line(qemu: &Fetched) -> String {
     let (version, suite, mb) = (&qemu.version, &qemu.suite, qemu.size() as f64 / 1e6);
     format!("{version}  {suite}  {mb:.0} MB  {}\n", qemu.path.display())
+}
+
+pub fn build(args: &BuildArgs) -> Result<ExitCode, Fault> {
+    let BuildWhat::Qemu {
+        source,
+        patch,
+        configure,
+    } = &args.what;
+    let words = configure.iter().flat_map(|words| words.split_whitespace());
+    let recipe = Recipe {
+        source: source.clone(),
+        patches: patch.clone(),
+        configure: words.map(str::to_owned).collect(),
+    };
+    let cache = vmtax_guests::kernel::cache_dir()?;
+    let qemu = vmtax_guests::qemu::build(&recipe, &cache, &mut note)?;
+    print(&line(&qemu))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,16 @@
-//! `vmtax history`, and what every run adds to it.
+//! `vmtax history` with what every run adds to it, and datasets of many hosts: `vmtax fleet`, which compares the hosts within their
+//! classes, and `vmtax import --dataset`, which adds their runs to the history.
 
-use super::{print, style};
-use crate::cli::{HistoryArgs, RecordArgs};
+use super::{note, print, style, write_file};
+use crate::cli::{FleetArgs, HistoryArgs, RecordArgs};
 use crate::fault::Fault;
+use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::{Plan, shell_line};
 use vmtax_recording::RecordingsFolder;
-use vmtax_report::{history as report, plain_json};
-use vmtax_studies::history::{History, HistoryError};
+use vmtax_report::{Report, plain_json};
+use vmtax_studies::history::{History, HistoryError, ImportedRuns};
 
 pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     let mut history = History::open(&RecordingsFolder::open(&args.dir)?)?;
@@ -16,11 +18,8 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     let Some(metric) = args.metric else {
         let mut entries = history.list();
         entries.retain(|e| args.machine.is_none_or(|m| m == e.machine));
-        match args.json {
-            true => print(&(plain_json(&entries)? + "\n"))?,
-            false => print(&report::listing(&entries, &history.notes).terminal(style(), false))?,
-        }
-        return Ok(ExitCode::SUCCESS);
+        let listing = vmtax_report::history::listing(&entries, &history.notes);
+        return show(&entries, &listing, args.json, false, None);
     };
     let figures = history.figures(metric, args.machine);
     if figures.is_empty() {
@@ -31,24 +30,36 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         )));
     }
     let findings = vmtax_analysis::history(metric, figures);
-    let words = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned());
+    let (notes, command) = (&history.notes, command_line());
+    let report = vmtax_report::history::report(&findings, notes, VERSION, &command);
+    show(&findings, &report, args.json, false, args.output.as_deref())
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The command as a person typed it, wherever the program is.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
-    let report = report::report(
-        &findings,
-        &history.notes,
-        env!("CARGO_PKG_VERSION"),
-        &shell_line(&words),
-    );
-    match args.json {
-        true => print(&(plain_json(&findings)? + "\n"))?,
-        false => print(&report.terminal(style(), false))?,
+    shell_line(&words)
+}
+
+/// Prints findings as JSON or as a report, and writes its page into `output`.
+fn show(
+    findings: &impl Serialize,
+    report: &Report<'_>,
+    json: bool,
+    details: bool,
+    output: Option<&Path>,
+) -> Result<ExitCode, Fault> {
+    match json {
+        true => print(&(plain_json(findings)? + "\n"))?,
+        false => print(&report.terminal(style(), details))?,
     }
-    if let Some(path) = &args.output {
-        std::fs::write(path, report.html())
-            .map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
-        if !args.json {
+    if let Some(path) = output {
+        write_file(path, report.html())?;
+        if !json {
             print(&format!("\nReport: {}\n", path.display()))?;
         }
     }
@@ -67,6 +78,56 @@ pub(super) fn remember(args: &RecordArgs, plan: &Plan, recording: &Path) {
     let added = added.and_then(|runs| vmtax_studies::history::add(&runs, recording));
     let lines = added.unwrap_or_else(|error| vec![error.to_string()]);
     for line in lines {
-        eprintln!("Warning: {}", vmtax_report::printable(&line));
+        note(&format!("Warning: {line}"));
     }
+}
+
+pub fn fleet(args: &FleetArgs) -> Result<ExitCode, Fault> {
+    let data = vmtax_export::read_dataset(&args.dataset, today())?;
+    let findings = vmtax_analysis::fleet(&data, &args.class, args.min_effect / 100.0);
+    drop(data);
+    let dataset = shell_line(&[args.dataset.display().to_string()]);
+    let report = vmtax_report::fleet::report(&findings, &dataset, VERSION, &command_line());
+    let output = args.output.as_deref();
+    show(&findings, &report, args.json, args.details, output)
+}
+
+fn today() -> jiff::civil::Date {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    now.date()
+}
+
+/// Adds figures and facts of runs on other hosts to the history in `runs`.
+pub fn import_dataset(dataset: &Path, host: Option<&str>, runs: &Path) -> Result<ExitCode, Fault> {
+    let data = vmtax_export::read_dataset(dataset, today())?;
+    let folder = RecordingsFolder::create(runs)?;
+    let mut history = History::open(&folder)?;
+    // A run that was recorded here is known by its recording.
+    history.catch_up()?;
+    if let Some(host) = host.filter(|host| data.runs.iter().all(|run| run.host != *host)) {
+        let names = "select distinct host from 'DIR/figures/**/*.parquet' lists them in DuckDB";
+        return Err(Fault::Usage(format!(
+            "{} has no runs of a host {host}: {names}",
+            dataset.display()
+        )));
+    }
+    let ImportedRuns {
+        added,
+        known,
+        unusable,
+    } = history.import(&data, host)?;
+    for line in data.warnings.iter().chain(&history.notes) {
+        note(&format!("Warning: {line}"));
+    }
+    if unusable > 0 {
+        eprintln!(
+            "Warning: {unusable} runs are left out: their start, their host's CPU or each of their metrics is unknown to this vmtax. Export \
+             their recordings again."
+        );
+    }
+    let folder = shell_line(&[runs.display().to_string()]);
+    print(&format!(
+        "{added} runs added, {known} already known. Next: vmtax history --dir {folder}\n"
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,18 +1,25 @@
-//! `vmtax import`: traces of other tools, as a recording of our own.
+//! `vmtax import` and `vmtax profile import`: traces and profiles of other tools, as a recording of our own. And `vmtax profile` with
+//! the other thing that it does with profiles that are there already.
 
-use super::{doctor, import_dataset, print, recording_folder, report};
-use crate::cli::ImportTracesArgs;
+use super::record::{begin, check_folder};
+use super::study::study;
+use super::{history, host, print, report, style};
+use crate::cli::{DiffArgs, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_import::{Import, ImportSettings};
-use vmtax_studies::{analyze, imported};
+use vmtax_model::samples::ProfileFacts;
+use vmtax_model::{ProfileSettings, files};
+use vmtax_profile::Imported;
+use vmtax_recording::TrialFiles;
+use vmtax_studies::{attached, changes, draw_difference, imported};
 
 pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
     if let Some(dataset) = &args.dataset {
-        return import_dataset::import(dataset, args.host.as_deref(), &args.record.dir);
+        return history::import_dataset(dataset, args.host.as_deref(), &args.record.dir);
     }
     let record = &args.record;
-    recording_folder::check(record)?;
+    check_folder(record)?;
     let plan = imported(&args.files)?;
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
@@ -30,7 +37,7 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
         guest,
         tsc_mhz: args.tsc_mhz,
     })?;
-    let writer = recording_folder::begin(record, &plan, &doctor::facts(None))?;
+    let writer = begin(record, &plan, &host::facts(None))?;
     let stored = writer
         .trial_files(0)
         .map_err(Fault::from)
@@ -41,13 +48,76 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
     }
     let folder = writer.folder().to_path_buf();
     writer.finish()?;
-    let recording = vmtax_recording::open(&folder)?;
-    report::show(
-        &mut analyze(&recording)?,
-        &folder,
-        record.json,
-        record.details,
-        false,
-    )?;
+    report::show_recording(&folder, record)
+}
+
+pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
+    match &args.command {
+        Some(ProfileCommand::Diff(args)) => diff(args),
+        Some(ProfileCommand::Import(args)) => import_profile(args),
+        None => study(&args.study),
+    }
+}
+
+fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
+    let svg = draw_difference(&args.before, &args.after)?;
+    let shown = args.output.display();
+    let what = || format!("writing {shown}: name a file with --output");
+    std::fs::write(&args.output, svg).map_err(|e| Fault::file(what(), e))?;
+    print(&changes(&args.before, &args.after)?.terminal(style(), false))?;
+    print(&vmtax_report::printable(&format!("{shown}\n")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Imports a profile of another tool as a recording of vmtax.
+fn import_profile(args: &ImportArgs) -> Result<ExitCode, Fault> {
+    let record = &args.record;
+    check_folder(record)?;
+    let Imported {
+        found,
+        pid,
+        program,
+        missing,
+    } = vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref(), args.force)?;
+    let name = args.file.file_name().unwrap_or_default();
+    let name = name.to_string_lossy().into_owned();
+    if found.profile.total() == 0 {
+        return Err(Fault::Usage(format!(
+            "{name} holds no samples: give another file"
+        )));
+    }
+    let settings = ProfileSettings {
+        pid: args.pid,
+        file: Some(args.file.clone()),
+        hz: found.hz,
+        wall_hz: 0,
+        events_ms: 0,
+        stack: 0,
+        symbols: args.symbols.clone(),
+        ..ProfileSettings::default()
+    };
+    let plan = attached(settings, &name);
+    if record.dry_run {
+        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+    }
+    let writer = begin(record, &plan, &host::facts(None))?;
+    let mut trial = writer.trial_files(0)?;
+    let facts = ProfileFacts {
+        pid,
+        program,
+        file: Some(name),
+        missing,
+        ..ProfileFacts::default()
+    };
+    put(&mut trial, files::OBSERVED, &facts)?;
+    put(&mut trial, files::ON_CPU, &found)?;
+    let folder = writer.folder().to_path_buf();
+    writer.finish()?;
+    report::show_recording(&folder, record)
+}
+
+fn put(trial: &mut TrialFiles, name: &str, value: &impl serde::Serialize) -> Result<(), Fault> {
+    let bytes =
+        serde_json::to_vec(value).map_err(|e| Fault::file(format!("writing {name}"), e.into()))?;
+    Ok(trial.append(name, &bytes)?)
 }

@@ -1,59 +1,46 @@
 //! The subcommands: each calls the stages that it needs.
 
 mod agent;
-mod build;
 mod compare;
-mod doctor;
-mod exec;
 mod export;
-mod fleet;
 mod get;
 mod history;
+mod host;
 mod import;
-mod import_dataset;
-mod interrupt;
 mod list;
-mod manual;
-mod once_more;
-mod profile;
 mod progress;
 mod record;
-mod recording_folder;
 mod report;
 mod reproduce;
-mod streams;
 mod study;
 mod top;
-mod tune;
-mod undo;
-mod vms;
 
 pub use agent::{agent_echo, agent_observe, agent_run, agent_serve, jail, watchdog};
-pub use build::build;
 pub use compare::compare;
-pub use doctor::doctor;
-pub use exec::exec;
 pub use export::export;
-pub use fleet::fleet;
-pub use get::get;
-pub use history::history;
-pub use import::import;
+pub use get::{build, get};
+pub use history::{fleet, history};
+pub use host::{doctor, undo, vms};
+pub use import::{import, profile};
 pub use list::list;
-pub use manual::{completions, man};
-pub use profile::profile;
 pub use progress::Verbosity;
 pub use report::report;
 pub use reproduce::reproduce;
-pub use study::study;
+pub use study::{exec, study, tune};
 pub use top::top;
-pub use tune::tune;
-pub use undo::undo;
-pub use vms::vms;
 
+use crate::cli::Cli;
 use crate::fault::Fault;
+use clap::CommandFactory;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
-use vmtax_report::Style;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use vmtax_report::{Style, printable};
+use vmtax_vm::Interrupt;
 
 /// Returns the width and the color of text for standard output.
 fn style() -> Style {
@@ -81,4 +68,43 @@ fn print(text: &str) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints a line on standard error, which may quote a guest or a stranger's recording.
+fn note(line: &str) {
+    eprintln!("{}", printable(line));
+}
+
+fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Fault> {
+    std::fs::write(path, content).map_err(|e| Fault::file(format!("writing {}", path.display()), e))
+}
+
+/// Ctrl-C and its like end what is under way in good order: what was recorded until then is shown. It is one for the whole
+/// program: what a command does in several steps is ended by one signal.
+fn interrupt() -> Result<&'static Interrupt, Fault> {
+    static INTERRUPT: OnceLock<Interrupt> = OnceLock::new();
+    if let Some(interrupt) = INTERRUPT.get() {
+        return Ok(interrupt);
+    }
+    let failed = |e| Fault::file("catching signals", e);
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let end = theirs.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, end).map_err(failed)?;
+    }
+    Ok(INTERRUPT.get_or_init(|| Interrupt::new(ours.into())))
+}
+
+pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Fault> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "vmtax", &mut text);
+    print(&String::from_utf8_lossy(&text))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn man(folder: &Path) -> Result<ExitCode, Fault> {
+    let failed = |e| Fault::file(format!("writing manual pages into {}", folder.display()), e);
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
 }

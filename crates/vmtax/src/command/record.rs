@@ -1,14 +1,18 @@
-//! From a plan to a recording.
+//! From a plan to a recording, its folder, and further recordings beside it: a profile of each guest, or the layers of its
+//! requests, so that no sampling or tracing is in a figure.
 
-use super::interrupt::interrupt;
-use super::{doctor, history, progress::Display, recording_folder};
+use super::progress::Display;
+use super::{history, host, interrupt, note, report, write_file};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
+use rustix::fs::{Access, access};
+use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_import::AddedGuest;
-use vmtax_model::{HostFacts, files};
+use vmtax_model::{HostFacts, Plan, files};
+use vmtax_recording::{RecordingsFolder, Writer, check_place};
 use vmtax_runner::{Ended, Recorder, Watch};
-use vmtax_studies::{Decisions, analyze};
+use vmtax_studies::{Decisions, analyze, draw_difference, layers_of_tuned, moved_layer};
 use vmtax_vm::Streams;
 use vmtax_workload::CheckedPlan;
 
@@ -18,6 +22,22 @@ pub(super) struct Recorded {
     pub folder: PathBuf,
     /// End of the run: complete, incomplete, interrupted, or by a command that failed.
     pub ended: Ended,
+}
+
+impl Recorded {
+    /// Returns the directory; an error unless the run came to its end.
+    pub fn complete(self) -> Result<PathBuf, Fault> {
+        let folder = self.folder;
+        match self.ended {
+            Ended::Complete => Ok(folder),
+            Ended::Incomplete(first) => Err(Fault::Incomplete {
+                folder,
+                first: first.to_string(),
+            }),
+            Ended::Interrupted => Err(Fault::Interrupted { folder }),
+            Ended::CommandFailed(failure) => Err(Fault::command_failed(failure, folder)),
+        }
+    }
 }
 
 /// Carries a plan out, its command, if it has one, between `streams`.
@@ -30,12 +50,12 @@ pub(super) fn record(
 ) -> Result<Recorded, Fault> {
     if plan.guest.qemu.is_some() {
         // Its facts belong into the recording too.
-        host = doctor::facts(plan.guest.qemu.as_deref());
+        host = host::facts(plan.guest.qemu.as_deref());
     }
     let recorder = Recorder::prepare(plan, &host, &mut |progress| display.show(progress))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    let writer = recording_folder::begin(args, plan, &host)?;
+    let writer = begin(args, plan, &host)?;
     let folder = writer.folder().to_path_buf();
     let say = |line: &str| display.note(line);
     let ended = recorder.record(
@@ -74,4 +94,110 @@ fn add_guest(folder: &Path) -> Result<(), Fault> {
     analyze(&recording)?;
     added.keep();
     Ok(())
+}
+
+/// Checks, before time is spent, that a recording can be written to its directory. A directory given by name has to be
+/// new or empty: it is created, and removed again.
+pub(super) fn check_folder(args: &RecordArgs) -> Result<(), Fault> {
+    check_place(args.output.as_ref().unwrap_or(&args.dir))?;
+    let Some(path) = &args.output else {
+        return Ok(());
+    };
+    let new: Vec<&Path> = path.ancestors().take_while(|part| !part.exists()).collect();
+    let usable = make_usable(path);
+    new.iter().for_each(|part| drop(fs::remove_dir(part)));
+    usable
+}
+
+/// Makes a directory, if it is not there; an error where it is not empty or cannot be written to.
+fn make_usable(path: &Path) -> Result<(), Fault> {
+    let shown = path.display();
+    fs::create_dir_all(path).map_err(|e| {
+        let what = format!("making the folder {shown}: name one with --output");
+        Fault::file(what, e)
+    })?;
+    if fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) {
+        return Err(Fault::Usage(format!(
+            "{shown} holds files already: name a new folder with --output"
+        )));
+    }
+    access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|e| {
+        let what = format!("{shown}: name another folder with --output");
+        Fault::file(what, e.into())
+    })
+}
+
+/// Clears up after killed processes, and begins a recording: in the named folder, or in a new one among the others.
+pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<Writer, Fault> {
+    let command: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let version = env!("CARGO_PKG_VERSION");
+    vmtax_observe::remove_stale_traces();
+    vmtax_vm::remove_stale_groups();
+    host::undo_interrupted();
+    if let Some(folder) = &args.output {
+        return Ok(Writer::create_at(folder, plan, host, &command, version)?);
+    }
+    let folder = RecordingsFolder::create(&args.dir)?;
+    folder.sweep(vmtax_vm::remove_scratch);
+    Ok(Writer::create(&folder, plan, host, &command, version)?)
+}
+
+/// Carries out these plans of profiles, each with its name, into recordings of their own; into all but the first also what
+/// differs from the first.
+pub(super) fn record_profiles(
+    plans: Vec<(String, Plan)>,
+    host: &HostFacts,
+    args: &RecordArgs,
+    streams: Option<&Streams>,
+) -> Result<(), Fault> {
+    let mut first: Option<PathBuf> = None;
+    for (of, plan) in plans {
+        let folder = whole(plan, host, args, streams)?;
+        let mut line = format!("profile of {of}: {}", folder.join("report.html").display());
+        match &first {
+            None => first = Some(folder),
+            Some(first) => {
+                let picture = folder.join("difference.svg");
+                write_file(&picture, draw_difference(first, &folder)?)?;
+                line += &format!(", what differs: {}", picture.display());
+            }
+        }
+        note(&line);
+    }
+    Ok(())
+}
+
+/// Traces the requests of the guest of a tuning, as it was and as it is kept, and says which layer moved. Nothing where nothing is kept.
+pub(super) fn record_layers(
+    tuning: &Path,
+    host: &HostFacts,
+    args: &RecordArgs,
+) -> Result<(), Fault> {
+    let Some(plan) = layers_of_tuned(&vmtax_recording::open(tuning)?) else {
+        return Ok(());
+    };
+    let folder = whole(plan, host, args, None)?;
+    let moved = moved_layer(&vmtax_recording::open(&folder)?)?;
+    let moved =
+        moved.unwrap_or_else(|| "the requests could not be followed through the layers".to_owned());
+    let line = format!("layers: {moved}: {}", folder.join("report.html").display());
+    note(&line);
+    Ok(())
+}
+
+/// Makes a recording of a plan in --dir with its page; an error unless it came to its end.
+fn whole(
+    plan: Plan,
+    host: &HostFacts,
+    args: &RecordArgs,
+    streams: Option<&Streams>,
+) -> Result<PathBuf, Fault> {
+    let (plan, args) = (CheckedPlan::new(plan)?, args.beside_output());
+    let display = Display::beside_output(args.verbosity());
+    let folder = record(&plan, host.clone(), &args, &display, streams)?.complete()?;
+    let recording = vmtax_recording::open(&folder)?;
+    report::write(&mut analyze(&recording)?, &folder)?;
+    Ok(folder)
 }

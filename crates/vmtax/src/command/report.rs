@@ -1,7 +1,7 @@
 //! `vmtax report`, and how every report is printed and written.
 
-use super::{print, style, style_of};
-use crate::cli::ReportArgs;
+use super::{note, print, style, style_of};
+use crate::cli::{RecordArgs, ReportArgs};
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,27 +30,17 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         // The page in the recording shows the guest's layers from now on.
         write(&mut answer, &folder)?;
     }
-    let default = if args.output.is_some() {
-        "html"
-    } else {
-        "text"
+    let (default, style) = match args.output {
+        Some(_) => ("html", FILE_STYLE),
+        None => ("text", style()),
     };
-    let format = if args.json {
-        "json"
-    } else {
-        args.format.as_deref().unwrap_or(default)
+    let format = match args.json {
+        true => "json",
+        false => args.format.as_deref().unwrap_or(default),
     };
     if format == "html" {
         answer.draw()?;
     }
-    let style = if args.output.is_some() {
-        Style {
-            width: PAGE_WIDTH,
-            color: false,
-        }
-    } else {
-        style()
-    };
     let text = match format {
         "text" => answer.terminal(args.details, style),
         "json" => answer.json()?,
@@ -61,29 +51,24 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         None => print(&text)?,
         Some(file) => {
             put_file(file, text.as_bytes())?;
-            let layers = answer.layers_html().filter(|_| format == "html");
-            layers.map_or(Ok(()), |page| {
-                put_file(&file.with_extension("layers.html"), page.as_bytes())
-            })?;
+            if let Some(page) = answer.layers_html().filter(|_| format == "html") {
+                put_file(&file.with_extension("layers.html"), page.as_bytes())?;
+            }
         }
     }
     Ok(status(&answer))
 }
 
-/// Columns of a text that is written to a file.
-const PAGE_WIDTH: usize = 100;
+/// Of a text that is written to a file.
+const FILE_STYLE: Style = Style {
+    width: 100,
+    color: false,
+};
 
 fn put_file(path: &Path, content: &[u8]) -> Result<(), Fault> {
-    let failed = |e| {
-        Fault::file(
-            format!(
-                "writing {}: name another file with --output",
-                path.display()
-            ),
-            e,
-        )
-    };
-    std::fs::write(path, content).map_err(failed)
+    let shown = path.display();
+    let what = || format!("writing {shown}: name another file with --output");
+    std::fs::write(path, content).map_err(|e| Fault::file(what(), e))
 }
 
 /// The newest recording in a folder that can be opened; its name goes to standard error.
@@ -96,25 +81,28 @@ fn newest(dir: &Path) -> Result<PathBuf, Fault> {
             "no recordings in {dir}: `vmtax run --quick` makes one, --dir names another folder"
         )));
     };
-    eprintln!(
-        "{}",
-        vmtax_report::printable(&newest.folder.display().to_string())
-    );
+    note(&newest.folder.display().to_string());
     Ok(newest.folder)
+}
+
+/// Prints what the recording in a folder, which was just made, says, and writes its page.
+pub(super) fn show_recording(folder: &Path, args: &RecordArgs) -> Result<ExitCode, Fault> {
+    let recording = vmtax_recording::open(folder)?;
+    show(&mut analyze(&recording)?, folder, args, false)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what a recording that was just made says, and writes its page.
 pub(super) fn show(
     answer: &mut Answer<'_>,
     folder: &Path,
-    json: bool,
-    details: bool,
+    args: &RecordArgs,
     beside_output: bool,
 ) -> Result<(), Fault> {
-    put(answer, json, details, beside_output)?;
+    put(answer, args, beside_output)?;
     let written = write(answer, folder)?;
     let line = format!("\nReport: {}\n", vmtax_report::printable(&written));
-    match (json, beside_output) {
+    match (args.json, beside_output) {
         (true, _) => {}
         (false, true) => eprint!("{line}"),
         (false, false) => print(&line)?,
@@ -125,20 +113,17 @@ pub(super) fn show(
 /// Prints an answer. Beside what a command of the user's prints all but JSON goes to standard error.
 pub(super) fn put(
     answer: &Answer<'_>,
-    json: bool,
-    details: bool,
+    args: &RecordArgs,
     beside_output: bool,
 ) -> Result<(), Fault> {
-    match (json, beside_output) {
+    match (args.json, beside_output) {
         (true, _) => print(&answer.json()?),
         (false, true) => {
-            eprint!(
-                "\n{}",
-                answer.terminal(details, style_of(&std::io::stderr()))
-            );
+            let style = style_of(&std::io::stderr());
+            eprint!("\n{}", answer.terminal(args.details, style));
             Ok(())
         }
-        (false, false) => print(&answer.terminal(details, style())),
+        (false, false) => print(&answer.terminal(args.details, style())),
     }
 }
 
@@ -147,10 +132,8 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     let path = folder.join("report.html");
     let files = answer.draw()?;
     put_file(&path, answer.report().html().as_bytes())?;
-    put_file(
-        &folder.join(HEADLINE),
-        answer.report().headline().as_bytes(),
-    )?;
+    let headline = answer.report().headline().to_owned();
+    put_file(&folder.join(HEADLINE), headline.as_bytes())?;
     let mut written = path.display().to_string();
     if let Some(layers) = answer.layers_html() {
         let beside = path.with_extension("layers.html");
@@ -160,12 +143,8 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     for file in files {
         let beside = folder.join(file.name);
         if let Some(parent) = beside.parent() {
-            let what = || {
-                format!(
-                    "making the folder {}: name another with --output",
-                    parent.display()
-                )
-            };
+            let shown = parent.display();
+            let what = || format!("making the folder {shown}: name another with --output");
             std::fs::create_dir_all(parent).map_err(|e| Fault::file(what(), e))?;
         }
         put_file(&beside, &file.content)?;

@@ -1,21 +1,30 @@
-//! The way of every study: from its options to a plan, a recording, a report.
+//! Every study, from its options to a plan, a recording, a report. And two with more than that: `vmtax exec`, whose command has
+//! input, output and an exit status, and `vmtax tune`, which tries what a diagnosis proposes, on the running VM or on a guest that is
+//! booted for it.
 
-use super::record::{Recorded, record};
-use super::{doctor, once_more, print, progress::Display, recording_folder, report, streams};
+use super::progress::Display;
+use super::record::{Recorded, check_folder, record, record_layers, record_profiles};
+use super::{host, interrupt, note, print, report};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::{FAILED, Fault};
+use signal_hook::consts::SIGWINCH;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
-use vmtax_model::{HostFacts, Study};
+use vmtax_model::{HostFacts, Plan, Study};
 use vmtax_runner::Ended;
-use vmtax_studies::{Answer, StudyError, StudyOptions, analyze, forecast, profiles_of_guests};
-use vmtax_vm::Streams;
+use vmtax_studies::{
+    Answer, ExecOptions, StudyError, StudyOptions, TuneOptions, analyze, diagnosed, forecast,
+    profiles_of_guests,
+};
+use vmtax_vm::{Streams, root_mounts};
 use vmtax_workload::CheckedPlan;
 
 /// Carries out the plan that the options mean, and shows what was found.
 pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
-    let host = doctor::facts(None);
+    let host = host::facts(None);
     let (plan, record) = (args.options.plan(&host)?, &args.record);
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
@@ -24,27 +33,23 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
         eprintln!("Not measured: {}", vmtax_report::printable(&line));
     }
     if let Some(line) = forecast(&plan, &record.dir) {
-        eprintln!("{}", vmtax_report::printable(&line));
+        note(&line);
     }
-    let profiles = if args.options.is_profiled() {
-        profiles_of_guests(&plan)
-    } else {
-        Vec::new()
+    let profiles = match args.options.is_profiled() {
+        true => profiles_of_guests(&plan),
+        false => Vec::new(),
     };
     let runs = plan.trials() + profiles.len() as u64;
-    let streams = match plan.command() {
-        Some(_) => Some(streams::of_command(
-            &plan,
-            runs,
-            args.options.has_terminal(),
-            record.json,
-        )?),
-        None => None,
-    };
+    let terminal = args.options.has_terminal();
+    let streams = plan
+        .command()
+        .is_some()
+        .then(|| streams_of_command(&plan, runs, terminal, record.json));
+    let streams = streams.transpose()?;
     let (status, folder) = carry_out(&plan, host.clone(), record, streams.as_ref())?;
-    once_more::profile(profiles, &host, record, streams.as_ref())?;
+    record_profiles(profiles, &host, record, streams.as_ref())?;
     if args.options.traces_tuned() {
-        once_more::layers(&folder, &host, record)?;
+        record_layers(&folder, &host, record)?;
     }
     Ok(status)
 }
@@ -57,7 +62,7 @@ fn carry_out(
     args: &RecordArgs,
     streams: Option<&Streams>,
 ) -> Result<(ExitCode, PathBuf), Fault> {
-    recording_folder::check(args)?;
+    check_folder(args)?;
     let display = match streams {
         Some(_) => Display::beside_output(args.verbosity()),
         // How many rounds a tuning takes only its measurements tell.
@@ -74,16 +79,7 @@ fn carry_out(
     }
     let recording = vmtax_recording::open(&folder)?;
     let answer = match analyze(&recording) {
-        Ok(mut answer) => {
-            report::show(
-                &mut answer,
-                &folder,
-                args.json,
-                args.details,
-                streams.is_some(),
-            )?;
-            Some(answer)
-        }
+        Ok(answer) => Some(answer),
         // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
         Err(_) if matches!(ended, Ended::Interrupted) => None,
         Err(StudyError::Layers(LayersError::Unobserved | LayersError::Failed(_)))
@@ -93,30 +89,108 @@ fn carry_out(
         }
         Err(error) => return Err(error.into()),
     };
-    let status = answer.as_ref().and_then(|answer| answer.command_status());
-    match (ended, answer) {
+    let status = match answer {
+        Some(mut answer) => {
+            report::show(&mut answer, &folder, args, streams.is_some())?;
+            status(plan, &ended, &answer)
+        }
+        None => None,
+    };
+    match (ended, status) {
         (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
-        // That the command went well where it ran must not pass for all.
-        (Ended::Incomplete(first), answer)
-            if status.unwrap_or(0) == 0 || answer.as_ref().is_some_and(Answer::is_reproduction) =>
+        (Ended::Incomplete(first), None) => Err(Fault::Incomplete {
+            folder,
+            first: first.to_string(),
+        }),
+        (_, status) => Ok((status.unwrap_or(ExitCode::SUCCESS), folder)),
+    }
+}
+
+/// The exit status that a study's answer means; `None` where that the run is incomplete says more.
+fn status(plan: &CheckedPlan, ended: &Ended, answer: &Answer<'_>) -> Option<ExitCode> {
+    let of_command = answer.command_status();
+    // That the command went well where it ran must not pass for all. Of a reproduction its verdict is what counts.
+    let is_reproduction = answer.is_reproduction();
+    if matches!(ended, Ended::Incomplete(_)) && (of_command.unwrap_or(0) == 0 || is_reproduction) {
+        return None;
+    }
+    if is_reproduction || !matches!(plan.study, Study::Exec(_)) {
+        return Some(report::status(answer));
+    }
+    let of_command = of_command.and_then(|status| u8::try_from(status).ok());
+    Some(ExitCode::from(of_command.unwrap_or(FAILED)))
+}
+
+/// Runs the study. A failure of vmtax itself has the exit status 125, as in timeout(1) and env(1), so that it differs
+/// from those of the command.
+pub fn exec(args: &StudyArgs<ExecOptions>) -> Result<ExitCode, Fault> {
+    match study(args) {
+        Err(fault)
+            if !matches!(
+                fault,
+                Fault::Interrupted { .. } | Fault::CommandFailed { .. }
+            ) =>
         {
-            Err(Fault::Incomplete {
-                folder,
-                first: first.to_string(),
-            })
+            eprintln!("Error: {}", vmtax_report::printable(&fault.to_string()));
+            Ok(ExitCode::from(FAILED))
         }
-        // Of a reproduction its verdict is what counts.
-        (_, Some(answer)) if !answer.is_reproduction() && matches!(plan.study, Study::Exec(_)) => {
-            let status = ExitCode::from(
-                status
-                    .and_then(|status| u8::try_from(status).ok())
-                    .unwrap_or(FAILED),
-            );
-            Ok((status, folder))
-        }
-        (_, answer) => {
-            let status = answer.map_or(ExitCode::SUCCESS, |answer| report::status(&answer));
-            Ok((status, folder))
+        ended => ended,
+    }
+}
+
+pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
+    let (options, output) = (&args.options, &args.record);
+    let Some(diagnosis) = options.diagnosis()? else {
+        return study(args);
+    };
+    check_folder(output)?;
+    let host = host::facts(None);
+    let display = Display::new(1, output.verbosity());
+    display.note("diagnosing the VM for 10 s: what is tried depends on it");
+    // The diagnosis stands among the others; --output is the tuning's.
+    let beside = output.beside_output();
+    let Recorded { folder, .. } = record(&diagnosis, host.clone(), &beside, &display, None)?;
+    if interrupt()?.raised() {
+        return Err(Fault::Interrupted { folder });
+    }
+    let plan = options.plan_of(&diagnosed(&vmtax_recording::open(&folder)?)?)?;
+    if output.dry_run {
+        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+    }
+    let Recorded { folder, .. } = record(&plan, host, output, &display, None)?;
+    report::show_recording(&folder, output)
+}
+
+/// Returns this process's streams for all `runs` of the plan's command, or this terminal. Files of the host that
+/// guests do not see are reported.
+fn streams_of_command(
+    plan: &Plan,
+    runs: u64,
+    terminal: bool,
+    json: bool,
+) -> Result<Streams, Fault> {
+    if plan.machines.iter().any(|m| m.is_guest()) {
+        for (at, kind) in root_mounts()?.refused {
+            let at = at.display();
+            note(&format!(
+                "guests do not see {at} ({kind}): it may hang, or be closed to others"
+            ));
         }
     }
+    if terminal {
+        let failed = |e| Fault::file("catching signals", e);
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        signal_hook::low_level::pipe::register(SIGWINCH, theirs).map_err(failed)?;
+        return Ok(Streams::terminal(ours.into())?);
+    }
+    if runs > 1 && is_pipe() {
+        eprintln!("reading standard input to its end, for all runs; without one give </dev/null");
+    }
+    Ok(Streams::of_this_process(runs, json)?)
+}
+
+/// Returns true if standard input is a pipe or socket: it can be read only once, and may stay open.
+fn is_pipe() -> bool {
+    let kind = std::fs::metadata("/dev/stdin").map(|about| about.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket())
 }

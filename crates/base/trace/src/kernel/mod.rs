@@ -1,17 +1,15 @@
 //! Meaning of the kernel's events.
 
-mod call_times;
 mod exit_reasons;
 mod syscalls;
 mod timeline;
-mod window;
 
-pub use call_times::{CallPhase, CallTimes, call_rows};
 pub use exit_reasons::{ExitReasons, SVM, VMX};
 pub(crate) use exit_reasons::{NAMED_IN_TEXT, exit_reason_named};
-pub use syscalls::{FUTEX, SystemCall, system_call, system_call_name};
-pub use timeline::{Moment, SchedTimeline, ThreadState, Waker};
-pub use window::EventWindow;
+pub use syscalls::{
+    CallPhase, CallTimes, FUTEX, SystemCall, call_rows, system_call, system_call_name,
+};
+pub use timeline::{EventWindow, Moment, SchedTimeline, ThreadState, Waker};
 
 use crate::format::Field;
 use crate::{Event, Format, Formats};
@@ -432,55 +430,49 @@ struct NoField;
 
 /// Returns the reader of a tracepoint; `None` for one that is not known.
 fn reader(format: &Format) -> Option<Result<Reader, NoField>> {
-    let named = |name: &str| {
-        format
-            .fields
-            .iter()
-            .find(|(field, _)| field == name)
-            .map(|(_, field)| *field)
-    };
-    let mut fields = [None; MAX_FIELDS];
     if format.system == "syscalls" {
-        let read = match format.name.as_str() {
-            name if name.starts_with("sys_enter_") => sys_enter as Read,
-            name if name.starts_with("sys_exit_") => single_sys_exit,
-            _ => return None,
-        };
-        // A single call's tracepoint has its number, then its arguments by their names. `nr` is the number's first name.
-        let Some(nr) = named("__syscall_nr").or(named("nr")) else {
-            return Some(Err(NoField));
-        };
-        let all = format
-            .fields
-            .iter()
-            .map(|(_, field)| *field)
-            .skip_while(|field| *field != nr);
-        fields
-            .iter_mut()
-            .zip(all)
-            .for_each(|(place, field)| *place = Some(field));
-        return Some(Ok(Reader { fields, read }));
+        return single_call_reader(format);
     }
     let known = TRACEPOINTS
         .iter()
         .find(|(system, name, ..)| (*system, *name) == (&format.system, &format.name));
     let (_, _, names, read) = known?;
+    let mut fields = [None; MAX_FIELDS];
     for (place, name) in fields.iter_mut().zip(*names) {
-        let (name, optional) = name
-            .strip_suffix('?')
-            .map_or((*name, false), |name| (name, true));
+        let required = !name.ends_with('?');
+        let name = name.trim_end_matches('?');
         *place = match name.strip_suffix(']').and_then(|name| name.split_once('[')) {
-            Some((array, index)) => {
-                named(array).and_then(|array| array.element(index.parse().ok()?))
-            }
-            None => named(name),
+            Some((array, index)) => format
+                .field(array)
+                .and_then(|array| array.element(index.parse().ok()?)),
+            None => format.field(name),
         };
-        if place.is_none() && !optional {
+        if place.is_none() && required {
             return Some(Err(NoField));
         }
     }
-    Some(Ok(Reader {
-        fields,
-        read: *read,
-    }))
+    let read = *read;
+    Some(Ok(Reader { fields, read }))
+}
+
+/// Returns the reader of the tracepoint of a single call: it has the call's number, then its arguments by their names.
+fn single_call_reader(format: &Format) -> Option<Result<Reader, NoField>> {
+    let read = match format.name.as_str() {
+        name if name.starts_with("sys_enter_") => sys_enter as Read,
+        name if name.starts_with("sys_exit_") => single_sys_exit,
+        _ => return None,
+    };
+    // `nr` is the number's first name.
+    let Some(nr) = format.field("__syscall_nr").or(format.field("nr")) else {
+        return Some(Err(NoField));
+    };
+    let mut fields = [None; MAX_FIELDS];
+    let all = format.fields.iter().map(|(_, field)| Some(*field));
+    for (place, field) in fields
+        .iter_mut()
+        .zip(all.skip_while(|field| *field != Some(nr)))
+    {
+        *place = field;
+    }
+    Some(Ok(Reader { fields, read }))
 }

@@ -1,7 +1,10 @@
 //! The system calls of x86-64 by number: the one table of them. A guest and its host are of one architecture, and so is
-//! whatever traced them.
+//! whatever traced them. And durations of threads' calls, and of the user time until the next one.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use vmtax_model::{CallRow, Moments};
 
 pub use syscalls::x86_64::Sysno as SystemCall;
 
@@ -19,6 +22,100 @@ pub fn system_call_name(number: i64) -> Cow<'static, str> {
         Some(call) => call.name().into(),
         None => format!("syscall {number}").into(),
     }
+}
+
+/// A system call, or the user time after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallPhase<C> {
+    /// The call, by what distinguishes calls.
+    pub call: C,
+    /// True for the user time after the call, false for the call itself.
+    pub after: bool,
+}
+
+/// Sums over the system calls of threads, from their entries and exits in the order of time.
+#[derive(Debug, Clone)]
+pub struct CallTimes<C> {
+    /// By thread and phase, in the ticks of the events.
+    pub times: BTreeMap<(i32, CallPhase<C>), Moments>,
+    /// By thread: its present phase, and since when, if that was seen.
+    present: HashMap<i32, (CallPhase<C>, Option<u64>)>,
+    during: RangeInclusive<u64>,
+}
+
+impl<C> Default for CallTimes<C> {
+    fn default() -> Self {
+        CallTimes::new(0..=u64::MAX)
+    }
+}
+
+impl<C> CallTimes<C> {
+    /// Counts only what begins and ends within a time.
+    pub fn new(during: RangeInclusive<u64>) -> Self {
+        CallTimes {
+            times: BTreeMap::new(),
+            present: HashMap::new(),
+            during,
+        }
+    }
+}
+
+impl<C: Copy + Ord> CallTimes<C> {
+    /// A thread is in a call whose entry was not traced.
+    pub fn inside(&mut self, tid: i32, call: C) {
+        self.present
+            .insert(tid, (CallPhase { call, after: false }, None));
+    }
+
+    /// A thread enters a call. After another entry, whose exit was lost or never came (`execve`), nothing is counted.
+    pub fn enter(&mut self, tid: i32, at: u64, call: C) {
+        let before = self
+            .present
+            .insert(tid, (CallPhase { call, after: false }, Some(at)));
+        if let Some((phase @ CallPhase { after: true, .. }, since)) = before {
+            self.count(tid, phase, since, at);
+        }
+    }
+
+    /// A thread leaves its call.
+    pub fn exit(&mut self, tid: i32, at: u64) {
+        let Some((phase @ CallPhase { after: false, call }, since)) =
+            self.present.get(&tid).copied()
+        else {
+            return;
+        };
+        self.present
+            .insert(tid, (CallPhase { call, after: true }, Some(at)));
+        self.count(tid, phase, since, at);
+    }
+
+    fn count(&mut self, tid: i32, phase: CallPhase<C>, since: Option<u64>, at: u64) {
+        let counts =
+            |since: &u64| self.during.contains(since) && self.during.contains(&at) && at >= *since;
+        if let Some(since) = since.filter(counts) {
+            self.times
+                .entry((tid, phase))
+                .or_default()
+                .add((at - since) as f64);
+        }
+    }
+}
+
+/// Rows of a report, the longest in all first; user time has `_post` behind the name of the call before it.
+pub fn call_rows<'a, C: Copy + 'a>(
+    times: impl Iterator<Item = (CallPhase<C>, &'a Moments)>,
+    name: impl Fn(C) -> Cow<'static, str>,
+) -> Vec<CallRow> {
+    let row = |(phase, moments): (CallPhase<C>, &Moments)| {
+        moments.row(format!(
+            "{}{}",
+            name(phase.call),
+            if phase.after { "_post" } else { "" }
+        ))
+    };
+    let mut rows: Vec<CallRow> = times.map(row).collect();
+    rows.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
+    rows
 }
 
 #[cfg(test)]
@@ -39,5 +136,50 @@ mod tests {
                 "syscall -1"
             ]
         );
+    }
+
+    #[test]
+    fn user_time_counts_for_the_call_before_it() {
+        let mut times = CallTimes::new(10..=90);
+        times.enter(7, 5, 271);
+        times.exit(7, 30);
+        times.enter(7, 35, 1);
+        times.exit(7, 36);
+        times.enter(7, 99, 271);
+        let time_in_phase = |call, after| {
+            times
+                .times
+                .get(&(7, CallPhase { call, after }))
+                .map(|m| m.row(String::new()).total_ns)
+        };
+        // The wait began before the time that counts, and what follows the write ends after it.
+        assert_eq!(
+            (
+                time_in_phase(271, false),
+                time_in_phase(271, true),
+                time_in_phase(1, false),
+                time_in_phase(1, true)
+            ),
+            (None, Some(5.0), Some(1.0), None)
+        );
+    }
+
+    #[test]
+    fn what_was_not_seen_whole_is_not_counted() {
+        let mut times = CallTimes::default();
+        times.inside(1, "poll");
+        times.exit(1, 10);
+        times.exit(1, 20);
+        times.enter(1, 30, "execve");
+        times.enter(1, 40, "brk");
+        let rows = call_rows(
+            times.times.iter().map(|((_, phase), m)| (*phase, m)),
+            Cow::from,
+        );
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (row.name.as_str(), row.total_ns))
+            .collect();
+        assert_eq!(rows, [("poll_post", 20.0)]);
     }
 }

@@ -1,8 +1,7 @@
 //! States of one kernel's threads over time, from its scheduler's events: running, runnable, sleeping.
 
-use super::window::EventWindow;
 use super::{Leaves, Sched};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Where and when an event was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,29 +56,35 @@ impl<S> History<S> {
     /// It is on a CPU, which was idle or not: whether it had been woken. A waking that came before it had left its CPU is what
     /// ended its sleep.
     fn was_woken(&mut self, from_idle: bool) -> bool {
-        let early = self.early.take();
-        match self.states.last_mut() {
-            Some((_, (state @ ThreadState::Sleeping(_), _))) if early.is_some() => {
-                *state = ThreadState::Runnable {
-                    waker: early,
-                    idle: from_idle,
+        let waker = self.early.take();
+        let Some((_, (state, _))) = self.states.last_mut() else {
+            return false;
+        };
+        let waker = match *state {
+            ThreadState::Sleeping(_) => waker,
+            ThreadState::Runnable { waker, .. } => waker,
+            ThreadState::Running => None,
+        };
+        if waker.is_some() {
+            let idle = from_idle;
+            *state = ThreadState::Runnable { waker, idle };
+        }
+        waker.is_some()
+    }
+
+    /// It is woken: at once, or once it has left its CPU.
+    fn wake(&mut self, at: u64, cpu: u32, waker: Waker) {
+        match self.states.last() {
+            Some((_, (ThreadState::Running, _))) => self.early = Some(waker),
+            Some((_, (ThreadState::Runnable { .. }, _))) => {}
+            Some((_, (ThreadState::Sleeping(_), _))) | None => {
+                self.early = None;
+                let state = ThreadState::Runnable {
+                    waker: Some(waker),
+                    idle: false,
                 };
-                true
+                self.states.push(at, (state, cpu));
             }
-            Some((
-                _,
-                (
-                    ThreadState::Runnable {
-                        idle,
-                        waker: Some(_),
-                    },
-                    _,
-                ),
-            )) => {
-                *idle = from_idle;
-                true
-            }
-            _ => false,
         }
     }
 
@@ -148,24 +153,7 @@ impl<S: Copy> SchedTimeline<S> {
                     tid: (!moment.interrupt).then_some(moment.tid),
                     cpu,
                 };
-                let thread = self.0.entry(tid).or_default();
-                match thread.states.last_mut() {
-                    Some((_, (ThreadState::Running, _))) => thread.early = Some(waker),
-                    Some((_, (ThreadState::Runnable { .. }, _))) => {}
-                    Some((_, (ThreadState::Sleeping(_), _))) | None => {
-                        thread.early = None;
-                        thread.states.push(
-                            at,
-                            (
-                                ThreadState::Runnable {
-                                    waker: Some(waker),
-                                    idle: false,
-                                },
-                                cpu,
-                            ),
-                        );
-                    }
-                }
+                self.0.entry(tid).or_default().wake(at, cpu, waker);
             }
             Sched::Waking { .. } => {}
         }
@@ -223,6 +211,102 @@ impl<S: Copy> SchedTimeline<S> {
     /// Returns the number of states that it remembers, over all threads.
     pub fn remembers(&self) -> usize {
         self.0.values().map(|thread| thread.states.len()).sum()
+    }
+}
+
+/// Events of one kind, each with its time; the oldest are forgotten.
+#[derive(Debug, Clone)]
+pub struct EventWindow<T>(VecDeque<(u64, T)>);
+
+impl<T> Default for EventWindow<T> {
+    fn default() -> Self {
+        EventWindow(VecDeque::new())
+    }
+}
+
+impl<T> EventWindow<T> {
+    /// Adds an event that is no earlier than those before it.
+    pub fn push(&mut self, at: u64, what: T) {
+        self.0.push_back((at, what));
+    }
+
+    /// Returns the latest event with its time; `None` if there is none.
+    pub fn last(&self) -> Option<(u64, &T)> {
+        self.0.back().map(|(at, what)| (*at, what))
+    }
+
+    /// The latest, to change.
+    pub fn last_mut(&mut self) -> Option<(u64, &mut T)> {
+        self.0.back_mut().map(|(at, what)| (*at, what))
+    }
+
+    /// Latest first, to change.
+    pub fn latest_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().rev().map(|(_, what)| what)
+    }
+
+    fn index(&self, at: u64) -> usize {
+        self.0.partition_point(|(t, _)| *t < at)
+    }
+
+    /// Oldest first, from `at` on.
+    pub fn from(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.0.range(self.index(at)..).map(|(t, what)| (*t, what))
+    }
+
+    /// Oldest first, from `from` up to and with `to`.
+    pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.from(from).take_while(move |(at, _)| *at <= to)
+    }
+
+    /// The first after a cause at `at`, up to and with `until`; where there is none, the last before it, as another clock
+    /// may have it that agrees within `bound`.
+    pub fn caused(&self, at: u64, until: u64, bound: u64) -> Option<(u64, &T)> {
+        let earliest = at.saturating_sub(bound);
+        self.within(at, until).next().or_else(|| {
+            self.before(at)
+                .next()
+                .filter(|(t, _)| *t >= earliest && *t <= until)
+        })
+    }
+
+    /// Latest first, before `at`.
+    pub fn before(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.0
+            .range(..self.index(at))
+            .rev()
+            .map(|(t, what)| (*t, what))
+    }
+
+    /// Latest first, up to and with `at`.
+    pub fn until(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.before(at.saturating_add(1))
+    }
+
+    /// Returns the number of events that it remembers.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks for that")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes the oldest out, with the time of the one after it; `None` while that is not there.
+    pub fn pop_over(&mut self) -> Option<(u64, T, u64)> {
+        let end = self.0.get(1)?.0;
+        self.0.pop_front().map(|(begin, what)| (begin, what, end))
+    }
+
+    /// Forgets what was before `at`.
+    pub fn forget(&mut self, at: u64) {
+        while self.0.front().is_some_and(|(t, _)| *t < at) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Forgets what was before `at`, except the last: what lasts until the next.
+    pub fn forget_but_one(&mut self, at: u64) {
+        while self.0.get(1).is_some_and(|(t, _)| *t <= at) {
+            self.0.pop_front();
+        }
     }
 }
 

@@ -1,18 +1,24 @@
 //! Parts of an ELF file that profiles need: where its code was linked to, how to unwind it, what its functions are
-//! called.
+//! called. Only regular files are opened, and of one no more is read than it can honestly hold: they are others'.
 
-use crate::stacks::ranges::{self, Ranges};
-use crate::stacks::symbols::CodeSymbols;
+use crate::stacks::symbols::{self, CodeSymbols, Ranges};
 use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
-use object::{Endianness, Object, ObjectSection, ReadRef};
+use object::{Endianness, Object, ObjectSection, ReadCache, ReadRef};
+use rustix::fs::{Mode, OFlags, open};
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The symbol through which a program registers generated code with debuggers.
 const JIT: &[u8] = b"__jit_debug_descriptor";
 
-type File<'data, R> = ElfFile64<'data, Endianness, R>;
+type Parsed<'data, R> = ElfFile64<'data, Endianness, R>;
 type SymbolTable<'data, R> = object::read::elf::SymbolTable<'data, FileHeader64<Endianness>, R>;
 
 /// Bytes of a section, shared by all that unwind with it.
@@ -53,12 +59,25 @@ pub struct Elf {
 }
 
 impl Elf {
-    /// Reads a file.
+    /// Reads a file's tables without keeping the file.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or is not a valid ELF file.
+    pub fn open(path: &Path) -> Result<Elf, String> {
+        let file = open_regular(path).map_err(|e| e.to_string())?;
+        let left = Cell::new(budget(&file).map_err(|e| e.to_string())?);
+        Elf::read(Bounded {
+            data: &ReadCache::new(file),
+            left: &left,
+        })
+    }
+
+    /// Reads the tables in the content of a file.
     ///
     /// # Errors
     /// Why it is not a valid ELF file.
     pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, String> {
-        let file = File::parse(data).map_err(|e| e.to_string())?;
+        let file = Parsed::parse(data).map_err(|e| e.to_string())?;
         let mut elf = Elf {
             build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(),
             ..Elf::default()
@@ -90,7 +109,7 @@ impl Elf {
         elf.got = range(".got");
         elf.eh_frame = section(".eh_frame").filter(|s| !s.bytes.is_empty());
         elf.eh_frame_hdr =
-            section(".eh_frame_hdr").filter(|s| ranges::is_table(&s.bytes, s.at.start));
+            section(".eh_frame_hdr").filter(|s| symbols::is_table(&s.bytes, s.at.start));
         if let Some(header) = &elf.eh_frame_hdr {
             elf.ranges = Ranges::read(&header.bytes, header.at.start);
         }
@@ -103,7 +122,7 @@ impl Elf {
     /// Takes in what a table of symbols names.
     fn take<'data, R: ReadRef<'data>>(
         &mut self,
-        file: &File<'data, R>,
+        file: &Parsed<'data, R>,
         table: &SymbolTable<'data, R>,
     ) {
         let endian = file.endian();
@@ -154,10 +173,92 @@ impl Elf {
     }
 }
 
+/// No section of a program that exists is larger, bytes.
+const MAX_SECTION: u64 = 256 << 20;
+/// All that is read of one program, bytes.
+const MAX_READ: u64 = 1 << 30;
+/// A block of `st_blocks`, bytes.
+const BLOCK: u64 = 512;
+/// A file system that compresses stores a program in so much less than it holds. A sparse file holds far more.
+const MAX_COMPRESSION: u64 = 16;
+
+/// Opens a regular file. To open anything else can hang (a pipe) or act (a watchdog device), so it is not opened to find
+/// out what it is.
+///
+/// # Errors
+/// Where it is another kind of file, or the kernel refuses.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let found = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    if !found.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    // What was examined, whatever is at its path by now.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(open(
+        format!("/proc/self/fd/{}", found.as_raw_fd()),
+        flags,
+        Mode::empty(),
+    )?
+    .into())
+}
+
+/// Returns the number of bytes of a file that may be read at most.
+fn budget(file: &File) -> io::Result<u64> {
+    let facts = file.metadata()?;
+    // Some file systems count no blocks.
+    let stored = if facts.blocks() == 0 {
+        facts.size()
+    } else {
+        facts.blocks().saturating_mul(BLOCK)
+    };
+    Ok(stored.saturating_mul(MAX_COMPRESSION).min(MAX_READ))
+}
+
+/// A program's bytes, of which the parser may ask for so much and no more.
+#[derive(Debug, Clone, Copy)]
+struct Bounded<'a> {
+    data: &'a ReadCache<File>,
+    /// Bytes that may still be read.
+    left: &'a Cell<u64>,
+}
+
+impl Bounded<'_> {
+    fn take(self, size: u64) -> Result<(), ()> {
+        let left = self
+            .left
+            .get()
+            .checked_sub(size)
+            .filter(|_| size <= MAX_SECTION)
+            .ok_or(())?;
+        self.left.set(left);
+        Ok(())
+    }
+}
+
+impl<'a> ReadRef<'a> for Bounded<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.data.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.take(size)?;
+        self.data.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        let found = self.data.read_bytes_at_until(range, delimiter)?;
+        self.take(found.len() as u64)?;
+        Ok(found)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+    use std::time::{Duration, Instant};
 
     fn own() -> Vec<u8> {
         std::fs::read(std::env::current_exe().unwrap()).unwrap()
@@ -178,7 +279,8 @@ mod tests {
     fn code_of_this_program_is_where_its_mapping_says() {
         let elf = Elf::read(&own()[..]).unwrap();
         let function = this_program_is_understood as fn() as usize as u64;
-        let maps = crate::stacks::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        let maps =
+            crate::stacks::files::parse_maps(&std::fs::read_to_string("/proc/self/maps").unwrap());
         let mapping = maps
             .iter()
             .find(|m| (m.start..m.end).contains(&function))
@@ -218,6 +320,72 @@ mod tests {
             bytes[at] = value;
             let _ = Elf::read(&bytes[..bytes.len() - cut]);
             let _ = Elf::read(&bytes[cut..]);
+        }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_nothing_hangs() {
+        let place = tempfile::tempdir().unwrap();
+        let (pipe, link) = (place.path().join("pipe"), place.path().join("link"));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        let begin = Instant::now();
+        for path in [&pipe, &link, Path::new("/dev/zero"), place.path()] {
+            assert!(
+                Elf::open(path).unwrap_err().contains("not a regular file"),
+                "{}",
+                path.display()
+            );
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert!(Elf::open(&std::env::current_exe().unwrap()).is_ok_and(|elf| elf.unstripped));
+    }
+
+    #[test]
+    fn a_section_of_a_sparse_file_is_not_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sparse");
+        // Its strings are said to be 200 MiB, of which none are stored: a string table's size is at 32 of its header.
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let u64_at = |at: usize| u64::from_le_bytes(own[at..at + 8].try_into().unwrap());
+        let (headers, size) = (
+            u64_at(40) as usize,
+            usize::from(u16::from_le_bytes([own[58], own[59]])),
+        );
+        let count = usize::from(u16::from_le_bytes([own[60], own[61]]));
+        let is = |kind: u32, at: &usize| own[at + 4..at + 8] == kind.to_le_bytes();
+        let symbols = (0..count)
+            .map(|n| headers + n * size)
+            .find(|at| is(2, at))
+            .unwrap();
+        let linked =
+            u32::from_le_bytes(own[symbols + 40..symbols + 44].try_into().unwrap()) as usize;
+        let strings = headers + linked * size;
+        for (said, compressed) in [(200_u64 << 20, false), (2 << 30, true)] {
+            // Only what the headers need is stored; in the second, all is, but no section is that large.
+            let file = fs::File::create(&path).unwrap();
+            let stored = if compressed { &own[..] } else { &own[..4096] };
+            file.write_all_at(stored, 0).unwrap();
+            file.write_all_at(&own[headers..headers + count * size], headers as u64)
+                .unwrap();
+            let end = own.len() as u64;
+            file.write_all_at(&end.to_le_bytes(), (strings + 24) as u64)
+                .unwrap();
+            file.write_all_at(&said.to_le_bytes(), (strings + 32) as u64)
+                .unwrap();
+            file.set_len(end + said).unwrap();
+            // It has none of the names that are said to be there.
+            assert!(
+                Elf::open(&path).map_or(true, |elf| !elf.unstripped),
+                "{said} bytes were read"
+            );
         }
     }
 }

@@ -1,11 +1,8 @@
 //! The files that a process runs from: through its own root, in whatever mount namespace it lives; or, of a recorded one, by
-//! their build-ids.
+//! their build-ids. And its memory mappings.
 
-use crate::stacks::bounded::{Bounded, budget, open_regular};
-use crate::stacks::elf::Elf;
-use crate::stacks::maps::{self, Mapping};
-use object::ReadCache;
-use std::cell::{Cell, RefCell};
+use super::elf::Elf;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -39,14 +36,12 @@ impl FileSource {
         }
     }
 
-    /// /proc/PID/maps; empty for a recording, whose records have the mappings.
-    pub fn maps(&self) -> String {
-        match self {
-            FileSource::Process(pid) => {
-                std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default()
-            }
-            FileSource::LocalFiles(_) | FileSource::Recorded(_) => String::new(),
-        }
+    /// Returns what is mapped by /proc/PID/maps; nothing for a recording, whose records have the mappings.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        let FileSource::Process(pid) = self else {
+            return Vec::new();
+        };
+        parse_maps(&std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
     }
 
     /// The program or library behind a mapping; `base` is that of the file's first page.
@@ -70,9 +65,8 @@ impl FileSource {
             return None;
         }
         let part = || {
-            Some(Rc::new(
-                read(&stripped_part(&self.root(), &elf.build_id)?).ok()?,
-            ))
+            let path = stripped_part(&self.root(), &elf.build_id)?;
+            Elf::open(&path).ok().map(Rc::new)
         };
         match self {
             FileSource::LocalFiles(here) => here
@@ -86,13 +80,6 @@ impl FileSource {
     }
 }
 
-/// Reads a file's tables without keeping the file.
-pub fn read(path: &Path) -> Result<Elf, String> {
-    let file = open_regular(path).map_err(|e| e.to_string())?;
-    let left = Cell::new(budget(&file).map_err(|e| e.to_string())?);
-    Elf::read(Bounded::new(&ReadCache::new(file), &left))
-}
-
 fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {
     if mapping.path.starts_with('[') {
         return from_memory(pid, mapping);
@@ -102,12 +89,12 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
         "/proc/{pid}/map_files/{:x}-{:x}",
         mapping.start, mapping.end
     ));
-    if let Ok(elf) = read(&by_address) {
+    if let Ok(elf) = Elf::open(&by_address) {
         return Ok(elf);
     }
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     if exe.metadata().is_ok_and(|m| m.ino() == mapping.inode) {
-        return read(&exe);
+        return Elf::open(&exe);
     }
     if mapping.deleted {
         return Err(
@@ -116,7 +103,7 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
         );
     }
     let below_root = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
-    let elf = read(&below_root).map_err(|e| format!("{}: {e}", below_root.display()))?;
+    let elf = Elf::open(&below_root).map_err(|e| format!("{}: {e}", below_root.display()))?;
     let running = base
         .and_then(|base| from_memory(pid, base).ok())
         .map(|elf| elf.build_id)
@@ -180,19 +167,18 @@ impl LocalFiles {
                 .find(|path| path.is_file())
         };
         let path = self.roots.iter().map(below).find(same).or_else(other);
-        read(&path.ok_or("the file was deleted or replaced since it was mapped")?)
+        Elf::open(&path.ok_or("the file was deleted or replaced since it was mapped")?)
     }
 }
 
 /// Reads the vDSO that the kernel maps into each process.
 fn own_vdso() -> Result<Elf, String> {
     let pid = std::process::id() as i32;
-    let maps = maps::parse(&FileSource::Process(pid).maps());
+    let mut maps = FileSource::Process(pid).mappings().into_iter();
     let own = maps
-        .iter()
         .find(|m| m.path == VDSO)
         .ok_or("this process has no vDSO")?;
-    from_memory(pid, own)
+    from_memory(pid, &own)
 }
 
 /// The file that was recorded: by its path, from perf's own cache or debuginfod's.
@@ -207,7 +193,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
     }
     let path = Path::new(&mapping.path);
     let found = if mapping.path.starts_with('/') {
-        read(path)
+        Elf::open(path)
     } else {
         Err("not a file".to_owned())
     };
@@ -232,7 +218,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
     let elsewhere = kept
         .into_iter()
         .chain(fetched)
-        .find_map(|path| read(&path).ok().filter(|e| e.build_id == build_id));
+        .find_map(|path| Elf::open(&path).ok().filter(|e| e.build_id == build_id));
     elsewhere.ok_or_else(|| found.err().unwrap_or_else(|| OTHER_BUILD.to_owned()))
 }
 
@@ -276,4 +262,86 @@ fn debuginfod(hex: &str) -> Option<PathBuf> {
 
 fn hex(build_id: &[u8]) -> String {
     build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A line of /proc/PID/maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address of the mapping.
+    pub start: u64,
+    /// The one after the last.
+    pub end: u64,
+    /// True if code may run there.
+    pub executable: bool,
+    /// True if it can be written to.
+    pub writable: bool,
+    /// Where in the file it begins, bytes.
+    pub offset: u64,
+    /// The file's number on its file system; 0 where it is no file.
+    pub inode: u64,
+    /// The file, as the process sees it, or the kernel's name in brackets; empty for plain memory.
+    pub path: String,
+    /// The file was removed, or another put in its place.
+    pub deleted: bool,
+}
+
+/// All lines of /proc/PID/maps that are well formed.
+pub(super) fn parse_maps(text: &str) -> Vec<Mapping> {
+    text.lines().filter_map(mapping).collect()
+}
+
+fn mapping(line: &str) -> Option<Mapping> {
+    // "55d0-55d4 r-xp 00001000 fe:00 1234    /usr/bin/qemu (deleted)": the path may have blanks.
+    let mut rest = line;
+    let mut word = || {
+        let trimmed = rest.trim_start();
+        let (word, after) = trimmed.split_at(trimmed.find(' ').unwrap_or(trimmed.len()));
+        rest = after;
+        word
+    };
+    let (range, rights, offset, _device, inode) = (word(), word(), word(), word(), word());
+    let path = rest.trim_start();
+    let (start, end) = range.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = (hex(start)?, hex(end)?);
+    let kept = path.strip_suffix(" (deleted)");
+    (start < end).then_some(())?;
+    Some(Mapping {
+        start,
+        end,
+        executable: rights.as_bytes().get(2) == Some(&b'x'),
+        writable: rights.as_bytes().get(1) == Some(&b'w'),
+        offset: hex(offset)?,
+        inode: inode.parse().ok()?,
+        path: kept.unwrap_or(path).to_owned(),
+        deleted: kept.is_some(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_of_a_process() {
+        let all = parse_maps(
+            "55d0-55d4 r-xp 00001000 fe:00 1234     /usr/bin/a b (deleted)\n7f00-7f01 rwxp 00000000 00:00 0 \n\
+             7ffd-7ffe r-xp 00000000 00:00 0          [vdso]\nnonsense\n5-4 r-xp 0 0:0 0\n",
+        );
+        assert_eq!(all.len(), 3);
+        assert_eq!(
+            (all[0].path.as_str(), all[0].deleted, all[0].offset),
+            ("/usr/bin/a b", true, 0x1000)
+        );
+        assert!(all[1].path.is_empty() && all[1].executable && all[1].writable);
+        assert_eq!(all[2].path, "[vdso]");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_it(text in "[0-9a-f rwxp:./()\n-]{0,400}") {
+            parse_maps(&text);
+        }
+    }
 }

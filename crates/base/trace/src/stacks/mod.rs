@@ -4,29 +4,19 @@
 //! [`Space`] is the process's address space, [`take`] adds a record of `perf_event_open` to the [`SampledStacks`] stacks, [`Names`]
 //! makes a [`Profile`](vmtax_model::samples::Profile) of those.
 
-mod bounded;
 mod elf;
 mod files;
-mod jit;
-mod kernel;
-mod location;
-mod maps;
 mod names;
-mod ranges;
-mod records;
-mod sampled;
+mod samples;
 mod space;
 mod symbols;
 
-pub use bounded::open_regular;
-pub use elf::Elf;
+pub use elf::{Elf, open_regular};
 pub use files::{FileSource, LocalFiles};
-pub use kernel::Kernel;
-pub use location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 pub use names::{Names, build};
-pub use records::{take, text};
-pub use sampled::SampledStacks;
-pub use space::{LoadedModule, Space};
+pub use samples::{SampledStacks, take, text};
+pub use space::{CodeLocation, CodeOwner, LoadedModule, Registers, Space, UnwindEnd};
+pub use symbols::Kernel;
 
 use std::path::PathBuf;
 

@@ -1,14 +1,11 @@
 //! From places in code to functions with names. What has no name keeps a place of its own: it is never counted to its
 //! neighbour.
 
-use crate::stacks::StackError;
-use crate::stacks::elf::Elf;
-use crate::stacks::files;
-use crate::stacks::kernel::Kernel;
-use crate::stacks::location::{CodeLocation, CodeOwner};
-use crate::stacks::sampled::SampledStacks;
-use crate::stacks::space::{LoadedModule, Space};
-use crate::stacks::symbols::Symbol;
+use super::StackError;
+use super::elf::Elf;
+use super::samples::SampledStacks;
+use super::space::{CodeLocation, CodeOwner, LoadedModule, Space};
+use super::symbols::{Kernel, Symbol};
 use crate::system_call_name;
 use std::collections::HashMap;
 use std::path::Path;
@@ -105,40 +102,35 @@ impl<'a> Names<'a> {
     }
 
     fn function(&self, place: CodeLocation, sampled: &SampledStacks) -> Function {
-        let plain = |name: String, origin, named| Function {
+        let in_kernel = self.kernel.name(place.at);
+        let name = match place.owner {
+            CodeOwner::Module(number) => return self.in_module(number, place.at),
+            CodeOwner::Kernel => match in_kernel {
+                Some(name) => name.to_owned(),
+                None => format!("kernel:{:#x}", place.at),
+            },
+            CodeOwner::Call => system_call_name(place.at as i64).into_owned(),
+            CodeOwner::Wait => sampled.waits[place.at as usize].clone(),
+            CodeOwner::Jit => "[translated code]".to_owned(),
+            CodeOwner::GuestKernel => "[guest kernel]".to_owned(),
+            CodeOwner::GuestUser => "[guest user code]".to_owned(),
+            CodeOwner::Nowhere => format!("unknown:{:#x}", place.at),
+        };
+        let origin = match place.owner {
+            CodeOwner::Kernel | CodeOwner::Call | CodeOwner::Wait => CodeOrigin::Kernel,
+            CodeOwner::Jit => CodeOrigin::Translated,
+            CodeOwner::GuestKernel => CodeOrigin::GuestKernel,
+            CodeOwner::GuestUser => CodeOrigin::GuestUser,
+            CodeOwner::Module(_) | CodeOwner::Nowhere => CodeOrigin::Unknown,
+        };
+        Function {
             name,
             module: String::new(),
             origin,
-            named,
-        };
-        match place.owner {
-            CodeOwner::Module(number) => self.in_module(number, place.at),
-            CodeOwner::Kernel => match self.kernel.name(place.at) {
-                Some(name) => plain(name.to_owned(), CodeOrigin::Kernel, true),
-                None => plain(format!("kernel:{:#x}", place.at), CodeOrigin::Kernel, false),
+            named: match place.owner {
+                CodeOwner::Kernel => in_kernel.is_some(),
+                owner => owner != CodeOwner::Nowhere,
             },
-            CodeOwner::Call => plain(
-                system_call_name(place.at as i64).into_owned(),
-                CodeOrigin::Kernel,
-                true,
-            ),
-            CodeOwner::Wait => plain(
-                sampled.waits[place.at as usize].clone(),
-                CodeOrigin::Kernel,
-                true,
-            ),
-            CodeOwner::Jit => plain("[translated code]".to_owned(), CodeOrigin::Translated, true),
-            CodeOwner::GuestKernel => {
-                plain("[guest kernel]".to_owned(), CodeOrigin::GuestKernel, true)
-            }
-            CodeOwner::GuestUser => {
-                plain("[guest user code]".to_owned(), CodeOrigin::GuestUser, true)
-            }
-            CodeOwner::Nowhere => plain(
-                format!("unknown:{:#x}", place.at),
-                CodeOrigin::Unknown,
-                false,
-            ),
         }
     }
 
@@ -149,23 +141,23 @@ impl<'a> Names<'a> {
         } else {
             CodeOrigin::Library
         };
-        let function = |name, named| Function {
-            name,
+        let table = self.tables[number as usize].as_ref();
+        let symbol = table
+            .into_iter()
+            .chain([&module.elf])
+            .find_map(|table| covering(table, &module.elf, at));
+        let unnamed = || {
+            // Where the function begins, so that all of it has one name.
+            let start = module.elf.ranges.start_of(at).unwrap_or(at);
+            let file = module.path.rsplit('/').next().unwrap_or_default();
+            format!("{file}:{}", near(&module.elf, start))
+        };
+        Function {
+            name: symbol.map_or_else(unnamed, |symbol| readable(symbol.name)),
             module: module.path.clone(),
             origin,
-            named,
-        };
-        let own = self.tables[number as usize]
-            .as_ref()
-            .and_then(|table| covering(table, &module.elf, at));
-        if let Some(symbol) = own.or_else(|| covering(&module.elf, &module.elf, at)) {
-            return function(readable(symbol.name), true);
+            named: symbol.is_some(),
         }
-        // Where the function begins, so that all of it has one name.
-        let start = module.elf.ranges.start_of(at).unwrap_or(at);
-        let file = module.path.rsplit('/').next().unwrap_or_default();
-        let name = format!("{file}:{}", near(&module.elf, start));
-        function(name, false)
     }
 }
 
@@ -174,7 +166,7 @@ impl<'a> Names<'a> {
 /// # Errors
 /// [`StackError`] when the file is not an ELF program.
 pub fn build(path: &Path, space: &Space) -> Result<Elf, StackError> {
-    let build = files::read(path).map_err(|why| StackError::NoBuild {
+    let build = Elf::open(path).map_err(|why| StackError::NoBuild {
         file: path.to_owned(),
         why,
     })?;

@@ -1,16 +1,18 @@
 //! Samples of counters, one after another, made into rates.
 
-use super::exits::traced;
 use crate::fault::Fault;
 use jiff::{Timestamp, Unit};
 use std::collections::BTreeMap;
 use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_model::samples::ExitCounts;
 use vmtax_model::{
     Accelerator, GuestExits, REPORT_SCHEMA, TopSample, VmCounters, VmFacts, VmRates,
 };
+use vmtax_observe::ExitTracer;
 use vmtax_observe::counters::own_cpu;
+use vmtax_profile::exits::{Devices, summary};
 use vmtax_vm::{Fleet, Level, Vm};
 
 /// Collector of counters, which gives the rates of each interval.
@@ -134,4 +136,31 @@ pub(super) fn add_exits(sample: &mut TopSample, traced: Vec<(i32, Result<GuestEx
                 .push(format!("VM exits of {} were not traced: {why}", vm.label())),
         }
     }
+}
+
+/// Traces the VM's exits for `time` and counts them by reason and device. The error is the reason, as a text for
+/// people, why they could not be traced.
+pub(super) fn traced(
+    vm: &Vm,
+    time: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<GuestExits, String> {
+    if vm.accelerator() != Some(Accelerator::Kvm) {
+        return Err("only KVM has VM exits".to_owned());
+    }
+    let tracer = ExitTracer::start(vm.pid(), vm.threads()).map_err(|e| e.to_string())?;
+    let (counted, span) = tracer.follow(time, stop).map_err(|e| e.to_string())?;
+    let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
+    let devices = memory_tree
+        .as_deref()
+        .and_then(Devices::of_memory_tree)
+        .unwrap_or_else(Devices::usual);
+    let apic = vm.apic_features();
+    let counts = ExitCounts {
+        seconds: span.as_secs_f64(),
+        traced: Some(counted),
+        apic,
+        ..ExitCounts::default()
+    };
+    Ok(summary(&counts, &devices))
 }

@@ -2,7 +2,7 @@
 
 use super::collect::{Collector, add_exits};
 use crate::cli::TopArgs;
-use crate::command::interrupt::interrupt;
+use crate::command::interrupt;
 use crate::fault::Fault;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Compressed sections and pages of version 7.
 
-use crate::import::read::{self, wrong};
+use crate::file::{self, wrong};
 use flate2::read::ZlibDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::io::{self, Cursor, Read};
@@ -32,13 +32,13 @@ impl Codec {
     }
 
     /// Reads a block: its compressed and its own length, 32 bits each, then the bytes.
-    pub fn block(self, from: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
-        let compressed = u64::from(read::u32(from)?);
-        let length = u64::from(read::u32(from)?);
+    pub fn block(self, from: &mut impl Read) -> io::Result<Vec<u8>> {
+        let compressed = u64::from(file::u32(from)?);
+        let length = u64::from(file::u32(from)?);
         if length > MAX_BLOCK {
             return Err(wrong(&format!("invalid block length {length}")));
         }
-        let compressed = read::exactly(from, compressed)?;
+        let compressed = file::exactly(from, compressed)?;
         let mut block = Vec::new();
         // One byte more shows a block that is longer than it says.
         match self {
@@ -93,7 +93,7 @@ impl<R: Read> Read for Chunks<R> {
                 return Ok(read);
             }
             let left = match self.left {
-                None => read::u32(&mut self.from)?,
+                None => file::u32(&mut self.from)?,
                 Some(left) => left,
             };
             self.left = Some(left);

@@ -5,20 +5,16 @@
 mod compress;
 mod head;
 mod options;
-mod v6;
-mod v7;
 
 #[cfg(test)]
 mod tests;
 
 pub use options::{TimeOffset, TimeShift, TracedGuest, TscScale};
 
-use crate::file::{failed, unreadable};
-use crate::import::read::{self, wrong};
+use crate::file::{self, failed, open, unreadable, wrong};
 use crate::{Events, Formats, Input, TraceError, TracedThreads};
 use compress::Chunks;
 use head::{CpuPages, Head};
-use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -39,8 +35,7 @@ impl Dat {
     /// # Errors
     /// [`TraceError`] when it cannot be read, or is not a whole, little-endian file of version 6 or 7 with raw pages.
     pub fn open(path: &Path) -> Result<Dat, TraceError> {
-        let file = File::open(path).map_err(|source| unreadable(path, source))?;
-        Dat::read(BufReader::new(file), path)
+        Dat::read(BufReader::new(open(path)?), path)
     }
 
     /// Reads the head of a file; the pages are read from `path` later.
@@ -98,8 +93,7 @@ impl Dat {
     /// [`TraceError::Read`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
         let opened = self.head.parts.iter().map(|part| {
-            let mut file =
-                File::open(&self.path).map_err(|source| unreadable(&self.path, source))?;
+            let mut file = open(&self.path)?;
             file.seek(SeekFrom::Start(part.offset))
                 .map_err(|source| unreadable(&self.path, source))?;
             let pages: Box<dyn Read> = match part.codec {
@@ -126,17 +120,14 @@ pub(crate) fn perf_head(mut data: &[u8]) -> io::Result<Formats> {
     let from = &mut data;
     begin(from)?;
     let _layout = head::layout(from)?;
-    let mut formats = Formats::default();
-    head::ftrace_formats(from, &mut formats)?;
-    head::event_formats(from, &mut formats)?;
-    Ok(formats)
+    head::formats(from)
 }
 
 /// Reads what stands before the pages. An error of kind `InvalidData` says what is wrong with the file.
-fn read_head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
-    match begin(file)?.as_str() {
-        "6" => v6::head(file),
-        "7" => v7::head(file),
+fn read_head(from: &mut (impl Read + Seek)) -> io::Result<Head> {
+    match begin(from)?.as_str() {
+        "6" => head::version_6(from),
+        "7" => head::version_7(from),
         other => Err(wrong(&format!(
             "unknown version {other:?}; 6 and 7 are supported"
         ))),
@@ -144,15 +135,15 @@ fn read_head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
 }
 
 /// Reads how a file begins; gives its version.
-fn begin(file: &mut impl Read) -> io::Result<String> {
-    if &read::bytes(file)? != MAGIC {
+fn begin(from: &mut impl Read) -> io::Result<String> {
+    if &file::bytes(from)? != MAGIC {
         return Err(wrong("not a trace.dat file"));
     }
-    let version = read::string(file)?;
-    let [endian, _long] = read::bytes(file)?;
+    let version = file::string(from)?;
+    let [endian, _long] = file::bytes(from)?;
     if endian != 0 {
         return Err(wrong("big-endian files are not supported"));
     }
-    let _page = read::u32(file)?;
+    let _page = file::u32(from)?;
     Ok(version)
 }

@@ -1,6 +1,6 @@
 //! The options of a file, as far as they are of use.
 
-use crate::import::read::{self, string, wrong};
+use crate::file::{self, string, wrong};
 use std::io;
 
 pub(super) const DONE: u16 = 0;
@@ -75,11 +75,11 @@ impl Options {
         let data = &mut data;
         match id {
             TRACECLOCK => self.clock = clock(&String::from_utf8_lossy(data)),
-            TRACEID => self.trace_id = Some(read::u64(data)?),
+            TRACEID => self.trace_id = Some(file::u64(data)?),
             TIME_SHIFT if self.shifts.len() < MAX_GUESTS => self.shifts.push(time_shift(data)?),
             GUEST if self.guests.len() < MAX_GUESTS => self.guests.push(guest(data)?),
             TSC2NSEC => {
-                let (mult, shift) = (read::u32(data)?, read::u32(data)?);
+                let (mult, shift) = (file::u32(data)?, file::u32(data)?);
                 // Without a multiplier the file has no scale.
                 self.tsc = (mult > 0 && shift < 64).then_some(TscScale { mult, shift });
             }
@@ -96,10 +96,10 @@ pub(super) fn clock(text: &str) -> Option<String> {
 }
 
 fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
-    let (peer, flags, count) = (read::u64(data)?, read::u32(data)?, read::u32(data)?);
+    let (peer, flags, count) = (file::u64(data)?, file::u32(data)?, file::u32(data)?);
     let mut cpus: Vec<Vec<TimeOffset>> = Vec::new();
     for _ in 0..count {
-        let samples = read::u32(data)? as usize;
+        let samples = file::u32(data)? as usize;
         // Time, offset, scaling.
         if samples
             .checked_mul(3 * 8)
@@ -109,7 +109,7 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
         }
         let mut column = || {
             (0..samples)
-                .map(|_| read::u64(data))
+                .map(|_| file::u64(data))
                 .collect::<io::Result<Vec<u64>>>()
         };
         let (times, offsets, scalings) = (column()?, column()?, column()?);
@@ -129,7 +129,7 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
     // Older files have no fractions.
     if !data.is_empty() {
         for offset in cpus.iter_mut().flatten() {
-            offset.fraction = u32::try_from(read::u64(data)?).unwrap_or(u32::MAX);
+            offset.fraction = u32::try_from(file::u64(data)?).unwrap_or(u32::MAX);
         }
     }
     if cpus
@@ -147,8 +147,8 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
 }
 
 fn guest(data: &mut &[u8]) -> io::Result<TracedGuest> {
-    let (name, trace_id, count) = (string(data)?, read::u64(data)?, read::u32(data)?);
-    let vcpus = (0..count).map(|_| Ok((read::u32(data)?, read::u32(data)? as i32)));
+    let (name, trace_id, count) = (string(data)?, file::u64(data)?, file::u32(data)?);
+    let vcpus = (0..count).map(|_| Ok((file::u32(data)?, file::u32(data)? as i32)));
     Ok(TracedGuest {
         name,
         trace_id,

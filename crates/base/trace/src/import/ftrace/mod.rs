@@ -2,7 +2,6 @@
 //!
 //! Source: `kernel/trace/trace_output.c` and `include/trace/events` of Linux, libtraceevent and its plugins.
 
-mod arguments;
 mod line;
 mod tracepoints;
 
@@ -10,21 +9,18 @@ mod tracepoints;
 mod tests;
 
 use crate::events::{Decoder, DecoderStep};
-use crate::file::{failed, unreadable};
+use crate::file::{LineRead, Lines, damaged, failed, open, unreadable};
 use crate::format::{Symbols, SymbolsCondition};
-use crate::import::record::{self, Record};
-use crate::import::{MAX_THREADS, TracedThread, TracedThreads};
+use crate::import::{MAX_THREADS, Record, TracedThread, TracedThreads};
+use crate::import::{argument_field, record_format};
 use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
 use crate::{Counts, EventId, Events, Formats, TraceError};
 use line::{Line, Time};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tracepoints::{TRACEPOINTS, Tracepoint, Value, told, unnamed};
 
-/// No event is so long, bytes; a line that is, is left out.
-const MAX_LINE: u64 = 64 << 10;
 /// CPUs have a hundred exit reasons.
 const MAX_NAMES: usize = 4096;
 /// Names without a number get one from here, which no CPU has as a reason.
@@ -50,8 +46,7 @@ impl TraceText {
     /// # Errors
     /// [`TraceError`] when it cannot be read or holds no line of an event.
     pub fn open(path: &Path) -> Result<TraceText, TraceError> {
-        let file = File::open(path).map_err(|source| unreadable(path, source))?;
-        TraceText::of(file, path)
+        TraceText::of(open(path)?, path)
     }
 
     /// Reads text from elsewhere as [`TraceText::open`] reads a file; `path` is for messages, and for
@@ -70,7 +65,7 @@ impl TraceText {
         };
         let mut lines = Lines::new(from);
         let mut any = false;
-        while lines.next().map_err(|source| unreadable(path, source))? {
+        while next(&mut lines).map_err(|source| unreadable(path, source))? {
             let line = lines.text();
             let Some(line) = line::event(&line) else {
                 continue;
@@ -81,18 +76,13 @@ impl TraceText {
         }
         if !any {
             let reason =
-                "it has no line of an event, as tracefs, trace-cmd report or perf script print it"
-                    .to_owned();
-            return Err(TraceError::Damaged {
-                path: path.to_owned(),
-                reason,
-            });
+                "it has no line of an event, as tracefs, trace-cmd report or perf script print it";
+            return Err(damaged(path, reason));
         }
-        text.add_formats().map_err(|reason| TraceError::Damaged {
-            path: path.to_owned(),
-            reason,
-        })?;
-        Ok(text)
+        match text.add_formats() {
+            Ok(()) => Ok(text),
+            Err(reason) => Err(damaged(path, reason)),
+        }
     }
 
     /// Remembers a line's thread and name of a number.
@@ -129,37 +119,23 @@ impl TraceText {
     }
 
     fn add_formats(&mut self) -> Result<(), String> {
-        for (
-            n,
-            Tracepoint {
-                system,
-                name,
-                fields,
-                ..
-            },
-        ) in (0..).zip(TRACEPOINTS)
-        {
-            let fields = fields
-                .iter()
-                .enumerate()
-                .map(|(n, (name, kind))| ((*name).to_owned(), record::field(n, *kind)));
-            let mut format = record::format(system, name, fields);
-            match *name {
+        for (n, tracepoint) in (0..).zip(TRACEPOINTS) {
+            let fields = (0..).zip(tracepoint.fields);
+            let fields =
+                fields.map(|(n, (name, kind))| ((*name).to_owned(), argument_field(n, *kind)));
+            let mut format = record_format(tracepoint.system, tracepoint.name, fields);
+            match tracepoint.name {
                 "kvm_exit" => {
                     let when = SymbolsCondition::Equal("isa".to_owned(), NAMED_IN_TEXT.into());
-                    let names = self
-                        .reasons
-                        .iter()
-                        .map(|(name, number)| (*number, name.clone()))
-                        .collect();
-                    format.names = vec![Symbols { when, names }];
+                    let reasons = self.reasons.iter();
+                    let names = reasons.map(|(name, number)| (*number, name.clone()));
+                    let names = names.collect();
+                    format.names.push(Symbols { when, names });
                 }
-                "kvm_userspace_exit" => {
-                    format.names = vec![Symbols {
-                        when: SymbolsCondition::Always,
-                        names: self.told.clone(),
-                    }];
-                }
+                "kvm_userspace_exit" => format.names.push(Symbols {
+                    when: SymbolsCondition::Always,
+                    names: self.told.clone(),
+                }),
                 _ => {}
             }
             self.formats.insert(EventId(n), format)?;
@@ -187,19 +163,14 @@ impl TraceText {
     /// # Errors
     /// [`TraceError::Read`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
-        Ok(
-            self.events_of(
-                File::open(&self.path).map_err(|source| unreadable(&self.path, source))?,
-            ),
-        )
+        Ok(self.events_of(open(&self.path)?))
     }
 
     /// Returns all events of a text that is read from elsewhere, from the first.
     pub fn events_of<'t>(&'t self, from: impl Read + 't) -> Events<'t> {
-        let lines = Lines::new(Box::new(from) as Box<dyn Read>);
-        Events::of(Decoded {
+        Events::decoded(Decoded {
             text: self,
-            lines,
+            lines: Lines::new(Box::new(from)),
             record: Record::default(),
         })
     }
@@ -221,7 +192,7 @@ struct Decoded<'t> {
 
 impl Decoder for Decoded<'_> {
     fn step(&mut self, counts: &mut Counts) -> Result<DecoderStep, TraceError> {
-        if !self.lines.next().map_err(|e| failed(&self.text.path, e))? {
+        if !next(&mut self.lines).map_err(|e| failed(&self.text.path, e))? {
             return Ok(DecoderStep::End { lost: None });
         }
         let text = self.lines.text();
@@ -246,10 +217,10 @@ impl Decoder for Decoded<'_> {
         for (n, value) in values.into_iter().enumerate() {
             match value {
                 Value::Number(number) => self.record.number(n, number),
-                Value::Name(name) => self.record.number(
-                    n,
-                    self.text.reasons.get(name).copied().unwrap_or(FIRST_NAME),
-                ),
+                Value::Name(name) => {
+                    let number = self.text.reasons.get(name);
+                    self.record.number(n, *number.unwrap_or(&FIRST_NAME));
+                }
                 Value::Text(text) => drop(self.record.text(n, text.as_bytes())),
             }
         }
@@ -257,8 +228,6 @@ impl Decoder for Decoded<'_> {
         Ok(DecoderStep::Event {
             ticks,
             cpu: line.cpu,
-            id,
-            pid: line.tid,
         })
     }
 
@@ -267,47 +236,13 @@ impl Decoder for Decoded<'_> {
     }
 }
 
-/// The lines of a file, each of bounded length.
-struct Lines<R> {
-    from: BufReader<R>,
-    line: Vec<u8>,
-}
-
-impl<R: Read> Lines<R> {
-    fn new(from: R) -> Lines<R> {
-        Lines {
-            from: BufReader::with_capacity(64 << 10, from),
-            line: Vec::new(),
+/// Reads the next line; `false` at the end. A line that is too long is left out.
+fn next(lines: &mut Lines<impl Read>) -> io::Result<bool> {
+    loop {
+        match lines.read()? {
+            LineRead::Whole => return Ok(true),
+            LineRead::TooLong => {}
+            LineRead::End => return Ok(false),
         }
-    }
-
-    /// Reads the next line; `false` at the end. What is too long is left out.
-    fn next(&mut self) -> std::io::Result<bool> {
-        loop {
-            self.line.clear();
-            let mut whole = true;
-            loop {
-                let read = (&mut self.from)
-                    .take(MAX_LINE)
-                    .read_until(b'\n', &mut self.line)?;
-                if read == 0 && self.line.is_empty() && whole {
-                    return Ok(false);
-                }
-                if read == 0 || self.line.ends_with(b"\n") {
-                    break;
-                }
-                if self.line.len() as u64 >= MAX_LINE {
-                    self.line.clear();
-                    whole = false;
-                }
-            }
-            if whole {
-                return Ok(true);
-            }
-        }
-    }
-
-    fn text(&self) -> std::borrow::Cow<'_, str> {
-        String::from_utf8_lossy(self.line.trim_ascii_end())
     }
 }

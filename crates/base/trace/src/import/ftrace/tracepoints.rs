@@ -1,8 +1,9 @@
 //! The tracepoints that are read from text, and how each prints its fields.
 
-use super::arguments::{decimal, from_hex, hex, signed, word};
-use crate::import::record::{ARGUMENTS, ArgumentKind};
+use crate::import::{ARGUMENTS, ArgumentKind};
 use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
+use ArgumentKind::{Arguments, Signed, Text, Unsigned};
+use Value::{Name, Number};
 
 /// A value that a line holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +39,6 @@ const fn tracepoint(
     }
 }
 
-use ArgumentKind::{Arguments, Signed, Text, Unsigned};
-use Value::{Name, Number};
-
 /// No vCPU is printed.
 pub(super) const NO_VCPU: u64 = u32::MAX as u64;
 
@@ -71,10 +69,8 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
         "kvm_pio",
         &[("port", Unsigned), ("rw", Unsigned)],
         |text| {
-            Some(vec![
-                Number(hex(text, " at ")?),
-                Number(direction(text, "pio_read", "pio_write")?),
-            ])
+            let write = direction(text, "pio_read", "pio_write")?;
+            Some(vec![Number(hex(text, " at ")?), Number(write)])
         },
     ),
     tracepoint(
@@ -97,13 +93,8 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
         &[("ecx", Unsigned), ("write", Unsigned)],
         |text| {
             let write = direction(text, "msr_read", "msr_write")?;
-            Some(vec![
-                Number(hex(
-                    text,
-                    if write == 1 { "msr_write" } else { "msr_read" },
-                )?),
-                Number(write),
-            ])
+            let address = hex(text, ["msr_read", "msr_write"][write as usize])?;
+            Some(vec![Number(address), Number(write)])
         },
     ),
     tracepoint("kvm", "kvm_eoi", &[], |_| Some(Vec::new())),
@@ -129,10 +120,8 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
         "kvm_set_irq",
         &[("gsi", Unsigned), ("level", Unsigned)],
         |text| {
-            Some(vec![
-                Number(decimal(text, "gsi ")?),
-                Number(decimal(text, "level ")?),
-            ])
+            let gsi = decimal(text, "gsi ")?;
+            Some(vec![Number(gsi), Number(decimal(text, "level ")?)])
         },
     ),
     tracepoint("kvm", "kvm_msi_set_irq", &[("data", Unsigned)], |text| {
@@ -155,9 +144,8 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
         switch,
     ),
     tracepoint("sched", "sched_waking", &[("pid", Signed)], |text| {
-        Some(vec![Number(
-            signed(text, " pid=").or_else(|| of_plugin(text))?,
-        )])
+        let tid = signed(text, " pid=").or_else(|| of_plugin(text))?;
+        Some(vec![Number(tid)])
     }),
     tracepoint(
         "raw_syscalls",
@@ -186,10 +174,8 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
         "irq_handler_entry",
         &[("irq", Unsigned), ("name", Text)],
         |text| {
-            Some(vec![
-                Number(decimal(text, "irq=")?),
-                Value::Text(text.split_once("name=")?.1),
-            ])
+            let (_, name) = text.split_once("name=")?;
+            Some(vec![Number(decimal(text, "irq=")?), Value::Text(name)])
         },
     ),
 ];
@@ -233,7 +219,7 @@ fn block(text: &str) -> Option<Vec<Value<'_>>> {
     let device = u64::from(major) << 20 | u64::from(minor & 0xf_ffff);
     Some(vec![
         Number(device),
-        Number(sector.parse::<i64>().ok()? as u64),
+        Number(signed_number(sector)?),
         Number(sectors),
         Value::Text(rwbs),
     ])
@@ -261,15 +247,41 @@ fn switch(text: &str) -> Option<Vec<Value<'_>>> {
 /// The thread in `name:12 [120]`.
 fn of_plugin(text: &str) -> Option<u64> {
     let (before, _) = text.rsplit_once(" [")?;
-    before
-        .rsplit_once(':')?
-        .1
-        .parse::<i64>()
-        .ok()
-        .map(|pid| pid as u64)
+    signed_number(before.rsplit_once(':')?.1)
 }
 
 /// The number of a reason that has no name.
 pub(super) fn unnamed(reason: &str) -> Option<u64> {
     reason.strip_prefix("0x").and_then(from_hex)
+}
+
+/// Returns the word behind `before`, up to the next blank, comma or closing parenthesis.
+fn word<'a>(text: &'a str, before: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    let rest = rest.trim_start();
+    let end = rest.find([' ', ',', ')']).unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|word| !word.is_empty())
+}
+
+/// The decimal number behind `before`.
+fn decimal(text: &str, before: &str) -> Option<u64> {
+    word(text, before)?.parse().ok()
+}
+
+/// Returns the decimal number behind `before`, which may be negative.
+fn signed(text: &str, before: &str) -> Option<u64> {
+    signed_number(word(text, before)?)
+}
+
+fn signed_number(word: &str) -> Option<u64> {
+    word.parse::<i64>().ok().map(|number| number as u64)
+}
+
+/// The hexadecimal number behind `before`, with or without `0x`.
+fn hex(text: &str, before: &str) -> Option<u64> {
+    from_hex(word(text, before)?)
+}
+
+fn from_hex(word: &str) -> Option<u64> {
+    u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
 }

@@ -1,8 +1,7 @@
 //! QEMU's traces, made by hand.
 
-use super::QemuEvents;
-use super::template::Template;
-use crate::import::record::Record;
+use super::{QemuEvents, Template};
+use crate::import::{ArgumentKind, Record, argument_field};
 use crate::{Counts, Entry, Event, EventId, Events, Lost, TraceError};
 use proptest::prelude::*;
 use std::path::Path;
@@ -61,13 +60,10 @@ fn read(format: &str, line: &str) -> Option<Vec<(u64, String)>> {
     Some(
         (0..4)
             .map(|n| {
-                let number =
-                    crate::import::record::field(n, crate::import::record::ArgumentKind::Unsigned)
-                        .unsigned(bytes)
-                        .unwrap();
-                let text =
-                    crate::import::record::field(n, crate::import::record::ArgumentKind::Text)
-                        .text(bytes);
+                let number = argument_field(n, ArgumentKind::Unsigned)
+                    .unsigned(bytes)
+                    .unwrap();
+                let text = argument_field(n, ArgumentKind::Text).text(bytes);
                 (
                     number,
                     text.filter(|_| number > 0xffff)

@@ -1,14 +1,80 @@
-//! Records of perf_event_open, taken live or from a file, as stacks.
+//! Sampled stacks as code locations, without duplicates, from records of perf_event_open, taken live or from a file.
 
-use crate::stacks::location::{CodeLocation, CodeOwner, Registers};
-use crate::stacks::maps::Mapping;
-use crate::stacks::sampled::SampledStacks;
-use crate::stacks::space::Space;
+use super::files::Mapping;
+use super::space::{CodeLocation, CodeOwner, Registers, Space, UnwindEnd};
 use linux_perf_event_reader::constants::{PERF_REG_X86_BP, PERF_REG_X86_IP, PERF_REG_X86_SP};
 use linux_perf_event_reader::{
     CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, SampleRecord,
 };
-use vmtax_model::samples::Sample;
+use std::collections::HashMap;
+use vmtax_model::samples::{Sample, Unwound};
+
+/// Samples taken so far, with their stacks and threads.
+#[derive(Debug, Default)]
+pub struct SampledStacks {
+    /// Stacks, innermost place first.
+    pub stacks: Vec<Vec<CodeLocation>>,
+    numbers: HashMap<Vec<CodeLocation>, usize>,
+    /// Threads by host TID, with their names.
+    pub threads: Vec<(i32, Option<String>)>,
+    by_tid: HashMap<i32, usize>,
+    /// The kernel's functions that threads waited in.
+    pub waits: Vec<String>,
+    /// Samples taken so far.
+    pub samples: Vec<Sample>,
+    /// Numbers of samples by how far their stacks unwound.
+    pub unwound: Unwound,
+    /// Samples lost for lack of buffer space.
+    pub lost: u64,
+}
+
+impl SampledStacks {
+    /// The number of a thread here.
+    pub fn thread(&mut self, tid: i32) -> usize {
+        *self.by_tid.entry(tid).or_insert_with(|| {
+            self.threads.push((tid, None));
+            self.threads.len() - 1
+        })
+    }
+
+    /// The number of a stack here.
+    pub fn stack(&mut self, places: &[CodeLocation]) -> usize {
+        if let Some(&number) = self.numbers.get(places) {
+            return number;
+        }
+        self.stacks.push(places.to_vec());
+        self.numbers.insert(places.to_vec(), self.stacks.len() - 1);
+        self.stacks.len() - 1
+    }
+
+    /// The location that stands for waiting in a kernel function.
+    pub fn wait(&mut self, name: &str) -> CodeLocation {
+        let known = self.waits.iter().position(|wait| wait == name);
+        let at = known.unwrap_or_else(|| {
+            self.waits.push(name.to_owned());
+            self.waits.len() - 1
+        });
+        CodeLocation {
+            owner: CodeOwner::Wait,
+            at: at as u64,
+        }
+    }
+
+    /// Counts how the user's part of a sample ended.
+    pub fn ended(&mut self, user: &[CodeLocation], end: UnwindEnd) {
+        let Some(leaf) = user.first() else { return };
+        let unwound = &mut self.unwound;
+        let root = u64::from(end == UnwindEnd::Root);
+        if leaf.owner == CodeOwner::Jit {
+            unwound.translated += 1;
+            unwound.translated_to_root += root;
+        } else {
+            unwound.outside += 1;
+            unwound.to_root += root;
+            unwound.cut += u64::from(end == UnwindEnd::Cut);
+        }
+    }
+}
 
 /// From here on a callchain's entries mark whose addresses follow (`PERF_CONTEXT_*`).
 const MARKS: u64 = -4095_i64 as u64;
@@ -64,7 +130,13 @@ pub fn text(name: &RawData<'_>) -> String {
 }
 
 fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut SampledStacks) {
-    let mut places = kernel(sample);
+    let in_kernel = chain(sample).filter(|&at| at >= KERNEL);
+    let mut places: Vec<CodeLocation> = in_kernel
+        .map(|at| CodeLocation {
+            owner: CodeOwner::Kernel,
+            at,
+        })
+        .collect();
     let inside = places.len();
     let guest = match sample.cpu_mode {
         CpuMode::GuestKernel => Some(CodeOwner::GuestKernel),
@@ -93,25 +165,14 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut Sampl
     }
     let Some(tid) = sample.tid else { return };
     let time = sample.timestamp.unwrap_or(0);
-    let (thread, stack) = (sampled.thread(tid), sampled.stack(&places));
-    sampled.samples.push(Sample {
-        thread,
-        stack,
+    let sample = Sample {
+        thread: sampled.thread(tid),
+        stack: sampled.stack(&places),
         time,
         weight: 1,
         cpu: sample.cpu.unwrap_or(0),
-    });
-}
-
-/// The kernel's part of a sample, innermost first.
-fn kernel(sample: &SampleRecord<'_>) -> Vec<CodeLocation> {
-    chain(sample)
-        .filter(|&at| at >= KERNEL)
-        .map(|at| CodeLocation {
-            owner: CodeOwner::Kernel,
-            at,
-        })
-        .collect()
+    };
+    sampled.samples.push(sample);
 }
 
 /// The user frames of a sample whose stack the kernel unwound by frame pointers. It is not known whether that
@@ -119,11 +180,7 @@ fn kernel(sample: &SampleRecord<'_>) -> Vec<CodeLocation> {
 fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>) {
     for (depth, address) in chain(sample).filter(|&at| at < KERNEL).enumerate() {
         // Addresses to return to lie behind the call, which may be the last of its function.
-        let place = space.place(if depth == 0 {
-            address
-        } else {
-            address.wrapping_sub(1)
-        });
+        let place = space.place(address.wrapping_sub(u64::from(depth > 0)));
         if place.owner == CodeOwner::Nowhere && depth > 0 {
             return; // no frame pointer
         }
