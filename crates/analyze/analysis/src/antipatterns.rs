@@ -1,6 +1,7 @@
 //! Costs of the antipatterns of guest kernels, compared with their fixes.
 
-use crate::{estimate, paired};
+use crate::estimate::{estimate, median_of, paired};
+use crate::trials::add_warnings;
 use std::collections::BTreeMap;
 use vmtax_model::{
     Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, HostFacts,
@@ -14,10 +15,7 @@ const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the
 /// Analyzes the trials of `guest-antipatterns`: each antipattern's cost on each machine.
 pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> AntipatternFindings {
     let mut warnings = Vec::new();
-    trials
-        .iter()
-        .flat_map(|t| &t.warnings)
-        .for_each(|warning| crate::add_warning(&mut warnings, warning));
+    add_warnings(&mut warnings, trials);
     AntipatternFindings {
         schema: vmtax_model::REPORT_SCHEMA,
         rounds_planned: plan.rounds,
@@ -124,6 +122,6 @@ fn form(
         .map(|e| e.each)
         .collect();
     let ns = estimate(rounds.values().copied().collect());
-    let exits = (!exits.is_empty()).then(|| estimate(exits).median);
+    let exits = (!exits.is_empty()).then(|| median_of(exits));
     ((n > 0).then_some(AntipatternForm { ns, exits, n }), rounds)
 }

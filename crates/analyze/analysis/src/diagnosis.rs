@@ -29,37 +29,26 @@ pub fn diagnosis(
     rates.findings.clear();
     // Samples prove or exclude what counters alone leave open.
     let states = profile.as_ref().and_then(|profile| profile.states.as_ref());
-    let contention = states.and_then(|states| states.contention.as_ref());
+    let exits = profile.as_ref().and_then(|profile| profile.exits.as_ref());
     let evidence = Evidence {
         host: Some(host),
         facts: Some(&samples.vm),
         vm: Some(&rates),
         profile: profile.as_ref(),
-        contention,
+        contention: states.and_then(|states| states.contention.as_ref()),
         ..Evidence::default()
     };
     let mut causes = vmtax_rules::evaluate(&evidence);
     let settings = vmtax_rules::settings(&evidence);
-    let states = states.iter().flat_map(|states| &states.advice);
-    let exits = profile
-        .iter()
-        .filter_map(|profile| profile.exits.as_ref())
-        .flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
-    let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
+    let of_states = states.iter().flat_map(|states| &states.advice);
+    let of_states = of_states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
     // Exits whose time is not known are listed with the profile.
-    let exits = exits.filter(|advice| advice.gain > 0.0);
-    causes.extend(
-        states
-            .chain(exits)
-            .filter(|advice| !is_known(advice))
-            .cloned(),
-    );
-    let is_traced = profile
-        .as_ref()
-        .and_then(|profile| profile.exits.as_ref())
-        .is_some_and(|e| !e.reasons.is_empty());
-    if is_traced {
+    let of_exits = exits.iter().flat_map(|exits| &exits.advice);
+    let of_exits = of_exits.filter(|advice| advice.gain > 0.0);
+    let observed = of_states.chain(of_exits);
+    causes.extend(observed.filter(|advice| !is_known(advice)).cloned());
+    if exits.is_some_and(|exits| !exits.reasons.is_empty()) {
         read_clock(&mut causes, &rates);
     }
     // A rule of the counters that knows no figure has limits of its own.
@@ -74,10 +63,9 @@ pub fn diagnosis(
         .chain(of_layers)
         .cloned()
         .collect();
-    let (vm, started) = (samples.vm.clone(), samples.after.started);
     Some(VmDiagnosis {
-        vm,
-        started,
+        vm: samples.vm.clone(),
+        started: samples.after.started,
         causes,
         settings,
         rates,

@@ -1,6 +1,7 @@
 //! Cost of a command on each machine, with a breakdown of the difference.
 
-use crate::{findings, overhead};
+use crate::estimate::{overhead, spread};
+use crate::findings;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan,
@@ -81,14 +82,10 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     };
     let column = |kind: &Printed, machine: Machine| {
         let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));
-        let overhead = machine
-            .is_guest()
-            .then(|| overhead::overhead(kind.better, &native, &values))
-            .flatten();
         MachineColumn {
             machine,
-            spread: overhead::spread(values.into_values().collect(), None),
-            overhead,
+            overhead: overhead(kind.better, &native, &values).filter(|_| machine.is_guest()),
+            spread: spread(values.into_values().collect(), None),
             unsupported: None,
         }
     };
