@@ -2,7 +2,8 @@
 
 use crate::rates;
 use vmtax_model::{
-    Advice, HostFacts, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples,
+    Advice, GuestExits, HostFacts, Missing, ProfileFindings, StateFindings, VmDiagnosis, VmLayers,
+    VmRates, VmSamples,
 };
 use vmtax_rules::Evidence;
 
@@ -38,22 +39,8 @@ pub fn diagnosis(
         contention: states.and_then(|states| states.contention.as_ref()),
         ..Evidence::default()
     };
-    let mut causes = vmtax_rules::evaluate(&evidence);
     let settings = vmtax_rules::settings(&evidence);
-    let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
-    let of_states = states.iter().flat_map(|states| &states.advice);
-    let of_states = of_states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
-    // Exits whose time is not known are listed with the profile.
-    let of_exits = exits.iter().flat_map(|exits| &exits.advice);
-    let of_exits = of_exits.filter(|advice| advice.gain > 0.0);
-    let observed = of_states.chain(of_exits);
-    causes.extend(observed.filter(|advice| !is_known(advice)).cloned());
-    if exits.is_some_and(|exits| !exits.reasons.is_empty()) {
-        read_clock(&mut causes, &rates);
-    }
-    // A rule of the counters that knows no figure has limits of its own.
-    causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
-    vmtax_rules::sort(&mut causes);
+    let causes = causes(&evidence, states, exits, &rates);
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
     let missing: Vec<Missing> = samples
@@ -74,6 +61,31 @@ pub fn diagnosis(
         ended: false,
         missing,
     })
+}
+
+/// Returns what the rules find by the counters, the threads' states and the VM exits, the largest first.
+fn causes(
+    evidence: &Evidence<'_>,
+    states: Option<&StateFindings>,
+    exits: Option<&GuestExits>,
+    rates: &VmRates,
+) -> Vec<Advice> {
+    let mut causes = vmtax_rules::evaluate(evidence);
+    let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
+    let of_states = states.iter().flat_map(|states| &states.advice);
+    let of_states = of_states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
+    // Exits whose time is not known are listed with the profile.
+    let of_exits = exits.iter().flat_map(|exits| &exits.advice);
+    let of_exits = of_exits.filter(|advice| advice.gain > 0.0);
+    let observed = of_states.chain(of_exits);
+    causes.extend(observed.filter(|advice| !is_known(advice)).cloned());
+    if exits.is_some_and(|exits| !exits.reasons.is_empty()) {
+        read_clock(&mut causes, rates);
+    }
+    // A rule of the counters that knows no figure has limits of its own.
+    causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
+    vmtax_rules::sort(&mut causes);
+    causes
 }
 
 /// Where VM exits are traced they say how often a slow clock is read: of the two causes theirs stays, with the change of the other.
@@ -98,8 +110,7 @@ mod tests {
     use crate::rates::tests::facts;
     use std::collections::BTreeMap;
     use vmtax_model::{
-        DevicesFrom, ExitCount, ExitReason, GuestExits, KvmClass, Role, StateFindings,
-        ThreadCounters, VmCounters, testing,
+        DevicesFrom, ExitCount, ExitReason, KvmClass, Role, ThreadCounters, VmCounters, testing,
     };
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {

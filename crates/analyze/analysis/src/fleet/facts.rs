@@ -112,7 +112,6 @@ fn effect(fact: usize, name: &str, hosts: &[ExplainedHost], ranks: &[Rank]) -> O
     for (value, members) in values_of_class.values().flatten() {
         of_value.entry(value).or_default().extend(members);
     }
-    let tests = of_value.len() as f64;
     let least = of_value
         .values()
         .map(|members| by_ranks(members, hosts, ranks))
@@ -149,7 +148,7 @@ fn effect(fact: usize, name: &str, hosts: &[ExplainedHost], ranks: &[Rank]) -> O
     Some(FactEffect {
         fact: name.to_owned(),
         explained: explained(fact, hosts, &levels, &shifts),
-        p: (least * tests).min(1.0),
+        p: (least * of_value.len() as f64).min(1.0),
         same_as: Vec::new(),
         values: values.collect(),
     })
@@ -271,12 +270,9 @@ fn explained(
             None => fixed += (host.deviation - level.copied().unwrap_or(0.0)).abs(),
         }
     }
-    let share = |after: f64| {
-        if before > 0.0 {
-            (1.0 - after / before).max(0.0)
-        } else {
-            0.0
-        }
+    let share = |after: f64| match before > 0.0 {
+        true => (1.0 - after / before).max(0.0),
+        false => 0.0,
     };
     let (mut after, mut least, mut most) = (fixed, fixed, fixed);
     let mut coverage = Some(1.0);

@@ -53,16 +53,7 @@ pub fn judge(classes: &[Vec<HostDeviations>], min_effect: f64, tests: usize) -> 
         for (host, host_median) in class.iter().zip(medians) {
             let deviation = host_median - middle;
             by_rank.push(rank_chance(&host.runs, &sorted));
-            let distance = if scale > 0.0 {
-                deviation.abs() / scale
-            } else {
-                f64::INFINITY
-            };
-            by_distance.push(if deviation == 0.0 {
-                1.0
-            } else {
-                as_far(class.len(), distance)
-            });
+            by_distance.push(distance_chance(class.len(), deviation, scale));
             all.push(Judged {
                 id: host.id,
                 deviation,
@@ -90,6 +81,20 @@ pub fn judge(classes: &[Vec<HostDeviations>], min_effect: f64, tests: usize) -> 
         };
     }
     all
+}
+
+/// Returns the probability that one of `hosts` normally distributed ones deviates as much; `scale` is their scaled MAD.
+fn distance_chance(hosts: usize, deviation: f64, scale: f64) -> f64 {
+    let distance = if scale > 0.0 {
+        deviation.abs() / scale
+    } else {
+        f64::INFINITY
+    };
+    if deviation == 0.0 {
+        1.0
+    } else {
+        as_far(hosts, distance)
+    }
 }
 
 /// Returns the probability that chance alone ranks runs so far up or down among all runs of the class, which are `sorted`; each

@@ -84,17 +84,7 @@ fn grown(points: &Points, flat: Option<&Points>) -> Grown {
         _ => Vec::new(),
     };
     let rounds = best.map_or(Vec::new(), |_| lines(&points, law.unwrap_or(Law::Constant)));
-    let over = |of: &dyn Fn(&Line) -> f64| {
-        (!rounds.is_empty()).then(|| estimate(rounds.iter().map(of).collect()))
-    };
     let top = points.sizes.last().copied().unwrap_or(1.0);
-    let curve_point = |size| {
-        let ns = match law? {
-            Law::Constant => level(&points),
-            _ => over(&|line| line.at(size)),
-        }?;
-        Some(CurvePoint { size, ns })
-    };
     Grown {
         grows,
         law,
@@ -103,9 +93,11 @@ fn grown(points: &Points, flat: Option<&Points>) -> Grown {
         exponent: found.ok().and_then(|f| f.exponent).filter(|_| grows),
         p,
         change,
-        one_more: over(&|line| line.factor * law.unwrap_or(Law::Constant).gain(top)),
+        one_more: over(&rounds, |line| {
+            line.factor * law.unwrap_or(Law::Constant).gain(top)
+        }),
         misfit: law.or(best).and_then(|law| misfit(&points, law)),
-        curve: drawn(&points.sizes).filter_map(curve_point).collect(),
+        curve: law.map_or(Vec::new(), |law| curve(&points, law, &rounds)),
     }
 }
 
@@ -193,6 +185,23 @@ fn lines(points: &Points, law: Law) -> Vec<Line> {
         .iter()
         .filter_map(|round| Line::robust(law, &points.sizes, round, &typical))
         .collect()
+}
+
+/// A figure over the rounds' lines; `None` without lines.
+fn over(rounds: &[Line], figure: impl Fn(&Line) -> f64) -> Option<Estimate> {
+    (!rounds.is_empty()).then(|| estimate(rounds.iter().map(figure).collect()))
+}
+
+/// The curve of the growth law that is named.
+fn curve(points: &Points, law: Law, rounds: &[Line]) -> Vec<CurvePoint> {
+    let point = |size| {
+        let ns = match law {
+            Law::Constant => level(points),
+            _ => over(rounds, |line| line.at(size)),
+        };
+        Some(CurvePoint { size, ns: ns? })
+    };
+    drawn(&points.sizes).filter_map(point).collect()
 }
 
 /// The rounds' own medians: the level of what does not grow.

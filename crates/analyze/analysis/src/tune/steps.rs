@@ -23,6 +23,31 @@ pub(super) struct InterimResult {
     pub phase: TunePhase,
 }
 
+impl InterimResult {
+    /// Nothing is left to measure.
+    fn end(kept: Vec<usize>, phase: TunePhase) -> InterimResult {
+        InterimResult {
+            next: None,
+            kept,
+            phase,
+        }
+    }
+
+    /// A pair with and without the `changed` candidates, beside those of `base`, is measured next.
+    fn pair(phase: TunePhase, changed: Vec<usize>, base: Vec<usize>) -> InterimResult {
+        let next = Some(PairPlan {
+            phase,
+            changed,
+            base,
+            changed_first: false,
+        });
+        InterimResult {
+            next,
+            ..InterimResult::end(Vec::new(), phase)
+        }
+    }
+}
+
 /// The next step, from what was recorded so far. The order within a pair is drawn by `seed`: of two pairs in a row one is A B, the
 /// other B A, so that what drifts meanwhile cancels.
 pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep {
@@ -40,23 +65,6 @@ pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep
 
 /// Returns the candidates to keep by the records so far, and the next pair to measure.
 pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> InterimResult {
-    let end = |kept, phase| InterimResult {
-        next: None,
-        kept,
-        phase,
-    };
-    let pair = |phase, changed: Vec<usize>, base: Vec<usize>| {
-        let next = Some(PairPlan {
-            phase,
-            changed,
-            base,
-            changed_first: false,
-        });
-        InterimResult {
-            next,
-            ..end(Vec::new(), phase)
-        }
-    };
     let has_time = |part: f64| elapsed(records) < spec.time().mul_f64(part);
     let mut helped = Vec::new();
     for candidate in (0..spec.candidates.len()).filter(|candidate| !is_refused(records, *candidate))
@@ -65,7 +73,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> InterimResult 
         match screening.decision() {
             Some(Decision::Helps) => helped.push(candidate),
             None if has_time(SCREENING) => {
-                return pair(TunePhase::Screening, vec![candidate], helped);
+                return InterimResult::pair(TunePhase::Screening, vec![candidate], helped);
             }
             _ => {}
         }
@@ -77,7 +85,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> InterimResult 
             None if has_time(CONFIRMATION) => {
                 let mut others = helped;
                 others.retain(|other| *other != candidate);
-                return pair(TunePhase::Confirmation, vec![candidate], others);
+                return InterimResult::pair(TunePhase::Confirmation, vec![candidate], others);
             }
             _ => {}
         }
@@ -89,9 +97,11 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> InterimResult 
         TunePhase::Total
     };
     match series(spec, records, phase, &kept).decision() {
-        decision if kept.is_empty() || decision == Some(Decision::Helps) => end(kept, phase),
-        None if has_time(1.0) => pair(phase, kept, Vec::new()),
-        _ => end(Vec::new(), phase),
+        decision if kept.is_empty() || decision == Some(Decision::Helps) => {
+            InterimResult::end(kept, phase)
+        }
+        None if has_time(1.0) => InterimResult::pair(phase, kept, Vec::new()),
+        _ => InterimResult::end(Vec::new(), phase),
     }
 }
 

@@ -127,8 +127,12 @@ impl<'a> Screening<'a> {
         parts.min_by_key(|one| set(*one).len()).unwrap_or(best)
     }
 
-    /// Those that help, those that help most first; what is left to measure is the outcome's next step, if `has_time`.
-    pub fn helped(&self, until_s: f64, outcome: &mut InterimResult) -> Vec<usize> {
+    /// Returns those that help, those that help most first; `None` where something is left to measure first, which is the
+    /// outcome's next step.
+    pub fn helped(&self, until_s: f64, outcome: &mut InterimResult) -> Option<Vec<usize>> {
+        if outcome.next.is_some() {
+            return None;
+        }
         let dropped = self.dropped(until_s);
         let (mut open, mut helped): (Vec<usize>, Vec<(usize, f64)>) = Default::default();
         for (&candidate, series) in &self.series {
@@ -155,7 +159,8 @@ impl<'a> Screening<'a> {
         }
         self.go_on(open, until_s, outcome);
         helped.sort_by(|a, b| a.1.total_cmp(&b.1));
-        helped.into_iter().map(|(candidate, _)| candidate).collect()
+        let helped = helped.into_iter().map(|(candidate, _)| candidate);
+        outcome.next.is_none().then(|| helped.collect())
     }
 
     /// Measures these once more, if it is not too late.

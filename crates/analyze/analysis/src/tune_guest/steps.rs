@@ -70,13 +70,7 @@ fn chosen(
             }
             Standing::Nothing => {}
         }
-        let helped = match outcome.next {
-            None => screening.helped(until_s, outcome),
-            Some(_) => return None,
-        };
-        if outcome.next.is_some() {
-            return None;
-        }
+        let helped = screening.helped(until_s, outcome)?;
         let set = combined(measured, baseline, &base, helped, outcome)?;
         if set == base || is_second {
             return Some(set);
