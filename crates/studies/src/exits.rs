@@ -1,9 +1,10 @@
 //! What one VM exit costs, by cause.
 
+use crate::analysis::StudyError;
 use crate::options::{CommonOptions, OptionsError, RunningVmOptions, StudyOptions, with_help};
 use crate::reproduce::Evidence;
 use clap::Args;
-use vmtax_model::{ExitFindings, HostFacts, Plan, Study};
+use vmtax_model::{ExitFindings, HostFacts, Plan, Study, VmExits};
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
@@ -79,5 +80,13 @@ pub(crate) fn findings(recording: &Recording) -> ExitFindings {
     )
 }
 
+/// The exits of a VM that runs already.
+pub(crate) fn of_vm(recording: &Recording) -> Result<VmExits, StudyError> {
+    Ok(vmtax_profile::vm_exits(&recording.trial_folder(0))?)
+}
+
 /// No published result claims anything of them.
 impl Evidence for ExitFindings {}
+
+/// No published result claims anything of a running VM's exits.
+impl Evidence for VmExits {}

@@ -8,10 +8,9 @@ use crate::options::{
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_layers::LayersError;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn,
-    LayerFindings, Machine, ObservedVm, Plan, Probes, Study, Verdict,
+    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, FEWEST_ROUNDS, HostFacts, Interval, Layer,
+    LayerColumn, LayerFindings, Machine, ObservedVm, Plan, Probes, Study, Verdict, VmLayers,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -207,6 +206,17 @@ pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyErro
         },
     )
 }
+
+/// The requests of a VM that runs already, as its host traced them.
+pub(crate) fn of_vm(recording: &Recording) -> Result<VmLayers, StudyError> {
+    Ok(vmtax_layers::vm(
+        &recording.trial_folder(0),
+        &recording.host,
+    )?)
+}
+
+/// No published result claims anything of a VM that runs already.
+impl Evidence for VmLayers {}
 
 impl Evidence for LayerFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {

@@ -6,7 +6,7 @@ use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
 use crate::tune_guest::GuestTuning;
-use crate::{diagnose, exits, import, layers, reproduce, tune, vm};
+use crate::{diagnose, exits, import, layers, reproduce, tune};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
         }
         Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
         Study::VmExits(_) => {
-            let findings = vm::exits(recording)?;
+            let findings = exits::of_vm(recording)?;
             found(recording, findings, page::vm_exits::report, page::json)
         }
         Study::Import(_) => {
@@ -83,7 +83,7 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             found(recording, findings, page::import::report, page::json)
         }
         Study::VmLayers(_) => {
-            let findings = vm::layers(recording)?;
+            let findings = layers::of_vm(recording)?;
             found(recording, findings, page::vm_layers::report, page::json)
         }
     };

@@ -1,7 +1,6 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
-use super::one_boot::{name_workload_options, suits_one_boot};
-use super::sides::{of_all, sides};
+use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
 use crate::exec::root_share;
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{

@@ -1,5 +1,7 @@
-//! The entry of one run in the history, made from its recording.
+//! The entry of one run in the history, made from its recording or from a dataset.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,8 +9,8 @@ use vmtax_analysis::estimate;
 use vmtax_export::{ExportError, Run};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Estimate, Facts, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings,
-    TuneVerdict,
+    Estimate, Facts, FleetData, FleetFigure, FleetRun, HostFacts, Machine, Metric, Plan, Probes,
+    TrialRecord, TuneFindings, TuneVerdict,
 };
 use vmtax_recording::Recording;
 
@@ -88,6 +90,37 @@ impl Entry {
 }
 
 impl Entry {
+    /// A run, if a history can hold it.
+    pub fn of_dataset(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> Option<Entry> {
+        // 20261125T091310Z-quick-3f2a91bc0d1e
+        // It becomes the name of a folder.
+        let (began, rest) = run.id.split_once('-').filter(|_| !run.id.contains('/'))?;
+        let (name, _) = rest.rsplit_once('-')?;
+        let began = DateTime::strptime("%Y%m%dT%H%M%SZ", began)
+            .ok()?
+            .to_zoned(TimeZone::UTC)
+            .ok()?
+            .timestamp();
+        let figures: Vec<Figure> = figures
+            .chunk_by(|a, b| a.series == b.series)
+            .filter_map(|figures| dataset_figure(data, run, figures))
+            .collect();
+        if figures.is_empty() {
+            return None;
+        }
+        let online = run.facts.get("host_cpus")?.parse().ok()?;
+        Some(Entry {
+            id: run.id.as_str().into(),
+            folder: run.id.as_str().into(),
+            started: began.to_string().into(),
+            plan: name.into(),
+            cpu: cpus(run.facts.get("host_cpu_model_name")?, online),
+            vm: "".into(),
+            kept: "".into(),
+            figures,
+        })
+    }
+
     /// Returns what a run and its copies have in common: the ID, which runs of one command that began in one second share, and the
     /// bits of its figures, in order.
     pub fn key(&self) -> (Arc<str>, Vec<u64>) {
@@ -324,4 +357,66 @@ fn qemu(plan: &Plan, host: &HostFacts, trial: &TrialRecord) -> Option<String> {
         .qemu_of(variant)
         .map(|qemu| format!("{} {}", qemu.version, qemu.path.display()));
     known.or_else(|| Some(variant?.qemu()?.display().to_string()))
+}
+
+/// Facts of a host: their names in a dataset and in a history, and what stands for one that is not known.
+const HOST_FACTS: [(&str, &str, Option<&str>); 9] = [
+    ("host_name", "host", None),
+    ("vmtax_version", "vmtax", None),
+    ("kernel_release", "host kernel", None),
+    ("os_description", "distribution", None),
+    ("cpu_governor", "governor", Some("none")),
+    ("hypervisor", "hypervisor", Some("none")),
+    ("clocksource", "clock source", None),
+    ("host_memory_mib", "memory MiB", None),
+    ("host_cpu_microcode", "microcode", None),
+];
+
+/// Facts of the host, and of the guest on a machine, which a dataset has of the only variant.
+fn dataset_facts(run: &FleetRun, machine: &str, variant: &str) -> Facts {
+    let of_host = HOST_FACTS.iter().filter_map(|(from, to, otherwise)| {
+        let value = run.facts.get(*from).map(String::as_str).or(*otherwise)?;
+        Some(((*to).to_owned(), value.to_owned()))
+    });
+    let of_guest = [
+        ("qemu_version", "QEMU", ""),
+        ("guest_kernel_release", "guest kernel", "Linux "),
+    ];
+    let of_guest = of_guest
+        .into_iter()
+        .filter(|_| variant.is_empty())
+        .filter_map(|(from, to, before)| {
+            let value = run.facts.get(&format!("{from} ({machine})"))?;
+            Some((to.to_owned(), format!("{before}{value}")))
+        });
+    of_host.chain(of_guest).collect()
+}
+
+/// A metric of a run; `None` for one that a command printed, or of another vmtax.
+fn dataset_figure(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> Option<Figure> {
+    let series = &data.series[figures.first()?.series as usize];
+    let metric: Metric = series.metric.parse().ok()?;
+    let machine: Machine = series.machine.parse().ok()?;
+    // Repeats within a round are one value.
+    let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for figure in figures {
+        rounds.entry(figure.round).or_default().push(figure.value);
+    }
+    let values: Vec<f64> = rounds
+        .into_values()
+        .map(|repeats| estimate(repeats).median)
+        .collect();
+    Some(Figure {
+        metric: metric.id().into(),
+        machine: machine.as_str().into(),
+        variant: series.variant.as_str().into(),
+        step: series
+            .size
+            .map_or_else(String::new, |size| format!("size={size}"))
+            .into(),
+        settings: series.settings.as_str().into(),
+        facts: json(&dataset_facts(run, machine.as_str(), &series.variant)),
+        n: values.len() as u32,
+        value: estimate(values),
+    })
 }

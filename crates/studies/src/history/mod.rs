@@ -1,19 +1,13 @@
 //! History of measurements: figures and facts of every run in a folder of Parquet files beside the recordings. The
 //! recordings stay the truth: what is missing is added from them, and the figures of runs whose recordings were deleted are kept.
 
-mod dataset;
 mod entry;
-mod error;
-mod read;
 mod runs;
 mod store;
 mod table;
-mod tunings;
 
-pub use dataset::ImportedRuns;
-pub use error::HistoryError;
-pub use runs::History;
-pub use store::FOLDER;
+pub use runs::{History, ImportedRuns};
+pub use store::{FOLDER, HistoryError};
 
 use entry::Entry;
 use std::path::Path;

@@ -2,7 +2,6 @@
 //! whole, under names of their own, and never changed, so that any number of processes add to it and read it at once.
 
 use super::entry::Entry;
-use super::error::HistoryError;
 use super::table;
 use jiff::Timestamp;
 use rustix::fs::{Access, FlockOperation, access, flock};
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use vmtax_export::ExportError;
 use vmtax_export::table::{Problem, Texts, write_whole};
+use vmtax_recording::RecordingError;
 
 /// Name of the history in a folder of recordings. Patterns such as `runs/*/` pass over it.
 pub const FOLDER: &str = ".history";
@@ -26,6 +26,57 @@ const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 /// Beginning of the name of a file with fewer runs.
 const SMALL: &str = "few-";
 const LARGE: &str = "many-";
+
+/// A history cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// A newer vmtax wrote it.
+    #[error("{path} has schema {schema}, which this vmtax does not know, and is left alone: update vmtax, then `vmtax history --dir {runs}` adds what is missing",
+        path = .path.display(), runs = line(.path.parent()))]
+    TooNew {
+        /// Folder of the history.
+        path: PathBuf,
+        /// Schema of files in it.
+        schema: u32,
+    },
+    /// A link, a file, a pipe.
+    #[error("{path} is not a folder: move it away, then `vmtax history --dir {runs}` makes the history again",
+        path = .path.display(), runs = line(Some(.runs)))]
+    NotAFolder {
+        /// In place of a folder of the history.
+        path: PathBuf,
+        /// Folder of the recordings.
+        runs: PathBuf,
+    },
+    /// The system does not give what is there.
+    #[error("cannot read {path} ({source}): see to its owner and its permissions", path = .path.display())]
+    Read {
+        /// The file, or its folder.
+        path: PathBuf,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("the history of {folder} cannot be written ({why}): see to its owner, its permissions and the room on its disk, then \
+             `vmtax history --dir {runs}` adds what is missing of its recordings", folder = .runs.display(), runs = line(Some(.runs)))]
+    Write {
+        /// Folder of the recordings.
+        runs: PathBuf,
+        /// Reason for the failure, as the system or the library gives it.
+        why: String,
+    },
+    /// The recording has no identity.
+    #[error(transparent)]
+    Identity(#[from] ExportError),
+    /// The folder of recordings, or one of them.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+}
+
+/// A path as a shell takes it.
+fn line(path: Option<&Path>) -> String {
+    vmtax_model::shell_line(&[path.unwrap_or(Path::new(".")).display().to_string()])
+}
 
 /// The files of a history.
 #[derive(Debug)]

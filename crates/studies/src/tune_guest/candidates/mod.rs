@@ -1,11 +1,9 @@
 //! Candidates of a guest's tuning: the changes that can affect its workload, each with where it applies, when it
 //! harms, and the published figures.
 
-mod disk;
+mod devices;
 mod guest;
 mod known_change;
-mod network;
-mod share;
 
 pub(crate) use known_change::{Settings, TuneTarget, uses_disk};
 
@@ -57,12 +55,16 @@ pub(super) fn candidates(
             .into_iter()
             .flatten(),
     );
-    for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE]
+    let tables = [
+        devices::DISK,
+        guest::GUEST,
+        devices::SHARE,
+        devices::NETWORK,
+    ];
+    tables
         .into_iter()
         .flatten()
-    {
-        found.add(known);
-    }
+        .for_each(|known| found.add(known));
     let is_allowed =
         |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
     let (all, others): (Vec<_>, Vec<_>) = found.all.into_iter().partition(is_allowed);
@@ -234,7 +236,7 @@ fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCand
 fn on_bus(known: &KnownChange, baseline: &Settings, set: &mut Settings) -> Option<&'static str> {
     let bus = baseline.get("bus").map_or("virtio-blk", String::as_str);
     let (key, value) = known.set[0];
-    if bus.starts_with("virtio") || !disk::is_of_virtio(key) || !Variant::is_of_disk(key) {
+    if bus.starts_with("virtio") || !devices::is_of_virtio(key) || !Variant::is_of_disk(key) {
         return (key == "request-merging" && bus != "virtio-blk")
             .then_some("it is of virtio-blk alone");
     }
