@@ -9,10 +9,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_host::find_program;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, MetricPattern, Net, Plan, Study,
-    Variant, WorkloadName, WorkloadSpec,
+    CommandLayers, CommandSpec, ExecFindings, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern,
+    Net, Plan, Study, Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -133,11 +132,7 @@ impl StudyOptions for ExecOptions {
                 net: self.net,
                 forward: self.forward.clone(),
                 metrics: self.metrics.clone(),
-                ..CommandSpec::new(
-                    words.clone(),
-                    std::env::current_dir()
-                        .map_err(|e| OptionsError::file("the working directory", e))?,
-                )
+                ..command_here(&words)?
             })),
             ..Plan::new(&name(&words), rounds, machines, vec![workload])
         })?;
@@ -180,6 +175,13 @@ impl ExecOptions {
     }
 }
 
+/// A command in the working directory.
+pub(crate) fn command_here(words: &[String]) -> Result<CommandSpec, OptionsError> {
+    let directory =
+        std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
+    Ok(CommandSpec::new(words.to_vec(), directory))
+}
+
 /// The folder itself, whatever leads to it.
 fn canonical(folder: &Path) -> Result<PathBuf, OptionsError> {
     let failed = |e| OptionsError::file(format!("--write {}", folder.display()), e);
@@ -204,10 +206,9 @@ fn name(words: &[String]) -> String {
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         .take(40)
         .collect();
-    if plain.is_empty() {
-        "exec".to_owned()
-    } else {
-        format!("exec-{plain}")
+    match plain.as_str() {
+        "" => "exec".to_owned(),
+        plain => format!("exec-{plain}"),
     }
 }
 
@@ -295,9 +296,6 @@ impl Evidence for ExecFindings {
             .find(|row| row.of == *of && row.name == *name);
         let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == *machine));
         let overhead = column.and_then(|c| c.overhead.as_ref());
-        Some(overhead.map_or_else(
-            || Tested::absent(*machine, host),
-            |overhead| Tested::at_least(overhead.ratio, *at_least),
-        ))
+        Some(Tested::overhead(overhead, *machine, *at_least, host))
     }
 }

@@ -1,11 +1,12 @@
 //! What one VM exit costs, by cause.
 
-use crate::analysis::StudyError;
+use crate::analysis::{Analysis, StudyError, found};
 use crate::options::{CommonOptions, OptionsError, RunningVmOptions, StudyOptions, with_help};
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_model::{ExitFindings, HostFacts, Plan, Study, VmExits};
 use vmtax_recording::Recording;
+use vmtax_report as page;
 use vmtax_workload::CheckedPlan;
 
 /// A fresh QEMU each: what one of them had by luck counts once.
@@ -67,16 +68,22 @@ impl StudyOptions for ExitsOptions {
     }
 }
 
-/// What one VM exit costs in a recording, by cause.
-pub(crate) fn findings(recording: &Recording) -> ExitFindings {
+/// What one VM exit costs in a recording, by cause: the report and JSON are of the findings alone.
+pub(crate) fn analysis(recording: &Recording) -> Box<dyn Analysis + '_> {
     let manifest = &recording.manifest;
-    vmtax_analysis::exits(
+    let findings = vmtax_analysis::exits(
         &recording.plan,
         &recording.host,
         &recording.trials,
         &manifest.vmtax,
         &manifest.command,
         &manifest.started,
+    );
+    found(
+        recording,
+        findings,
+        |_, f| page::exits::report(f),
+        |_, f| page::findings_json(f),
     )
 }
 

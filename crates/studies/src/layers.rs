@@ -11,6 +11,7 @@ use vmtax_layers::LayersError;
 use vmtax_model::{
     ClaimUnit, ClaimVerdict, DeviceClass, Estimate, FEWEST_ROUNDS, HostFacts, Interval, Layer,
     LayerColumn, LayerFindings, Machine, ObservedVm, Plan, Probes, Study, Verdict, VmLayers,
+    WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -148,44 +149,36 @@ impl LayersOptions {
             ));
         }
         arguments.apply(std::slice::from_mut(&mut work))?;
-        // The micro-guest has one request under way at a time; its network is a tap alone, and it knows no TCP.
-        let has_micro = match self.device {
-            Device::Disk => vmtax_workload::block_work(&work)?.depth == 1,
-            Device::Net => {
-                let round_trips = vmtax_workload::round_trip_work(&work)?;
-                let is_usual = self.vary.is_empty()
-                    && self.set.is_empty()
-                    && rustix::process::geteuid().is_root();
-                is_usual && !round_trips.is_tcp && round_trips.connections == 1
-            }
-        };
-        let micro = host.micro_guests()[..usize::from(has_micro)]
-            .iter()
-            .copied();
+        let has_micro = self.suits_micro_guest(&work)?;
+        let micro = host.micro_guests().iter().copied();
+        let micro = micro.take(usize::from(has_micro));
         let machines: Vec<Machine> = [Machine::NATIVE]
             .into_iter()
             .chain(micro)
             .chain([host.default_guest()])
             .collect();
-        if self.device == Device::Net {
-            return Ok(Plan {
-                study: Study::Layers,
-                probes: vec![Probes::None, Probes::Network, Probes::Network, Probes::None],
-                ..Plan::new("layers-net", FEWEST_ROUNDS, machines, vec![work])
-            });
-        }
+        let (name, observed): (_, &[Probes]) = match self.device {
+            Device::Disk => ("layers", &[Probes::Layers, Probes::Calls, Probes::Layers]),
+            Device::Net => ("layers-net", &[Probes::Network, Probes::Network]),
+        };
         Ok(Plan {
             study: Study::Layers,
             // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
-            probes: vec![
-                Probes::None,
-                Probes::Layers,
-                Probes::Calls,
-                Probes::Layers,
-                Probes::None,
-            ],
-            ..Plan::new("layers", FEWEST_ROUNDS, machines, vec![work])
+            probes: [&[Probes::None], observed, &[Probes::None]].concat(),
+            ..Plan::new(name, FEWEST_ROUNDS, machines, vec![work])
         })
+    }
+
+    /// Returns true if the micro-guest can do the work: it has one request under way at a time; its network is a tap alone, and it
+    /// knows no TCP.
+    fn suits_micro_guest(&self, work: &WorkloadSpec) -> Result<bool, OptionsError> {
+        if self.device == Device::Disk {
+            return Ok(vmtax_workload::block_work(work)?.depth == 1);
+        }
+        let round_trips = vmtax_workload::round_trip_work(work)?;
+        let is_usual =
+            self.vary.is_empty() && self.set.is_empty() && rustix::process::geteuid().is_root();
+        Ok(is_usual && !round_trips.is_tcp && round_trips.connections == 1)
     }
 }
 

@@ -3,14 +3,14 @@
 use crate::analysis::{Analysis, ReportFile, StudyError, found};
 use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
-use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::tune_guest::GuestTuning;
-use crate::{diagnose, exits, import, layers, reproduce, tune};
+use crate::{diagnose, exits, import, layers, overhead, reproduce, tune, tune_guest};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
+use vmtax_model::{
+    CheckFindings, ClaimRow, ClaimVerdict, CompareFindings, ReproductionFindings, Study,
+};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -27,11 +27,8 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         .reproduces
         .as_deref()
         .and_then(|name| reproduce::find(name).ok());
-    let rounds = trials
-        .iter()
-        .map(|trial| trial.round)
-        .collect::<BTreeSet<_>>()
-        .len() as u32;
+    let rounds: BTreeSet<u32> = trials.iter().map(|trial| trial.round).collect();
+    let rounds = rounds.len() as u32;
     let judged = |case| reproduce::judge(&case, host, rounds, analysis.evidence());
     let reproduction = case.map(|case| (judged(case), recording));
     Ok(Answer {
@@ -44,7 +41,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
 fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyError> {
     let (plan, trials) = (&recording.plan, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
-        Study::Overhead => Box::new(Overhead::of(recording)),
+        Study::Overhead => overhead::analysis(recording),
         Study::Layers => {
             let findings = layers::findings(recording)?;
             found(recording, findings, page::layers::report, page::json)
@@ -60,7 +57,7 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             let findings = vmtax_analysis::shares(plan, trials);
             found(recording, findings, page::shares::report, page::json)
         }
-        Study::Exits => exit_costs(recording),
+        Study::Exits => exits::analysis(recording),
         Study::GuestAntipatterns => {
             let findings = vmtax_analysis::antipatterns(plan, &recording.host, trials);
             found(recording, findings, page::antipatterns::report, page::json)
@@ -73,7 +70,7 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             let findings = tune::findings(recording, spec)?;
             found(recording, findings, page::tune::report, page::json)
         }
-        Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
+        Study::TuneGuest(_) => tune_guest::analysis(recording)?,
         Study::VmExits(_) => {
             let findings = exits::of_vm(recording)?;
             found(recording, findings, page::vm_exits::report, page::json)
@@ -90,16 +87,6 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
     Ok(analysis)
 }
 
-/// Returns the costs of VM exits, whose report and JSON are of the findings alone.
-fn exit_costs(recording: &Recording) -> Box<dyn Analysis + '_> {
-    found(
-        recording,
-        exits::findings(recording),
-        |_, f| page::exits::report(f),
-        |_, f| page::findings_json(f),
-    )
-}
-
 /// Whole rounds after which the claims of a published result may be judged before its plan has ended. An interval of 95 %
 /// is on the wrong side of a bound after any of them in less than 4 % of runs.
 const EARLY: RangeInclusive<u32> = vmtax_model::FEWEST_ROUNDS..=12;
@@ -114,15 +101,12 @@ pub(crate) fn is_decided(folder: &Path, rounds: u32) -> bool {
     let Ok(recording) = vmtax_recording::open(folder) else {
         return false;
     };
-    let answer = analyze(&recording);
+    let answer = analyze(&recording).ok();
+    let is_open =
+        |row: &ClaimRow| row.verdict == ClaimVerdict::Inconclusive && row.rounds_needed.is_some();
     answer
-        .ok()
         .and_then(|answer| answer.reproduction)
-        .is_some_and(|(case, _)| {
-            case.rows
-                .iter()
-                .all(|row| row.verdict != ClaimVerdict::Inconclusive || row.rounds_needed.is_none())
-        })
+        .is_some_and(|(case, _)| !case.rows.iter().any(is_open))
 }
 
 impl From<CompareFindings> for Answer<'_> {
@@ -162,11 +146,8 @@ impl Answer<'_> {
     /// For a terminal; with all details, or the most important.
     pub fn terminal(&self, details: bool, style: Style) -> String {
         // Where no trial can be read there are no tables: the report says why.
-        match if details {
-            self.analysis.details().filter(|all| !all.trim().is_empty())
-        } else {
-            None
-        } {
+        let all = details.then(|| self.analysis.details()).flatten();
+        match all.filter(|all| !all.trim().is_empty()) {
             // The verdict on a published result stands in the report alone.
             Some(all) if self.is_reproduction() => {
                 self.report().terminal(style, false) + "\n" + &all

@@ -5,10 +5,9 @@ use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, w
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, HostFacts, Machine, Missing, Plan, Share, ShareFindings, Study, Tree,
-    Variant, WorkloadName, WorkloadSpec,
+    ClaimUnit, ClaimVerdict, FEWEST_ROUNDS, HostFacts, Machine, Missing, Plan, Share, ShareColumn,
+    ShareFindings, Study, Tree, Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::MachineError;
 use vmtax_workload::CheckedPlan;
@@ -155,8 +154,7 @@ impl Evidence for ShareFindings {
         let (Check::Way { variant, .. } | Check::Kept { variant, .. }) = check else {
             return None;
         };
-        let is_column =
-            |c: &vmtax_model::ShareColumn| c.machine.is_guest() && c.variant == *variant;
+        let is_column = |c: &ShareColumn| c.machine.is_guest() && c.variant == *variant;
         let Some(at) = self.columns.iter().position(is_column) else {
             return Some(Tested::no_value(variant));
         };
@@ -176,12 +174,9 @@ impl Evidence for ShareFindings {
                 at_most,
                 ..
             } => {
-                let cell = self
-                    .rows
-                    .iter()
-                    .find(|r| r.metric == *metric)
-                    .and_then(|r| r.cells.get(at));
-                match cell.and_then(|c| c.against.as_ref()) {
+                let row = self.rows.iter().find(|row| row.metric == *metric);
+                let cell = row.and_then(|row| row.cells.get(at));
+                match cell.and_then(|cell| cell.against.as_ref()) {
                     Some(overhead) => {
                         Tested::within(overhead.ratio, ClaimUnit::Ratio, *at_least, *at_most)
                     }
@@ -192,19 +187,11 @@ impl Evidence for ShareFindings {
                 property, keeping, ..
             } => match column.kept.iter().find(|k| k.what == *property) {
                 Some(kept) => {
-                    let same = kept.keeping == *keeping;
-                    let verdict = if same {
-                        ClaimVerdict::Reproduced
-                    } else {
-                        ClaimVerdict::NotReproduced
+                    let verdict = match kept.keeping == *keeping {
+                        true => ClaimVerdict::Reproduced,
+                        false => ClaimVerdict::NotReproduced,
                     };
-                    Tested {
-                        measured: None,
-                        unit: ClaimUnit::Ratio,
-                        verdict,
-                        why: kept.detail.clone(),
-                        times: None,
-                    }
+                    Tested::decided(None, ClaimUnit::Ratio, verdict, kept.detail.clone())
                 }
                 None => untestable("it was not tried"),
             },

@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_model::{
-    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study,
-    TuneFindings, TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
+    Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
+    Study, TuneFindings, TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -121,18 +121,12 @@ impl Allowed {
 }
 
 fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
-    let names = || {
-        LiveMetric::ALL
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     LiveMetric::named(text).ok_or_else(|| {
+        let names: Vec<String> = LiveMetric::ALL.iter().map(ToString::to_string).collect();
         OptionsError::Usage(format!(
             "--metric '{}' is none of a running VM: choose from {}",
             text.escape_default(),
-            names()
+            names.join(", ")
         ))
     })
 }
@@ -149,16 +143,13 @@ impl StudyOptions for TuneOptions {
             ],
             named => named.iter().map(|allowed| allowed.cost()).collect(),
         };
-        let (duration, slice, metric) = (self.duration, self.slice, self.metric.as_deref());
-        self.guest.plan(
-            host,
-            &Measuring {
-                duration,
-                slice,
-                metric,
-                allowed: &allowed,
-            },
-        )
+        let measuring = Measuring {
+            duration: self.duration,
+            slice: self.slice,
+            metric: self.metric.as_deref(),
+            allowed: &allowed,
+        };
+        self.guest.plan(host, &measuring)
     }
 
     fn traces_tuned(&self) -> bool {
@@ -177,22 +168,22 @@ impl TuneOptions {
                 "--apply and --metric-command are of a running VM: name it with --vm",
             );
         }
-        if self.vm.is_some() {
-            self.metric.as_deref().map(live_metric).transpose()?;
-            if self
-                .allow
-                .iter()
-                .any(|allowed| !matches!(allowed, Allowed::Live | Allowed::Host))
-            {
-                return OptionsError::usage(
-                    "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
-                );
-            }
+        let Some(vm) = &self.vm else {
+            return Ok(None);
+        };
+        self.live_metric()?;
+        let is_live = |allowed: &Allowed| matches!(allowed, Allowed::Live | Allowed::Host);
+        if !self.allow.iter().all(is_live) {
+            return OptionsError::usage(
+                "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
+            );
         }
-        self.vm
-            .as_ref()
-            .map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose))
-            .transpose()
+        plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose).map(Some)
+    }
+
+    /// Returns the metric of a running VM that is named.
+    fn live_metric(&self) -> Result<Option<LiveMetric>, OptionsError> {
+        self.metric.as_deref().map(live_metric).transpose()
     }
 
     /// The plan of the tuning of a running VM that a diagnosis leads to.
@@ -201,8 +192,7 @@ impl TuneOptions {
     /// [`OptionsError`] for times of nothing.
     pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
         let milliseconds = |seconds: f64| ((seconds * 1e3).round() as u64).max(1);
-        let command = self.metric_command.clone();
-        let command = command.map(|line| TuneMetric::Command {
+        let command = self.metric_command.clone().map(|line| TuneMetric::Command {
             line,
             higher_is_better: self.higher_is_better,
         });
@@ -213,12 +203,7 @@ impl TuneOptions {
             apply: self.apply,
             time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
             block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)),
-            metric: command.or(self
-                .metric
-                .as_deref()
-                .map(live_metric)
-                .transpose()?
-                .map(TuneMetric::Vm)),
+            metric: command.or(self.live_metric()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),
         };
@@ -233,33 +218,15 @@ impl TuneOptions {
     /// The remedies of the causes: those that are tried, and the others with the reason.
     fn sort(&self, found: &VmDiagnosis, spec: &mut TuneSpec) {
         for cause in &found.causes {
-            let mut tried = None;
             if let Some(change) = &cause.change {
                 let is_known = spec
                     .candidates
                     .iter()
                     .any(|known| known.change.settings == change.settings);
-                let is_host = change.cost == ChangeCost::HostSetting;
-                let by_command = matches!(spec.metric, Some(TuneMetric::Command { .. }));
-                let why = if change.metric.is_none() && !by_command {
-                    Some(
-                        "the VM's own figures do not show whether it helps: `--metric-command CMD` tries it",
-                    )
-                } else if is_host && !self.allow.contains(&Allowed::Host) {
-                    Some("it changes the host for all its VMs: `--allow live,host` tries it")
-                } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live)
-                {
-                    Some("--allow does not name live")
-                } else if cause.gain > 0.0 && cause.gain < MIN_CEILING {
-                    Some("it can save less than 2 % of the time")
-                } else {
-                    None
-                };
-                tried = Some(change.cost);
-                match why {
+                match self.fault(change, cause.gain) {
                     Some(why) => {
-                        spec.not_tried
-                            .push(not_tried(change.action.clone(), String::new(), why))
+                        let action = change.action.clone();
+                        spec.not_tried.push(not_tried(action, String::new(), why));
                     }
                     None if is_known => {}
                     None => spec.candidates.push(Candidate {
@@ -270,15 +237,13 @@ impl TuneOptions {
                     }),
                 }
             }
-            let others = cause
-                .remedies
-                .iter()
-                .filter(|remedy| remedy.place != SettingPlace::Vmtax);
+            let others = cause.remedies.iter();
+            let mut others: Vec<&Remedy> = others
+                .filter(|remedy| remedy.place != SettingPlace::Vmtax)
+                .collect();
             // The change is the first remedy of its kind.
-            let mut others: Vec<&Remedy> = others.collect();
-            if let Some(first) =
-                tried.and_then(|cost| others.iter().position(|remedy| remedy.cost == Some(cost)))
-            {
+            let tried = cause.change.as_ref().map(|change| Some(change.cost));
+            if let Some(first) = others.iter().position(|remedy| Some(remedy.cost) == tried) {
                 others.remove(first);
             }
             spec.not_tried.extend(
@@ -286,6 +251,25 @@ impl TuneOptions {
                     not_tried(remedy.action.clone(), remedy.line.clone(), why(remedy))
                 }),
             );
+        }
+    }
+
+    /// Returns the reason why a change is not tried, which can save this part of the time.
+    fn fault(&self, change: &LiveChange, gain: f64) -> Option<&'static str> {
+        let is_host = change.cost == ChangeCost::HostSetting;
+        let names = |allowed| self.allow.contains(&allowed);
+        if change.metric.is_none() && self.metric_command.is_none() {
+            Some(
+                "the VM's own figures do not show whether it helps: `--metric-command CMD` tries it",
+            )
+        } else if is_host && !names(Allowed::Host) {
+            Some("it changes the host for all its VMs: `--allow live,host` tries it")
+        } else if !is_host && !self.allow.is_empty() && !names(Allowed::Live) {
+            Some("--allow does not name live")
+        } else if gain > 0.0 && gain < MIN_CEILING {
+            Some("it can save less than 2 % of the time")
+        } else {
+            None
         }
     }
 }

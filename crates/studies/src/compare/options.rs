@@ -1,7 +1,7 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
 use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
-use crate::exec::root_share;
+use crate::exec::{command_here, root_share};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
     GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload,
@@ -161,7 +161,7 @@ impl StudyOptions for CompareOptions {
             .as_deref()
             .filter(|list| list.len() > 1)
             .unwrap_or_default();
-        let named = names(several);
+        let named: Vec<String> = several.iter().map(ToString::to_string).collect();
         let lists = [
             ("qemu", &self.qemu[..]),
             ("kernel", &self.kernel),
@@ -280,12 +280,9 @@ impl CompareOptions {
         {
             variant.set.extend(root.set.clone());
         }
-        let directory =
-            std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-        let command = CommandSpec::new(argv.to_vec(), directory);
         Ok(Box::new(CommandSpec {
             ignore_failure: self.ignore_failure,
-            ..command
+            ..command_here(argv)?
         }))
     }
 }
@@ -338,15 +335,9 @@ impl CompareOptions {
     /// # Errors
     /// For recordings beside sides, and too many or too few recordings.
     pub fn compared(&self) -> Result<Compared, OptionsError> {
-        let recordings: Vec<PathBuf> = match &self.check {
-            Some(_) => self.variants.iter().map(PathBuf::from).collect(),
-            None => self
-                .variants
-                .iter()
-                .filter(|s| is_recording(s))
-                .map(PathBuf::from)
-                .collect(),
-        };
+        let recordings = self.variants.iter();
+        let recordings = recordings.filter(|side| self.check.is_some() || is_recording(side));
+        let recordings: Vec<PathBuf> = recordings.map(PathBuf::from).collect();
         match (&self.check, recordings.len()) {
             (Some(baseline), 0 | 1) => Ok(Compared::WithBaseline {
                 baseline: baseline.clone(),
@@ -404,8 +395,4 @@ impl CompareOptions {
 /// A side that is a folder was measured before.
 fn is_recording(side: &str) -> bool {
     !side.contains('=') && (side.contains('/') || Path::new(side).is_dir())
-}
-
-fn names(machines: &[Machine]) -> Vec<String> {
-    machines.iter().map(ToString::to_string).collect()
 }

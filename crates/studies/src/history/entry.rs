@@ -9,8 +9,8 @@ use vmtax_analysis::estimate;
 use vmtax_export::{ExportError, Run};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Estimate, Facts, FleetData, FleetFigure, FleetRun, HostFacts, Machine, Metric, Plan, Probes,
-    TrialRecord, TuneFindings, TuneVerdict,
+    Comparison, Estimate, Facts, FleetData, FleetFigure, FleetRun, HostFacts, Machine, Metric,
+    Plan, Probes, TrialRecord, TuneFindings, TuneVerdict,
 };
 use vmtax_recording::Recording;
 
@@ -153,6 +153,13 @@ impl Figure {
     }
 }
 
+/// Returns the number of rounds, and their value: repeats within a round are one value.
+fn of_rounds(rounds: BTreeMap<u32, Vec<f64>>) -> (u32, Estimate) {
+    let repeats = rounds.into_values();
+    let values: Vec<f64> = repeats.map(|repeats| estimate(repeats).median).collect();
+    (values.len() as u32, estimate(values))
+}
+
 /// Model and number of CPUs, as a series names them.
 pub fn cpus(model: &str, count: u32) -> Arc<str> {
     format!("{model}, {count} CPU{}", if count == 1 { "" } else { "s" }).into()
@@ -184,43 +191,29 @@ fn figures(
     let mut values: BTreeMap<Of<'_>, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     let mut settings_of = BTreeMap::new();
     for trial in trials {
-        for measure in trial
-            .result()
-            .iter()
-            .flat_map(|r| &r.measures)
-            .filter(|m| m.value.is_finite())
-        {
-            let key = (
-                measure.metric,
-                trial.machine,
-                trial.variant.as_str(),
-                trial.step,
-            );
-            values
-                .entry(key)
-                .or_default()
-                .entry(trial.round)
-                .or_default()
-                .push(measure.value);
+        let measures = trial.result().into_iter().flat_map(|r| &r.measures);
+        for measure in measures.filter(|m| m.value.is_finite()) {
+            let variant = trial.variant.as_str();
+            let key = (measure.metric, trial.machine, variant, trial.step);
+            let rounds = values.entry(key).or_default();
+            rounds.entry(trial.round).or_default().push(measure.value);
             settings_of
                 .entry(key)
                 .or_insert_with(|| plan.settings_of(trial));
         }
     }
+    let option = plan.range().map_or("", |range| range.option.as_str());
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
-        let values: Vec<f64> = rounds
-            .into_values()
-            .map(|repeats| estimate(repeats).median)
-            .collect();
         let (metric, machine, variant, step) = key;
-        let option = plan.range().map_or("", |range| range.option.as_str());
         let mut facts = of_host.clone();
         facts.extend(
             of_guests
                 .get(&(machine, variant))
                 .cloned()
-                .unwrap_or_default(),
+                .into_iter()
+                .flatten(),
         );
+        let (n, value) = of_rounds(rounds);
         Figure {
             metric: metric.id().into(),
             machine: machine.as_str().into(),
@@ -230,8 +223,8 @@ fn figures(
                 .into(),
             settings: json(&settings_of[&key]),
             facts: json(&facts),
-            n: values.len() as u32,
-            value: estimate(values),
+            n,
+            value,
         }
     };
     values.into_iter().map(figure).collect()
@@ -279,19 +272,21 @@ fn guest_facts<'a>(
 /// Returns the changes that a run of `tune` kept, with their gain; `None` for any other run.
 pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<String> {
     let found = vmtax_analysis::tune_guest(plan, trials)?;
-    let names = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep);
-    let names: Vec<&str> = names.map(|row| &*row.candidate.name).collect();
-    Some(match found.total.filter(|_| !names.is_empty()) {
-        Some(total) => format!(
-            "{}, {} less time",
-            names.join(" + "),
-            percent(1.0 - total.ratio.median)
-        ),
-        None => "nothing".to_owned(),
-    })
+    let kept = found.candidates.iter();
+    let kept = kept.filter(|row| row.verdict == TuneVerdict::Keep);
+    let names: Vec<&str> = kept.map(|row| &*row.candidate.name).collect();
+    let total = found.total.filter(|_| !names.is_empty());
+    Some(with_gain(total, |gain| {
+        format!("{}, {gain} less time", names.join(" + "))
+    }))
+}
+
+/// Returns the text for the changes that a tuning kept, with the part of the time that they save in all.
+fn with_gain(total: Option<Comparison>, text: impl Fn(String) -> String) -> String {
+    total.map_or_else(
+        || "nothing".to_owned(),
+        |total| text(percent(1.0 - total.ratio.median)),
+    )
 }
 
 /// A running VM that was tuned.
@@ -306,46 +301,29 @@ pub(super) struct TunedVm {
 
 /// Returns the running VM that was tuned; `None` for any other run, and for a VM without a persistent name.
 fn tuned_vm(recording: &Recording) -> Option<TunedVm> {
-    let findings = recording
-        .plan
-        .tune()
-        .filter(|spec| spec.apply)
-        .map(|spec| crate::tune::findings(recording, spec));
-    findings
-        .and_then(Result::ok)
-        .and_then(|found| vm_of(&found))
+    let spec = recording.plan.tune().filter(|spec| spec.apply)?;
+    vm_of(&crate::tune::findings(recording, spec).ok()?)
 }
 
 pub(super) fn vm_of(found: &TuneFindings) -> Option<TunedVm> {
     let vm = &found.vm;
     // A PID is of one start alone.
-    let id = vm
-        .managed
-        .as_ref()
-        .map(|managed| format!("{} {}", managed.manager.as_str(), managed.id));
-    let id = id.or_else(|| vm.name.clone())?;
-    let kept = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep);
-    let kept: Vec<&str> = kept
+    let id = match &vm.managed {
+        Some(managed) => format!("{} {}", managed.manager.as_str(), managed.id),
+        None => vm.name.clone()?,
+    };
+    let kept = found.candidates.iter();
+    let kept = kept.filter(|row| row.verdict == TuneVerdict::Keep);
+    let actions: Vec<&str> = kept
         .map(|row| row.candidate.change.action.trim_end_matches('.'))
         .collect();
-    let kept = match found.total.filter(|_| found.is_on && !kept.is_empty()) {
-        Some(total) => format!(
-            "{:?}, faster by {}",
-            kept.join("; "),
-            percent(1.0 - total.ratio.median)
-        ),
-        None => "nothing".to_owned(),
-    };
-    let binary = vm.binary.as_ref().map(|path| path.display().to_string());
-    let qemu = vm.version.clone().map(|version| {
-        [Some(version), binary]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(" ")
+    let total = found.total.filter(|_| found.is_on && !actions.is_empty());
+    let kept = with_gain(total, |gain| {
+        format!("{:?}, faster by {gain}", actions.join("; "))
+    });
+    let qemu = vm.version.as_ref().map(|version| match &vm.binary {
+        Some(path) => format!("{version} {}", path.display()),
+        None => version.clone(),
     });
     Some(TunedVm { id, qemu, kept })
 }
@@ -397,15 +375,11 @@ fn dataset_figure(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> 
     let series = &data.series[figures.first()?.series as usize];
     let metric: Metric = series.metric.parse().ok()?;
     let machine: Machine = series.machine.parse().ok()?;
-    // Repeats within a round are one value.
     let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for figure in figures {
         rounds.entry(figure.round).or_default().push(figure.value);
     }
-    let values: Vec<f64> = rounds
-        .into_values()
-        .map(|repeats| estimate(repeats).median)
-        .collect();
+    let (n, value) = of_rounds(rounds);
     Some(Figure {
         metric: metric.id().into(),
         machine: machine.as_str().into(),
@@ -416,7 +390,7 @@ fn dataset_figure(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> 
             .into(),
         settings: series.settings.as_str().into(),
         facts: json(&dataset_facts(run, machine.as_str(), &series.variant)),
-        n: values.len() as u32,
-        value: estimate(values),
+        n,
+        value,
     })
 }

@@ -1,7 +1,6 @@
 //! Runs as rows of a table, one for each figure, and back. docs/history.md is the schema.
 
 use super::entry::{Entry, Figure};
-use std::array;
 use std::path::Path;
 use vmtax_export::table::{Cell, Column, Group, Problem, Rows, Texts, for_each_group, text, words};
 use vmtax_model::{Estimate, Interval};
@@ -58,59 +57,44 @@ pub fn read(path: &Path, texts: &mut Texts) -> Result<Vec<Entry>, Problem> {
 }
 
 fn read_group(group: &mut Group, texts: &mut Texts, runs: &mut Vec<Entry>) -> Result<(), Problem> {
-    let mut columns = Vec::new();
-    for name in TEXTS {
-        columns.push(group.needed_texts(name, texts)?);
-    }
+    let columns = TEXTS
+        .into_iter()
+        .map(|name| group.needed_texts(name, texts));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
     let rounds = group.longs("rounds")?.ok_or(Problem::Column("rounds"))?;
     let median = group.floats("median")?;
-    let mut limits = Vec::new();
-    for name in LIMITS {
-        limits.push(group.floats(name)?);
-    }
+    let limits = LIMITS.into_iter().map(|name| group.floats(name));
+    let limits = limits.collect::<Result<Vec<_>, _>>()?;
     for row in 0..group.rows {
-        let [
-            id,
-            folder,
-            started,
-            plan,
-            cpu,
-            vm,
-            kept,
-            metric,
-            machine,
-            variant,
-            step,
-            settings,
-            facts,
-        ] = array::from_fn(|column| texts.shared(columns[column][row]));
+        // In the order of `TEXTS`.
+        let mut row_texts = columns.iter().map(|column| texts.shared(column[row]));
+        let mut next = || row_texts.next().unwrap_or_default();
+        let run = Entry {
+            id: next(),
+            folder: next(),
+            started: next(),
+            plan: next(),
+            cpu: next(),
+            vm: next(),
+            kept: next(),
+            figures: Vec::new(),
+        };
         // Runs of one command that began in one second share the ID, as copies do.
-        if runs
-            .last()
-            .is_none_or(|run| run.id != id || run.folder != folder)
-        {
-            runs.push(Entry {
-                id,
-                folder,
-                started,
-                plan,
-                cpu,
-                vm,
-                kept,
-                figures: Vec::new(),
-            });
+        let is_same = |last: &Entry| last.id == run.id && last.folder == run.folder;
+        if !runs.last().is_some_and(is_same) {
+            runs.push(run);
         }
         let number = rounds[row].and_then(|n| u32::try_from(n).ok());
         let value =
             median[row].and_then(|median| estimate(median, [0, 1, 2].map(|i| limits[i][row])));
         if let (Some(run), Some(n), Some(value)) = (runs.last_mut(), number, value) {
             run.figures.push(Figure {
-                metric,
-                machine,
-                variant,
-                step,
-                settings,
-                facts,
+                metric: next(),
+                machine: next(),
+                variant: next(),
+                step: next(),
+                settings: next(),
+                facts: next(),
                 n,
                 value,
             });

@@ -161,12 +161,8 @@ impl StudyOptions for ProfileOptions {
 impl ProfileOptions {
     /// One guest, one workload, once.
     fn plan_of_workload(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if self
-            .common
-            .measurement
-            .rounds
-            .is_some_and(|rounds| rounds != 1)
-        {
+        let rounds = self.common.measurement.rounds;
+        if rounds.is_some_and(|rounds| rounds != 1) {
             return OptionsError::usage(
                 "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds",
             );
@@ -180,8 +176,34 @@ impl ProfileOptions {
             Some(plan) => plan,
             None => self.plan_of_words()?,
         };
+        let machine = self.machine(host.default_guest())?;
+        if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
+            return OptionsError::usage(
+                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
+            );
+        }
+        let study = Study::Profile(ProfileSpec {
+            settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
+            command: plan.command().cloned().map(Box::new),
+        });
+        // The micro-guest has no kernel that could sample.
+        let probes = match machine.has_kernel() {
+            true => vec![inside(self.guest_hz, self.syscalls)],
+            false => plan.probes.clone(),
+        };
+        self.common.complete(Plan {
+            rounds: 1,
+            study,
+            machines: vec![machine],
+            probes,
+            ..plan
+        })
+    }
+
+    /// Returns the machine of the guest: the one that is named, else the `usual` one.
+    fn machine(&self, usual: Machine) -> Result<Machine, OptionsError> {
         let machine = match self.common.measurement.machine.as_deref() {
-            None => host.default_guest(),
+            None => usual,
             Some([one]) => *one,
             Some(_) => {
                 return OptionsError::usage(
@@ -200,29 +222,7 @@ impl ProfileOptions {
                 "{machine} has no system calls: choose tcg or kvm with --machine"
             ));
         }
-        if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
-            return OptionsError::usage(
-                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
-            );
-        }
-        let command = plan.command().cloned().map(Box::new);
-        let study = Study::Profile(ProfileSpec {
-            settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
-            command,
-        });
-        let machines = vec![machine];
-        // The micro-guest has no kernel that could sample.
-        let probes = match machine.has_kernel() {
-            true => vec![inside(self.guest_hz, self.syscalls)],
-            false => plan.probes.clone(),
-        };
-        self.common.complete(Plan {
-            rounds: 1,
-            study,
-            machines,
-            probes,
-            ..plan
-        })
+        Ok(machine)
     }
 
     fn plan_of_words(&self) -> Result<Plan, OptionsError> {
@@ -256,16 +256,12 @@ impl ProfileOptions {
     /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
     /// thread.
     fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
-        let (events_ms, time_ms) = (
-            milliseconds(self.trace_duration),
-            seconds.map(|seconds| milliseconds(seconds).max(1)),
-        );
         ProfileSettings {
-            time_ms,
+            time_ms: seconds.map(|seconds| milliseconds(seconds).max(1)),
             hz: self.hz,
             wall_hz: self.wall_hz,
             stop_limit_ms,
-            events_ms,
+            events_ms: milliseconds(self.trace_duration),
             stack: self.stack,
             symbols: self.symbols.clone(),
             ..ProfileSettings::default()
@@ -314,6 +310,20 @@ fn inside(hz: u32, calls: Option<CountBy>) -> Probes {
 /// A profile of each of the plan's guests, named by its side or machine: its trial once more, so that no sampling is in a
 /// figure.
 pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
+    let guests = plan.columns().into_iter();
+    let guests = guests.filter(|(machine, _)| machine.is_guest());
+    let profile = |(machine, side): (Machine, &str)| {
+        let name = match side {
+            "" => machine.as_str(),
+            side => side,
+        };
+        (name.to_owned(), profile_of_guest(plan, machine, side))
+    };
+    guests.map(profile).collect()
+}
+
+/// The profile of one of the plan's guests.
+fn profile_of_guest(plan: &Plan, machine: Machine, side: &str) -> Plan {
     let settings = ProfileSettings {
         stop_limit_ms: Some(OWN_STOP_LIMIT_MS),
         // Which functions differ is asked for; events would take the first second of a short command.
@@ -327,54 +337,26 @@ pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
             ..command.clone()
         })
     });
-    let guests = plan
-        .columns()
-        .into_iter()
-        .filter(|(machine, _)| machine.is_guest());
-    let profile = |(machine, side): (Machine, &str)| {
-        let probes = vec![if machine.has_kernel() {
-            inside(ProfileSettings::HZ, None)
-        } else {
-            Probes::None
-        }];
-        let variant = plan.variants.iter().position(|v| v.name == side);
-        let workloads = variant.map_or_else(
-            || plan.workloads.clone(),
-            |variant| plan.workloads_of(variant),
-        );
-        let mut variants: Vec<Variant> = variant
-            .map(|variant| plan.variants[variant].clone())
-            .into_iter()
-            .collect();
-        // They are the plan's own now.
-        variants.iter_mut().for_each(|variant| {
-            variant
-                .set
-                .retain(|key, _| Variant::workload_option(key).is_none())
-        });
-        let study = Study::Profile(ProfileSpec {
-            settings: settings.clone(),
-            command: command.clone(),
-        });
-        let (name, machines) = (format!("{}-profile", plan.name), vec![machine]);
-        let of = if side.is_empty() {
-            machine.as_str()
-        } else {
-            side
-        };
-        (
-            of.to_owned(),
-            Plan {
-                name,
-                study,
-                machines,
-                variants,
-                probes,
-                workloads,
-                rounds: 1,
-                ..plan.clone()
-            },
-        )
+    let probes = match machine.has_kernel() {
+        true => inside(ProfileSettings::HZ, None),
+        false => Probes::None,
     };
-    guests.map(profile).collect()
+    let number = plan.variants.iter().position(|v| v.name == side);
+    let mut variants = Vec::new();
+    if let Some(number) = number {
+        let mut variant = plan.variants[number].clone();
+        // Options of workloads are the plan's own now.
+        (variant.set).retain(|key, _| Variant::workload_option(key).is_none());
+        variants.push(variant);
+    }
+    Plan {
+        name: format!("{}-profile", plan.name),
+        study: Study::Profile(ProfileSpec { settings, command }),
+        machines: vec![machine],
+        variants,
+        probes: vec![probes],
+        workloads: number.map_or_else(|| plan.workloads.clone(), |n| plan.workloads_of(n)),
+        rounds: 1,
+        ..plan.clone()
+    }
 }

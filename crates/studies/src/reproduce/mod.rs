@@ -10,8 +10,8 @@ use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArgument
 use clap::Args;
 use vmtax_host::find_program;
 use vmtax_model::{
-    ClaimRow, ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, HostFacts, Interval, KvmClass,
-    Machine, REPORT_SCHEMA, ReproductionFindings, Study,
+    ClaimRow, ClaimUnit, ClaimVerdict, Comparison, Estimate, FEWEST_ROUNDS, HostFacts, Interval,
+    KvmClass, Machine, REPORT_SCHEMA, ReproductionFindings, Study,
 };
 use vmtax_workload::CheckedPlan;
 
@@ -168,9 +168,8 @@ pub fn judge(
     evidence: &dyn Evidence,
 ) -> ReproductionFindings {
     let row = |claim: &Claim| {
-        let tested = evidence.test(&claim.check, host);
-        let tested =
-            tested.unwrap_or_else(|| Tested::untestable("the recording is of another study"));
+        let other = || Tested::untestable("the recording is of another study");
+        let tested = evidence.test(&claim.check, host).unwrap_or_else(other);
         ClaimRow {
             what: claim.what.clone(),
             published: claim.published.clone(),
@@ -279,13 +278,7 @@ impl Tested {
                 times,
             );
         };
-        Tested {
-            measured: Some(figure),
-            unit,
-            verdict,
-            why: claimed,
-            times: None,
-        }
+        Tested::decided(Some(figure), unit, verdict, claimed)
     }
 
     /// It takes more rounds.
@@ -296,11 +289,37 @@ impl Tested {
         times: Option<f64>,
     ) -> Tested {
         Tested {
+            times,
+            ..Tested::decided(measured, unit, ClaimVerdict::Inconclusive, why)
+        }
+    }
+
+    /// A claim that a figure decides, or that has none.
+    pub fn decided(
+        measured: Option<Estimate>,
+        unit: ClaimUnit,
+        verdict: ClaimVerdict,
+        why: impl Into<String>,
+    ) -> Tested {
+        Tested {
             measured,
             unit,
-            verdict: ClaimVerdict::Inconclusive,
-            why,
-            times,
+            verdict,
+            why: why.into(),
+            times: None,
+        }
+    }
+
+    /// A machine's overhead, that must be at least so many times; `None` where it has none.
+    pub fn overhead(
+        overhead: Option<&Comparison>,
+        machine: Machine,
+        at_least: f64,
+        host: &HostFacts,
+    ) -> Tested {
+        match overhead {
+            Some(overhead) => Tested::at_least(overhead.ratio, at_least),
+            None => Tested::absent(machine, host),
         }
     }
 
@@ -311,13 +330,7 @@ impl Tested {
 
     /// Nothing can be said.
     pub fn untestable(why: impl Into<String>) -> Tested {
-        Tested {
-            measured: None,
-            unit: ClaimUnit::Ratio,
-            verdict: ClaimVerdict::NotTestable,
-            why: why.into(),
-            times: None,
-        }
+        Tested::decided(None, ClaimUnit::Ratio, ClaimVerdict::NotTestable, why)
     }
 
     /// A variant has no figure.

@@ -71,10 +71,8 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        if let Some(section) = line
-            .strip_prefix('[')
-            .and_then(|line| line.strip_suffix(']'))
-        {
+        let section = line.strip_prefix('[');
+        if let Some(section) = section.and_then(|line| line.strip_suffix(']')) {
             jobs += usize::from(section != "global");
             continue;
         }
@@ -93,33 +91,26 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
 
 /// The command that lets fio itself run.
 fn itself(path: &Path) -> String {
-    shell_line(
-        &[
-            "vmtax",
-            "tune",
-            "--",
-            "exec",
-            "fio",
-            &path.display().to_string(),
-        ]
-        .map(str::to_owned),
-    )
+    let path = path.display().to_string();
+    shell_line(&["vmtax", "tune", "--", "exec", "fio", &path].map(str::to_owned))
 }
 
-fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsError> {
-    let refused = |key: &str, value: &str| {
-        let option = if value.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{key}={value}")
-        };
-        OptionsError::usage(format!(
-            "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `{}`",
-            path.display(),
-            option.escape_default(),
-            itself(path)
-        ))
+/// The error of an option that vmtax's requests do not have.
+fn refused(path: &Path, key: &str, value: &str) -> Result<Job, OptionsError> {
+    let option = match value {
+        "" => key.to_owned(),
+        value => format!("{key}={value}"),
     };
+    OptionsError::usage(format!(
+        "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `{}`",
+        path.display(),
+        option.escape_default(),
+        itself(path)
+    ))
+}
+
+/// The job that these options mean.
+fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsError> {
     // fio's own engine has one request under way.
     let mut all = all.clone();
     all.entry("ioengine".to_owned())
@@ -137,8 +128,7 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
                 words.push(format!("bs={}", size.to_uppercase()))
             }
             ("iodepth", depth) => words.push(format!("iodepth={depth}")),
-            ("direct", "1") => is_direct = true,
-            ("buffered", "0") => is_direct = true,
+            ("direct", "1") | ("buffered", "0") => is_direct = true,
             ("numjobs", "1") | ("fsync" | "fdatasync" | "thinktime" | "zero_buffers", "0") => {}
             ("ioengine", "psync" | "sync" | "pvsync" | "pvsync2") if depth == "1" => {}
             ("ioengine", "io_uring") => {}
@@ -159,12 +149,12 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
             (key, _) if NO_EFFECT.contains(&key) => {}
             (key, value) => match DECIDED.iter().find(|(known, _)| *known == key) {
                 Some((_, why)) => notes.push(format!("{key}={value}: {why}")),
-                None => return refused(key, value),
+                None => return refused(path, key, value),
             },
         }
     }
     if !is_direct {
-        return refused("buffered requests (direct=0)", "");
+        return refused(path, "buffered requests (direct=0)", "");
     }
     words.push(format!("rw={rw}"));
     Ok(Job { words, notes })

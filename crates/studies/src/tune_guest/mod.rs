@@ -10,68 +10,42 @@ mod options;
 pub use options::GuestTuneOptions;
 pub(crate) use options::Measuring;
 
-use crate::analysis::{Analysis, ReportFile, StudyError};
+use crate::analysis::{Analysis, Found, ReportFile, StudyError};
 use crate::reproduce::Evidence;
-use handover::files;
 use vmtax_model::{GuestTuneFindings, GuestTuneSpec, Plan, Probes, Study, Variant, WorkloadName};
 use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
+use vmtax_report as page;
 
 /// Name of the variant with all settings that were kept.
 const TUNED: &str = "tuned";
 /// Rounds: the figures that decide are the tuning's own.
 const ROUNDS: u32 = 3;
 
-pub(crate) struct GuestTuning<'a> {
-    recording: &'a Recording,
-    findings: GuestTuneFindings,
+/// What a tuning of a guest found.
+///
+/// # Errors
+/// [`StudyError::Measurements`] where the plan tunes no guest.
+pub(crate) fn analysis(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyError> {
+    let found = vmtax_analysis::tune_guest(&recording.plan, &recording.trials);
+    let findings = found.ok_or_else(|| StudyError::Measurements {
+        path: recording.folder.clone(),
+        why: "its plan tunes no guest".to_owned(),
+    })?;
+    Ok(Box::new(Found {
+        files,
+        ..Found::new(recording, findings, page::tune_guest::report, page::json)
+    }))
 }
 
-impl<'a> GuestTuning<'a> {
-    /// Of a recording whose plan tunes a guest.
-    ///
-    /// # Errors
-    /// [`StudyError::Measurements`] where it does not.
-    pub(crate) fn of(recording: &'a Recording) -> Result<GuestTuning<'a>, StudyError> {
-        let findings =
-            vmtax_analysis::tune_guest(&recording.plan, &recording.trials).ok_or_else(|| {
-                StudyError::Measurements {
-                    path: recording.folder.clone(),
-                    why: "its plan tunes no guest".to_owned(),
-                }
-            })?;
-        Ok(GuestTuning {
-            recording,
-            findings,
-        })
-    }
-}
-
-impl Analysis for GuestTuning<'_> {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::tune_guest::report(self.recording, &self.findings)
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::json(self.recording, &self.findings)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        &self.findings
-    }
-
-    fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
-        let answer = vmtax_report::tune_guest::answer(self.recording, &self.findings);
-        let of_disk = if self.findings.changes_disk() {
-            files(&self.findings, &answer)
-        } else {
-            Vec::new()
-        };
-        Ok(of_disk
-            .into_iter()
-            .chain(handover_guest::file(&self.findings, &answer))
-            .collect())
-    }
+/// Returns the files that hand over the settings that are kept.
+fn files(recording: &Recording, findings: &GuestTuneFindings) -> Vec<ReportFile> {
+    let answer = page::tune_guest::answer(recording, findings);
+    let of_disk = match findings.changes_disk() {
+        true => handover::files(findings, &answer),
+        false => Vec::new(),
+    };
+    let of_guest = handover_guest::file(findings, &answer);
+    of_disk.into_iter().chain(of_guest).collect()
 }
 
 /// No published result has a claim that a tuning tests.
@@ -110,7 +84,5 @@ pub fn layers_of_tuned(recording: &Recording) -> Option<Plan> {
 /// # Errors
 /// [`StudyError`] where the recording has no traced requests.
 pub fn moved_layer(recording: &Recording) -> Result<Option<String>, StudyError> {
-    Ok(vmtax_report::layers::moved(&crate::layers::findings(
-        recording,
-    )?))
+    Ok(page::layers::moved(&crate::layers::findings(recording)?))
 }

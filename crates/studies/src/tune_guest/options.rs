@@ -1,9 +1,9 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
-use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered};
+use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
 use super::fio::{self, Job};
 use super::like;
-use crate::exec::root_share;
+use crate::exec::{command_here, root_share};
 use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
@@ -202,10 +202,10 @@ impl GuestTuneOptions {
         job: Option<&Job>,
         slice: Option<f64>,
     ) -> Result<WorkloadSpec, OptionsError> {
-        let words = match self.words.as_slice() {
-            [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
-            [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
-            words => words.to_vec(),
+        let words = match (self.words.as_slice(), job) {
+            ([], Some(job)) => job.words.clone(),
+            ([], None) => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
+            (words, _) => words.to_vec(),
         };
         let named = named_workloads(&words, Preset::Quick, [], Some(slice.unwrap_or(SLICE_S)))?;
         match named.as_slice() {
@@ -289,25 +289,15 @@ impl Tuning<'_> {
             .collect();
         let target = self.tune_target(of_guest.as_ref().or(self.host.qemu.first()), &qemus);
         let (mut candidates, mut not_tried) = candidates(&target, &self.baseline.set);
-        for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
-            let why = format!(
-                "more than {} changes do not fit into a tuning",
-                GuestTuneSpec::MAX_CANDIDATES
-            );
-            not_tried.push(NotTried {
-                action: more.name,
-                line: String::new(),
-                why,
-            });
+        let most = GuestTuneSpec::MAX_CANDIDATES;
+        for more in candidates.drain(most.min(candidates.len())..) {
+            let why = format!("more than {most} changes do not fit into a tuning");
+            not_tried.push(untried(more.name, why));
         }
         if self.has_small_image {
             let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
                        for reads";
-            not_tried.push(NotTried {
-                action: "l2-cache-size".to_owned(),
-                line: String::new(),
-                why: why.to_owned(),
-            });
+            not_tried.push(untried("l2-cache-size".to_owned(), why));
         }
         (candidates, not_tried)
     }
@@ -396,58 +386,43 @@ pub(crate) struct Measuring<'a> {
     pub allowed: &'a [ChangeCost],
 }
 
+/// Metrics that decide where none is named.
+const USUAL_METRICS: [Metric; 5] = [
+    Metric::DiskRate,
+    Metric::ExecWall,
+    Metric::NetRrRate,
+    Metric::NetPpsReceived,
+    Metric::MemoryBandwidth,
+];
+
 /// The figure that decides: the one that is named, else the workload's rate or wall time, else its only one.
 fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, OptionsError> {
-    let all: Vec<Metric> = workload.name.metrics().collect();
-    let ids = || {
-        all.iter()
-            .map(|metric| metric.id())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let name = workload.name;
+    let all: Vec<Metric> = name.metrics().collect();
+    let ids: Vec<&str> = all.iter().map(|metric| metric.id()).collect();
+    let ids = ids.join(", ");
     if let Some(id) = named {
-        return all
-            .iter()
-            .copied()
-            .find(|metric| metric.id() == id)
-            .ok_or_else(|| {
-                OptionsError::Usage(format!(
-                    "--metric '{}' is none of {}: choose from {}",
-                    id.escape_default(),
-                    workload.name,
-                    ids()
-                ))
-            });
+        let metric = all.iter().find(|metric| metric.id() == id);
+        return metric.copied().ok_or_else(|| {
+            OptionsError::Usage(format!(
+                "--metric '{}' is none of {name}: choose from {ids}",
+                id.escape_default()
+            ))
+        });
     }
     // Of the system calls those that are measured.
-    let only = |metric: &&Metric| {
-        metric.operation().is_some_and(|name| {
-            workload
-                .options
-                .get("only")
-                .is_some_and(|only| only == name)
-        })
-    };
-    let usual = [
-        Metric::DiskRate,
-        Metric::ExecWall,
-        Metric::NetRrRate,
-        Metric::NetPpsReceived,
-        Metric::MemoryBandwidth,
-    ];
-    match (
-        all.as_slice(),
-        all.iter().find(only),
-        all.iter().find(|metric| usual.contains(metric)),
-    ) {
-        ([one], ..) | (_, Some(one), _) | (_, None, Some(one)) => Ok(*one),
-        _ if all.is_empty() => {
-            OptionsError::usage(format!("{} gives no figure to tune for", workload.name))
-        }
+    let measured = workload.options.get("only").map(String::as_str);
+    let only = all.iter().find(|metric| {
+        metric
+            .operation()
+            .is_some_and(|call| Some(call) == measured)
+    });
+    let usual = all.iter().find(|metric| USUAL_METRICS.contains(metric));
+    match (all.as_slice(), only.or(usual)) {
+        ([one], _) | (_, Some(one)) => Ok(*one),
+        ([], None) => OptionsError::usage(format!("{name} gives no figure to tune for")),
         _ => OptionsError::usage(format!(
-            "{} has several figures: name the one that decides with --metric: {}",
-            workload.name,
-            ids()
+            "{name} has several figures: name the one that decides with --metric: {ids}"
         )),
     }
 }
@@ -462,12 +437,9 @@ fn command(
         return OptionsError::usage("name the command, as in `vmtax tune -- exec make -j2`");
     }
     baseline.set.extend(root_share(None)?.set);
-    let directory =
-        std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-    let command = CommandSpec::new(argv.to_vec(), directory);
     Ok(Box::new(CommandSpec {
         scratch_mib: Some(SCRATCH_MIB),
         ignore_failure,
-        ..command
+        ..command_here(argv)?
     }))
 }

@@ -85,12 +85,8 @@ impl Found<'_> {
     /// Moves the raw format to what is not tried: a raw image has the size of what is written.
     fn leave_out_raw(&mut self) {
         self.all.retain(|one| one.name != "format=raw");
-        let why = "the twin's image is larger than what is written of it".to_owned();
-        self.not_tried.push(NotTried {
-            action: "format=raw".to_owned(),
-            line: String::new(),
-            why,
-        });
+        let why = "the twin's image is larger than what is written of it";
+        self.not_tried.push(untried("format=raw".to_owned(), why));
     }
 
     /// Adds a change to the candidates or to what is not tried, if it can affect the workload and is no candidate yet.
@@ -122,11 +118,7 @@ impl Found<'_> {
         };
         let (name, trap) = named_with_needs(known, baseline, &mut set);
         match self.fault(known, &set, elsewhere) {
-            Some(why) => self.not_tried.push(NotTried {
-                action: name,
-                line: String::new(),
-                why: why.to_owned(),
-            }),
+            Some(why) => self.not_tried.push(untried(name, why)),
             None => self.all.push(candidate(name, set, &trap, known.source)),
         }
     }
@@ -181,10 +173,15 @@ fn named_with_needs(
 fn too_costly(one: GuestCandidate) -> NotTried {
     let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
     let why = format!("applying it costs more than --allow names ({cost})");
+    untried(one.name, why)
+}
+
+/// A change that is not tried, with the reason.
+pub(super) fn untried(action: String, why: impl Into<String>) -> NotTried {
     NotTried {
-        action: one.name,
+        action,
         line: String::new(),
-        why,
+        why: why.into(),
     }
 }
 
@@ -305,11 +302,16 @@ fn image(settings: &Settings, size: u64) -> Qcow2Settings {
     })
 }
 
+/// The size of the disk, bytes, where it is known.
+fn image_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<u64> {
+    target
+        .size
+        .or_else(|| parse_size(baseline.get("image.size")?))
+}
+
 /// An L2 cache that covers the whole image.
 fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = target
-        .size
-        .or_else(|| parse_size(baseline.get("image.size")?))?;
+    let size = image_size(target, baseline)?;
     let full = uncovered(baseline, Some(size))?;
     // QEMU refuses an L2 cache that is larger than the size for both caches.
     let (key, value) = match baseline.contains_key("cache-size") {
@@ -326,9 +328,7 @@ fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandida
 
 /// Clusters that are so large that the image's L2 cache covers it.
 fn cluster_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = target
-        .size
-        .or_else(|| parse_size(baseline.get("image.size")?))?;
+    let size = image_size(target, baseline)?;
     uncovered(baseline, Some(size))?;
     let set: Settings =
         BTreeMap::from([("image.cluster_size".to_owned(), MAX_CLUSTER_SIZE.to_owned())]);
