@@ -1,4 +1,4 @@
-//! What a command costs on each machine.
+//! Costs of a command on each machine.
 
 use crate::analysis::Analysis;
 use crate::options::values::mebibytes;
@@ -193,7 +193,7 @@ fn canonical(folder: &Path) -> Result<PathBuf, OptionsError> {
     }
 }
 
-/// What names the recording: `exec-make`.
+/// Returns the name of the recording, as `exec-make`.
 fn name(words: &[String]) -> String {
     let program = words
         .first()
@@ -212,8 +212,8 @@ fn name(words: &[String]) -> String {
     }
 }
 
-/// How guests are given the host's root: as it was measured to be fastest of what is here (docs/exec.md), if nothing else
-/// is asked for.
+/// Returns the share method of the host's root that is named, else the one that was measured to be fastest of those on this
+/// host (docs/exec.md).
 pub(crate) fn root_share(asked: Option<&str>) -> Result<Variant, OptionsError> {
     // An ordinary user's is in a user namespace, where the host's owners are not distinguished.
     let is_served = || rustix::process::geteuid().is_root() && find_program("virtiofsd").is_some();
@@ -231,12 +231,12 @@ pub(crate) fn root_share(asked: Option<&str>) -> Result<Variant, OptionsError> {
 pub(crate) struct Exec<'a> {
     recording: &'a Recording,
     findings: ExecFindings,
-    /// What its guests asked of their disks, where that was observed.
+    /// Requests of its guests to their disks, where these were observed.
     requests: Option<CommandLayers>,
 }
 
 impl<'a> Exec<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Exec<'a> {
+    pub(crate) fn new(recording: &'a Recording) -> Exec<'a> {
         let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
         let observed = recording
             .plan

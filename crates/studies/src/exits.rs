@@ -1,4 +1,4 @@
-//! What one VM exit costs, by cause.
+//! Costs of one VM exit, by cause.
 
 use crate::analysis::{Analysis, StudyError, found};
 use crate::options::{CommonOptions, OptionsError, RunningVmOptions, StudyOptions, with_help};
@@ -68,7 +68,7 @@ impl StudyOptions for ExitsOptions {
     }
 }
 
-/// What one VM exit costs in a recording, by cause: the report and JSON are of the findings alone.
+/// Returns the costs of one VM exit in a recording, by cause: the report and JSON are of the findings alone.
 pub(crate) fn analysis(recording: &Recording) -> Box<dyn Analysis + '_> {
     let manifest = &recording.manifest;
     let findings = vmtax_analysis::exits(

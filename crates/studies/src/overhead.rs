@@ -1,4 +1,4 @@
-//! What machines cost over native.
+//! Overheads of machines over native.
 
 use crate::analysis::{Analysis, Found};
 use crate::options::values::duration;
@@ -88,7 +88,7 @@ impl StudyOptions for OverheadOptions {
     }
 }
 
-/// What machines cost over native, in a recording.
+/// Returns the overheads of machines over native in a recording.
 pub(crate) fn analysis(recording: &Recording) -> Box<dyn Analysis + '_> {
     let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
     Box::new(Found {

@@ -6,11 +6,7 @@ use crate::exec::Exec;
 use crate::profile::Profile;
 use crate::{diagnose, exits, import, layers, overhead, reproduce, tune, tune_guest};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
-use std::path::Path;
-use vmtax_model::{
-    CheckFindings, ClaimRow, ClaimVerdict, CompareFindings, ReproductionFindings, Study,
-};
+use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -46,13 +42,13 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             let findings = layers::findings(recording)?;
             found(recording, findings, page::layers::report, page::json)
         }
-        Study::Exec(_) => Box::new(Exec::of(recording)),
-        Study::Compare(_) => Box::new(Comparison::of(recording)?),
+        Study::Exec(_) => Box::new(Exec::new(recording)),
+        Study::Compare(_) => Box::new(Comparison::new(recording)?),
         Study::Scale(_) => {
             let findings = vmtax_analysis::growth(plan, trials);
             found(recording, findings, page::growth::report, page::json)
         }
-        Study::Profile(_) => Box::new(Profile::of(recording)?),
+        Study::Profile(_) => Box::new(Profile::new(recording)?),
         Study::Share => {
             let findings = vmtax_analysis::shares(plan, trials);
             found(recording, findings, page::shares::report, page::json)
@@ -87,28 +83,6 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
     Ok(analysis)
 }
 
-/// Whole rounds after which the claims of a published result may be judged before its plan has ended. An interval of 95 %
-/// is on the wrong side of a bound after any of them in less than 4 % of runs.
-const EARLY: RangeInclusive<u32> = vmtax_model::FEWEST_ROUNDS..=12;
-
-/// Returns true if each claim of the published result that a recording reproduces has its result after `rounds` whole
-/// rounds, or is unlikely to get one from further rounds. Always false outside `EARLY`.
-pub(crate) fn is_decided(folder: &Path, rounds: u32) -> bool {
-    if !EARLY.contains(&rounds) {
-        return false;
-    }
-    // An analysis that fails decides nothing.
-    let Ok(recording) = vmtax_recording::open(folder) else {
-        return false;
-    };
-    let answer = analyze(&recording).ok();
-    let is_open =
-        |row: &ClaimRow| row.verdict == ClaimVerdict::Inconclusive && row.rounds_needed.is_some();
-    answer
-        .and_then(|answer| answer.reproduction)
-        .is_some_and(|(case, _)| !case.rows.iter().any(is_open))
-}
-
 impl From<CompareFindings> for Answer<'_> {
     fn from(findings: CompareFindings) -> Self {
         Answer {
@@ -130,7 +104,7 @@ impl From<CheckFindings> for Answer<'_> {
 /// Analysis of a recording: its study's findings, below the result of the reproduction, if it is one.
 pub struct Answer<'a> {
     analysis: Box<dyn Analysis + 'a>,
-    reproduction: Option<(ReproductionFindings, &'a Recording)>,
+    pub(crate) reproduction: Option<(ReproductionFindings, &'a Recording)>,
 }
 
 impl Answer<'_> {
@@ -199,27 +173,5 @@ impl Answer<'_> {
     /// The status that the measured command gave; `None` where it has none.
     pub fn command_status(&self) -> Option<i32> {
         self.analysis.command_status()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each order in which rounds can lie above and below the true median is as likely: how often does an interval of the
-    /// first 6, 7, … or 12 rounds lie above it?
-    #[test]
-    fn early_verdicts_are_wrong_in_less_than_5_of_100_runs() {
-        let is_wrong = |order: u32, rounds: u32| {
-            let sign = |round: u32| if order >> round & 1 == 0 { -1.0 } else { 1.0 };
-            let interval = vmtax_analysis::estimate((0..rounds).map(sign).collect()).interval;
-            interval.is_some_and(|interval| interval.low > 0.0)
-        };
-        let orders = 0..1_u32 << EARLY.end();
-        let all = orders.len();
-        let wrong = orders
-            .filter(|order| EARLY.clone().any(|rounds| is_wrong(*order, rounds)))
-            .count();
-        assert!((wrong as f64) < 0.04 * all as f64, "{wrong} of {all}");
     }
 }

@@ -1,4 +1,4 @@
-//! How a cost grows with a size.
+//! Growth of a cost with a size.
 
 use crate::options::values::seconds;
 use crate::options::{
@@ -16,7 +16,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 
 /// Of a range whose ends are no power of two apart.
 const STEPS: usize = 8;
-/// What grows by no more from the first step to the last is taken for O(1).
+/// A cost that grows by no more from the first step to the last is taken for O(1).
 const NO_GROWTH: f64 = 1.05;
 /// An exponent that is no further from another growth law's does not exclude that growth law.
 const APART: f64 = 0.01;
@@ -87,7 +87,7 @@ impl StudyOptions for ScaleOptions {
 }
 
 impl ScaleOptions {
-    /// What grows comes first; its workload runs, and those that are named.
+    /// Makes the plan of the words: the option that grows comes first; its workload runs, and those that are named.
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
         let Some((option, words)) = self.what.split_first() else {
             return OptionsError::usage(
@@ -306,7 +306,7 @@ fn without_exponent(growth: &Growth, names: &str) -> Tested {
     Tested::inconclusive(growth.change, ClaimUnit::Ratio, why, times)
 }
 
-/// What one more costs is claimed to be so many times what it costs with another variant.
+/// Tests the claim that one more costs so many times as much as with another variant.
 fn one_more_than(growth: &Growth, against: &Growth, at_least: f64) -> Tested {
     let (name, other) = (&growth.variant, &against.variant);
     let figure = |growth: &Growth| {
@@ -353,7 +353,7 @@ fn above_zero(
     }
 }
 
-/// What one more costs on average from the first step with values to the last, by round.
+/// Returns the cost of one more on average from the first step with values to the last, by round.
 fn one_more_by_round(growth: &Growth) -> BTreeMap<u32, f64> {
     let measured = growth.steps.iter().filter(|step| step.ns.is_some());
     let steps: Vec<&StepCost> = measured.collect();

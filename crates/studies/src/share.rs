@@ -1,4 +1,4 @@
-//! What each method of sharing a tree with guests costs.
+//! Costs of each method of sharing a tree with guests.
 
 use crate::options::values::bytes;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    fn of(
+    fn kept_of(
         names: &[&str],
         named: bool,
         lacks: &[&str],
@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn what_the_host_lacks_is_left_out_unless_it_was_named() {
-        let (measured, missing) = of(&["9p", "nfs4", "erofs"], false, &["nfs4", "erofs"]).unwrap();
+        let (measured, missing) =
+            kept_of(&["9p", "nfs4", "erofs"], false, &["nfs4", "erofs"]).unwrap();
         assert_eq!((measured, missing.len()), (vec!["9p".to_owned()], 2));
         let Missing { what, why, fix } = &missing[0];
         assert_eq!(
@@ -248,14 +249,14 @@ mod tests {
             )
         );
         assert_eq!(
-            of(&["9p", "nfs4"], true, &["nfs4"]).unwrap_err(),
+            kept_of(&["9p", "nfs4"], true, &["nfs4"]).unwrap_err(),
             "nfs4 cannot be measured on this host: share=nfs4 needs a, which is not installed: `apt b`"
         );
         assert_eq!(
-            of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0,
+            kept_of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0,
             ["9p", "nfs4"]
         );
-        let none = of(&["nfs4"], false, &["nfs4"]).unwrap_err();
+        let none = kept_of(&["nfs4"], false, &["nfs4"]).unwrap_err();
         assert!(
             none.contains("none of the share methods; share=nfs4 needs a"),
             "{none}"

@@ -1,4 +1,4 @@
-//! What makes a VM faster: live settings of a running one, which a diagnosis proposes; or the settings of a guest that is booted for
+//! Settings that make a VM faster: live ones of a running VM, which a diagnosis proposes; or those of a guest that is booted for
 //! it.
 
 use crate::analysis::StudyError;
@@ -16,14 +16,14 @@ use vmtax_model::{
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
-/// How long a VM is diagnosed before it is tuned, s.
+/// Time for which a VM is diagnosed before it is tuned, s.
 const DIAGNOSED_S: f64 = 10.0;
 /// A remedy that can save less is not tried.
 const MIN_CEILING: f64 = 0.02;
-/// How long a running VM is measured in all, and a setting of it at a time, s.
+/// Time for which a running VM is measured in all, and a setting of it at a time, s.
 const DURATION_S: f64 = 300.0;
 const SLICE_S: f64 = 1.5;
-/// What a file of measurements may have.
+/// Largest size of a file of measurements, bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// The options of `vmtax tune`.
@@ -295,7 +295,7 @@ fn why(remedy: &Remedy) -> &'static str {
     }
 }
 
-/// What a diagnosis found.
+/// Returns the findings of a diagnosis.
 ///
 /// # Errors
 /// [`StudyError`] where it cannot be read.
@@ -303,7 +303,7 @@ pub fn diagnosed(recording: &Recording) -> Result<VmDiagnosis, StudyError> {
     diagnose::findings(recording)
 }
 
-/// What the measurements say.
+/// Returns the findings of the measurements.
 pub(crate) fn findings(recording: &Recording, spec: &TuneSpec) -> Result<TuneFindings, StudyError> {
     let path = recording.trial_folder(0).join(files::TUNE);
     let unread = |why: String| StudyError::Measurements {

@@ -77,8 +77,10 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
         }
     }
     let values = |kind: &Printed, machine: Machine| -> BTreeMap<u32, f64> {
-        let of = all().filter(|(t, printed)| t.machine == machine && printed.is_like(kind));
-        of.map(|(t, printed)| (t.round, printed.value)).collect()
+        let of_kind = all().filter(|(t, printed)| t.machine == machine && printed.is_like(kind));
+        of_kind
+            .map(|(t, printed)| (t.round, printed.value))
+            .collect()
     };
     let column = |kind: &Printed, machine: Machine| {
         let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));

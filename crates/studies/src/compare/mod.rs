@@ -26,7 +26,7 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Result<Comparison<'a>, StudyError> {
+    pub(crate) fn new(recording: &'a Recording) -> Result<Comparison<'a>, StudyError> {
         let findings = vmtax_analysis::compare(&recording.plan, &recording.trials);
         let observed = recording.plan.probes.contains(&Probes::Layers);
         let layers = observed.then(|| layers::findings(recording)).transpose()?;

@@ -313,7 +313,7 @@ fn machines_of(variants: &mut [Variant], usual: Machine) -> Result<Vec<Machine>,
     Ok(machines)
 }
 
-/// What is compared.
+/// Things that a command line compares.
 #[derive(Debug)]
 pub enum Compared {
     /// The sides of a plan that is carried out.
@@ -330,7 +330,7 @@ pub enum Compared {
 }
 
 impl CompareOptions {
-    /// What is compared.
+    /// Returns the things that are compared.
     ///
     /// # Errors
     /// For recordings beside sides, and too many or too few recordings.

@@ -52,7 +52,7 @@ impl Entry {
     ///
     /// # Errors
     /// As [`Run::of`].
-    pub fn of(recording: &Recording) -> Result<Entry, ExportError> {
+    pub fn from_recording(recording: &Recording) -> Result<Entry, ExportError> {
         let Recording {
             manifest,
             plan,
@@ -91,7 +91,11 @@ impl Entry {
 
 impl Entry {
     /// A run, if a history can hold it.
-    pub fn of_dataset(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> Option<Entry> {
+    pub fn from_dataset(
+        data: &FleetData,
+        run: &FleetRun,
+        figures: &[FleetFigure],
+    ) -> Option<Entry> {
         // 20261125T091310Z-quick-3f2a91bc0d1e
         // It becomes the name of a folder.
         let (began, rest) = run.id.split_once('-').filter(|_| !run.id.contains('/'))?;

@@ -1,4 +1,5 @@
-//! What several studies take, in groups as help shows them, and how a plan is made of it: of a guest, or of a VM that runs.
+//! Options that several studies have, in groups as help shows them, and the plans that are made of them: of a guest, or of a VM
+//! that runs.
 
 use super::values::{OptionsError, duration, machine, mebibytes, pinning, seconds};
 use clap::{Arg, Args};
@@ -9,7 +10,7 @@ use vmtax_workload::CheckedPlan;
 /// For how long a VM is observed where nothing else is asked for, s.
 const OBSERVED_S: f64 = 10.0;
 
-/// What says something of a guest that is booted for the measurement: a VM that runs has its own.
+/// Options of a guest that is booted for the measurement: a VM that runs has its own.
 const OF_A_GUEST: [&str; 16] = [
     "machine",
     "rounds",
@@ -37,17 +38,17 @@ pub trait StudyOptions: Args {
     /// [`OptionsError`] for what is unknown, contradictory or out of range.
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError>;
 
-    /// Whether each guest is profiled in one more run.
+    /// Returns true if each guest is profiled in one more run.
     fn is_profiled(&self) -> bool {
         false
     }
 
-    /// Whether the requests of what a tuning kept are traced in one more run.
+    /// Returns true if the requests of a tuned guest are traced in one more run.
     fn traces_tuned(&self) -> bool {
         false
     }
 
-    /// Whether the plan's command gets this terminal.
+    /// Returns true if the plan's command gets this terminal.
     fn has_terminal(&self) -> bool {
         false
     }

@@ -22,7 +22,7 @@ pub(crate) struct Profile<'a> {
 }
 
 impl<'a> Profile<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Result<Profile<'a>, StudyError> {
+    pub(crate) fn new(recording: &'a Recording) -> Result<Profile<'a>, StudyError> {
         Ok(Profile {
             recording,
             recorded: read(recording)?,

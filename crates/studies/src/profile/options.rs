@@ -23,7 +23,7 @@ const OWN_STOP_LIMIT_MS: u64 = 1000;
 /// Bytes copied of a guest's stacks: workloads' own are shallow.
 const GUEST_STACK: u32 = 8192;
 
-/// What says something of a workload's guest, or of its run: a process that runs has its own.
+/// Options of a workload's guest, or of its run: a process that runs has its own.
 const OF_A_GUEST: [&str; 19] = [
     "machine",
     "guest_hz",
@@ -253,8 +253,8 @@ impl ProfileOptions {
         })
     }
 
-    /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
-    /// thread.
+    /// Returns the settings of the sampling for so many seconds; `None`: as long as it runs. `stop_limit_ms` is the longest stop
+    /// of a thread.
     fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
         ProfileSettings {
             time_ms: seconds.map(|seconds| milliseconds(seconds).max(1)),

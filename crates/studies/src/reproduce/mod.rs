@@ -66,19 +66,19 @@ pub struct ReproduceOptions {
     common: CommonOptions,
 }
 
-/// What is asked about published results.
+/// Questions about published results.
 #[derive(Debug)]
 pub enum Asked {
-    /// Which there are.
+    /// The list of published results.
     List,
-    /// What one claims, and its plan.
+    /// The claims of one, and its plan.
     Show(Box<PublishedResult>),
-    /// Whether one is reproduced on this host.
+    /// The reproduction of one on this host.
     Run(Box<PublishedResult>),
 }
 
 impl ReproduceOptions {
-    /// What is asked.
+    /// Returns the question that is asked.
     ///
     /// # Errors
     /// For an unknown name, and words of another form.

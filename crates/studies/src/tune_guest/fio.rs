@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(text: &str) -> Result<Job, String> {
+    fn job_of(text: &str) -> Result<Job, String> {
         let path = Path::new("job.fio");
         options(text, path)
             .and_then(|all| meaning(&all, path))
@@ -175,17 +175,17 @@ mod tests {
     #[test]
     fn a_job_is_the_same_requests() {
         let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nruntime=60\ntime_based\n[db]\nrw=randwrite\nbs=16k\niodepth=8\nsize=4G\n";
-        let job = of(text).unwrap();
+        let job = job_of(text).unwrap();
         assert_eq!(job.words, ["disk", "bs=16K", "iodepth=8", "rw=randwrite"]);
         assert_eq!(job.notes.len(), 3, "{:?}", job.notes);
-        let plain = of("[a]\ndirect=1\n").unwrap();
+        let plain = job_of("[a]\ndirect=1\n").unwrap();
         assert_eq!(
             (plain.words.join(" ").as_str(), plain.notes.len()),
             ("disk rw=read", 0)
         );
-        let one = of("[a]\ndirect=1\nioengine=psync\niodepth=32\n").unwrap();
+        let one = job_of("[a]\ndirect=1\nioengine=psync\niodepth=32\n").unwrap();
         assert_eq!(one.words, ["disk", "rw=read"]);
-        let flushed = of("[a]\ndirect=1\nrw=write\nend_fsync=1\n").unwrap();
+        let flushed = job_of("[a]\ndirect=1\nrw=write\nend_fsync=1\n").unwrap();
         assert!(
             flushed.notes[0].contains("end_fsync=1"),
             "{:?}",
@@ -221,7 +221,7 @@ mod tests {
             ("[a]\n[b]\n", "2 jobs"),
             ("", "0 jobs"),
         ] {
-            let why = of(text).unwrap_err();
+            let why = job_of(text).unwrap_err();
             assert!(
                 why.contains(named) && why.contains("exec fio job.fio"),
                 "{text}: {why}"
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\[[a-z]*\\]|[a-z_]{1,10}=?[a-z0-9]{0,6}|\n){0,20}") {
-            let _ = of(&text);
+            let _ = job_of(&text);
         }
     }
 }

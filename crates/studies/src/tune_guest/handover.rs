@@ -261,7 +261,7 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
     )
 }
 
-/// What libvirt has no element for, and what else has to be changed in the domain.
+/// Settings for which libvirt has no element, and further changes of the domain.
 fn libvirt_notes(before: &Settings, after: &Settings) -> impl Iterator<Item = String> {
     let is_missing = |(key, value): &(&str, &str)| {
         Setting::of(key).libvirt(value) == Libvirt::QemuArgument && !is_property(key, value)

@@ -21,7 +21,7 @@ const TUNED: &str = "tuned";
 /// Rounds: the figures that decide are the tuning's own.
 const ROUNDS: u32 = 3;
 
-/// What a tuning of a guest found.
+/// Returns the findings of a tuning of a guest.
 ///
 /// # Errors
 /// [`StudyError::Measurements`] where the plan tunes no guest.

@@ -15,9 +15,9 @@ use vmtax_model::{
 use vmtax_vm::{Twin, twin};
 use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work};
 
-/// How long to measure in all, s.
+/// Time of all measurements, s.
 const DURATION_S: f64 = 900.0;
-/// How long a workload runs in each boot, s.
+/// Time for which a workload runs in each boot, s.
 const SLICE_S: f64 = 1.0;
 /// The disk that a command's writes go to: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
@@ -353,14 +353,14 @@ fn size_image(like: Option<&mut Twin>, work: Option<&BlockWork>) -> bool {
     is_uncovered && writes
 }
 
-/// Whether huge pages for a guest's memory are free.
+/// Returns true if huge pages for a guest's memory are free.
 fn has_huge_pages(memory_mib: u32) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |key| vmtax_host::meminfo(&text, key).unwrap_or(0);
     number("HugePages_Free").saturating_mul(number("Hugepagesize")) >> 10 >= u64::from(memory_mib)
 }
 
-/// Whether a disk of the host has sectors of 4 KiB alone.
+/// Returns true if a disk of the host has sectors of 4 KiB alone.
 fn has_large_sectors() -> bool {
     let disks = std::fs::read_dir("/sys/block")
         .into_iter()
@@ -374,15 +374,15 @@ fn has_large_sectors() -> bool {
     sizes.any(|size| size.trim() == "4096")
 }
 
-/// How a tuning is measured.
+/// Settings of the measurements of a tuning.
 pub(crate) struct Measuring<'a> {
-    /// How long in all, s.
+    /// Time of all measurements, s.
     pub duration: Option<f64>,
-    /// How long a workload runs in each boot, s.
+    /// Time for which a workload runs in each boot, s.
     pub slice: Option<f64>,
     /// The figure that decides, as `syscalls.getpid`.
     pub metric: Option<&'a str>,
-    /// What applying a change may cost.
+    /// Costs of applying a change that are allowed.
     pub allowed: &'a [ChangeCost],
 }
 

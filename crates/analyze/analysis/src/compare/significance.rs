@@ -1,5 +1,5 @@
-//! What may be said of a metric, from its interval and p; and permutation tests: how often a random order of the sides would
-//! have given as large a difference.
+//! Verdicts on a metric, from its interval and p; and permutation tests: how often a random order of the sides would have given
+//! as large a difference.
 
 use super::interim::LEVEL;
 use fastrand::Rng;

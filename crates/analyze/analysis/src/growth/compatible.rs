@@ -65,13 +65,13 @@ impl Intervals {
     /// Of steps with rounds enough; `None` for fewer than three. `flat`, by round and step, is what another QEMU cost in
     /// the same rounds without growth: the constant part.
     pub fn of_each(points: &Points, flat: Option<&Points>) -> Option<Intervals> {
-        Intervals::of(points, flat, median_interval)
+        Intervals::across_boots(points, flat, median_interval)
     }
 
     /// Returns wider intervals, which hold together; otherwise as [`Intervals::of_each`].
     pub fn together(points: &Points, flat: Option<&Points>) -> Option<Intervals> {
         let wanted = 1.0 - (1.0 - COVERAGE) / points.sizes.len() as f64;
-        Intervals::of(points, flat, |costs| {
+        Intervals::across_boots(points, flat, |costs| {
             interval_at(costs, wanted).or_else(|| {
                 let Interval {
                     low,
@@ -134,7 +134,7 @@ impl Intervals {
         )
     }
 
-    fn of(
+    fn across_boots(
         points: &Points,
         flat: Option<&Points>,
         interval: impl Fn(&[f64]) -> Option<Interval>,
