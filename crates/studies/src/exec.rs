@@ -106,25 +106,23 @@ pub struct ExecOptions {
 impl StudyOptions for ExecOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
-        let mut default = host.default_machines();
-        if self.terminal {
-            default = vec![host.default_guest()];
-        }
+        let (default, rounds) = match self.terminal {
+            true => (vec![host.default_guest()], 1),
+            false => (host.default_machines(), FEWEST_ROUNDS),
+        };
         let machines = self.common.measurement.machine.clone().unwrap_or(default);
-        let rounds = if self.terminal { 1 } else { FEWEST_ROUNDS };
         let workload = WorkloadSpec::new(WorkloadName::Exec);
+        let variants = vec![root_share(self.root.as_deref())?];
+        let write = self.write.iter().map(|folder| canonical(folder));
+        let write = write.collect::<Result<_, _>>()?;
         let plan = self.common.complete(Plan {
             timeout_s: TIMEOUT_S,
-            variants: vec![root_share(self.root.as_deref())?],
+            variants,
             study: Study::Exec(Box::new(CommandSpec {
                 setup: self.setup.clone(),
                 prepare: self.prepare.clone(),
                 cleanup: self.cleanup.clone(),
-                write: self
-                    .write
-                    .iter()
-                    .map(|folder| canonical(folder))
-                    .collect::<Result<_, _>>()?,
+                write,
                 in_place: self.in_place,
                 ignore_failure: self.ignore_failure,
                 scratch_mib: self.scratch.or(self.layers.then_some(SCRATCH_MIB)),
@@ -173,6 +171,12 @@ impl ExecOptions {
         };
         self.command.iter().enumerate().map(text).collect()
     }
+}
+
+/// Returns the words of the command behind `exec`; `None` for other workloads.
+pub(crate) fn argv_of_exec(words: &[String]) -> Option<&[String]> {
+    let (first, argv) = words.split_first()?;
+    (first.parse() == Ok(WorkloadName::Exec)).then_some(argv)
 }
 
 /// A command in the working directory.
@@ -238,14 +242,10 @@ pub(crate) struct Exec<'a> {
 impl<'a> Exec<'a> {
     pub(crate) fn new(recording: &'a Recording) -> Exec<'a> {
         let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
-        let observed = recording
-            .plan
-            .command()
-            .is_some_and(|command| command.layers);
-        let trials = recording
-            .trials
-            .iter()
-            .map(|t| (t, recording.trial_folder(t.number)));
+        let command = recording.plan.command();
+        let observed = command.is_some_and(|command| command.layers);
+        let trials = recording.trials.iter();
+        let trials = trials.map(|t| (t, recording.trial_folder(t.number)));
         let requests =
             observed.then(|| vmtax_layers::command(&recording.plan, &recording.host, trials));
         Exec {

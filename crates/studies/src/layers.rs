@@ -10,8 +10,8 @@ use clap::Args;
 use vmtax_layers::LayersError;
 use vmtax_model::{
     ClaimUnit, ClaimVerdict, DeviceClass, Estimate, FEWEST_ROUNDS, HostFacts, Interval, Layer,
-    LayerColumn, LayerFindings, Machine, ObservedVm, Plan, Probes, Study, Verdict, VmLayers,
-    WorkloadSpec,
+    LayerColumn, LayerFindings, Machine, Missing, ObservedVm, Plan, Probes, Study, Verdict,
+    VmLayers, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -184,10 +184,8 @@ impl LayersOptions {
 
 /// Requests by layer, of the recording's observed trials.
 pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyError> {
-    let trials = recording
-        .trials
-        .iter()
-        .map(|t| (t, recording.trial_folder(t.number)));
+    let trials = recording.trials.iter();
+    let trials = trials.map(|t| (t, recording.trial_folder(t.number)));
     vmtax_layers::findings(&recording.plan, &recording.host, trials).map_err(
         |error| match recording.damaged.first() {
             // It was observed, but cannot be read.
@@ -218,23 +216,16 @@ impl Evidence for LayerFindings {
                 let Some(column) = self.columns.iter().find(|c| c.machine.has_kernel()) else {
                     return Some(Tested::untestable("no guest was observed"));
                 };
-                if let Some(missing) = column.missing.first() {
-                    let why = format!(
-                        "not every layer was seen: {}: {}",
-                        missing.what, missing.why
-                    );
+                if let Some(Missing { what, why, .. }) = column.missing.first() {
+                    let why = format!("not every layer was seen: {what}: {why}");
                     return Some(Tested::untestable(why));
                 }
-                Tested::within(
-                    share(column, layers),
-                    ClaimUnit::Percent,
-                    Some(*at_least),
-                    None,
-                )
+                let share = share(column, layers);
+                Tested::within(share, ClaimUnit::Percent, Some(*at_least), None)
             }
             Check::Faster { variant } => {
-                let Some(difference) = self.differences.iter().find(|d| d.variant == *variant)
-                else {
+                let difference = self.differences.iter().find(|d| d.variant == *variant);
+                let Some(difference) = difference else {
                     return Some(Tested::no_value(variant));
                 };
                 let (verdict, why) = match difference.comparison.verdict {
@@ -246,11 +237,8 @@ impl Evidence for LayerFindings {
                 // A higher latency is the bound's other side.
                 let times = Tested::within(measured, ClaimUnit::Ratio, None, Some(1.0)).times;
                 Tested {
-                    measured: Some(measured),
-                    unit: ClaimUnit::Ratio,
-                    verdict,
-                    why: why.to_owned(),
                     times,
+                    ..Tested::decided(Some(measured), ClaimUnit::Ratio, verdict, why)
                 }
             }
             _ => return None,
@@ -262,15 +250,12 @@ impl Evidence for LayerFindings {
 /// these layers at their least beside the others at their most, and the other way round.
 fn share(column: &LayerColumn, layers: &[Layer]) -> Estimate {
     let rows = |own: bool| {
-        column
-            .rows
-            .iter()
-            .filter(move |row| layers.contains(&row.layer) == own)
+        let rows = column.rows.iter();
+        rows.filter(move |row| layers.contains(&row.layer) == own)
     };
-    let sum = |own: bool, of: fn(&Interval) -> f64| {
-        rows(own)
-            .map(|row| row.mean.interval.as_ref().map(of))
-            .sum::<Option<f64>>()
+    let sum = |own: bool, end: fn(&Interval) -> f64| {
+        let ends = rows(own).map(|row| row.mean.interval.as_ref().map(end));
+        ends.sum::<Option<f64>>()
     };
     let percent =
         |own: f64, others: f64| 100.0 * own / (own + others + column.unexplained_ns.max(0.0));

@@ -1,7 +1,7 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
 use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
-use crate::exec::{command_here, root_share};
+use crate::exec::{argv_of_exec, command_here, root_share};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
     GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload,
@@ -155,13 +155,10 @@ pub struct CompareOptions {
 impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let (words, what) = self.variants.split_at(self.end_of_variants());
-        let several = self
-            .measurement
-            .machine
-            .as_deref()
-            .filter(|list| list.len() > 1)
-            .unwrap_or_default();
-        let named: Vec<String> = several.iter().map(ToString::to_string).collect();
+        let named: Vec<String> = match self.measurement.machine.as_deref() {
+            Some(several @ [_, _, ..]) => several.iter().map(ToString::to_string).collect(),
+            _ => Vec::new(),
+        };
         let lists = [
             ("qemu", &self.qemu[..]),
             ("kernel", &self.kernel),
@@ -173,12 +170,10 @@ impl StudyOptions for CompareOptions {
             _ => host.default_guest(),
         };
         let machines = machines_of(&mut variants, machine)?;
-        let command = what
-            .split_first()
-            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
-        let command = command
-            .map(|(_, argv)| self.command(argv, &mut variants))
-            .transpose()?;
+        let command = match argv_of_exec(what) {
+            Some(argv) => Some(self.command(argv, &mut variants)?),
+            None => None,
+        };
         let workloads = self.workloads(what, &machines, command.as_deref())?;
         let probes = self.probes(command.as_deref());
         name_workload_options(&mut variants, &workloads)?;
@@ -219,10 +214,8 @@ impl CompareOptions {
         if first + listed > 1 {
             return first;
         }
-        self.variants
-            .iter()
-            .position(|word| word.parse::<WorkloadName>().is_ok())
-            .unwrap_or(first)
+        let is_workload = |word: &String| word.parse::<WorkloadName>().is_ok();
+        self.variants.iter().position(is_workload).unwrap_or(first)
     }
 
     /// Returns the workloads that `what` names, else the usual ones that run on these machines.
@@ -252,12 +245,8 @@ impl CompareOptions {
 
     /// Returns the probes of a boot's runs: none in each of the repetitions, then those of the layers.
     fn probes(&self, command: Option<&CommandSpec>) -> Vec<Probes> {
-        let mut probes = vec![
-            Probes::None;
-            self.repeats
-                .unwrap_or(if command.is_some() { 1 } else { REPEATS })
-                as usize
-        ];
+        let usual = if command.is_some() { 1 } else { REPEATS };
+        let mut probes = vec![Probes::None; self.repeats.unwrap_or(usual) as usize];
         probes.extend(self.layers.then_some(Probes::Layers));
         probes
     }
@@ -274,10 +263,7 @@ impl CompareOptions {
             );
         }
         let root = root_share(None)?;
-        for variant in variants
-            .iter_mut()
-            .filter(|variant| variant.get("share").is_none())
-        {
+        for variant in variants.iter_mut().filter(|v| v.get("share").is_none()) {
             variant.set.extend(root.set.clone());
         }
         Ok(Box::new(CommandSpec {

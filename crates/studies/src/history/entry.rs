@@ -53,18 +53,10 @@ impl Entry {
     /// # Errors
     /// As [`Run::of`].
     pub fn from_recording(recording: &Recording) -> Result<Entry, ExportError> {
-        let Recording {
-            manifest,
-            plan,
-            host,
-            ..
-        } = recording;
-        let trials: Vec<&TrialRecord> = recording
-            .trials
-            .iter()
-            .filter(|t| t.probes == Probes::None)
-            .collect();
-        let mut facts = host_facts(host, &manifest.vmtax);
+        let (plan, host) = (&recording.plan, &recording.host);
+        let trials = recording.trials.iter();
+        let trials: Vec<&TrialRecord> = trials.filter(|t| t.probes == Probes::None).collect();
+        let mut facts = host_facts(host, &recording.manifest.vmtax);
         let mut figures = figures(plan, &trials, &facts, &guest_facts(plan, host, &trials));
         let tuned = tuned_vm(recording);
         if figures.is_empty() {
@@ -79,7 +71,7 @@ impl Entry {
         Ok(Entry {
             id: Run::of(recording, false)?.id.into(),
             folder: name(&recording.folder).into(),
-            started: manifest.started.as_str().into(),
+            started: recording.manifest.started.as_str().into(),
             plan: plan.name.as_str().into(),
             cpu: cpus(&host.cpu.model, host.cpu.online),
             vm: vm.into(),
@@ -87,10 +79,8 @@ impl Entry {
             figures,
         })
     }
-}
 
-impl Entry {
-    /// A run, if a history can hold it.
+    /// Makes the entry of a dataset's run, if a history can hold it.
     pub fn from_dataset(
         data: &FleetData,
         run: &FleetRun,
@@ -140,13 +130,12 @@ impl Entry {
 impl Figure {
     /// Makes the figure of no metric, for the facts of a run without figures.
     pub fn none(facts: &Facts) -> Figure {
-        let empty: Arc<str> = "".into();
         Figure {
-            metric: Arc::clone(&empty),
-            machine: Arc::clone(&empty),
-            variant: Arc::clone(&empty),
-            step: Arc::clone(&empty),
-            settings: empty,
+            metric: Arc::default(),
+            machine: Arc::default(),
+            variant: Arc::default(),
+            step: Arc::default(),
+            settings: Arc::default(),
             facts: json(facts),
             n: 0,
             value: Estimate {
@@ -210,13 +199,9 @@ fn figures(
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
         let (metric, machine, variant, step) = key;
         let mut facts = of_host.clone();
-        facts.extend(
-            of_guests
-                .get(&(machine, variant))
-                .cloned()
-                .into_iter()
-                .flatten(),
-        );
+        if let Some(of_guest) = of_guests.get(&(machine, variant)) {
+            facts.extend(of_guest.clone());
+        }
         let (n, value) = of_rounds(rounds);
         Figure {
             metric: metric.id().into(),

@@ -3,7 +3,7 @@
 use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
 use super::fio::{self, Job};
 use super::like;
-use crate::exec::{command_here, root_share};
+use crate::exec::{argv_of_exec, command_here, root_share};
 use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
@@ -77,11 +77,8 @@ impl GuestTuneOptions {
                 "a tuning takes as many rounds as it needs: bound it with --duration",
             );
         }
-        let mut like = self
-            .like
-            .as_ref()
-            .map(|like| twin(like, self.disk.as_deref()))
-            .transpose()?;
+        let twin_of = |like: &String| twin(like, self.disk.as_deref());
+        let mut like = self.like.as_ref().map(twin_of).transpose()?;
         let machine = self.machine(like.as_ref(), host.default_guest())?;
         let guest = like
             .as_mut()
@@ -129,10 +126,7 @@ impl GuestTuneOptions {
 
     /// Returns the words of a command; `None` for other workloads.
     fn argv(&self) -> Option<&[String]> {
-        self.words
-            .split_first()
-            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec))
-            .map(|(_, argv)| argv)
+        argv_of_exec(&self.words)
     }
 
     /// Checks that the workload is one that --layers and --like are for.
@@ -162,13 +156,12 @@ impl GuestTuneOptions {
             name: GuestTuneSpec::BASELINE.to_owned(),
             set: defaults(workload),
         };
-        baseline
-            .set
-            .extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
-        let command = self
-            .argv()
-            .map(|argv| command(argv, self.ignore_failure, &mut baseline))
-            .transpose()?;
+        let of_twin = like.iter().flat_map(|twin| twin.disk.set.clone());
+        baseline.set.extend(of_twin);
+        let command = match self.argv() {
+            Some(argv) => Some(command(argv, self.ignore_failure, &mut baseline)?),
+            None => None,
+        };
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
@@ -241,12 +234,8 @@ impl Tuning<'_> {
     /// Returns the plan; it tries changes until the time is used up.
     fn plan(self, metric: Metric, job_notes: Vec<String>) -> Plan {
         let (candidates, not_tried) = self.changes();
-        let budget_s = self
-            .how
-            .duration
-            .unwrap_or(DURATION_S)
-            .ceil()
-            .clamp(1.0, f64::from(u32::MAX)) as u32;
+        let budget_s = self.how.duration.unwrap_or(DURATION_S).ceil();
+        let budget_s = budget_s.clamp(1.0, f64::from(u32::MAX)) as u32;
         let spec = GuestTuneSpec {
             metric,
             budget_s,
@@ -280,13 +269,8 @@ impl Tuning<'_> {
             .or(self.options.common.guest.qemu.as_deref())
             .or(self.guest.qemu.as_deref());
         let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
-        let qemus: Vec<_> = self
-            .host
-            .qemu
-            .iter()
-            .cloned()
-            .chain(vmtax_host::fetched_qemus())
-            .collect();
+        let qemus = self.host.qemu.iter().cloned();
+        let qemus: Vec<_> = qemus.chain(vmtax_host::fetched_qemus()).collect();
         let target = self.tune_target(of_guest.as_ref().or(self.host.qemu.first()), &qemus);
         let (mut candidates, mut not_tried) = candidates(&target, &self.baseline.set);
         let most = GuestTuneSpec::MAX_CANDIDATES;
