@@ -48,6 +48,16 @@ pub(crate) fn latency<'a>(
     Some(all)
 }
 
+/// Returns each item once, in the order of their first occurrences.
+pub(crate) fn each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut all, item| {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+        all
+    })
+}
+
 /// The results of a plan's trials.
 pub(crate) struct Trials<'a> {
     plan: &'a Plan,

@@ -85,14 +85,10 @@ impl<'a> Figures<'a> {
         };
         let all = rounds.values().map(BTreeMap::len).max().unwrap_or(0);
         let whole = rounds.iter().filter(|(_, turns)| turns.len() == all);
-        whole
-            .map(|(round, turns)| {
-                (
-                    *round,
-                    geometric_mean(turns.values().map(|turn| settled(turn, cut))),
-                )
-            })
-            .collect()
+        let value = |turns: &BTreeMap<u32, Vec<f64>>| {
+            geometric_mean(turns.values().map(|turn| settled(turn, cut)))
+        };
+        whole.map(|(round, turns)| (*round, value(turns))).collect()
     }
 
     /// Returns the number of repeats that were only warming up, for the metrics that have any.

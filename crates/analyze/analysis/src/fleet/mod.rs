@@ -29,13 +29,9 @@ pub fn fleet(data: &FleetData, class_by: &[String], min_effect: f64) -> FleetFin
     let series: BTreeSet<u32> = found.all.iter().map(|d| d.series).collect();
     // Half of the chance of a false alarm is for all metrics together, half for each by itself.
     let overall = judge(&by_class(&classes, overall(&found)), min_effect, 2);
-    let place: BTreeMap<usize, usize> = order(&overall)
-        .into_iter()
-        .enumerate()
-        .map(|(at, id)| (id, at))
-        .collect();
-    let mut rows: Vec<&Judged> = overall.iter().collect();
-    rows.sort_by_key(|host| place[&host.id]);
+    let rows = ordered(&overall);
+    let places = rows.iter().enumerate();
+    let place: BTreeMap<usize, usize> = places.map(|(at, host)| (host.id, at)).collect();
     let metric_outliers = metric_outliers(
         data,
         &classes,
@@ -97,8 +93,8 @@ fn by_class(classes: &Classes, hosts: Vec<HostDeviations>) -> Vec<Vec<HostDeviat
     of_class
 }
 
-/// Hosts in the order of a report: slower ones, faster ones, those of too few runs, then the others; the furthest first.
-fn order(judged: &[Judged]) -> Vec<usize> {
+/// Returns the hosts in the order of a report: slower ones, faster ones, those of too few runs, then the others; the furthest first.
+fn ordered(judged: &[Judged]) -> Vec<&Judged> {
     let rank = |host: &Judged| match host.verdict {
         HostVerdict::Slower => 0,
         HostVerdict::Faster => 1,
@@ -111,7 +107,7 @@ fn order(judged: &[Judged]) -> Vec<usize> {
             .cmp(&rank(b))
             .then(b.deviation.abs().total_cmp(&a.deviation.abs()))
     });
-    all.into_iter().map(|host| host.id).collect()
+    all
 }
 
 fn is_outlier(verdict: HostVerdict) -> bool {
