@@ -2,16 +2,17 @@
 
 use crate::analysis::Analysis;
 use crate::options::values::mebibytes;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
+use crate::options::{
+    CommonOptions, OptionsError, StudyOptions, command_here, root_share, with_help,
+};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use vmtax_host::find_program;
 use vmtax_model::{
     CommandLayers, CommandSpec, ExecFindings, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern,
-    Net, Plan, Study, Variant, WorkloadName, WorkloadSpec,
+    Net, Plan, Study, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -173,19 +174,6 @@ impl ExecOptions {
     }
 }
 
-/// Returns the words of the command behind `exec`; `None` for other workloads.
-pub(crate) fn argv_of_exec(words: &[String]) -> Option<&[String]> {
-    let (first, argv) = words.split_first()?;
-    (first.parse() == Ok(WorkloadName::Exec)).then_some(argv)
-}
-
-/// A command in the working directory.
-pub(crate) fn command_here(words: &[String]) -> Result<CommandSpec, OptionsError> {
-    let directory =
-        std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-    Ok(CommandSpec::new(words.to_vec(), directory))
-}
-
 /// The folder itself, whatever leads to it.
 fn canonical(folder: &Path) -> Result<PathBuf, OptionsError> {
     let failed = |e| OptionsError::file(format!("--write {}", folder.display()), e);
@@ -214,22 +202,6 @@ fn name(words: &[String]) -> String {
         "" => "exec".to_owned(),
         plain => format!("exec-{plain}"),
     }
-}
-
-/// Returns the share method of the host's root that is named, else the one that was measured to be fastest of those on this
-/// host (docs/exec.md).
-pub(crate) fn root_share(asked: Option<&str>) -> Result<Variant, OptionsError> {
-    // An ordinary user's is in a user namespace, where the host's owners are not distinguished.
-    let is_served = || rustix::process::geteuid().is_root() && find_program("virtiofsd").is_some();
-    let method = match asked {
-        Some(method) => method,
-        None if is_served() => "virtiofs,cache=always",
-        None => "9p,msize=512000,cache=loose,multidevs=remap",
-    };
-    Ok(Variant {
-        name: String::new(),
-        ..share_variant(method)?
-    })
 }
 
 pub(crate) struct Exec<'a> {

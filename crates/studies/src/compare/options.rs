@@ -1,11 +1,10 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
 use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
-use crate::exec::{argv_of_exec, command_here, root_share};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload,
-    named_workloads, with_help,
+    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, argv_of_exec, command_here,
+    complete, first_workload, named_workloads, root_share, with_help,
 };
 use clap::Args;
 use std::fs;

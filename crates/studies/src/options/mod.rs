@@ -11,6 +11,6 @@ pub(crate) use common::{complete, plan_of_vm, with_help};
 pub use values::{OptionsError, duration};
 pub use workloads::key_value;
 pub(crate) use workloads::{
-    WorkloadArguments, first_workload, named_workloads, plan_file, set_duration, settings,
-    share_variant, variants,
+    WorkloadArguments, argv_of_exec, command_here, first_workload, named_workloads, plan_file,
+    root_share, set_duration, settings, share_variant, variants,
 };

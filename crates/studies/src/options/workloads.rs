@@ -1,10 +1,11 @@
 //! Workloads with their options, and variants with their settings, on a command line, the same in every command: `disk
-//! count=2000`, `disk.count=2000`, plan files, `aio=native,cache=none`.
+//! count=2000`, `disk.count=2000`, plan files, `aio=native,cache=none`, `exec make -j2`.
 
 use super::values::OptionsError;
 use std::collections::BTreeMap;
 use std::fs;
-use vmtax_model::{Plan, Variant, WorkloadName, WorkloadSpec};
+use vmtax_host::find_program;
+use vmtax_model::{CommandSpec, Plan, Variant, WorkloadName, WorkloadSpec};
 use vmtax_workload::{Preset, descriptor};
 
 /// Bytes; no plan that a person writes is longer.
@@ -271,6 +272,35 @@ pub(crate) fn share_variant(text: &str) -> Result<Variant, OptionsError> {
         name: text.to_owned(),
         set: options.into_iter().map(named).chain([method]).collect(),
     })
+}
+
+/// Returns the share method of the host's root that is named, else the one that was measured to be fastest of those on this
+/// host (docs/exec.md).
+pub(crate) fn root_share(asked: Option<&str>) -> Result<Variant, OptionsError> {
+    // An ordinary user's is in a user namespace, where the host's owners are not distinguished.
+    let is_served = || rustix::process::geteuid().is_root() && find_program("virtiofsd").is_some();
+    let method = match asked {
+        Some(method) => method,
+        None if is_served() => "virtiofs,cache=always",
+        None => "9p,msize=512000,cache=loose,multidevs=remap",
+    };
+    Ok(Variant {
+        name: String::new(),
+        ..share_variant(method)?
+    })
+}
+
+/// Returns the words of the command behind `exec`; `None` for other workloads.
+pub(crate) fn argv_of_exec(words: &[String]) -> Option<&[String]> {
+    let (first, argv) = words.split_first()?;
+    (first.parse() == Ok(WorkloadName::Exec)).then_some(argv)
+}
+
+/// A command in the working directory.
+pub(crate) fn command_here(words: &[String]) -> Result<CommandSpec, OptionsError> {
+    let directory =
+        std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
+    Ok(CommandSpec::new(words.to_vec(), directory))
 }
 
 #[cfg(test)]

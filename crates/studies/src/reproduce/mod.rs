@@ -4,9 +4,10 @@ mod published;
 
 pub use published::{Check, Claim, PublishedError, PublishedResult, Quick, all, find};
 
-use crate::exec::root_share;
 use crate::options::values::seconds;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArguments, with_help};
+use crate::options::{
+    CommonOptions, OptionsError, StudyOptions, WorkloadArguments, root_share, with_help,
+};
 use clap::Args;
 use vmtax_host::find_program;
 use vmtax_model::{

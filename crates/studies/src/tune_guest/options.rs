@@ -3,8 +3,9 @@
 use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
 use super::fio::{self, Job};
 use super::like;
-use crate::exec::{argv_of_exec, command_here, root_share};
-use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
+use crate::options::{
+    CommonOptions, OptionsError, argv_of_exec, command_here, named_workloads, root_share, settings,
+};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
