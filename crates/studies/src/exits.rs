@@ -1,7 +1,9 @@
 //! Costs of one VM exit, by cause.
 
 use crate::analysis::{Analysis, StudyError, found};
-use crate::options::{CommonOptions, OptionsError, RunningVmOptions, StudyOptions, with_help};
+use crate::options::{
+    CommonOptions, MEMORY_HELP, OptionsError, RunningVmOptions, StudyOptions, with_help,
+};
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_model::{ExitFindings, HostFacts, Plan, Study, VmExits};
@@ -27,7 +29,7 @@ const ROUNDS: u32 = 3;
     mut_arg("modules", |a| a.hide(true)),
     mut_arg("kernel_args", |a| a.hide(true)),
     mut_arg("cpus", |a| a.hide(true)),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("vm", |vm| vm.conflicts_with("count")),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
 each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds. --vm \

@@ -3,7 +3,11 @@
 
 use crate::analysis::StudyError;
 use crate::diagnose;
-use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm, with_help};
+use crate::options::values::milliseconds;
+use crate::options::{
+    MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, duration, plan_of_vm,
+    with_help,
+};
 use crate::reproduce::Evidence;
 use crate::tune_guest::{GuestTuneOptions, Measuring};
 use clap::{Args, ValueEnum};
@@ -31,14 +35,9 @@ const MAX_BYTES: u64 = 1 << 30;
 #[command(
     mut_arg("machine", with_help("Type of the test guest: kvm or tcg (a Linux guest), micro-kvm or micro-tcg (a small guest without an operating system) [default: kvm if usable, else tcg]")),
     mut_arg("rounds", |arg| arg.hide(true)),
-    mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
-    mut_arg(
-        "pinning",
-        with_help(
-            "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
-        )
-    ),
+    mut_arg("cpus", with_help(VCPUS_HELP)),
+    mut_arg("memory", with_help(MEMORY_HELP)),
+    mut_arg("pinning", with_help(PINNING_HELP)),
     after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with an upper bound of the gain of each. \
 With --apply each change is made, read back, measured against the previous setting (A B B A, under the VM's own load) and reverted. \
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
@@ -191,7 +190,6 @@ impl TuneOptions {
     /// # Errors
     /// [`OptionsError`] for times of nothing.
     pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
-        let milliseconds = |seconds: f64| ((seconds * 1e3).round() as u64).max(1);
         let command = self.metric_command.clone().map(|line| TuneMetric::Command {
             line,
             higher_is_better: self.higher_is_better,
@@ -201,8 +199,8 @@ impl TuneOptions {
             started: Some(found.started).filter(|started| *started > 0),
             name: found.vm.name.clone(),
             apply: self.apply,
-            time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
-            block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)),
+            time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)).max(1),
+            block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)).max(1),
             metric: command.or(self.live_metric()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),

@@ -3,8 +3,9 @@
 use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, argv_of_exec, command_here,
-    complete, first_workload, named_workloads, root_share, with_help,
+    GuestSettings, MEMORY_HELP, MeasurementOptions, OptionsError, PINNING_HELP, StudyOptions,
+    VCPUS_HELP, argv_of_exec, command_here, complete, first_workload, named_workloads, root_share,
+    with_help,
 };
 use clap::Args;
 use std::fs;
@@ -43,17 +44,9 @@ const DEFAULT: [WorkloadName; 4] = [
             "Maximum number of rounds; stops earlier once every result is conclusive [default: 40]"
         )
     ),
-    mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg(
-        "memory",
-        with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")
-    ),
-    mut_arg(
-        "pinning",
-        with_help(
-            "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
-        )
-    ),
+    mut_arg("cpus", with_help(VCPUS_HELP)),
+    mut_arg("memory", with_help(MEMORY_HELP)),
+    mut_arg("pinning", with_help(PINNING_HELP)),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
 machine-type, firmware, machine, cpus, memory-mib, pinning, cpu-flag.FLAG, accel.PROPERTY, memory-backend.PROPERTY, kernel-arg.NAME, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, an option of the workload (bs=4K, disk.bs=4K), or a setting of the disk as in `vmtax layers`. A comma \

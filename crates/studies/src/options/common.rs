@@ -1,7 +1,7 @@
 //! Options that several studies have, in groups as help shows them, and the plans that are made of them: of a guest, or of a VM
 //! that runs.
 
-use super::values::{OptionsError, duration, machine, mebibytes, pinning, seconds};
+use super::values::{OptionsError, duration, machine, mebibytes, milliseconds, pinning, seconds};
 use clap::{Arg, Args};
 use std::path::PathBuf;
 use vmtax_model::{DeviceClass, HostFacts, Machine, ObservedVm, Pinning, Plan, Setting, Study};
@@ -136,6 +136,13 @@ pub struct GuestSettings {
     pub memory: Option<u32>,
 }
 
+/// Help of `--cpus` where nothing runs natively.
+pub(crate) const VCPUS_HELP: &str = "vCPUs [default: 1]";
+/// Help of `--memory` where nothing runs natively.
+pub(crate) const MEMORY_HELP: &str = "Memory: 512M, 2G; a plain number is MiB [default: 1G]";
+/// Help of `--pinning` where guests are pinned by default.
+pub(crate) const PINNING_HELP: &str = "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]";
+
 /// The argument with another help text: its default differs in this command.
 pub(crate) fn with_help(text: &'static str) -> impl FnOnce(Arg) -> Arg {
     move |arg| arg.help(text)
@@ -260,7 +267,7 @@ pub(crate) fn plan_of_vm(
 ) -> Result<CheckedPlan, OptionsError> {
     let vm = vmtax_vm::find(name)?;
     let pid = vm.pid;
-    let time_ms = ((seconds * 1e3).round() as u64).max(1);
+    let time_ms = milliseconds(seconds).max(1);
     let study = study(ObservedVm {
         pid,
         started: vm.started,

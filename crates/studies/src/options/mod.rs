@@ -7,7 +7,7 @@ mod workloads;
 pub use common::{
     CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, RunningVmOptions, StudyOptions,
 };
-pub(crate) use common::{complete, plan_of_vm, with_help};
+pub(crate) use common::{MEMORY_HELP, PINNING_HELP, VCPUS_HELP, complete, plan_of_vm, with_help};
 pub use values::{OptionsError, duration};
 pub use workloads::key_value;
 pub(crate) use workloads::{

@@ -115,6 +115,11 @@ pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Whole milliseconds of a duration in seconds.
+pub(crate) fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1e3).round() as u64
+}
+
 const DURATION: &str = "write a duration: 90s, 10m, 2h, or a number of seconds";
 
 /// A fraction above 0: "2%" or "0.02".

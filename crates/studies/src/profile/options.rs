@@ -1,8 +1,9 @@
 //! The options of `vmtax profile`, and the plans that they mean; profiles of the guests of other plans.
 
-use crate::options::values::{duration, duration_or_zero};
+use crate::options::values::{duration, duration_or_zero, milliseconds};
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help,
+    CommonOptions, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads, plan_file,
+    share_variant, with_help,
 };
 use clap::Args;
 use std::path::PathBuf;
@@ -51,8 +52,8 @@ const OF_A_GUEST: [&str; 19] = [
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
     mut_arg("seed", |seed| seed.hide(true)),
-    mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg("cpus", with_help(VCPUS_HELP)),
+    mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("machine", with_help("The guest for a workload: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: kvm if usable, else tcg]")),
     after_help = "--vm and --pid attach to a running process, including in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and address, and \
@@ -113,10 +114,6 @@ pub struct ProfileOptions {
     share: Option<String>,
     #[command(flatten)]
     common: CommonOptions,
-}
-
-fn milliseconds(seconds: f64) -> u64 {
-    (seconds * 1e3).round() as u64
 }
 
 /// As `--syscalls` has it.
@@ -200,7 +197,7 @@ impl ProfileOptions {
         })
     }
 
-    /// Returns the machine of the guest: the one that is named, else the `usual` one.
+    /// Returns the machine of the guest: the one that is named, else the default.
     fn machine(&self, usual: Machine) -> Result<Machine, OptionsError> {
         let machine = match self.common.measurement.machine.as_deref() {
             None => usual,

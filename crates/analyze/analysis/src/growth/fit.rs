@@ -196,7 +196,7 @@ impl Line {
     }
 }
 
-/// Returns the law's growth, the cost and the typical cost of each step where both are known.
+/// Returns the growth by a growth law, the cost and the typical cost of each step where both costs are known.
 fn known<'a>(
     law: Law,
     sizes: &'a [f64],
