@@ -3,7 +3,6 @@
 
 mod entry;
 mod store;
-mod table;
 
 pub use store::{FOLDER, HistoryError};
 
