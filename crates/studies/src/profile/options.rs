@@ -343,7 +343,9 @@ fn profile_of_guest(plan: &Plan, machine: Machine, side: &str) -> Plan {
     if let Some(number) = number {
         let mut variant = plan.variants[number].clone();
         // Options of workloads are the plan's own now.
-        (variant.set).retain(|key, _| Variant::workload_option(key).is_none());
+        variant
+            .set
+            .retain(|key, _| Variant::workload_option(key).is_none());
         variants.push(variant);
     }
     Plan {

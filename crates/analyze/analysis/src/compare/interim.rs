@@ -131,7 +131,10 @@ impl InterimAnalyses {
     /// values are too few. For an interim analysis.
     pub fn interval(&self, values: &[f64]) -> Option<Interval> {
         let n = values.len() as u32;
-        let cut = bound(n, Some(self.nominal).filter(|nominal| *nominal > 0.0)?)?;
+        if self.nominal <= 0.0 {
+            return None;
+        }
+        let cut = bound(n, self.nominal)?;
         let sorted = ascending(values.iter().copied());
         Some(Interval {
             low: sorted[cut as usize],

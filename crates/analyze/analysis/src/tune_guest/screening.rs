@@ -86,7 +86,9 @@ impl<'a> Screening<'a> {
         let mut standing: Vec<(usize, Vec<f64>)> = Vec::new();
         let mut open = Vec::new();
         for &candidate in &self.candidates {
-            let rounds = (self.measured).first_rounds(self.base, candidate, STANDING_ROUNDS);
+            let rounds = self
+                .measured
+                .first_rounds(self.base, candidate, STANDING_ROUNDS);
             let is_short = rounds.len() < STANDING_ROUNDS;
             let saving = rounds
                 .into_iter()
