@@ -86,16 +86,10 @@ pub fn compare_recordings(
     recordings: &[Recording],
     min_effect: f64,
 ) -> Result<CompareFindings, StudyError> {
-    let names: Vec<String> = recordings
-        .iter()
-        .map(|recording| name(&recording.folder))
-        .collect();
-    let sides: Vec<Side<'_>> = recordings
-        .iter()
-        .zip(&names)
-        .map(|(recording, name)| side(recording, name))
-        .collect();
-    let findings = vmtax_analysis::compare_recordings(&sides, min_effect);
+    let names: Vec<String> = recordings.iter().map(|r| name(&r.folder)).collect();
+    let sides = recordings.iter().zip(&names);
+    let sides = sides.map(|(recording, name)| side(recording, name));
+    let findings = vmtax_analysis::compare_recordings(&sides.collect::<Vec<_>>(), min_effect);
     if findings.against.iter().all(|a| a.rows.is_empty()) {
         return Err(nothing_in_common(&names, recordings.iter()));
     }
@@ -127,13 +121,10 @@ fn nothing_in_common<'r>(
     names: &[String],
     recordings: impl IntoIterator<Item = &'r Recording>,
 ) -> StudyError {
-    let damaged = recordings
-        .into_iter()
-        .flat_map(|recording| recording.damaged.clone())
-        .collect();
+    let damaged = recordings.into_iter().flat_map(|r| r.damaged.clone());
     StudyError::NothingInCommon {
         names: names.join(" and "),
-        damaged,
+        damaged: damaged.collect(),
     }
 }
 

@@ -131,12 +131,9 @@ impl StudyOptions for ReproduceOptions {
             }
         }
         self.common.measurement.replace_machines(&mut plan);
-        let at = if self.what.first().is_some_and(|word| word == "run") {
-            2
-        } else {
-            1
-        };
-        WorkloadArguments::parse(&self.what[at..])?.apply(&mut plan.workloads)?;
+        let has_run = self.what.first().is_some_and(|word| word == "run");
+        let words = &self.what[1 + usize::from(has_run)..];
+        WorkloadArguments::parse(words)?.apply(&mut plan.workloads)?;
         if !plan.machines.iter().any(|m| m.is_guest()) {
             return Err(OptionsError::NotTestable(format!(
                 "{}: not testable: it takes a KVM that runs guest kernels with hardware virtualization. `vmtax doctor` says what this \
