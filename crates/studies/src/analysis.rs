@@ -53,11 +53,34 @@ pub trait Analysis {
 }
 
 /// Findings, with what writes them.
-struct Found<'a, F> {
-    recording: &'a Recording,
-    findings: F,
-    report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
-    json: fn(&Recording, &F) -> Result<String, ReportError>,
+pub(crate) struct Found<'a, F> {
+    pub recording: &'a Recording,
+    pub findings: F,
+    pub report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
+    pub json: fn(&Recording, &F) -> Result<String, ReportError>,
+    /// Writes the text of [`Analysis::details`].
+    pub details: Option<fn(&Recording) -> String>,
+    /// Makes the files that stand beside the page.
+    pub files: fn(&Recording, &F) -> Vec<ReportFile>,
+}
+
+impl<'a, F> Found<'a, F> {
+    /// Findings that have one report, and JSON.
+    pub(crate) fn new(
+        recording: &'a Recording,
+        findings: F,
+        report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
+        json: fn(&Recording, &F) -> Result<String, ReportError>,
+    ) -> Found<'a, F> {
+        Found {
+            recording,
+            findings,
+            report,
+            json,
+            details: None,
+            files: |_, _| Vec::new(),
+        }
+    }
 }
 
 impl<F: Evidence> Analysis for Found<'_, F> {
@@ -69,8 +92,16 @@ impl<F: Evidence> Analysis for Found<'_, F> {
         (self.json)(self.recording, &self.findings)
     }
 
+    fn details(&self) -> Option<String> {
+        self.details.map(|details| details(self.recording))
+    }
+
     fn evidence(&self) -> &dyn Evidence {
         &self.findings
+    }
+
+    fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
+        Ok((self.files)(self.recording, &self.findings))
     }
 }
 
@@ -81,12 +112,7 @@ pub(crate) fn found<'a, F: Evidence + 'a>(
     report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
     json: fn(&Recording, &F) -> Result<String, ReportError>,
 ) -> Box<dyn Analysis + 'a> {
-    Box::new(Found {
-        recording,
-        findings,
-        report,
-        json,
-    })
+    Box::new(Found::new(recording, findings, report, json))
 }
 
 /// A file that stands beside a report's page, in the recording's folder.

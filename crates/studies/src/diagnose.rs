@@ -38,7 +38,7 @@ impl StudyOptions for DiagnoseOptions {
     }
 }
 
-/// What every observer found of the VM. What one of them left and cannot be read is missing.
+/// Returns the findings of every observer of the VM. Files of an observer that cannot be read are missing.
 pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError> {
     let mut samples: VmSamples = recording.artifact(0, files::VM_COUNTERS)?;
     let folder = recording.trial_folder(0);

@@ -1,18 +1,18 @@
-//! What a command costs on each machine.
+//! Costs of a command on each machine.
 
 use crate::analysis::Analysis;
 use crate::options::values::mebibytes;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
+use crate::options::{
+    CommonOptions, OptionsError, StudyOptions, command_here, root_share, with_help,
+};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use vmtax_host::find_program;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, MetricPattern, Net, Plan, Study,
-    Variant, WorkloadName, WorkloadSpec,
+    CommandLayers, CommandSpec, ExecFindings, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern,
+    Net, Plan, Study, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -107,25 +107,23 @@ pub struct ExecOptions {
 impl StudyOptions for ExecOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
-        let mut default = host.default_machines();
-        if self.terminal {
-            default = vec![host.default_guest()];
-        }
+        let (default, rounds) = match self.terminal {
+            true => (vec![host.default_guest()], 1),
+            false => (host.default_machines(), FEWEST_ROUNDS),
+        };
         let machines = self.common.measurement.machine.clone().unwrap_or(default);
-        let rounds = if self.terminal { 1 } else { FEWEST_ROUNDS };
         let workload = WorkloadSpec::new(WorkloadName::Exec);
+        let variants = vec![root_share(self.root.as_deref())?];
+        let write = self.write.iter().map(|folder| canonical(folder));
+        let write = write.collect::<Result<_, _>>()?;
         let plan = self.common.complete(Plan {
             timeout_s: TIMEOUT_S,
-            variants: vec![root_share(self.root.as_deref())?],
+            variants,
             study: Study::Exec(Box::new(CommandSpec {
                 setup: self.setup.clone(),
                 prepare: self.prepare.clone(),
                 cleanup: self.cleanup.clone(),
-                write: self
-                    .write
-                    .iter()
-                    .map(|folder| canonical(folder))
-                    .collect::<Result<_, _>>()?,
+                write,
                 in_place: self.in_place,
                 ignore_failure: self.ignore_failure,
                 scratch_mib: self.scratch.or(self.layers.then_some(SCRATCH_MIB)),
@@ -133,11 +131,7 @@ impl StudyOptions for ExecOptions {
                 net: self.net,
                 forward: self.forward.clone(),
                 metrics: self.metrics.clone(),
-                ..CommandSpec::new(
-                    words.clone(),
-                    std::env::current_dir()
-                        .map_err(|e| OptionsError::file("the working directory", e))?,
-                )
+                ..command_here(&words)?
             })),
             ..Plan::new(&name(&words), rounds, machines, vec![workload])
         })?;
@@ -191,7 +185,7 @@ fn canonical(folder: &Path) -> Result<PathBuf, OptionsError> {
     }
 }
 
-/// What names the recording: `exec-make`.
+/// Returns the name of the recording, as `exec-make`.
 fn name(words: &[String]) -> String {
     let program = words
         .first()
@@ -204,47 +198,26 @@ fn name(words: &[String]) -> String {
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         .take(40)
         .collect();
-    if plain.is_empty() {
-        "exec".to_owned()
-    } else {
-        format!("exec-{plain}")
+    match plain.as_str() {
+        "" => "exec".to_owned(),
+        plain => format!("exec-{plain}"),
     }
-}
-
-/// How guests are given the host's root: as it was measured to be fastest of what is here (docs/exec.md), if nothing else
-/// is asked for.
-pub(crate) fn root_share(asked: Option<&str>) -> Result<Variant, OptionsError> {
-    // An ordinary user's is in a user namespace, where the host's owners are not distinguished.
-    let is_served = || rustix::process::geteuid().is_root() && find_program("virtiofsd").is_some();
-    let method = match asked {
-        Some(method) => method,
-        None if is_served() => "virtiofs,cache=always",
-        None => "9p,msize=512000,cache=loose,multidevs=remap",
-    };
-    Ok(Variant {
-        name: String::new(),
-        ..share_variant(method)?
-    })
 }
 
 pub(crate) struct Exec<'a> {
     recording: &'a Recording,
     findings: ExecFindings,
-    /// What its guests asked of their disks, where that was observed.
+    /// Requests of its guests to their disks, where these were observed.
     requests: Option<CommandLayers>,
 }
 
 impl<'a> Exec<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Exec<'a> {
+    pub(crate) fn new(recording: &'a Recording) -> Exec<'a> {
         let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
-        let observed = recording
-            .plan
-            .command()
-            .is_some_and(|command| command.layers);
-        let trials = recording
-            .trials
-            .iter()
-            .map(|t| (t, recording.trial_folder(t.number)));
+        let command = recording.plan.command();
+        let observed = command.is_some_and(|command| command.layers);
+        let trials = recording.trials.iter();
+        let trials = trials.map(|t| (t, recording.trial_folder(t.number)));
         let requests =
             observed.then(|| vmtax_layers::command(&recording.plan, &recording.host, trials));
         Exec {
@@ -295,9 +268,6 @@ impl Evidence for ExecFindings {
             .find(|row| row.of == *of && row.name == *name);
         let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == *machine));
         let overhead = column.and_then(|c| c.overhead.as_ref());
-        Some(overhead.map_or_else(
-            || Tested::absent(*machine, host),
-            |overhead| Tested::at_least(overhead.ratio, *at_least),
-        ))
+        Some(Tested::overhead(overhead, *machine, *at_least, host))
     }
 }

@@ -1,10 +1,14 @@
-//! What one VM exit costs, by cause.
+//! Costs of one VM exit, by cause.
 
-use crate::options::{CommonOptions, OptionsError, RunningVmOptions, StudyOptions, with_help};
+use crate::analysis::{Analysis, StudyError, found};
+use crate::options::{
+    CommonOptions, MEMORY_HELP, OptionsError, RunningVmOptions, StudyOptions, with_help,
+};
 use crate::reproduce::Evidence;
 use clap::Args;
-use vmtax_model::{ExitFindings, HostFacts, Plan, Study};
+use vmtax_model::{ExitFindings, HostFacts, Plan, Study, VmExits};
 use vmtax_recording::Recording;
+use vmtax_report as page;
 use vmtax_workload::CheckedPlan;
 
 /// A fresh QEMU each: what one of them had by luck counts once.
@@ -25,7 +29,7 @@ const ROUNDS: u32 = 3;
     mut_arg("modules", |a| a.hide(true)),
     mut_arg("kernel_args", |a| a.hide(true)),
     mut_arg("cpus", |a| a.hide(true)),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("vm", |vm| vm.conflicts_with("count")),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
 each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds. --vm \
@@ -66,18 +70,32 @@ impl StudyOptions for ExitsOptions {
     }
 }
 
-/// What one VM exit costs in a recording, by cause.
-pub(crate) fn findings(recording: &Recording) -> ExitFindings {
+/// Returns the costs of one VM exit in a recording, by cause: the report and JSON are of the findings alone.
+pub(crate) fn analysis(recording: &Recording) -> Box<dyn Analysis + '_> {
     let manifest = &recording.manifest;
-    vmtax_analysis::exits(
+    let findings = vmtax_analysis::exits(
         &recording.plan,
         &recording.host,
         &recording.trials,
         &manifest.vmtax,
         &manifest.command,
         &manifest.started,
+    );
+    found(
+        recording,
+        findings,
+        |_, f| page::exits::report(f),
+        |_, f| page::findings_json(f),
     )
+}
+
+/// The exits of a VM that runs already.
+pub(crate) fn of_vm(recording: &Recording) -> Result<VmExits, StudyError> {
+    Ok(vmtax_profile::vm_exits(&recording.trial_folder(0))?)
 }
 
 /// No published result claims anything of them.
 impl Evidence for ExitFindings {}
+
+/// No published result claims anything of a running VM's exits.
+impl Evidence for VmExits {}

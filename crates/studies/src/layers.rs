@@ -8,10 +8,10 @@ use crate::options::{
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_layers::LayersError;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn,
-    LayerFindings, Machine, ObservedVm, Plan, Probes, Study, Verdict,
+    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, FEWEST_ROUNDS, HostFacts, Interval, Layer,
+    LayerColumn, LayerFindings, Machine, Missing, ObservedVm, Plan, Probes, Study, Verdict,
+    VmLayers, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -149,53 +149,43 @@ impl LayersOptions {
             ));
         }
         arguments.apply(std::slice::from_mut(&mut work))?;
-        // The micro-guest has one request under way at a time; its network is a tap alone, and it knows no TCP.
-        let has_micro = match self.device {
-            Device::Disk => vmtax_workload::block_work(&work)?.depth == 1,
-            Device::Net => {
-                let round_trips = vmtax_workload::round_trip_work(&work)?;
-                let is_usual = self.vary.is_empty()
-                    && self.set.is_empty()
-                    && rustix::process::geteuid().is_root();
-                is_usual && !round_trips.is_tcp && round_trips.connections == 1
-            }
-        };
-        let micro = host.micro_guests()[..usize::from(has_micro)]
-            .iter()
-            .copied();
+        let has_micro = self.suits_micro_guest(&work)?;
+        let micro = host.micro_guests().iter().copied();
+        let micro = micro.take(usize::from(has_micro));
         let machines: Vec<Machine> = [Machine::NATIVE]
             .into_iter()
             .chain(micro)
             .chain([host.default_guest()])
             .collect();
-        if self.device == Device::Net {
-            return Ok(Plan {
-                study: Study::Layers,
-                probes: vec![Probes::None, Probes::Network, Probes::Network, Probes::None],
-                ..Plan::new("layers-net", FEWEST_ROUNDS, machines, vec![work])
-            });
-        }
+        let (name, observed): (_, &[Probes]) = match self.device {
+            Device::Disk => ("layers", &[Probes::Layers, Probes::Calls, Probes::Layers]),
+            Device::Net => ("layers-net", &[Probes::Network, Probes::Network]),
+        };
         Ok(Plan {
             study: Study::Layers,
             // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
-            probes: vec![
-                Probes::None,
-                Probes::Layers,
-                Probes::Calls,
-                Probes::Layers,
-                Probes::None,
-            ],
-            ..Plan::new("layers", FEWEST_ROUNDS, machines, vec![work])
+            probes: [&[Probes::None], observed, &[Probes::None]].concat(),
+            ..Plan::new(name, FEWEST_ROUNDS, machines, vec![work])
         })
+    }
+
+    /// Returns true if the micro-guest can do the work: it has one request under way at a time; its network is a tap alone, and it
+    /// knows no TCP.
+    fn suits_micro_guest(&self, work: &WorkloadSpec) -> Result<bool, OptionsError> {
+        if self.device == Device::Disk {
+            return Ok(vmtax_workload::block_work(work)?.depth == 1);
+        }
+        let round_trips = vmtax_workload::round_trip_work(work)?;
+        let is_usual =
+            self.vary.is_empty() && self.set.is_empty() && rustix::process::geteuid().is_root();
+        Ok(is_usual && !round_trips.is_tcp && round_trips.connections == 1)
     }
 }
 
 /// Requests by layer, of the recording's observed trials.
 pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyError> {
-    let trials = recording
-        .trials
-        .iter()
-        .map(|t| (t, recording.trial_folder(t.number)));
+    let trials = recording.trials.iter();
+    let trials = trials.map(|t| (t, recording.trial_folder(t.number)));
     vmtax_layers::findings(&recording.plan, &recording.host, trials).map_err(
         |error| match recording.damaged.first() {
             // It was observed, but cannot be read.
@@ -208,6 +198,17 @@ pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyErro
     )
 }
 
+/// The requests of a VM that runs already, as its host traced them.
+pub(crate) fn of_vm(recording: &Recording) -> Result<VmLayers, StudyError> {
+    Ok(vmtax_layers::vm(
+        &recording.trial_folder(0),
+        &recording.host,
+    )?)
+}
+
+/// No published result claims anything of a VM that runs already.
+impl Evidence for VmLayers {}
+
 impl Evidence for LayerFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
         Some(match check {
@@ -215,23 +216,16 @@ impl Evidence for LayerFindings {
                 let Some(column) = self.columns.iter().find(|c| c.machine.has_kernel()) else {
                     return Some(Tested::untestable("no guest was observed"));
                 };
-                if let Some(missing) = column.missing.first() {
-                    let why = format!(
-                        "not every layer was seen: {}: {}",
-                        missing.what, missing.why
-                    );
+                if let Some(Missing { what, why, .. }) = column.missing.first() {
+                    let why = format!("not every layer was seen: {what}: {why}");
                     return Some(Tested::untestable(why));
                 }
-                Tested::within(
-                    share(column, layers),
-                    ClaimUnit::Percent,
-                    Some(*at_least),
-                    None,
-                )
+                let share = share(column, layers);
+                Tested::within(share, ClaimUnit::Percent, Some(*at_least), None)
             }
             Check::Faster { variant } => {
-                let Some(difference) = self.differences.iter().find(|d| d.variant == *variant)
-                else {
+                let difference = self.differences.iter().find(|d| d.variant == *variant);
+                let Some(difference) = difference else {
                     return Some(Tested::no_value(variant));
                 };
                 let (verdict, why) = match difference.comparison.verdict {
@@ -243,11 +237,8 @@ impl Evidence for LayerFindings {
                 // A higher latency is the bound's other side.
                 let times = Tested::within(measured, ClaimUnit::Ratio, None, Some(1.0)).times;
                 Tested {
-                    measured: Some(measured),
-                    unit: ClaimUnit::Ratio,
-                    verdict,
-                    why: why.to_owned(),
                     times,
+                    ..Tested::decided(Some(measured), ClaimUnit::Ratio, verdict, why)
                 }
             }
             _ => return None,
@@ -259,15 +250,12 @@ impl Evidence for LayerFindings {
 /// these layers at their least beside the others at their most, and the other way round.
 fn share(column: &LayerColumn, layers: &[Layer]) -> Estimate {
     let rows = |own: bool| {
-        column
-            .rows
-            .iter()
-            .filter(move |row| layers.contains(&row.layer) == own)
+        let rows = column.rows.iter();
+        rows.filter(move |row| layers.contains(&row.layer) == own)
     };
-    let sum = |own: bool, of: fn(&Interval) -> f64| {
-        rows(own)
-            .map(|row| row.mean.interval.as_ref().map(of))
-            .sum::<Option<f64>>()
+    let sum = |own: bool, end: fn(&Interval) -> f64| {
+        let ends = rows(own).map(|row| row.mean.interval.as_ref().map(end));
+        ends.sum::<Option<f64>>()
     };
     let percent =
         |own: f64, others: f64| 100.0 * own / (own + others + column.unexplained_ns.max(0.0));

@@ -20,7 +20,6 @@ mod scale;
 mod share;
 mod tune;
 mod tune_guest;
-mod vm;
 
 pub use analysis::{ReportFile, StudyError};
 pub use compare::{CompareOptions, Compared, check, compare_recordings, forecast};

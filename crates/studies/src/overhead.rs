@@ -1,6 +1,6 @@
-//! What machines cost over native.
+//! Overheads of machines over native.
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, Found};
 use crate::options::values::duration;
 use crate::options::{
     CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help,
@@ -11,7 +11,7 @@ use vmtax_model::{
     ClaimUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName,
 };
 use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
+use vmtax_report as page;
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// The options of `vmtax run`.
@@ -88,38 +88,13 @@ impl StudyOptions for OverheadOptions {
     }
 }
 
-pub(crate) struct Overhead<'a> {
-    recording: &'a Recording,
-    findings: Findings,
-}
-
-impl<'a> Overhead<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Overhead<'a> {
-        let findings =
-            vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
-        Overhead {
-            recording,
-            findings,
-        }
-    }
-}
-
-impl Analysis for Overhead<'_> {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::overhead::report(self.recording, &self.findings)
-    }
-
-    fn details(&self) -> Option<String> {
-        Some(vmtax_report::sysbench(self.recording, None))
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::json(self.recording, &self.findings)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        &self.findings
-    }
+/// Returns the overheads of machines over native in a recording.
+pub(crate) fn analysis(recording: &Recording) -> Box<dyn Analysis + '_> {
+    let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
+    Box::new(Found {
+        details: Some(|recording| page::sysbench(recording, None)),
+        ..Found::new(recording, findings, page::overhead::report, page::json)
+    })
 }
 
 impl Evidence for Findings {
@@ -131,10 +106,7 @@ impl Evidence for Findings {
                 at_least,
             } => {
                 let overhead = column(self, *metric, *machine).and_then(|c| c.overhead.as_ref());
-                overhead.map_or_else(
-                    || Tested::absent(*machine, host),
-                    |overhead| Tested::at_least(overhead.ratio, *at_least),
-                )
+                Tested::overhead(overhead, *machine, *at_least, host)
             }
             Check::Value {
                 metric,

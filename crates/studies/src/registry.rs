@@ -3,13 +3,9 @@
 use crate::analysis::{Analysis, ReportFile, StudyError, found};
 use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
-use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::tune_guest::GuestTuning;
-use crate::{diagnose, exits, import, layers, reproduce, tune, vm};
+use crate::{diagnose, exits, import, layers, overhead, reproduce, tune, tune_guest};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
-use std::path::Path;
 use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
@@ -27,11 +23,8 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         .reproduces
         .as_deref()
         .and_then(|name| reproduce::find(name).ok());
-    let rounds = trials
-        .iter()
-        .map(|trial| trial.round)
-        .collect::<BTreeSet<_>>()
-        .len() as u32;
+    let rounds: BTreeSet<u32> = trials.iter().map(|trial| trial.round).collect();
+    let rounds = rounds.len() as u32;
     let judged = |case| reproduce::judge(&case, host, rounds, analysis.evidence());
     let reproduction = case.map(|case| (judged(case), recording));
     Ok(Answer {
@@ -44,23 +37,23 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
 fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyError> {
     let (plan, trials) = (&recording.plan, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
-        Study::Overhead => Box::new(Overhead::of(recording)),
+        Study::Overhead => overhead::analysis(recording),
         Study::Layers => {
             let findings = layers::findings(recording)?;
             found(recording, findings, page::layers::report, page::json)
         }
-        Study::Exec(_) => Box::new(Exec::of(recording)),
-        Study::Compare(_) => Box::new(Comparison::of(recording)?),
+        Study::Exec(_) => Box::new(Exec::new(recording)),
+        Study::Compare(_) => Box::new(Comparison::new(recording)?),
         Study::Scale(_) => {
             let findings = vmtax_analysis::growth(plan, trials);
             found(recording, findings, page::growth::report, page::json)
         }
-        Study::Profile(_) => Box::new(Profile::of(recording)?),
+        Study::Profile(_) => Box::new(Profile::new(recording)?),
         Study::Share => {
             let findings = vmtax_analysis::shares(plan, trials);
             found(recording, findings, page::shares::report, page::json)
         }
-        Study::Exits => exit_costs(recording),
+        Study::Exits => exits::analysis(recording),
         Study::GuestAntipatterns => {
             let findings = vmtax_analysis::antipatterns(plan, &recording.host, trials);
             found(recording, findings, page::antipatterns::report, page::json)
@@ -73,9 +66,9 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             let findings = tune::findings(recording, spec)?;
             found(recording, findings, page::tune::report, page::json)
         }
-        Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
+        Study::TuneGuest(_) => tune_guest::analysis(recording)?,
         Study::VmExits(_) => {
-            let findings = vm::exits(recording)?;
+            let findings = exits::of_vm(recording)?;
             found(recording, findings, page::vm_exits::report, page::json)
         }
         Study::Import(_) => {
@@ -83,46 +76,11 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             found(recording, findings, page::import::report, page::json)
         }
         Study::VmLayers(_) => {
-            let findings = vm::layers(recording)?;
+            let findings = layers::of_vm(recording)?;
             found(recording, findings, page::vm_layers::report, page::json)
         }
     };
     Ok(analysis)
-}
-
-/// Returns the costs of VM exits, whose report and JSON are of the findings alone.
-fn exit_costs(recording: &Recording) -> Box<dyn Analysis + '_> {
-    found(
-        recording,
-        exits::findings(recording),
-        |_, f| page::exits::report(f),
-        |_, f| page::findings_json(f),
-    )
-}
-
-/// Whole rounds after which the claims of a published result may be judged before its plan has ended. An interval of 95 %
-/// is on the wrong side of a bound after any of them in less than 4 % of runs.
-const EARLY: RangeInclusive<u32> = vmtax_model::FEWEST_ROUNDS..=12;
-
-/// Returns true if each claim of the published result that a recording reproduces has its result after `rounds` whole
-/// rounds, or is unlikely to get one from further rounds. Always false outside `EARLY`.
-pub(crate) fn is_decided(folder: &Path, rounds: u32) -> bool {
-    if !EARLY.contains(&rounds) {
-        return false;
-    }
-    // An analysis that fails decides nothing.
-    let Ok(recording) = vmtax_recording::open(folder) else {
-        return false;
-    };
-    let answer = analyze(&recording);
-    answer
-        .ok()
-        .and_then(|answer| answer.reproduction)
-        .is_some_and(|(case, _)| {
-            case.rows
-                .iter()
-                .all(|row| row.verdict != ClaimVerdict::Inconclusive || row.rounds_needed.is_none())
-        })
 }
 
 impl From<CompareFindings> for Answer<'_> {
@@ -146,7 +104,7 @@ impl From<CheckFindings> for Answer<'_> {
 /// Analysis of a recording: its study's findings, below the result of the reproduction, if it is one.
 pub struct Answer<'a> {
     analysis: Box<dyn Analysis + 'a>,
-    reproduction: Option<(ReproductionFindings, &'a Recording)>,
+    pub(crate) reproduction: Option<(ReproductionFindings, &'a Recording)>,
 }
 
 impl Answer<'_> {
@@ -162,11 +120,8 @@ impl Answer<'_> {
     /// For a terminal; with all details, or the most important.
     pub fn terminal(&self, details: bool, style: Style) -> String {
         // Where no trial can be read there are no tables: the report says why.
-        match if details {
-            self.analysis.details().filter(|all| !all.trim().is_empty())
-        } else {
-            None
-        } {
+        let all = details.then(|| self.analysis.details()).flatten();
+        match all.filter(|all| !all.trim().is_empty()) {
             // The verdict on a published result stands in the report alone.
             Some(all) if self.is_reproduction() => {
                 self.report().terminal(style, false) + "\n" + &all
@@ -218,27 +173,5 @@ impl Answer<'_> {
     /// The status that the measured command gave; `None` where it has none.
     pub fn command_status(&self) -> Option<i32> {
         self.analysis.command_status()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each order in which rounds can lie above and below the true median is as likely: how often does an interval of the
-    /// first 6, 7, … or 12 rounds lie above it?
-    #[test]
-    fn early_verdicts_are_wrong_in_less_than_5_of_100_runs() {
-        let is_wrong = |order: u32, rounds: u32| {
-            let sign = |round: u32| if order >> round & 1 == 0 { -1.0 } else { 1.0 };
-            let interval = vmtax_analysis::estimate((0..rounds).map(sign).collect()).interval;
-            interval.is_some_and(|interval| interval.low > 0.0)
-        };
-        let orders = 0..1_u32 << EARLY.end();
-        let all = orders.len();
-        let wrong = orders
-            .filter(|order| EARLY.clone().any(|rounds| is_wrong(*order, rounds)))
-            .count();
-        assert!((wrong as f64) < 0.04 * all as f64, "{wrong} of {all}");
     }
 }

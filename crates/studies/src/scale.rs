@@ -1,4 +1,4 @@
-//! How a cost grows with a size.
+//! Growth of a cost with a size.
 
 use crate::options::values::seconds;
 use crate::options::{
@@ -16,7 +16,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 
 /// Of a range whose ends are no power of two apart.
 const STEPS: usize = 8;
-/// What grows by no more from the first step to the last is taken for O(1).
+/// A cost that grows by no more from the first step to the last is taken for O(1).
 const NO_GROWTH: f64 = 1.05;
 /// An exponent that is no further from another growth law's does not exclude that growth law.
 const APART: f64 = 0.01;
@@ -87,7 +87,7 @@ impl StudyOptions for ScaleOptions {
 }
 
 impl ScaleOptions {
-    /// What grows comes first; its workload runs, and those that are named.
+    /// Makes the plan of the words: the option that grows comes first; its workload runs, and those that are named.
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
         let Some((option, words)) = self.what.split_first() else {
             return OptionsError::usage(
@@ -112,20 +112,12 @@ impl ScaleOptions {
             }
             Grows::Guest(_) => {}
         }
-        let plan = Plan::new(
-            "scale",
-            FEWEST_ROUNDS,
-            machines,
-            named_workloads(&words, Preset::Quick, [], None)?,
-        );
-        Ok(if self.range.is_some() {
-            Plan {
-                study: Study::Scale(range),
-                ..plan
-            }
-        } else {
-            plan
-        })
+        let workloads = named_workloads(&words, Preset::Quick, [], None)?;
+        let mut plan = Plan::new("scale", FEWEST_ROUNDS, machines, workloads);
+        if self.range.is_some() {
+            plan.study = Study::Scale(range);
+        }
+        Ok(plan)
     }
 }
 
@@ -218,13 +210,7 @@ impl Evidence for GrowthFindings {
 /// A cost that is claimed not to grow, beside one that does where there is one: the difference tells most, since what
 /// disturbs a round disturbs both.
 fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
-    let tested = |verdict, why: &str| Tested {
-        measured: growth.change,
-        unit: ClaimUnit::Ratio,
-        verdict,
-        why: why.to_owned(),
-        times: None,
-    };
+    let tested = |verdict, why| Tested::decided(growth.change, ClaimUnit::Ratio, verdict, why);
     let difference = against.map(|against| {
         let (name, this) = (&against.variant, &growth.variant);
         let why =
@@ -249,12 +235,8 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
             let why = format!(
                 "no growth is shown; claimed: at most ×{NO_GROWTH} from the first step to the last"
             );
-            Tested::inconclusive(
-                growth.change,
-                ClaimUnit::Ratio,
-                why,
-                bound.and_then(|bound| bound.times),
-            )
+            let times = bound.and_then(|bound| bound.times);
+            Tested::inconclusive(growth.change, ClaimUnit::Ratio, why, times)
         }
     }
 }
@@ -262,95 +244,78 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
 /// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and exclude those that a
 /// measurement can distinguish from it. Of O(n) and O(n log n) it distinguishes neither.
 fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
-    let sizes = || {
-        growth
-            .steps
-            .iter()
-            .filter(|step| step.ns.is_some())
-            .map(|step| step.size as f64)
-    };
-    let (Some(bottom), Some(top)) = (sizes().reduce(f64::min), sizes().reduce(f64::max)) else {
+    let measured = growth.steps.iter().filter(|step| step.ns.is_some());
+    let sizes: Vec<f64> = measured.map(|step| step.size as f64).collect();
+    let bottom = sizes.iter().copied().reduce(f64::min);
+    let Some((bottom, top)) = bottom.zip(sizes.into_iter().reduce(f64::max)) else {
         return Tested::no_value(&growth.variant);
     };
     let own = claimed.exponent(bottom, top);
-    let (slower, faster) = match claimed {
-        Law::Constant | Law::Logarithmic => (Law::Constant, Some(Law::Linear)),
-        Law::Linear | Law::Linearithmic => (Law::Logarithmic, Some(Law::Quadratic)),
-        Law::Quadratic => (Law::Linearithmic, None),
-    };
-    let least = slower.exponent(bottom, top) + APART;
-    let most = faster.map(|law| law.exponent(bottom, top) - APART);
-    let figure = growth.exponent.map(|i| Estimate {
-        median: f64::midpoint(i.low, i.high),
-        interval: Some(i),
-    });
-    let is_steeper = growth.exponent.is_some_and(|i| i.low > own);
-    let is_allowed = growth
-        .exponent
-        .is_some_and(|i| i.low <= own && own <= i.high);
-    let others = [Some(slower), faster]
-        .into_iter()
-        .flatten()
-        .map(|law| format!(" and not that of {}", law.notation()));
+    let (slower, faster) = neighbours(claimed);
+    let excluded = [Some(slower), faster].into_iter().flatten();
+    let excluded = excluded.map(|law| format!(" and not that of {}", law.notation()));
     let names = format!(
         "claimed: the exponent of {}{}",
         claimed.notation(),
-        others.collect::<String>()
+        excluded.collect::<String>()
     );
-    let tested = |verdict, why: String| Tested {
-        measured: figure,
-        unit: ClaimUnit::Exponent,
-        verdict,
-        why,
-        times: None,
+    let Some(exponents) = growth.exponent else {
+        return without_exponent(growth, &names);
     };
-    match figure {
-        Some(figure) if is_allowed => Tested {
+    let figure = Estimate {
+        median: f64::midpoint(exponents.low, exponents.high),
+        interval: Some(exponents),
+    };
+    let unit = ClaimUnit::Exponent;
+    if exponents.low <= own && own <= exponents.high {
+        let least = slower.exponent(bottom, top) + APART;
+        let most = faster.map(|law| law.exponent(bottom, top) - APART);
+        let tested = Tested::within(figure, unit, Some(least), most);
+        return Tested {
             why: names,
-            ..Tested::within(figure, ClaimUnit::Exponent, Some(least), most)
-        },
-        // A cache may be exceeded by more than the exponents allow for.
-        Some(_) if is_steeper && growth.no_law == Some(NoLaw::CostSteps) => {
-            let why = format!(
-                "{names}; one item costs more from some size on, as where a cache is exceeded"
-            );
-            Tested::inconclusive(figure, ClaimUnit::Exponent, why, None)
-        }
-        Some(_) => tested(ClaimVerdict::NotReproduced, names),
-        None if growth.law == Some(Law::Constant) && growth.or.is_empty() => Tested {
-            measured: growth.change,
-            unit: ClaimUnit::Ratio,
-            ..tested(
-                ClaimVerdict::NotReproduced,
-                format!("it changes by less than 5 %; {names}"),
-            )
-        },
-        None => {
-            let times = growth.law.map(|_| 2.0);
-            Tested::inconclusive(
-                growth.change,
-                ClaimUnit::Ratio,
-                format!("{names}; no exponent can be named yet"),
-                times,
-            )
-        }
+            ..tested
+        };
+    }
+    // A cache may be exceeded by more than the exponents allow for.
+    if exponents.low > own && growth.no_law == Some(NoLaw::CostSteps) {
+        let why =
+            format!("{names}; one item costs more from some size on, as where a cache is exceeded");
+        return Tested::inconclusive(Some(figure), unit, why, None);
+    }
+    Tested::decided(Some(figure), unit, ClaimVerdict::NotReproduced, names)
+}
+
+/// Returns the next growth law below and above one that a measurement can distinguish from it.
+fn neighbours(law: Law) -> (Law, Option<Law>) {
+    match law {
+        Law::Constant | Law::Logarithmic => (Law::Constant, Some(Law::Linear)),
+        Law::Linear | Law::Linearithmic => (Law::Logarithmic, Some(Law::Quadratic)),
+        Law::Quadratic => (Law::Linearithmic, None),
     }
 }
 
-/// What one more costs is claimed to be so many times what it costs with another variant.
+/// Tests the claim of a growth law, which `names` has, where the growth has no exponent.
+fn without_exponent(growth: &Growth, names: &str) -> Tested {
+    if growth.law == Some(Law::Constant) && growth.or.is_empty() {
+        let why = format!("it changes by less than 5 %; {names}");
+        let verdict = ClaimVerdict::NotReproduced;
+        return Tested::decided(growth.change, ClaimUnit::Ratio, verdict, why);
+    }
+    let why = format!("{names}; no exponent can be named yet");
+    let times = growth.law.map(|_| 2.0);
+    Tested::inconclusive(growth.change, ClaimUnit::Ratio, why, times)
+}
+
+/// Tests the claim that one more costs so many times as much as with another variant.
 fn one_more_than(growth: &Growth, against: &Growth, at_least: f64) -> Tested {
     let (name, other) = (&growth.variant, &against.variant);
     let figure = |growth: &Growth| {
         let all: Vec<f64> = one_more_by_round(growth).into_values().collect();
         if all.is_empty() {
-            String::new()
-        } else {
-            format!(
-                "{:.2} ns with {}",
-                vmtax_analysis::estimate(all).median,
-                growth.variant
-            )
+            return String::new();
         }
+        let ns = vmtax_analysis::estimate(all).median;
+        format!("{ns:.2} ns with {}", growth.variant)
     };
     let why = format!(
         "one more costs {}, {}; what it costs with {name} less {at_least} times what it costs with {other}; claimed: above 0",
@@ -374,10 +339,10 @@ fn above_zero(
     other: f64,
     why: String,
 ) -> Tested {
-    let both = this
-        .iter()
-        .filter_map(|(round, ns)| Some(times * ns - other * that.get(round)?));
-    let differences: Vec<f64> = both.collect();
+    let both = this.iter();
+    let differences: Vec<f64> = both
+        .filter_map(|(round, ns)| Some(times * ns - other * that.get(round)?))
+        .collect();
     if differences.is_empty() {
         return Tested::untestable("no round has both sizes with both variants");
     }
@@ -388,28 +353,17 @@ fn above_zero(
     }
 }
 
-/// What one more costs on average from the first step with values to the last, by round.
+/// Returns the cost of one more on average from the first step with values to the last, by round.
 fn one_more_by_round(growth: &Growth) -> BTreeMap<u32, f64> {
-    let steps: Vec<&StepCost> = growth
-        .steps
-        .iter()
-        .filter(|step| step.ns.is_some())
-        .collect();
+    let measured = growth.steps.iter().filter(|step| step.ns.is_some());
+    let steps: Vec<&StepCost> = measured.collect();
     let [first, .., last] = steps.as_slice() else {
         return BTreeMap::new();
     };
-    let cost_in_round = |step: &StepCost, round: u32| {
-        step.rounds
-            .iter()
-            .find(|cost| cost.round == round)
-            .map(|cost| cost.ns)
-    };
     let more = (last.size - first.size) as f64;
     let rounds = last.rounds.iter().filter_map(|top| {
-        Some((
-            top.round,
-            (top.ns - cost_in_round(first, top.round)?) / more,
-        ))
+        let bottom = first.rounds.iter().find(|cost| cost.round == top.round)?;
+        Some((top.round, (top.ns - bottom.ns) / more))
     });
     rounds.collect()
 }

@@ -1,14 +1,13 @@
-//! What each method of sharing a tree with guests costs.
+//! Costs of each method of sharing a tree with guests.
 
 use crate::options::values::bytes;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, HostFacts, Machine, Missing, Plan, Share, ShareFindings, Study, Tree,
-    Variant, WorkloadName, WorkloadSpec,
+    ClaimUnit, ClaimVerdict, FEWEST_ROUNDS, HostFacts, Machine, Missing, Plan, Share, ShareColumn,
+    ShareFindings, Study, Tree, Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::MachineError;
 use vmtax_workload::CheckedPlan;
@@ -155,8 +154,7 @@ impl Evidence for ShareFindings {
         let (Check::Way { variant, .. } | Check::Kept { variant, .. }) = check else {
             return None;
         };
-        let is_column =
-            |c: &vmtax_model::ShareColumn| c.machine.is_guest() && c.variant == *variant;
+        let is_column = |c: &ShareColumn| c.machine.is_guest() && c.variant == *variant;
         let Some(at) = self.columns.iter().position(is_column) else {
             return Some(Tested::no_value(variant));
         };
@@ -176,12 +174,9 @@ impl Evidence for ShareFindings {
                 at_most,
                 ..
             } => {
-                let cell = self
-                    .rows
-                    .iter()
-                    .find(|r| r.metric == *metric)
-                    .and_then(|r| r.cells.get(at));
-                match cell.and_then(|c| c.against.as_ref()) {
+                let row = self.rows.iter().find(|row| row.metric == *metric);
+                let cell = row.and_then(|row| row.cells.get(at));
+                match cell.and_then(|cell| cell.against.as_ref()) {
                     Some(overhead) => {
                         Tested::within(overhead.ratio, ClaimUnit::Ratio, *at_least, *at_most)
                     }
@@ -192,19 +187,11 @@ impl Evidence for ShareFindings {
                 property, keeping, ..
             } => match column.kept.iter().find(|k| k.what == *property) {
                 Some(kept) => {
-                    let same = kept.keeping == *keeping;
-                    let verdict = if same {
-                        ClaimVerdict::Reproduced
-                    } else {
-                        ClaimVerdict::NotReproduced
+                    let verdict = match kept.keeping == *keeping {
+                        true => ClaimVerdict::Reproduced,
+                        false => ClaimVerdict::NotReproduced,
                     };
-                    Tested {
-                        measured: None,
-                        unit: ClaimUnit::Ratio,
-                        verdict,
-                        why: kept.detail.clone(),
-                        times: None,
-                    }
+                    Tested::decided(None, ClaimUnit::Ratio, verdict, kept.detail.clone())
                 }
                 None => untestable("it was not tried"),
             },
@@ -224,7 +211,7 @@ mod tests {
         }
     }
 
-    fn of(
+    fn kept_of(
         names: &[&str],
         named: bool,
         lacks: &[&str],
@@ -249,7 +236,8 @@ mod tests {
 
     #[test]
     fn what_the_host_lacks_is_left_out_unless_it_was_named() {
-        let (measured, missing) = of(&["9p", "nfs4", "erofs"], false, &["nfs4", "erofs"]).unwrap();
+        let (measured, missing) =
+            kept_of(&["9p", "nfs4", "erofs"], false, &["nfs4", "erofs"]).unwrap();
         assert_eq!((measured, missing.len()), (vec!["9p".to_owned()], 2));
         let Missing { what, why, fix } = &missing[0];
         assert_eq!(
@@ -261,14 +249,14 @@ mod tests {
             )
         );
         assert_eq!(
-            of(&["9p", "nfs4"], true, &["nfs4"]).unwrap_err(),
+            kept_of(&["9p", "nfs4"], true, &["nfs4"]).unwrap_err(),
             "nfs4 cannot be measured on this host: share=nfs4 needs a, which is not installed: `apt b`"
         );
         assert_eq!(
-            of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0,
+            kept_of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0,
             ["9p", "nfs4"]
         );
-        let none = of(&["nfs4"], false, &["nfs4"]).unwrap_err();
+        let none = kept_of(&["nfs4"], false, &["nfs4"]).unwrap_err();
         assert!(
             none.contains("none of the share methods; share=nfs4 needs a"),
             "{none}"

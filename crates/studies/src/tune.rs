@@ -1,29 +1,33 @@
-//! What makes a VM faster: live settings of a running one, which a diagnosis proposes; or the settings of a guest that is booted for
+//! Settings that make a VM faster: live ones of a running VM, which a diagnosis proposes; or those of a guest that is booted for
 //! it.
 
 use crate::analysis::StudyError;
 use crate::diagnose;
-use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm, with_help};
+use crate::options::values::milliseconds;
+use crate::options::{
+    MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, duration, plan_of_vm,
+    with_help,
+};
 use crate::reproduce::Evidence;
 use crate::tune_guest::{GuestTuneOptions, Measuring};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_model::{
-    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study,
-    TuneFindings, TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
+    Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
+    Study, TuneFindings, TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
-/// How long a VM is diagnosed before it is tuned, s.
+/// Time for which a VM is diagnosed before it is tuned, s.
 const DIAGNOSED_S: f64 = 10.0;
 /// A remedy that can save less is not tried.
 const MIN_CEILING: f64 = 0.02;
-/// How long a running VM is measured in all, and a setting of it at a time, s.
+/// Time for which a running VM is measured in all, and a setting of it at a time, s.
 const DURATION_S: f64 = 300.0;
 const SLICE_S: f64 = 1.5;
-/// What a file of measurements may have.
+/// Largest size of a file of measurements, bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// The options of `vmtax tune`.
@@ -31,14 +35,9 @@ const MAX_BYTES: u64 = 1 << 30;
 #[command(
     mut_arg("machine", with_help("Type of the test guest: kvm or tcg (a Linux guest), micro-kvm or micro-tcg (a small guest without an operating system) [default: kvm if usable, else tcg]")),
     mut_arg("rounds", |arg| arg.hide(true)),
-    mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
-    mut_arg(
-        "pinning",
-        with_help(
-            "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
-        )
-    ),
+    mut_arg("cpus", with_help(VCPUS_HELP)),
+    mut_arg("memory", with_help(MEMORY_HELP)),
+    mut_arg("pinning", with_help(PINNING_HELP)),
     after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with an upper bound of the gain of each. \
 With --apply each change is made, read back, measured against the previous setting (A B B A, under the VM's own load) and reverted. \
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
@@ -121,18 +120,12 @@ impl Allowed {
 }
 
 fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
-    let names = || {
-        LiveMetric::ALL
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     LiveMetric::named(text).ok_or_else(|| {
+        let names: Vec<String> = LiveMetric::ALL.iter().map(ToString::to_string).collect();
         OptionsError::Usage(format!(
             "--metric '{}' is none of a running VM: choose from {}",
             text.escape_default(),
-            names()
+            names.join(", ")
         ))
     })
 }
@@ -149,16 +142,13 @@ impl StudyOptions for TuneOptions {
             ],
             named => named.iter().map(|allowed| allowed.cost()).collect(),
         };
-        let (duration, slice, metric) = (self.duration, self.slice, self.metric.as_deref());
-        self.guest.plan(
-            host,
-            &Measuring {
-                duration,
-                slice,
-                metric,
-                allowed: &allowed,
-            },
-        )
+        let measuring = Measuring {
+            duration: self.duration,
+            slice: self.slice,
+            metric: self.metric.as_deref(),
+            allowed: &allowed,
+        };
+        self.guest.plan(host, &measuring)
     }
 
     fn traces_tuned(&self) -> bool {
@@ -177,22 +167,22 @@ impl TuneOptions {
                 "--apply and --metric-command are of a running VM: name it with --vm",
             );
         }
-        if self.vm.is_some() {
-            self.metric.as_deref().map(live_metric).transpose()?;
-            if self
-                .allow
-                .iter()
-                .any(|allowed| !matches!(allowed, Allowed::Live | Allowed::Host))
-            {
-                return OptionsError::usage(
-                    "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
-                );
-            }
+        let Some(vm) = &self.vm else {
+            return Ok(None);
+        };
+        self.live_metric()?;
+        let is_live = |allowed: &Allowed| matches!(allowed, Allowed::Live | Allowed::Host);
+        if !self.allow.iter().all(is_live) {
+            return OptionsError::usage(
+                "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
+            );
         }
-        self.vm
-            .as_ref()
-            .map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose))
-            .transpose()
+        plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose).map(Some)
+    }
+
+    /// Returns the metric of a running VM that is named.
+    fn live_metric(&self) -> Result<Option<LiveMetric>, OptionsError> {
+        self.metric.as_deref().map(live_metric).transpose()
     }
 
     /// The plan of the tuning of a running VM that a diagnosis leads to.
@@ -200,9 +190,7 @@ impl TuneOptions {
     /// # Errors
     /// [`OptionsError`] for times of nothing.
     pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
-        let milliseconds = |seconds: f64| ((seconds * 1e3).round() as u64).max(1);
-        let command = self.metric_command.clone();
-        let command = command.map(|line| TuneMetric::Command {
+        let command = self.metric_command.clone().map(|line| TuneMetric::Command {
             line,
             higher_is_better: self.higher_is_better,
         });
@@ -211,14 +199,9 @@ impl TuneOptions {
             started: Some(found.started).filter(|started| *started > 0),
             name: found.vm.name.clone(),
             apply: self.apply,
-            time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
-            block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)),
-            metric: command.or(self
-                .metric
-                .as_deref()
-                .map(live_metric)
-                .transpose()?
-                .map(TuneMetric::Vm)),
+            time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)).max(1),
+            block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)).max(1),
+            metric: command.or(self.live_metric()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),
         };
@@ -233,33 +216,15 @@ impl TuneOptions {
     /// The remedies of the causes: those that are tried, and the others with the reason.
     fn sort(&self, found: &VmDiagnosis, spec: &mut TuneSpec) {
         for cause in &found.causes {
-            let mut tried = None;
             if let Some(change) = &cause.change {
                 let is_known = spec
                     .candidates
                     .iter()
                     .any(|known| known.change.settings == change.settings);
-                let is_host = change.cost == ChangeCost::HostSetting;
-                let by_command = matches!(spec.metric, Some(TuneMetric::Command { .. }));
-                let why = if change.metric.is_none() && !by_command {
-                    Some(
-                        "the VM's own figures do not show whether it helps: `--metric-command CMD` tries it",
-                    )
-                } else if is_host && !self.allow.contains(&Allowed::Host) {
-                    Some("it changes the host for all its VMs: `--allow live,host` tries it")
-                } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live)
-                {
-                    Some("--allow does not name live")
-                } else if cause.gain > 0.0 && cause.gain < MIN_CEILING {
-                    Some("it can save less than 2 % of the time")
-                } else {
-                    None
-                };
-                tried = Some(change.cost);
-                match why {
+                match self.fault(change, cause.gain) {
                     Some(why) => {
-                        spec.not_tried
-                            .push(not_tried(change.action.clone(), String::new(), why))
+                        let action = change.action.clone();
+                        spec.not_tried.push(not_tried(action, String::new(), why));
                     }
                     None if is_known => {}
                     None => spec.candidates.push(Candidate {
@@ -270,15 +235,13 @@ impl TuneOptions {
                     }),
                 }
             }
-            let others = cause
-                .remedies
-                .iter()
-                .filter(|remedy| remedy.place != SettingPlace::Vmtax);
+            let others = cause.remedies.iter();
+            let mut others: Vec<&Remedy> = others
+                .filter(|remedy| remedy.place != SettingPlace::Vmtax)
+                .collect();
             // The change is the first remedy of its kind.
-            let mut others: Vec<&Remedy> = others.collect();
-            if let Some(first) =
-                tried.and_then(|cost| others.iter().position(|remedy| remedy.cost == Some(cost)))
-            {
+            let tried = cause.change.as_ref().map(|change| Some(change.cost));
+            if let Some(first) = others.iter().position(|remedy| Some(remedy.cost) == tried) {
                 others.remove(first);
             }
             spec.not_tried.extend(
@@ -286,6 +249,25 @@ impl TuneOptions {
                     not_tried(remedy.action.clone(), remedy.line.clone(), why(remedy))
                 }),
             );
+        }
+    }
+
+    /// Returns the reason why a change is not tried, which can save this part of the time.
+    fn fault(&self, change: &LiveChange, gain: f64) -> Option<&'static str> {
+        let is_host = change.cost == ChangeCost::HostSetting;
+        let names = |allowed| self.allow.contains(&allowed);
+        if change.metric.is_none() && self.metric_command.is_none() {
+            Some(
+                "the VM's own figures do not show whether it helps: `--metric-command CMD` tries it",
+            )
+        } else if is_host && !names(Allowed::Host) {
+            Some("it changes the host for all its VMs: `--allow live,host` tries it")
+        } else if !is_host && !self.allow.is_empty() && !names(Allowed::Live) {
+            Some("--allow does not name live")
+        } else if gain > 0.0 && gain < MIN_CEILING {
+            Some("it can save less than 2 % of the time")
+        } else {
+            None
         }
     }
 }
@@ -311,7 +293,7 @@ fn why(remedy: &Remedy) -> &'static str {
     }
 }
 
-/// What a diagnosis found.
+/// Returns the findings of a diagnosis.
 ///
 /// # Errors
 /// [`StudyError`] where it cannot be read.
@@ -319,7 +301,7 @@ pub fn diagnosed(recording: &Recording) -> Result<VmDiagnosis, StudyError> {
     diagnose::findings(recording)
 }
 
-/// What the measurements say.
+/// Returns the findings of the measurements.
 pub(crate) fn findings(recording: &Recording, spec: &TuneSpec) -> Result<TuneFindings, StudyError> {
     let path = recording.trial_folder(0).join(files::TUNE);
     let unread = |why: String| StudyError::Measurements {

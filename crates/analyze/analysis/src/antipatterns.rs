@@ -1,6 +1,7 @@
 //! Costs of the antipatterns of guest kernels, compared with their fixes.
 
-use crate::{estimate, paired};
+use crate::estimate::{estimate, median_of, paired};
+use crate::trials::add_warnings;
 use std::collections::BTreeMap;
 use vmtax_model::{
     Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, HostFacts,
@@ -14,10 +15,7 @@ const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the
 /// Analyzes the trials of `guest-antipatterns`: each antipattern's cost on each machine.
 pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> AntipatternFindings {
     let mut warnings = Vec::new();
-    trials
-        .iter()
-        .flat_map(|t| &t.warnings)
-        .for_each(|warning| crate::add_warning(&mut warnings, warning));
+    add_warnings(&mut warnings, trials);
     AntipatternFindings {
         schema: vmtax_model::REPORT_SCHEMA,
         rounds_planned: plan.rounds,
@@ -82,10 +80,8 @@ fn row(
 /// By how many exits an antipattern has more than its fix, in each round.
 fn exits_saved(antipattern: Antipattern, results: &[(u32, &TrialResult)]) -> Option<Estimate> {
     let exits = |result: &TrialResult, fixed: bool| {
-        let own = result
-            .exits
-            .iter()
-            .find(|exits| exits.operation == antipattern.label(fixed));
+        let mut exits = result.exits.iter();
+        let own = exits.find(|exits| exits.operation == antipattern.label(fixed));
         own.map(|exits| exits.each)
     };
     let saved = results
@@ -104,26 +100,18 @@ fn form(
     let name = antipattern.label(fixed);
     let (mut n, mut rounds) = (0, BTreeMap::new());
     for (round, result) in results {
-        let Some(operation) = result
-            .operations
-            .iter()
-            .find(|o| o.name == name && o.latency.count() > 0)
-        else {
+        let mut operations = result.operations.iter();
+        let Some(own) = operations.find(|o| o.name == name && o.latency.count() > 0) else {
             continue;
         };
-        n += operation.latency.count();
-        rounds.insert(
-            *round,
-            operation.latency.quantile(0.5) as f64 / f64::from(antipattern.batch()),
-        );
+        n += own.latency.count();
+        let median = own.latency.quantile(0.5) as f64;
+        rounds.insert(*round, median / f64::from(antipattern.batch()));
     }
-    let exits: Vec<f64> = results
-        .iter()
-        .flat_map(|(_, result)| &result.exits)
-        .filter(|e| e.operation == name)
-        .map(|e| e.each)
-        .collect();
+    let exits = results.iter().flat_map(|(_, result)| &result.exits);
+    let exits = exits.filter(|e| e.operation == name).map(|e| e.each);
+    let exits: Vec<f64> = exits.collect();
     let ns = estimate(rounds.values().copied().collect());
-    let exits = (!exits.is_empty()).then(|| estimate(exits).median);
+    let exits = (!exits.is_empty()).then(|| median_of(exits));
     ((n > 0).then_some(AntipatternForm { ns, exits, n }), rounds)
 }

@@ -1,8 +1,8 @@
 //! Does the interval hold what it promises? Simulated, with noise of the kinds that measurements have. The figures in
 //! `docs/statistics.md` are what these tests print: `cargo test -p vmtax-analysis coverage -- --nocapture`.
 
-use crate::interval::median_interval;
-use crate::overhead::{median, overhead};
+use crate::estimate::median_interval;
+use crate::estimate::{median, overhead};
 use std::collections::BTreeMap;
 use vmtax_model::{Better, Verdict};
 

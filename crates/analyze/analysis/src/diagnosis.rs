@@ -2,7 +2,8 @@
 
 use crate::rates;
 use vmtax_model::{
-    Advice, HostFacts, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples,
+    Advice, GuestExits, HostFacts, Missing, ProfileFindings, StateFindings, VmDiagnosis, VmLayers,
+    VmRates, VmSamples,
 };
 use vmtax_rules::Evidence;
 
@@ -29,42 +30,17 @@ pub fn diagnosis(
     rates.findings.clear();
     // Samples prove or exclude what counters alone leave open.
     let states = profile.as_ref().and_then(|profile| profile.states.as_ref());
-    let contention = states.and_then(|states| states.contention.as_ref());
+    let exits = profile.as_ref().and_then(|profile| profile.exits.as_ref());
     let evidence = Evidence {
         host: Some(host),
         facts: Some(&samples.vm),
         vm: Some(&rates),
         profile: profile.as_ref(),
-        contention,
+        contention: states.and_then(|states| states.contention.as_ref()),
         ..Evidence::default()
     };
-    let mut causes = vmtax_rules::evaluate(&evidence);
     let settings = vmtax_rules::settings(&evidence);
-    let states = states.iter().flat_map(|states| &states.advice);
-    let exits = profile
-        .iter()
-        .filter_map(|profile| profile.exits.as_ref())
-        .flat_map(|exits| &exits.advice);
-    let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
-    let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
-    // Exits whose time is not known are listed with the profile.
-    let exits = exits.filter(|advice| advice.gain > 0.0);
-    causes.extend(
-        states
-            .chain(exits)
-            .filter(|advice| !is_known(advice))
-            .cloned(),
-    );
-    let is_traced = profile
-        .as_ref()
-        .and_then(|profile| profile.exits.as_ref())
-        .is_some_and(|e| !e.reasons.is_empty());
-    if is_traced {
-        read_clock(&mut causes, &rates);
-    }
-    // A rule of the counters that knows no figure has limits of its own.
-    causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
-    vmtax_rules::sort(&mut causes);
+    let causes = causes(&evidence, states, exits, &rates);
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
     let missing: Vec<Missing> = samples
@@ -74,10 +50,9 @@ pub fn diagnosis(
         .chain(of_layers)
         .cloned()
         .collect();
-    let (vm, started) = (samples.vm.clone(), samples.after.started);
     Some(VmDiagnosis {
-        vm,
-        started,
+        vm: samples.vm.clone(),
+        started: samples.after.started,
         causes,
         settings,
         rates,
@@ -86,6 +61,31 @@ pub fn diagnosis(
         ended: false,
         missing,
     })
+}
+
+/// Returns what the rules find by the counters, the threads' states and the VM exits, the largest first.
+fn causes(
+    evidence: &Evidence<'_>,
+    states: Option<&StateFindings>,
+    exits: Option<&GuestExits>,
+    rates: &VmRates,
+) -> Vec<Advice> {
+    let mut causes = vmtax_rules::evaluate(evidence);
+    let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
+    let of_states = states.iter().flat_map(|states| &states.advice);
+    let of_states = of_states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
+    // Exits whose time is not known are listed with the profile.
+    let of_exits = exits.iter().flat_map(|exits| &exits.advice);
+    let of_exits = of_exits.filter(|advice| advice.gain > 0.0);
+    let observed = of_states.chain(of_exits);
+    causes.extend(observed.filter(|advice| !is_known(advice)).cloned());
+    if exits.is_some_and(|exits| !exits.reasons.is_empty()) {
+        read_clock(&mut causes, rates);
+    }
+    // A rule of the counters that knows no figure has limits of its own.
+    causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
+    vmtax_rules::sort(&mut causes);
+    causes
 }
 
 /// Where VM exits are traced they say how often a slow clock is read: of the two causes theirs stays, with the change of the other.
@@ -110,8 +110,7 @@ mod tests {
     use crate::rates::tests::facts;
     use std::collections::BTreeMap;
     use vmtax_model::{
-        DevicesFrom, ExitCount, ExitReason, GuestExits, KvmClass, Role, StateFindings,
-        ThreadCounters, VmCounters, testing,
+        DevicesFrom, ExitCount, ExitReason, KvmClass, Role, ThreadCounters, VmCounters, testing,
     };
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {

@@ -1,6 +1,8 @@
 //! Cost of a command on each machine, with a breakdown of the difference.
 
-use crate::{findings, overhead};
+use crate::estimate::{overhead, spread};
+use crate::findings;
+use crate::trials::each_once;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan,
@@ -16,16 +18,10 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
         .filter(|t| t.round < plan.rounds)
         .cloned()
         .collect::<Vec<_>>();
-    let mut notes: Vec<String> = Vec::new();
-    for (machine, note) in trials
-        .iter()
-        .flat_map(|t| said(t).into_iter().map(move |note| (t.machine, note)))
-    {
-        let note = format!("{machine}: {note}");
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-    }
+    let notes = trials.iter().flat_map(|t| {
+        let notes = said(t).into_iter();
+        notes.map(|note| format!("{}: {note}", t.machine))
+    });
     let guests = plan.machines.iter().filter(|m| m.is_guest());
     let breakdowns: Vec<Breakdown> = guests
         .filter_map(|machine| breakdown(*machine, plan, trials))
@@ -41,7 +37,7 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
         statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
         breakdowns,
         root: trials.iter().find_map(|t| t.share.clone()),
-        notes,
+        notes: each_once(notes),
     }
 }
 
@@ -60,13 +56,11 @@ fn said(trial: &TrialRecord) -> Vec<String> {
 /// Returns the figures that the command printed itself, in the order of their first occurrence.
 fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     let all = || {
-        let done = trials
-            .iter()
-            .filter(|t| t.round < plan.rounds && t.result().is_some());
+        let trials = trials.iter();
+        let done = trials.filter(|t| t.round < plan.rounds && t.result().is_some());
         done.flat_map(|t| {
-            t.execution
-                .iter()
-                .flat_map(move |e| e.printed.iter().map(move |p| (t, p)))
+            let printed = t.execution.iter().flat_map(|e| &e.printed);
+            printed.map(move |p| (t, p))
         })
     };
     let mut kinds: Vec<&Printed> = Vec::new();
@@ -76,19 +70,17 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
         }
     }
     let values = |kind: &Printed, machine: Machine| -> BTreeMap<u32, f64> {
-        let of = all().filter(|(t, printed)| t.machine == machine && printed.is_like(kind));
-        of.map(|(t, printed)| (t.round, printed.value)).collect()
+        let of_kind = all().filter(|(t, printed)| t.machine == machine && printed.is_like(kind));
+        of_kind
+            .map(|(t, printed)| (t.round, printed.value))
+            .collect()
     };
     let column = |kind: &Printed, machine: Machine| {
         let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));
-        let overhead = machine
-            .is_guest()
-            .then(|| overhead::overhead(kind.better, &native, &values))
-            .flatten();
         MachineColumn {
             machine,
-            spread: overhead::spread(values.into_values().collect(), None),
-            overhead,
+            overhead: overhead(kind.better, &native, &values).filter(|_| machine.is_guest()),
+            spread: spread(values.into_values().collect(), None),
             unsupported: None,
         }
     };
@@ -107,16 +99,8 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
 }
 
 fn statuses(machine: Machine, trials: &[TrialRecord]) -> Statuses {
-    let mut statuses = Vec::new();
-    for status in trials
-        .iter()
-        .filter(|t| t.machine == machine)
-        .filter_map(|t| Some(t.execution.as_ref()?.status))
-    {
-        if !statuses.contains(&status) {
-            statuses.push(status);
-        }
-    }
+    let of_machine = trials.iter().filter(|t| t.machine == machine);
+    let statuses = each_once(of_machine.filter_map(|t| Some(t.execution.as_ref()?.status)));
     Statuses { machine, statuses }
 }
 

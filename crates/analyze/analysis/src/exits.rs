@@ -1,5 +1,6 @@
 //! Costs of a VM exit of each kind: all rounds' exits of a kind as one distribution.
 
+use crate::trials::each_once;
 use vmtax_model::{
     Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, HostFacts,
     INTERRUPT_CONTROLLER, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, NO_DEVICE, Plan,
@@ -36,15 +37,7 @@ pub fn exits(
             .filter_map(|&m| machine(m, host, trials))
             .collect(),
         method: METHOD.to_owned(),
-        warnings: trials
-            .iter()
-            .flat_map(|t| t.warnings.clone())
-            .fold(Vec::new(), |mut all, w| {
-                if !all.contains(&w) {
-                    all.push(w);
-                }
-                all
-            }),
+        warnings: each_once(trials.iter().flat_map(|t| t.warnings.clone())),
         advice: Vec::new(),
     }
 }
@@ -59,12 +52,9 @@ const fn kvm(class: KvmClass) -> &'static str {
 
 fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option<MachineExits> {
     let mut all: Vec<(String, Latency)> = Vec::new();
-    for operation in trials
-        .iter()
-        .filter(|t| t.machine == machine)
-        .filter_map(TrialRecord::result)
-        .flat_map(|r| &r.operations)
-    {
+    let of_machine = trials.iter().filter(|t| t.machine == machine);
+    let results = of_machine.filter_map(TrialRecord::result);
+    for operation in results.flat_map(|r| &r.operations) {
         match all.iter_mut().find(|(name, _)| *name == operation.name) {
             Some((_, latency)) => latency.add(&operation.latency),
             None => all.push((operation.name.clone(), operation.latency.clone())),
@@ -79,13 +69,10 @@ fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option
     if machine.accelerator() == Some(Accelerator::Kvm) {
         mark_those_without_exit(&mut kinds);
     }
-    let qemu = host
-        .qemu
-        .first()
-        .map_or_else(String::new, |q| format!("QEMU {}", q.version));
+    let qemu = host.qemu.first().map(|q| format!("QEMU {}", q.version));
     Some(MachineExits {
         machine,
-        qemu,
+        qemu: qemu.unwrap_or_default(),
         stamp,
         kinds,
         missing: Vec::new(),
@@ -98,10 +85,8 @@ fn mark_those_without_exit(kinds: &mut [ExitKind]) {
         .iter()
         .find(|kind| kind.label == "cpuid")
         .map_or(0.0, |kind| kind.time.p50_ns);
-    for kind in kinds
-        .iter_mut()
-        .filter(|kind| !kind.label.starts_with(NO_EXIT))
-    {
+    let timed = |kind: &&mut ExitKind| !kind.label.starts_with(NO_EXIT);
+    for kind in kinds.iter_mut().filter(timed) {
         kind.without_exit = kind.time.p50_ns < 0.1 * cpuid;
     }
 }
@@ -117,11 +102,8 @@ const ENDS: [(&str, &str, &str); 3] = [
 fn label(machine: Machine, name: &str) -> String {
     let is_kvm = machine.accelerator() == Some(Accelerator::Kvm);
     let named = ENDS.iter().find_map(|(end, kvm, tcg)| {
-        Some(format!(
-            "{}{}",
-            name.strip_suffix(end)?,
-            if is_kvm { kvm } else { tcg }
-        ))
+        let operation = name.strip_suffix(end)?;
+        Some(operation.to_owned() + if is_kvm { kvm } else { tcg })
     });
     named.unwrap_or_else(|| name.to_owned())
 }

@@ -6,40 +6,38 @@ mod compare;
 #[cfg(test)]
 mod coverage;
 mod diagnosis;
+mod estimate;
 mod exec;
 mod exits;
 mod fleet;
 mod growth;
 mod history;
-mod interval;
-mod overhead;
 mod pairs;
 mod rates;
-mod reference;
 mod shares;
 mod trials;
 mod tune;
 mod tune_guest;
-mod warnings;
 
 pub use antipatterns::antipatterns;
 pub use compare::{
     MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordings, from_the_past, is_look,
 };
 pub use diagnosis::diagnosis;
+pub use estimate::{estimate, paired};
 pub use exec::exec;
 pub use exits::exits;
 pub use fleet::fleet;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};
-pub use overhead::{estimate, paired};
 pub use rates::rates;
 pub use shares::shares;
+pub use trials::add_warning;
 pub use tune::{next_step, tune};
 pub use tune_guest::{next_guest_step, tune_guest};
-pub use warnings::add as add_warning;
 
-use trials::Trials;
+use estimate::{overhead, spread};
+use trials::{Trials, warnings};
 use vmtax_model::{
     FEWEST_ROUNDS, Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan,
     REPORT_SCHEMA, TrialRecord,
@@ -53,7 +51,7 @@ pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findin
         .iter()
         .filter_map(|metric| row(*metric, plan, &done, trials))
         .collect();
-    let warnings = warnings::warnings(plan, host, trials, &done, &rows);
+    let warnings = warnings(plan, host, trials, &done, &rows);
     let mut findings = Findings {
         schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
@@ -89,21 +87,18 @@ pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: Machine) -
 /// A metric's row; `None` when no machine has anything to say about it.
 fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Option<OverheadRow> {
     let native = done.values(Machine::NATIVE, metric);
-    let mut machines = Vec::with_capacity(plan.machines.len());
-    for &machine in &plan.machines {
+    let column = |&machine: &Machine| {
         let values = done.values(machine, metric);
         let latency = distributions(trials, metric, machine).and_then(|l| l.summary());
-        machines.push(MachineColumn {
+        let better = Some(metric.better());
+        MachineColumn {
             machine,
-            spread: overhead::spread(values.values().copied().collect(), latency),
-            overhead: if machine.is_guest() {
-                overhead::overhead(Some(metric.better()), &native, &values)
-            } else {
-                None
-            },
+            spread: spread(values.values().copied().collect(), latency),
+            overhead: overhead(better, &native, &values).filter(|_| machine.is_guest()),
             unsupported: done.unsupported(machine, metric),
-        });
-    }
+        }
+    };
+    let machines: Vec<MachineColumn> = plan.machines.iter().map(column).collect();
     let says_something = machines
         .iter()
         .any(|m| m.spread.is_some() || m.unsupported.is_some());
@@ -112,16 +107,14 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
 
 /// Describes, for people, the method of the intervals and their coverage.
 fn method(rows: &[OverheadRow]) -> String {
-    let overheads = || {
-        rows.iter()
-            .flat_map(|r| &r.machines)
-            .filter_map(|m| m.overhead.as_ref())
-    };
-    let intervals: Vec<_> = overheads()
-        .filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage)))
-        .collect();
+    let machines = rows.iter().flat_map(|r| &r.machines);
+    let overheads: Vec<_> = machines.filter_map(|m| m.overhead.as_ref()).collect();
+    let intervals = overheads
+        .iter()
+        .filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage)));
+    let intervals: Vec<_> = intervals.collect();
     let how = "Each overhead is the median of the rounds' ratios guest ÷ native (for rates: native ÷ guest)";
-    if overheads().next().is_none() {
+    if overheads.is_empty() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds)

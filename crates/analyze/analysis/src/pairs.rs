@@ -1,8 +1,9 @@
 //! Pairs of measurements of a change: each gives a ratio of costs, with the change over without.
 
 use crate::compare::{InterimAnalyses, decide};
+use crate::estimate::median_of;
 use std::sync::LazyLock;
-use vmtax_model::{Comparison, Estimate, Interval, Verdict};
+use vmtax_model::{BeforeAfter, Comparison, Interval};
 
 /// Pairs at most for one question: after 8, 11 and 15 of them it is analysed.
 pub(crate) const MAX_PAIRS: u32 = 15;
@@ -12,6 +13,10 @@ pub(crate) const MIN_EFFECT: f64 = 0.02;
 const HARM: f64 = 1.05;
 /// So many pairs that all harm are enough.
 pub(crate) const HARMED_PAIRS: usize = 3;
+
+/// Reason why a tuning ended with changes that are not decided.
+pub(crate) const OUT_OF_TIME: &str =
+    "time limit reached before every change had a conclusive result: increase --duration";
 
 /// When a question is analysed: computed once, as it is asked of every candidate after each pair.
 static ANALYSES: LazyLock<InterimAnalyses> = LazyLock::new(|| InterimAnalyses::new(MAX_PAIRS, 0));
@@ -85,33 +90,56 @@ impl PairSeries {
             return None;
         }
         let analyses = InterimAnalyses::new(MAX_PAIRS, n);
-        let interval = analyses.interval(&self.logs);
-        let interval = interval.map(|i| Interval {
-            low: i.low.exp(),
-            high: i.high.exp(),
-            coverage: i.coverage,
-        });
-        let ratio = Estimate {
-            median: self.median().exp(),
-            interval,
-        };
-        let p = analyses.p(&self.logs);
-        let verdict = if interval.is_none() {
-            Verdict::TooFewRounds
-        } else {
-            decide(&ratio, p, MIN_EFFECT)
-        };
+        let (ratio, p) = (analyses.ratio(&self.logs), analyses.p(&self.logs));
         Some(Comparison {
             ratio,
             difference: None,
             rounds: n,
             p: Some(p),
-            verdict,
+            verdict: decide(&ratio, p, MIN_EFFECT),
         })
     }
 
     /// The median of the log ratios.
     pub fn median(&self) -> f64 {
-        crate::estimate(self.logs.clone()).median
+        median_of(self.logs.iter().copied())
     }
+}
+
+/// The log ratios of pairs; `None` for a pair that gave no figure.
+impl FromIterator<Option<f64>> for PairSeries {
+    fn from_iter<T: IntoIterator<Item = Option<f64>>>(pairs: T) -> PairSeries {
+        let mut series = PairSeries::default();
+        for log in pairs {
+            match log {
+                Some(log) => series.logs.push(log),
+                None => series.empty += 1,
+            }
+        }
+        series
+    }
+}
+
+/// Returns a figure's medians without and with changes, from its pairs; `None` without a pair.
+pub(crate) fn medians(pairs: &[(f64, f64)]) -> Option<[f64; 2]> {
+    let before = median_of(pairs.iter().map(|(before, _)| *before));
+    let after = median_of(pairs.iter().map(|(_, after)| *after));
+    (!pairs.is_empty()).then_some([before, after])
+}
+
+/// Returns a figure's [`medians`], and how they compare where no ratio is undefined.
+pub(crate) fn before_after(name: &str, unit: &str, pairs: &[(f64, f64)]) -> Option<BeforeAfter> {
+    let [before, after] = medians(pairs)?;
+    let logs = pairs
+        .iter()
+        .map(|(before, after)| Some((after / before).ln()));
+    let series: PairSeries = logs.collect();
+    let is_whole = series.logs.iter().all(|log| log.is_finite());
+    Some(BeforeAfter {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        before,
+        after,
+        comparison: series.comparison().filter(|_| is_whole),
+    })
 }

@@ -1,12 +1,11 @@
 //! Ways to share a tree, compared with the first of the plan: metric by metric, and in one score for each workload.
 
-use crate::overhead::{estimate, overhead, spread};
-use crate::{trials, warnings};
+use crate::estimate::{estimate, median_of, overhead, spread};
+use crate::trials::{self, add_warning, add_warnings};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, REPORT_SCHEMA, ShareCell,
-    ShareColumn, ShareFindings, ShareRow, ShareScore, TrialRecord, TrialResult, Warning,
+    Better, Column, CpuSeconds, FEWEST_ROUNDS, Machine, Metric, Plan, Probes, REPORT_SCHEMA,
+    ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore, TrialRecord, TrialResult, Warning,
     WorkloadName,
 };
 use vmtax_rules::Evidence;
@@ -34,27 +33,7 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
         .iter()
         .filter_map(|w| score(w.name, base, &rows, &of))
         .collect();
-    let mut warnings = Vec::new();
-    trials
-        .iter()
-        .flat_map(|t| &t.warnings)
-        .for_each(|w| warnings::add(&mut warnings, w));
-    for &machine in &plan.machines {
-        missing(plan, machine, trials)
-            .iter()
-            .for_each(|w| warnings::add(&mut warnings, w));
-    }
-    let measured = columns.iter().filter(|c| c.failed.is_none());
-    let rounds = measured.map(|c| c.rounds).min().unwrap_or(0);
-    if rounds < FEWEST_ROUNDS {
-        warnings::add(
-            &mut warnings,
-            &Warning::TooFewRounds {
-                rounds,
-                needed: FEWEST_ROUNDS,
-            },
-        );
-    }
+    let warnings = warnings(plan, trials, &columns);
     let mut findings = ShareFindings {
         schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
@@ -73,6 +52,23 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
     };
     findings.advice = vmtax_rules::advice(&evidence);
     findings
+}
+
+fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[ShareColumn]) -> Vec<Warning> {
+    let mut all = Vec::new();
+    add_warnings(&mut all, trials);
+    for &machine in &plan.machines {
+        missing(plan, machine, trials)
+            .iter()
+            .for_each(|w| add_warning(&mut all, w));
+    }
+    let measured = columns.iter().filter(|c| c.failed.is_none());
+    let rounds = measured.map(|c| c.rounds).min().unwrap_or(0);
+    if rounds < FEWEST_ROUNDS {
+        let needed = FEWEST_ROUNDS;
+        add_warning(&mut all, &Warning::TooFewRounds { rounds, needed });
+    }
+    all
 }
 
 const METHOD: &str = "Each share method has a fresh guest in each round, in random order. A relative cost is the \
@@ -108,28 +104,6 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
             .iter()
             .all(|w| done.contains(&(*round, w.name)))
     };
-    let cpu_seconds = |w: WorkloadName| {
-        let seconds: Vec<CpuSeconds> = trials
-            .iter()
-            .filter(|t| t.workload.name == w && t.result().is_some())
-            .filter_map(|t| t.cpu_seconds)
-            .collect();
-        let median =
-            |of: &dyn Fn(&CpuSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
-        let has_server = seconds.iter().any(|s| s.server.is_some());
-        (!seconds.is_empty()).then(|| {
-            let server = has_server.then(|| median(&|s| s.server.unwrap_or(0.0)));
-            (
-                w,
-                CpuSeconds {
-                    guest: median(&|s| s.guest),
-                    qemu: median(&|s| s.qemu),
-                    ready: median(&|s| s.ready),
-                    server,
-                },
-            )
-        })
-    };
     // A way of which some trials have results was measured; those without are counted among the warnings.
     let none = done.is_empty();
     let failed = trials
@@ -145,7 +119,7 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
         cpu_seconds: plan
             .workloads
             .iter()
-            .filter_map(|w| cpu_seconds(w.name))
+            .filter_map(|w| Some((w.name, cpu_seconds(w.name, trials)?)))
             .collect(),
         kept: trials
             .iter()
@@ -155,6 +129,23 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
             .unwrap_or_default(),
         failed,
     }
+}
+
+/// Returns the median CPU seconds of a workload's trials; `None` where none are known.
+fn cpu_seconds(workload: WorkloadName, trials: &[&TrialRecord]) -> Option<CpuSeconds> {
+    let seconds: Vec<CpuSeconds> = trials
+        .iter()
+        .filter(|t| t.workload.name == workload && t.result().is_some())
+        .filter_map(|t| t.cpu_seconds)
+        .collect();
+    let median = |part: fn(&CpuSeconds) -> f64| median_of(seconds.iter().map(part));
+    let has_server = seconds.iter().any(|s| s.server.is_some());
+    (!seconds.is_empty()).then(|| CpuSeconds {
+        guest: median(|s| s.guest),
+        qemu: median(|s| s.qemu),
+        ready: median(|s| s.ready),
+        server: has_server.then(|| median(|s| s.server.unwrap_or(0.0))),
+    })
 }
 
 /// The trials of a machine that have no result, where there are any.
@@ -214,12 +205,10 @@ fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow
                     values.values().copied().collect(),
                     trials::latency(results(), metric).and_then(|l| l.summary()),
                 ),
-                against: if i == base {
-                    None
-                } else {
-                    all.get(base)
-                        .and_then(|base| overhead(Some(metric.better()), base, values))
-                },
+                against: all
+                    .get(base)
+                    .filter(|_| i != base)
+                    .and_then(|base| overhead(Some(metric.better()), base, values)),
                 unsupported: trials::unsupported(results(), metric),
             }
         })

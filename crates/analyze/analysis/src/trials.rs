@@ -1,8 +1,9 @@
-//! The trials that were done, found by machine, workload and round.
+//! The trials that were done, found by machine, workload and round, and warnings about conditions that weaken their figures.
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    KernelIdentity, Latency, Machine, Metric, Plan, TrialRecord, TrialResult, WorkloadName,
+    FEWEST_ROUNDS, HostFacts, KernelIdentity, Latency, Machine, Metric, OverheadRow, Plan,
+    TimerSource, TrialRecord, TrialResult, Verdict, Warning, WorkloadName, parse_size,
 };
 
 /// A metric by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
@@ -45,6 +46,16 @@ pub(crate) fn latency<'a>(
         all.add(&more.latency);
     }
     Some(all)
+}
+
+/// Returns each item once, in the order of their first occurrences.
+pub(crate) fn each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut all, item| {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+        all
+    })
 }
 
 /// The results of a plan's trials.
@@ -125,5 +136,181 @@ impl<'a> Trials<'a> {
                 .all(|m| self.plan.workloads.iter().all(|w| has(*round, *m, w.name)))
         };
         (0..self.plan.rounds).filter(complete).count() as u32
+    }
+}
+
+/// Returns the warnings about conditions that weaken the figures of a run.
+pub(crate) fn warnings(
+    plan: &Plan,
+    host: &HostFacts,
+    trials: &[TrialRecord],
+    done: &Trials,
+    rows: &[OverheadRow],
+) -> Vec<Warning> {
+    let mut all = Vec::new();
+    for &machine in &plan.machines {
+        all.extend(missing(plan, machine, trials, done));
+    }
+    all.extend(too_few_rounds(rows));
+    for &machine in plan.machines.iter().filter(|m| m.is_guest()) {
+        all.extend(kernels_differ(host, machine, done));
+    }
+    // A command is timed as a whole: the timer's own cost is nothing in it.
+    for &machine in plan.machines.iter().filter(|_| plan.command().is_none()) {
+        all.extend(no_tsc(machine, done));
+    }
+    all.extend(
+        smaller_than_reference(plan, done).map(|what| Warning::SmallerThanReference { what }),
+    );
+    add_warnings(&mut all, trials);
+    all
+}
+
+/// Adds a trial's warning unless it is there already; of stolen time only the largest share counts.
+pub fn add_warning(all: &mut Vec<Warning>, warning: &Warning) {
+    if let Warning::StolenTime { percent: new } = warning {
+        let known = all.iter_mut().find_map(|w| match w {
+            Warning::StolenTime { percent } => Some(percent),
+            _ => None,
+        });
+        match known {
+            Some(percent) => *percent = (*percent).max(*new),
+            None => all.push(warning.clone()),
+        }
+    } else if !all.contains(warning) {
+        all.push(warning.clone());
+    }
+}
+
+/// Adds the warnings of trials, each once.
+pub(crate) fn add_warnings<'t>(
+    all: &mut Vec<Warning>,
+    trials: impl IntoIterator<Item = &'t TrialRecord>,
+) {
+    for warning in trials.into_iter().flat_map(|trial| &trial.warnings) {
+        add_warning(all, warning);
+    }
+}
+
+fn missing(
+    plan: &Plan,
+    machine: Machine,
+    trials: &[TrialRecord],
+    done: &Trials,
+) -> Option<Warning> {
+    let planned = plan.rounds.saturating_mul(plan.workloads.len() as u32);
+    let missing = planned
+        .checked_sub(done.count(machine))
+        .filter(|m| *m > 0)?;
+    let reason = trials
+        .iter()
+        .filter(|t| t.machine == machine)
+        .find_map(TrialRecord::failure);
+    let reason = reason
+        .unwrap_or("it is not in the recording: the run was cut off, or a file is lost")
+        .to_owned();
+    Some(Warning::TrialsMissing {
+        machine,
+        missing,
+        planned,
+        reason,
+    })
+}
+
+fn too_few_rounds(rows: &[OverheadRow]) -> Option<Warning> {
+    let overheads = rows
+        .iter()
+        .flat_map(|r| &r.machines)
+        .filter_map(|m| m.overhead.as_ref());
+    let rounds = overheads
+        .filter(|t| t.verdict == Verdict::TooFewRounds)
+        .map(|t| t.rounds)
+        .min()?;
+    Some(Warning::TooFewRounds {
+        rounds,
+        needed: FEWEST_ROUNDS,
+    })
+}
+
+/// The guest's kernel against the one that native trials ran on.
+fn kernels_differ(host: &HostFacts, machine: Machine, done: &Trials) -> Option<Warning> {
+    let guest = &done.kernel(machine)?.release;
+    let native = done
+        .kernel(Machine::NATIVE)
+        .map_or(&host.kernel, |k| &k.release);
+    (guest != native).then(|| Warning::KernelsDiffer {
+        host: native.clone(),
+        machine,
+        guest: guest.clone(),
+    })
+}
+
+fn no_tsc(machine: Machine, done: &Trials) -> Option<Warning> {
+    let timer = done
+        .of_machine(machine)
+        .map(|r| &r.timer)
+        .find(|t| t.source == TimerSource::ClockGettime)?;
+    let reason = timer
+        .reason
+        .clone()
+        .unwrap_or_else(|| "no reason given".to_owned());
+    Some(Warning::NoTsc { machine, reason })
+}
+
+/// Describes the totals and times that the run made smaller than the published sysbench report
+/// ([`vmtax_model::WorkloadName::reference`]), one phrase for each workload; `None` if there are none.
+fn smaller_than_reference(plan: &Plan, done: &Trials) -> Option<String> {
+    let mut phrases: Vec<String> = Vec::new();
+    for planned in &plan.workloads {
+        // The agent says every option as it took effect; the plan only those that differ from the defaults.
+        let took_effect = done
+            .of_workload(planned.name)
+            .next()
+            .map_or(planned, |r| &r.workload);
+        let reference = planned.name.reference().iter();
+        let options: Vec<String> = reference
+            .filter_map(|(option, reference)| {
+                let used = took_effect.options.get(*option)?;
+                (amount(used)? < amount(reference)?)
+                    .then(|| format!("{option}={used} (--full: {reference})"))
+            })
+            .collect();
+        if !options.is_empty() {
+            phrases.push(format!("{} with {}", planned.name, options.join(", ")));
+        }
+    }
+    (!phrases.is_empty()).then(|| phrases.join("; "))
+}
+
+/// A number, with an optional suffix for powers of 1024.
+fn amount(text: &str) -> Option<f64> {
+    parse_size(text)
+        .map(|bytes| bytes as f64)
+        .or_else(|| text.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::WorkloadSpec;
+
+    #[test]
+    fn amounts() {
+        assert_eq!(amount("2G"), Some(2_147_483_648.0));
+        assert_eq!(amount("8k"), Some(8192.0));
+        assert_eq!(amount("0.5"), Some(0.5));
+        assert_eq!(amount(""), None);
+        assert_eq!(amount("é"), None);
+    }
+
+    #[test]
+    fn every_option_of_the_reference_is_one_of_its_workload() {
+        for &workload in WorkloadName::ALL {
+            let reference = workload.reference().iter();
+            let spec = reference.fold(WorkloadSpec::new(workload), |spec, (option, value)| {
+                spec.with(option, value)
+            });
+            vmtax_workload::check(&spec).unwrap();
+        }
     }
 }

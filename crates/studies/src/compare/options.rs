@@ -1,12 +1,11 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
-use super::one_boot::{name_workload_options, suits_one_boot};
-use super::sides::{of_all, sides};
-use crate::exec::root_share;
+use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload,
-    named_workloads, with_help,
+    GuestSettings, MEMORY_HELP, MeasurementOptions, OptionsError, PINNING_HELP, StudyOptions,
+    VCPUS_HELP, argv_of_exec, command_here, complete, first_workload, named_workloads, root_share,
+    with_help,
 };
 use clap::Args;
 use std::fs;
@@ -45,17 +44,9 @@ const DEFAULT: [WorkloadName; 4] = [
             "Maximum number of rounds; stops earlier once every result is conclusive [default: 40]"
         )
     ),
-    mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg(
-        "memory",
-        with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")
-    ),
-    mut_arg(
-        "pinning",
-        with_help(
-            "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
-        )
-    ),
+    mut_arg("cpus", with_help(VCPUS_HELP)),
+    mut_arg("memory", with_help(MEMORY_HELP)),
+    mut_arg("pinning", with_help(PINNING_HELP)),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
 machine-type, firmware, machine, cpus, memory-mib, pinning, cpu-flag.FLAG, accel.PROPERTY, memory-backend.PROPERTY, kernel-arg.NAME, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, an option of the workload (bs=4K, disk.bs=4K), or a setting of the disk as in `vmtax layers`. A comma \
@@ -156,13 +147,10 @@ pub struct CompareOptions {
 impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let (words, what) = self.variants.split_at(self.end_of_variants());
-        let several = self
-            .measurement
-            .machine
-            .as_deref()
-            .filter(|list| list.len() > 1)
-            .unwrap_or_default();
-        let named = names(several);
+        let named: Vec<String> = match self.measurement.machine.as_deref() {
+            Some(several @ [_, _, ..]) => several.iter().map(ToString::to_string).collect(),
+            _ => Vec::new(),
+        };
         let lists = [
             ("qemu", &self.qemu[..]),
             ("kernel", &self.kernel),
@@ -174,12 +162,10 @@ impl StudyOptions for CompareOptions {
             _ => host.default_guest(),
         };
         let machines = machines_of(&mut variants, machine)?;
-        let command = what
-            .split_first()
-            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
-        let command = command
-            .map(|(_, argv)| self.command(argv, &mut variants))
-            .transpose()?;
+        let command = match argv_of_exec(what) {
+            Some(argv) => Some(self.command(argv, &mut variants)?),
+            None => None,
+        };
         let workloads = self.workloads(what, &machines, command.as_deref())?;
         let probes = self.probes(command.as_deref());
         name_workload_options(&mut variants, &workloads)?;
@@ -220,10 +206,8 @@ impl CompareOptions {
         if first + listed > 1 {
             return first;
         }
-        self.variants
-            .iter()
-            .position(|word| word.parse::<WorkloadName>().is_ok())
-            .unwrap_or(first)
+        let is_workload = |word: &String| word.parse::<WorkloadName>().is_ok();
+        self.variants.iter().position(is_workload).unwrap_or(first)
     }
 
     /// Returns the workloads that `what` names, else the usual ones that run on these machines.
@@ -253,12 +237,8 @@ impl CompareOptions {
 
     /// Returns the probes of a boot's runs: none in each of the repetitions, then those of the layers.
     fn probes(&self, command: Option<&CommandSpec>) -> Vec<Probes> {
-        let mut probes = vec![
-            Probes::None;
-            self.repeats
-                .unwrap_or(if command.is_some() { 1 } else { REPEATS })
-                as usize
-        ];
+        let usual = if command.is_some() { 1 } else { REPEATS };
+        let mut probes = vec![Probes::None; self.repeats.unwrap_or(usual) as usize];
         probes.extend(self.layers.then_some(Probes::Layers));
         probes
     }
@@ -275,18 +255,12 @@ impl CompareOptions {
             );
         }
         let root = root_share(None)?;
-        for variant in variants
-            .iter_mut()
-            .filter(|variant| variant.get("share").is_none())
-        {
+        for variant in variants.iter_mut().filter(|v| v.get("share").is_none()) {
             variant.set.extend(root.set.clone());
         }
-        let directory =
-            std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-        let command = CommandSpec::new(argv.to_vec(), directory);
         Ok(Box::new(CommandSpec {
             ignore_failure: self.ignore_failure,
-            ..command
+            ..command_here(argv)?
         }))
     }
 }
@@ -317,7 +291,7 @@ fn machines_of(variants: &mut [Variant], usual: Machine) -> Result<Vec<Machine>,
     Ok(machines)
 }
 
-/// What is compared.
+/// Things that a command line compares.
 #[derive(Debug)]
 pub enum Compared {
     /// The sides of a plan that is carried out.
@@ -334,20 +308,14 @@ pub enum Compared {
 }
 
 impl CompareOptions {
-    /// What is compared.
+    /// Returns the things that are compared.
     ///
     /// # Errors
     /// For recordings beside sides, and too many or too few recordings.
     pub fn compared(&self) -> Result<Compared, OptionsError> {
-        let recordings: Vec<PathBuf> = match &self.check {
-            Some(_) => self.variants.iter().map(PathBuf::from).collect(),
-            None => self
-                .variants
-                .iter()
-                .filter(|s| is_recording(s))
-                .map(PathBuf::from)
-                .collect(),
-        };
+        let recordings = self.variants.iter();
+        let recordings = recordings.filter(|side| self.check.is_some() || is_recording(side));
+        let recordings: Vec<PathBuf> = recordings.map(PathBuf::from).collect();
         match (&self.check, recordings.len()) {
             (Some(baseline), 0 | 1) => Ok(Compared::WithBaseline {
                 baseline: baseline.clone(),
@@ -405,8 +373,4 @@ impl CompareOptions {
 /// A side that is a folder was measured before.
 fn is_recording(side: &str) -> bool {
     !side.contains('=') && (side.contains('/') || Path::new(side).is_dir())
-}
-
-fn names(machines: &[Machine]) -> Vec<String> {
-    machines.iter().map(ToString::to_string).collect()
 }

@@ -1,5 +1,7 @@
-//! The entry of one run in the history, made from its recording.
+//! The entry of one run in the history, made from its recording or from a dataset.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,8 +9,8 @@ use vmtax_analysis::estimate;
 use vmtax_export::{ExportError, Run};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Estimate, Facts, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings,
-    TuneVerdict,
+    Comparison, Estimate, Facts, FleetData, FleetFigure, FleetRun, HostFacts, Machine, Metric,
+    Plan, Probes, TrialRecord, TuneFindings, TuneVerdict,
 };
 use vmtax_recording::Recording;
 
@@ -50,19 +52,11 @@ impl Entry {
     ///
     /// # Errors
     /// As [`Run::of`].
-    pub fn of(recording: &Recording) -> Result<Entry, ExportError> {
-        let Recording {
-            manifest,
-            plan,
-            host,
-            ..
-        } = recording;
-        let trials: Vec<&TrialRecord> = recording
-            .trials
-            .iter()
-            .filter(|t| t.probes == Probes::None)
-            .collect();
-        let mut facts = host_facts(host, &manifest.vmtax);
+    pub fn from_recording(recording: &Recording) -> Result<Entry, ExportError> {
+        let (plan, host) = (&recording.plan, &recording.host);
+        let trials = recording.trials.iter();
+        let trials: Vec<&TrialRecord> = trials.filter(|t| t.probes == Probes::None).collect();
+        let mut facts = host_facts(host, &recording.manifest.vmtax);
         let mut figures = figures(plan, &trials, &facts, &guest_facts(plan, host, &trials));
         let tuned = tuned_vm(recording);
         if figures.is_empty() {
@@ -77,7 +71,7 @@ impl Entry {
         Ok(Entry {
             id: Run::of(recording, false)?.id.into(),
             folder: name(&recording.folder).into(),
-            started: manifest.started.as_str().into(),
+            started: recording.manifest.started.as_str().into(),
             plan: plan.name.as_str().into(),
             cpu: cpus(&host.cpu.model, host.cpu.online),
             vm: vm.into(),
@@ -85,9 +79,42 @@ impl Entry {
             figures,
         })
     }
-}
 
-impl Entry {
+    /// Makes the entry of a dataset's run, if a history can hold it.
+    pub fn from_dataset(
+        data: &FleetData,
+        run: &FleetRun,
+        figures: &[FleetFigure],
+    ) -> Option<Entry> {
+        // 20261125T091310Z-quick-3f2a91bc0d1e
+        // It becomes the name of a folder.
+        let (began, rest) = run.id.split_once('-').filter(|_| !run.id.contains('/'))?;
+        let (name, _) = rest.rsplit_once('-')?;
+        let began = DateTime::strptime("%Y%m%dT%H%M%SZ", began)
+            .ok()?
+            .to_zoned(TimeZone::UTC)
+            .ok()?
+            .timestamp();
+        let figures: Vec<Figure> = figures
+            .chunk_by(|a, b| a.series == b.series)
+            .filter_map(|figures| dataset_figure(data, run, figures))
+            .collect();
+        if figures.is_empty() {
+            return None;
+        }
+        let online = run.facts.get("host_cpus")?.parse().ok()?;
+        Some(Entry {
+            id: run.id.as_str().into(),
+            folder: run.id.as_str().into(),
+            started: began.to_string().into(),
+            plan: name.into(),
+            cpu: cpus(run.facts.get("host_cpu_model_name")?, online),
+            vm: "".into(),
+            kept: "".into(),
+            figures,
+        })
+    }
+
     /// Returns what a run and its copies have in common: the ID, which runs of one command that began in one second share, and the
     /// bits of its figures, in order.
     pub fn key(&self) -> (Arc<str>, Vec<u64>) {
@@ -103,13 +130,12 @@ impl Entry {
 impl Figure {
     /// Makes the figure of no metric, for the facts of a run without figures.
     pub fn none(facts: &Facts) -> Figure {
-        let empty: Arc<str> = "".into();
         Figure {
-            metric: Arc::clone(&empty),
-            machine: Arc::clone(&empty),
-            variant: Arc::clone(&empty),
-            step: Arc::clone(&empty),
-            settings: empty,
+            metric: Arc::default(),
+            machine: Arc::default(),
+            variant: Arc::default(),
+            step: Arc::default(),
+            settings: Arc::default(),
             facts: json(facts),
             n: 0,
             value: Estimate {
@@ -118,6 +144,13 @@ impl Figure {
             },
         }
     }
+}
+
+/// Returns the number of rounds, and their value: repeats within a round are one value.
+fn of_rounds(rounds: BTreeMap<u32, Vec<f64>>) -> (u32, Estimate) {
+    let repeats = rounds.into_values();
+    let values: Vec<f64> = repeats.map(|repeats| estimate(repeats).median).collect();
+    (values.len() as u32, estimate(values))
 }
 
 /// Model and number of CPUs, as a series names them.
@@ -151,43 +184,25 @@ fn figures(
     let mut values: BTreeMap<Of<'_>, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
     let mut settings_of = BTreeMap::new();
     for trial in trials {
-        for measure in trial
-            .result()
-            .iter()
-            .flat_map(|r| &r.measures)
-            .filter(|m| m.value.is_finite())
-        {
-            let key = (
-                measure.metric,
-                trial.machine,
-                trial.variant.as_str(),
-                trial.step,
-            );
-            values
-                .entry(key)
-                .or_default()
-                .entry(trial.round)
-                .or_default()
-                .push(measure.value);
+        let measures = trial.result().into_iter().flat_map(|r| &r.measures);
+        for measure in measures.filter(|m| m.value.is_finite()) {
+            let variant = trial.variant.as_str();
+            let key = (measure.metric, trial.machine, variant, trial.step);
+            let rounds = values.entry(key).or_default();
+            rounds.entry(trial.round).or_default().push(measure.value);
             settings_of
                 .entry(key)
                 .or_insert_with(|| plan.settings_of(trial));
         }
     }
+    let option = plan.range().map_or("", |range| range.option.as_str());
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
-        let values: Vec<f64> = rounds
-            .into_values()
-            .map(|repeats| estimate(repeats).median)
-            .collect();
         let (metric, machine, variant, step) = key;
-        let option = plan.range().map_or("", |range| range.option.as_str());
         let mut facts = of_host.clone();
-        facts.extend(
-            of_guests
-                .get(&(machine, variant))
-                .cloned()
-                .unwrap_or_default(),
-        );
+        if let Some(of_guest) = of_guests.get(&(machine, variant)) {
+            facts.extend(of_guest.clone());
+        }
+        let (n, value) = of_rounds(rounds);
         Figure {
             metric: metric.id().into(),
             machine: machine.as_str().into(),
@@ -197,8 +212,8 @@ fn figures(
                 .into(),
             settings: json(&settings_of[&key]),
             facts: json(&facts),
-            n: values.len() as u32,
-            value: estimate(values),
+            n,
+            value,
         }
     };
     values.into_iter().map(figure).collect()
@@ -246,19 +261,21 @@ fn guest_facts<'a>(
 /// Returns the changes that a run of `tune` kept, with their gain; `None` for any other run.
 pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<String> {
     let found = vmtax_analysis::tune_guest(plan, trials)?;
-    let names = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep);
-    let names: Vec<&str> = names.map(|row| &*row.candidate.name).collect();
-    Some(match found.total.filter(|_| !names.is_empty()) {
-        Some(total) => format!(
-            "{}, {} less time",
-            names.join(" + "),
-            percent(1.0 - total.ratio.median)
-        ),
-        None => "nothing".to_owned(),
-    })
+    let kept = found.candidates.iter();
+    let kept = kept.filter(|row| row.verdict == TuneVerdict::Keep);
+    let names: Vec<&str> = kept.map(|row| &*row.candidate.name).collect();
+    let total = found.total.filter(|_| !names.is_empty());
+    Some(with_gain(total, |gain| {
+        format!("{}, {gain} less time", names.join(" + "))
+    }))
+}
+
+/// Returns the text for the changes that a tuning kept, with the part of the time that they save in all.
+fn with_gain(total: Option<Comparison>, text: impl Fn(String) -> String) -> String {
+    total.map_or_else(
+        || "nothing".to_owned(),
+        |total| text(percent(1.0 - total.ratio.median)),
+    )
 }
 
 /// A running VM that was tuned.
@@ -273,46 +290,29 @@ pub(super) struct TunedVm {
 
 /// Returns the running VM that was tuned; `None` for any other run, and for a VM without a persistent name.
 fn tuned_vm(recording: &Recording) -> Option<TunedVm> {
-    let findings = recording
-        .plan
-        .tune()
-        .filter(|spec| spec.apply)
-        .map(|spec| crate::tune::findings(recording, spec));
-    findings
-        .and_then(Result::ok)
-        .and_then(|found| vm_of(&found))
+    let spec = recording.plan.tune().filter(|spec| spec.apply)?;
+    vm_of(&crate::tune::findings(recording, spec).ok()?)
 }
 
 pub(super) fn vm_of(found: &TuneFindings) -> Option<TunedVm> {
     let vm = &found.vm;
     // A PID is of one start alone.
-    let id = vm
-        .managed
-        .as_ref()
-        .map(|managed| format!("{} {}", managed.manager.as_str(), managed.id));
-    let id = id.or_else(|| vm.name.clone())?;
-    let kept = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep);
-    let kept: Vec<&str> = kept
+    let id = match &vm.managed {
+        Some(managed) => format!("{} {}", managed.manager.as_str(), managed.id),
+        None => vm.name.clone()?,
+    };
+    let kept = found.candidates.iter();
+    let kept = kept.filter(|row| row.verdict == TuneVerdict::Keep);
+    let actions: Vec<&str> = kept
         .map(|row| row.candidate.change.action.trim_end_matches('.'))
         .collect();
-    let kept = match found.total.filter(|_| found.is_on && !kept.is_empty()) {
-        Some(total) => format!(
-            "{:?}, faster by {}",
-            kept.join("; "),
-            percent(1.0 - total.ratio.median)
-        ),
-        None => "nothing".to_owned(),
-    };
-    let binary = vm.binary.as_ref().map(|path| path.display().to_string());
-    let qemu = vm.version.clone().map(|version| {
-        [Some(version), binary]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(" ")
+    let total = found.total.filter(|_| found.is_on && !actions.is_empty());
+    let kept = with_gain(total, |gain| {
+        format!("{:?}, faster by {gain}", actions.join("; "))
+    });
+    let qemu = vm.version.as_ref().map(|version| match &vm.binary {
+        Some(path) => format!("{version} {}", path.display()),
+        None => version.clone(),
     });
     Some(TunedVm { id, qemu, kept })
 }
@@ -324,4 +324,62 @@ fn qemu(plan: &Plan, host: &HostFacts, trial: &TrialRecord) -> Option<String> {
         .qemu_of(variant)
         .map(|qemu| format!("{} {}", qemu.version, qemu.path.display()));
     known.or_else(|| Some(variant?.qemu()?.display().to_string()))
+}
+
+/// Facts of a host: their names in a dataset and in a history, and what stands for one that is not known.
+const HOST_FACTS: [(&str, &str, Option<&str>); 9] = [
+    ("host_name", "host", None),
+    ("vmtax_version", "vmtax", None),
+    ("kernel_release", "host kernel", None),
+    ("os_description", "distribution", None),
+    ("cpu_governor", "governor", Some("none")),
+    ("hypervisor", "hypervisor", Some("none")),
+    ("clocksource", "clock source", None),
+    ("host_memory_mib", "memory MiB", None),
+    ("host_cpu_microcode", "microcode", None),
+];
+
+/// Facts of the host, and of the guest on a machine, which a dataset has of the only variant.
+fn dataset_facts(run: &FleetRun, machine: &str, variant: &str) -> Facts {
+    let of_host = HOST_FACTS.iter().filter_map(|(from, to, otherwise)| {
+        let value = run.facts.get(*from).map(String::as_str).or(*otherwise)?;
+        Some(((*to).to_owned(), value.to_owned()))
+    });
+    let of_guest = [
+        ("qemu_version", "QEMU", ""),
+        ("guest_kernel_release", "guest kernel", "Linux "),
+    ];
+    let of_guest = of_guest
+        .into_iter()
+        .filter(|_| variant.is_empty())
+        .filter_map(|(from, to, before)| {
+            let value = run.facts.get(&format!("{from} ({machine})"))?;
+            Some((to.to_owned(), format!("{before}{value}")))
+        });
+    of_host.chain(of_guest).collect()
+}
+
+/// A metric of a run; `None` for one that a command printed, or of another vmtax.
+fn dataset_figure(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> Option<Figure> {
+    let series = &data.series[figures.first()?.series as usize];
+    let metric: Metric = series.metric.parse().ok()?;
+    let machine: Machine = series.machine.parse().ok()?;
+    let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for figure in figures {
+        rounds.entry(figure.round).or_default().push(figure.value);
+    }
+    let (n, value) = of_rounds(rounds);
+    Some(Figure {
+        metric: metric.id().into(),
+        machine: machine.as_str().into(),
+        variant: series.variant.as_str().into(),
+        step: series
+            .size
+            .map_or_else(String::new, |size| format!("size={size}"))
+            .into(),
+        settings: series.settings.as_str().into(),
+        facts: json(&dataset_facts(run, machine.as_str(), &series.variant)),
+        n,
+        value,
+    })
 }

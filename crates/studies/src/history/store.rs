@@ -1,9 +1,8 @@
 //! The folder of a history: a small file for each run that was added, which are folded into larger ones. Files are written
-//! whole, under names of their own, and never changed, so that any number of processes add to it and read it at once.
+//! whole, under names of their own, and never changed, so that any number of processes add to it and read it at once. Runs are
+//! rows of a table in them, one for each figure.
 
-use super::entry::Entry;
-use super::error::HistoryError;
-use super::table;
+use super::entry::{Entry, Figure};
 use jiff::Timestamp;
 use rustix::fs::{Access, FlockOperation, access, flock};
 use std::fs::{self, DirBuilder, File};
@@ -13,7 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use vmtax_export::ExportError;
-use vmtax_export::table::{Problem, Texts, write_whole};
+use vmtax_export::table::{
+    Cell, Column, Group, Problem, Rows, Texts, for_each_group, text, words, write_whole,
+};
+use vmtax_model::{Estimate, Interval};
+use vmtax_recording::RecordingError;
 
 /// Name of the history in a folder of recordings. Patterns such as `runs/*/` pass over it.
 pub const FOLDER: &str = ".history";
@@ -26,6 +29,57 @@ const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 /// Beginning of the name of a file with fewer runs.
 const SMALL: &str = "few-";
 const LARGE: &str = "many-";
+
+/// A history cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// A newer vmtax wrote it.
+    #[error("{path} has schema {schema}, which this vmtax does not know, and is left alone: update vmtax, then `vmtax history --dir {runs}` adds what is missing",
+        path = .path.display(), runs = line(.path.parent()))]
+    TooNew {
+        /// Folder of the history.
+        path: PathBuf,
+        /// Schema of files in it.
+        schema: u32,
+    },
+    /// A link, a file, a pipe.
+    #[error("{path} is not a folder: move it away, then `vmtax history --dir {runs}` makes the history again",
+        path = .path.display(), runs = line(Some(.runs)))]
+    NotAFolder {
+        /// In place of a folder of the history.
+        path: PathBuf,
+        /// Folder of the recordings.
+        runs: PathBuf,
+    },
+    /// The system does not give what is there.
+    #[error("cannot read {path} ({source}): see to its owner and its permissions", path = .path.display())]
+    Read {
+        /// The file, or its folder.
+        path: PathBuf,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("the history of {folder} cannot be written ({why}): see to its owner, its permissions and the room on its disk, then \
+             `vmtax history --dir {runs}` adds what is missing of its recordings", folder = .runs.display(), runs = line(Some(.runs)))]
+    Write {
+        /// Folder of the recordings.
+        runs: PathBuf,
+        /// Reason for the failure, as the system or the library gives it.
+        why: String,
+    },
+    /// The recording has no identity.
+    #[error(transparent)]
+    Identity(#[from] ExportError),
+    /// The folder of recordings, or one of them.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+}
+
+/// A path as a shell takes it.
+fn line(path: Option<&Path>) -> String {
+    vmtax_model::shell_line(&[path.unwrap_or(Path::new(".")).display().to_string()])
+}
 
 /// The files of a history.
 #[derive(Debug)]
@@ -94,7 +148,7 @@ impl Store {
             let files = [self.files(SMALL)?, self.files(LARGE)?].concat();
             let (mut content, mut texts) = (Content::default(), Texts::default());
             for path in files {
-                match table::read(&path, &mut texts) {
+                match read_file(&path, &mut texts) {
                     Ok(runs) => content.runs.extend(runs),
                     // It was folded after it was listed, into a file that was not there yet.
                     Err(Problem::Unreadable(e)) if e.kind() == ErrorKind::NotFound => {
@@ -154,8 +208,8 @@ impl Store {
             let path = self
                 .files
                 .join(format!("{kind}{now}-{process}-{number}.parquet"));
-            let rows = table::rows(runs);
-            write_whole(&path, |file| rows.write("history", file))
+            let table = rows(runs);
+            write_whole(&path, |file| table.write("history", file))
                 .map_err(|error| failed(reason(&error)))?;
         }
         Ok(())
@@ -189,7 +243,7 @@ impl Store {
         let mut files = self.files(SMALL)?;
         // A damaged one is for a reader to say.
         files.retain(|path| {
-            table::read(path, &mut texts)
+            read_file(path, &mut texts)
                 .map(|of_file| runs.extend(of_file))
                 .is_ok()
         });
@@ -240,4 +294,118 @@ pub(super) fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
         .collect()
+}
+
+/// Columns of texts, in the order in which [`read_group`] takes them. docs/history.md is the schema.
+const TEXTS: [&str; 13] = [
+    "run", "folder", "started", "plan", "cpu", "vm", "kept", "metric", "machine", "variant",
+    "step", "settings", "facts",
+];
+/// A figure's interval.
+const LIMITS: [&str; 3] = ["low", "high", "coverage"];
+
+/// Returns the rows of runs.
+fn rows(runs: &[Entry]) -> Rows {
+    let mut columns: Vec<_> = TEXTS.map(text).into();
+    columns.push(("rounds", Column::Int(vec![])));
+    columns.push(("median", Column::Float(vec![])));
+    columns.extend(LIMITS.map(|name| (name, Column::MaybeFloat(vec![]))));
+    let mut rows = Rows::new(columns);
+    for (run, f) in runs
+        .iter()
+        .flat_map(|run| run.figures.iter().map(move |f| (run, f)))
+    {
+        let texts = [
+            &run.id,
+            &run.folder,
+            &run.started,
+            &run.plan,
+            &run.cpu,
+            &run.vm,
+            &run.kept,
+            &f.metric,
+            &f.machine,
+            &f.variant,
+            &f.step,
+            &f.settings,
+            &f.facts,
+        ];
+        let mut row: Vec<Cell> = texts.map(|text| words(text)).into();
+        row.extend([Cell::Int(f.n), Cell::Float(f.value.median)]);
+        let limits = f.value.interval.map(|i| [i.low, i.high, i.coverage]);
+        row.extend((0..LIMITS.len()).map(|i| Cell::MaybeFloat(limits.map(|limits| limits[i]))));
+        rows.push(row);
+    }
+    rows
+}
+
+/// Reads the runs of a file. Nothing in it is trusted: what is no figure is passed over.
+///
+/// # Errors
+/// [`Problem`] of the file, from which nothing is taken then.
+fn read_file(path: &Path, texts: &mut Texts) -> Result<Vec<Entry>, Problem> {
+    let mut runs = Vec::new();
+    for_each_group(path, |group| read_group(group, texts, &mut runs))?;
+    Ok(runs)
+}
+
+fn read_group(group: &mut Group, texts: &mut Texts, runs: &mut Vec<Entry>) -> Result<(), Problem> {
+    let columns = TEXTS
+        .into_iter()
+        .map(|name| group.needed_texts(name, texts));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let rounds = group.longs("rounds")?.ok_or(Problem::Column("rounds"))?;
+    let median = group.floats("median")?;
+    let limits = LIMITS.into_iter().map(|name| group.floats(name));
+    let limits = limits.collect::<Result<Vec<_>, _>>()?;
+    for row in 0..group.rows {
+        // In the order of `TEXTS`.
+        let mut row_texts = columns.iter().map(|column| texts.shared(column[row]));
+        let mut next = || row_texts.next().unwrap_or_default();
+        let run = Entry {
+            id: next(),
+            folder: next(),
+            started: next(),
+            plan: next(),
+            cpu: next(),
+            vm: next(),
+            kept: next(),
+            figures: Vec::new(),
+        };
+        // Runs of one command that began in one second share the ID, as copies do.
+        let is_same = |last: &Entry| last.id == run.id && last.folder == run.folder;
+        if !runs.last().is_some_and(is_same) {
+            runs.push(run);
+        }
+        let number = rounds[row].and_then(|n| u32::try_from(n).ok());
+        let value =
+            median[row].and_then(|median| estimate(median, [0, 1, 2].map(|i| limits[i][row])));
+        if let (Some(run), Some(n), Some(value)) = (runs.last_mut(), number, value) {
+            run.figures.push(Figure {
+                metric: next(),
+                machine: next(),
+                variant: next(),
+                step: next(),
+                settings: next(),
+                facts: next(),
+                n,
+                value,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn estimate(median: f64, limits: [Option<f64>; 3]) -> Option<Estimate> {
+    let interval = match limits {
+        [Some(low), Some(high), Some(coverage)] => Some(Interval {
+            low,
+            high,
+            coverage,
+        }),
+        _ => None,
+    };
+    let is_sound =
+        median.is_finite() && interval.is_none_or(|i| i.low <= i.high && i.coverage.is_finite());
+    is_sound.then_some(Estimate { median, interval })
 }

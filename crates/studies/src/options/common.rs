@@ -1,11 +1,34 @@
-//! What several studies take, in groups as help shows them, and how a plan is made of it.
+//! Options that several studies have, in groups as help shows them, and the plans that are made of them: of a guest, or of a VM
+//! that runs.
 
-use super::error::OptionsError;
-use super::values::{machine, mebibytes, pinning, seconds};
+use super::values::{OptionsError, duration, machine, mebibytes, milliseconds, pinning, seconds};
 use clap::{Arg, Args};
 use std::path::PathBuf;
-use vmtax_model::{HostFacts, Machine, Pinning, Plan, Setting};
+use vmtax_model::{DeviceClass, HostFacts, Machine, ObservedVm, Pinning, Plan, Setting, Study};
 use vmtax_workload::CheckedPlan;
+
+/// For how long a VM is observed where nothing else is asked for, s.
+const OBSERVED_S: f64 = 10.0;
+
+/// Options of a guest that is booted for the measurement: a VM that runs has its own.
+const OF_A_GUEST: [&str; 16] = [
+    "machine",
+    "rounds",
+    "timeout",
+    "boot_timeout",
+    "seed",
+    "qemu",
+    "kernel",
+    "modules",
+    "kernel_args",
+    "cpu_model",
+    "machine_type",
+    "firmware",
+    "qemu_args",
+    "pinning",
+    "cpus",
+    "memory",
+];
 
 /// The options of a study: what its command line means.
 pub trait StudyOptions: Args {
@@ -15,17 +38,17 @@ pub trait StudyOptions: Args {
     /// [`OptionsError`] for what is unknown, contradictory or out of range.
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError>;
 
-    /// Whether each guest is profiled in one more run.
+    /// Returns true if each guest is profiled in one more run.
     fn is_profiled(&self) -> bool {
         false
     }
 
-    /// Whether the requests of what a tuning kept are traced in one more run.
+    /// Returns true if the requests of a tuned guest are traced in one more run.
     fn traces_tuned(&self) -> bool {
         false
     }
 
-    /// Whether the plan's command gets this terminal.
+    /// Returns true if the plan's command gets this terminal.
     fn has_terminal(&self) -> bool {
         false
     }
@@ -112,6 +135,13 @@ pub struct GuestSettings {
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     pub memory: Option<u32>,
 }
+
+/// Help of `--cpus` where nothing runs natively.
+pub(crate) const VCPUS_HELP: &str = "vCPUs [default: 1]";
+/// Help of `--memory` where nothing runs natively.
+pub(crate) const MEMORY_HELP: &str = "Memory: 512M, 2G; a plain number is MiB [default: 1G]";
+/// Help of `--pinning` where guests are pinned by default.
+pub(crate) const PINNING_HELP: &str = "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]";
 
 /// The argument with another help text: its default differs in this command.
 pub(crate) fn with_help(text: &'static str) -> impl FnOnce(Arg) -> Arg {
@@ -203,4 +233,54 @@ pub(crate) fn complete(
         ));
     }
     Ok(CheckedPlan::new(plan)?)
+}
+
+/// A VM that runs already.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Running VM")]
+pub struct RunningVmOptions {
+    /// Observe this running VM instead, and change nothing in it: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique
+    /// part of its name
+    #[arg(long, value_name = "VM", conflicts_with_all = OF_A_GUEST)]
+    vm: Option<String>,
+    /// How long to observe it: 30s, 5m [default: 10s]
+    #[arg(long, value_name = "TIME", requires = "vm", value_parser = duration)]
+    duration: Option<f64>,
+}
+
+impl RunningVmOptions {
+    /// The plan of a study of the VM that was named; `None` where none was.
+    pub(crate) fn plan(
+        &self,
+        study: impl FnOnce(ObservedVm) -> Study,
+    ) -> Option<Result<CheckedPlan, OptionsError>> {
+        let name = self.vm.as_deref()?;
+        Some(plan_of_vm(name, self.duration.unwrap_or(OBSERVED_S), study))
+    }
+}
+
+/// The plan of a study of a running VM, for so many seconds.
+pub(crate) fn plan_of_vm(
+    name: &str,
+    seconds: f64,
+    study: impl FnOnce(ObservedVm) -> Study,
+) -> Result<CheckedPlan, OptionsError> {
+    let vm = vmtax_vm::find(name)?;
+    let pid = vm.pid;
+    let time_ms = milliseconds(seconds).max(1);
+    let study = study(ObservedVm {
+        pid,
+        started: vm.started,
+        name: vm.name,
+        time_ms,
+        guest_vmtax: None,
+        device: DeviceClass::Disk,
+    });
+    let plan = Plan::new(
+        &format!("{}-{pid}", study.name()),
+        1,
+        Vec::new(),
+        Vec::new(),
+    );
+    Ok(CheckedPlan::new(Plan { study, ..plan })?)
 }

@@ -1,6 +1,59 @@
-//! Sizes, durations, fractions and machines as a command line has them.
+//! Sizes, durations, fractions and machines as a command line has them, and why options mean no plan.
 
-use vmtax_model::{Machine, Pinning, parse_size};
+use std::io;
+use vmtax_model::{Machine, Pinning, PlanError, UnknownMachine, UnknownWorkload, parse_size};
+use vmtax_vm::{FindError, TwinError};
+use vmtax_workload::WorkloadError;
+
+/// No plan can be made of a study's options.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// The plan that they mean is invalid.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A workload has no such option, or does not take the value.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// There is no such workload.
+    #[error(transparent)]
+    UnknownWorkload(#[from] UnknownWorkload),
+    /// There is no such machine.
+    #[error(transparent)]
+    UnknownMachine(#[from] UnknownMachine),
+    /// No running VM has the name.
+    #[error(transparent)]
+    Vm(#[from] FindError),
+    /// There is no twin of what they name.
+    #[error(transparent)]
+    Twin(#[from] TwinError),
+    /// A file or folder that they name cannot be used.
+    #[error("{what}: {source}")]
+    File {
+        /// The operation that failed, with its file.
+        what: String,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// This host has no machine on which the claims can be tested.
+    #[error("{0}")]
+    NotTestable(String),
+    /// They do not go together, or say nothing.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl OptionsError {
+    pub(crate) fn usage<T>(what: impl Into<String>) -> Result<T, OptionsError> {
+        Err(OptionsError::Usage(what.into()))
+    }
+
+    pub(crate) fn file(what: impl Into<String>, source: io::Error) -> OptionsError {
+        OptionsError::File {
+            what: what.into(),
+            source,
+        }
+    }
+}
 
 /// A machine by its name.
 pub(crate) fn machine(text: &str) -> Result<Machine, String> {
@@ -25,27 +78,19 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 
 /// MiB: a size with a suffix, or a bare number of MiB.
 pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
-    let bare = || text.parse().ok();
-    let whole = |bytes: u64| {
-        (bytes % (1 << 20) == 0)
-            .then(|| u32::try_from(bytes >> 20).ok())
-            .flatten()
-    };
-    let size = || parse_size(text).and_then(whole);
-    bare()
-        .or_else(size)
+    let whole = |bytes: &u64| bytes % (1 << 20) == 0;
+    let size = || u32::try_from(parse_size(text).filter(whole)? >> 20).ok();
+    let bare = text.parse().ok();
+    bare.or_else(size)
         .ok_or_else(|| "write a size of whole MiB: 512M, 2G, or a number of MiB".to_owned())
 }
 
 /// Seconds above 0, from "500ms", "90s", "1.5m", "2h", or a bare number.
 pub fn duration(text: &str) -> Result<f64, String> {
-    duration_or_zero(text).and_then(|s| {
-        if s > 0.0 {
-            Ok(s)
-        } else {
-            Err(DURATION.to_owned())
-        }
-    })
+    match duration_or_zero(text)? {
+        seconds if seconds > 0.0 => Ok(seconds),
+        _ => Err(DURATION.to_owned()),
+    }
 }
 
 /// As [`duration`], or 0.
@@ -64,31 +109,29 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<f64, String> {
 
 /// [`duration`] in whole seconds.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
-    let whole = |s: f64| {
-        if s.fract() == 0.0 {
-            Ok(s as u32)
-        } else {
-            Err(DURATION.to_owned())
-        }
-    };
-    duration(text).and_then(whole)
+    match duration(text)? {
+        whole if whole.fract() == 0.0 => Ok(whole as u32),
+        _ => Err(DURATION.to_owned()),
+    }
+}
+
+/// Whole milliseconds of a duration in seconds.
+pub(crate) fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1e3).round() as u64
 }
 
 const DURATION: &str = "write a duration: 90s, 10m, 2h, or a number of seconds";
 
 /// A fraction above 0: "2%" or "0.02".
 pub(crate) fn fraction(text: &str) -> Result<f64, String> {
-    let number = |text: &str| {
-        text.trim()
-            .parse::<f64>()
-            .ok()
-            .filter(|v| v.is_finite() && *v > 0.0)
+    let (number, of) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 100.0),
+        None => (text, 1.0),
     };
-    match text.strip_suffix('%') {
-        Some(percent) => number(percent).map(|p| p / 100.0),
-        None => number(text),
+    match number.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number / of),
+        _ => Err("write a fraction above 0: 2% or 0.02".to_owned()),
     }
-    .ok_or_else(|| "write a fraction above 0: 2% or 0.02".to_owned())
 }
 
 #[cfg(test)]

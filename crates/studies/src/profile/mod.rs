@@ -1,15 +1,13 @@
 //! Where the time of a guest's VMM, or of any process, goes.
 
-mod difference;
 mod options;
-mod settings;
 
-pub use difference::{changes, draw_difference};
-pub use options::ProfileOptions;
-pub use settings::{attached, profiles_of_guests};
+pub use options::{ProfileOptions, attached, profiles_of_guests};
 
 use crate::analysis::{Analysis, ReportFile, StudyError};
 use crate::reproduce::Evidence;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use vmtax_model::{Outcome, ProfileFindings, samples};
 use vmtax_profile::{Recorded, firefox, flame, fold, pprof};
@@ -24,7 +22,7 @@ pub(crate) struct Profile<'a> {
 }
 
 impl<'a> Profile<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Result<Profile<'a>, StudyError> {
+    pub(crate) fn new(recording: &'a Recording) -> Result<Profile<'a>, StudyError> {
         Ok(Profile {
             recording,
             recorded: read(recording)?,
@@ -235,3 +233,48 @@ impl Analysis for Profile<'_> {
 
 /// No published result claims anything of it.
 impl Evidence for Profile<'_> {}
+
+/// Reports the functions whose shares changed between two profiles, each a recording or a file of folded stacks.
+///
+/// # Errors
+/// [`StudyError`] for a profile that cannot be read.
+pub fn changes(before: &Path, after: &Path) -> Result<Report<'static>, StudyError> {
+    let changes = vmtax_profile::changes(&stacks(before)?, &stacks(after)?);
+    let unlike = match (findings_of(before), findings_of(after)) {
+        (Some(before), Some(after)) => vmtax_report::profile::unlike(&before, &after),
+        _ => Vec::new(),
+    };
+    Ok(vmtax_report::profile::changes(&changes, &unlike))
+}
+
+/// The differential flame graph of two profiles, as SVG.
+///
+/// # Errors
+/// [`StudyError`] for a profile that cannot be read or drawn.
+pub fn draw_difference(before: &Path, after: &Path) -> Result<String, StudyError> {
+    let title = format!("{} against {}", after.display(), before.display());
+    Ok(flame::draw_difference(
+        &stacks(before)?,
+        &stacks(after)?,
+        &title,
+    )?)
+}
+
+/// Returns the further findings in a profile's directory; `None` if there are none, or they are of another version.
+fn findings_of(path: &Path) -> Option<ProfileFindings> {
+    serde_json::from_slice(&fs::read(path.join("profile.json")).ok()?).ok()
+}
+
+/// The folded stacks of a profile.
+fn stacks(path: &Path) -> Result<samples::Profile, StudyError> {
+    let file = if path.is_dir() {
+        path.join("on-cpu.folded")
+    } else {
+        path.to_path_buf()
+    };
+    let text = fs::read_to_string(&file).map_err(|source| StudyError::Unreadable {
+        file: file.clone(),
+        source,
+    })?;
+    Ok(fold::unfold(&text, &file)?)
+}

@@ -1,13 +1,16 @@
-//! The options of `vmtax profile`, and the plan that they mean.
+//! The options of `vmtax profile`, and the plans that they mean; profiles of the guests of other plans.
 
-use super::settings::{OWN_STOP_LIMIT_MS, attached, inside};
-use crate::options::values::{duration, duration_or_zero};
+use crate::options::values::{duration, duration_or_zero, milliseconds};
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help,
+    CommonOptions, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads, plan_file,
+    share_variant, with_help,
 };
 use clap::Args;
 use std::path::PathBuf;
-use vmtax_model::{CountBy, HostFacts, Plan, ProfileSettings, ProfileSpec, Study, Tree};
+use vmtax_model::{
+    CommandSpec, CountBy, HostFacts, Inside, Machine, Plan, Probes, ProfileSettings, ProfileSpec,
+    Study, Tree, Variant,
+};
 use vmtax_vm::Vm;
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -16,8 +19,12 @@ const PROCESS_S: f64 = 10.0;
 /// Files of a shared tree where nothing says more.
 const FILES: u64 = 1000;
 const SHARE: &str = "9p,cache=loose";
+/// A guest of vmtax's own may be stopped: it serves nobody.
+const OWN_STOP_LIMIT_MS: u64 = 1000;
+/// Bytes copied of a guest's stacks: workloads' own are shallow.
+const GUEST_STACK: u32 = 8192;
 
-/// What says something of a workload's guest, or of its run: a process that runs has its own.
+/// Options of a workload's guest, or of its run: a process that runs has its own.
 const OF_A_GUEST: [&str; 19] = [
     "machine",
     "guest_hz",
@@ -45,8 +52,8 @@ const OF_A_GUEST: [&str; 19] = [
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
     mut_arg("seed", |seed| seed.hide(true)),
-    mut_arg("cpus", with_help("vCPUs [default: 1]")),
-    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg("cpus", with_help(VCPUS_HELP)),
+    mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("machine", with_help("The guest for a workload: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: kvm if usable, else tcg]")),
     after_help = "--vm and --pid attach to a running process, including in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and address, and \
@@ -109,10 +116,6 @@ pub struct ProfileOptions {
     common: CommonOptions,
 }
 
-fn milliseconds(seconds: f64) -> u64 {
-    (seconds * 1e3).round() as u64
-}
-
 /// As `--syscalls` has it.
 fn count_by(text: &str) -> Result<CountBy, String> {
     match text {
@@ -155,12 +158,8 @@ impl StudyOptions for ProfileOptions {
 impl ProfileOptions {
     /// One guest, one workload, once.
     fn plan_of_workload(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if self
-            .common
-            .measurement
-            .rounds
-            .is_some_and(|rounds| rounds != 1)
-        {
+        let rounds = self.common.measurement.rounds;
+        if rounds.is_some_and(|rounds| rounds != 1) {
             return OptionsError::usage(
                 "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds",
             );
@@ -174,8 +173,34 @@ impl ProfileOptions {
             Some(plan) => plan,
             None => self.plan_of_words()?,
         };
+        let machine = self.machine(host.default_guest())?;
+        if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
+            return OptionsError::usage(
+                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
+            );
+        }
+        let study = Study::Profile(ProfileSpec {
+            settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
+            command: plan.command().cloned().map(Box::new),
+        });
+        // The micro-guest has no kernel that could sample.
+        let probes = match machine.has_kernel() {
+            true => vec![inside(self.guest_hz, self.syscalls)],
+            false => plan.probes.clone(),
+        };
+        self.common.complete(Plan {
+            rounds: 1,
+            study,
+            machines: vec![machine],
+            probes,
+            ..plan
+        })
+    }
+
+    /// Returns the machine of the guest: the one that is named, else the default.
+    fn machine(&self, usual: Machine) -> Result<Machine, OptionsError> {
         let machine = match self.common.measurement.machine.as_deref() {
-            None => host.default_guest(),
+            None => usual,
             Some([one]) => *one,
             Some(_) => {
                 return OptionsError::usage(
@@ -194,29 +219,7 @@ impl ProfileOptions {
                 "{machine} has no system calls: choose tcg or kvm with --machine"
             ));
         }
-        if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
-            return OptionsError::usage(
-                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
-            );
-        }
-        let command = plan.command().cloned().map(Box::new);
-        let study = Study::Profile(ProfileSpec {
-            settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
-            command,
-        });
-        let machines = vec![machine];
-        // The micro-guest has no kernel that could sample.
-        let probes = match machine.has_kernel() {
-            true => vec![inside(self.guest_hz, self.syscalls)],
-            false => plan.probes.clone(),
-        };
-        self.common.complete(Plan {
-            rounds: 1,
-            study,
-            machines,
-            probes,
-            ..plan
-        })
+        Ok(machine)
     }
 
     fn plan_of_words(&self) -> Result<Plan, OptionsError> {
@@ -247,22 +250,112 @@ impl ProfileOptions {
         })
     }
 
-    /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
-    /// thread.
+    /// Returns the settings of the sampling for so many seconds; `None`: as long as it runs. `stop_limit_ms` is the longest stop
+    /// of a thread.
     fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
-        let (events_ms, time_ms) = (
-            milliseconds(self.trace_duration),
-            seconds.map(|seconds| milliseconds(seconds).max(1)),
-        );
         ProfileSettings {
-            time_ms,
+            time_ms: seconds.map(|seconds| milliseconds(seconds).max(1)),
             hz: self.hz,
             wall_hz: self.wall_hz,
             stop_limit_ms,
-            events_ms,
+            events_ms: milliseconds(self.trace_duration),
             stack: self.stack,
             symbols: self.symbols.clone(),
             ..ProfileSettings::default()
         }
+    }
+}
+
+/// A plan that observes what is there already; `of` names it.
+pub fn attached(settings: ProfileSettings, of: &str) -> Plan {
+    let plain: String = of
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(48)
+        .collect();
+    let study = Study::Profile(ProfileSpec {
+        settings,
+        command: None,
+    });
+    Plan {
+        study,
+        ..Plan::new(&format!("profile-{plain}"), 1, Vec::new(), Vec::new())
+    }
+}
+
+/// Returns the probes that sample a guest with a kernel from its inside, at `hz` samples per second; none where `hz`
+/// is 0 and no calls are counted.
+fn inside(hz: u32, calls: Option<CountBy>) -> Probes {
+    let inside = Inside {
+        hz,
+        stack: GUEST_STACK,
+        calls,
+    };
+    if hz == 0 && calls.is_none() {
+        Probes::None
+    } else {
+        Probes::Inside(inside)
+    }
+}
+
+/// A profile of each of the plan's guests, named by its side or machine: its trial once more, so that no sampling is in a
+/// figure.
+pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
+    let guests = plan.columns().into_iter();
+    let guests = guests.filter(|(machine, _)| machine.is_guest());
+    let profile = |(machine, side): (Machine, &str)| {
+        let name = match side {
+            "" => machine.as_str(),
+            side => side,
+        };
+        (name.to_owned(), profile_of_guest(plan, machine, side))
+    };
+    guests.map(profile).collect()
+}
+
+/// The profile of one of the plan's guests.
+fn profile_of_guest(plan: &Plan, machine: Machine, side: &str) -> Plan {
+    let settings = ProfileSettings {
+        stop_limit_ms: Some(OWN_STOP_LIMIT_MS),
+        // Which functions differ is asked for; events would take the first second of a short command.
+        events_ms: 0,
+        ..ProfileSettings::default()
+    };
+    // One observer of requests or of QEMU at a time.
+    let command = plan.command().map(|command| {
+        Box::new(CommandSpec {
+            layers: false,
+            ..command.clone()
+        })
+    });
+    let probes = match machine.has_kernel() {
+        true => inside(ProfileSettings::HZ, None),
+        false => Probes::None,
+    };
+    let number = plan.variants.iter().position(|v| v.name == side);
+    let mut variants = Vec::new();
+    if let Some(number) = number {
+        let mut variant = plan.variants[number].clone();
+        // Options of workloads are the plan's own now.
+        variant
+            .set
+            .retain(|key, _| Variant::workload_option(key).is_none());
+        variants.push(variant);
+    }
+    Plan {
+        name: format!("{}-profile", plan.name),
+        study: Study::Profile(ProfileSpec { settings, command }),
+        machines: vec![machine],
+        variants,
+        probes: vec![probes],
+        workloads: number.map_or_else(|| plan.workloads.clone(), |n| plan.workloads_of(n)),
+        rounds: 1,
+        ..plan.clone()
     }
 }

@@ -323,11 +323,9 @@ impl PublishedResult {
         if quick {
             plan.rounds = self.quick.rounds.unwrap_or(plan.rounds);
             if let Study::Scale(range) = &mut plan.study {
-                range.steps = self
-                    .quick
-                    .steps
-                    .clone()
-                    .unwrap_or_else(|| range.steps.clone());
+                if let Some(steps) = &self.quick.steps {
+                    range.steps.clone_from(steps);
+                }
                 range.budget_s = self.quick.budget_s;
             }
             if let (Some(tree), Some(files)) = (&mut plan.tree, self.quick.files) {

@@ -71,10 +71,8 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        if let Some(section) = line
-            .strip_prefix('[')
-            .and_then(|line| line.strip_suffix(']'))
-        {
+        let section = line.strip_prefix('[');
+        if let Some(section) = section.and_then(|line| line.strip_suffix(']')) {
             jobs += usize::from(section != "global");
             continue;
         }
@@ -93,33 +91,26 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
 
 /// The command that lets fio itself run.
 fn itself(path: &Path) -> String {
-    shell_line(
-        &[
-            "vmtax",
-            "tune",
-            "--",
-            "exec",
-            "fio",
-            &path.display().to_string(),
-        ]
-        .map(str::to_owned),
-    )
+    let path = path.display().to_string();
+    shell_line(&["vmtax", "tune", "--", "exec", "fio", &path].map(str::to_owned))
 }
 
-fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsError> {
-    let refused = |key: &str, value: &str| {
-        let option = if value.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{key}={value}")
-        };
-        OptionsError::usage(format!(
-            "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `{}`",
-            path.display(),
-            option.escape_default(),
-            itself(path)
-        ))
+/// The error of an option that vmtax's requests do not have.
+fn refused(path: &Path, key: &str, value: &str) -> Result<Job, OptionsError> {
+    let option = match value {
+        "" => key.to_owned(),
+        value => format!("{key}={value}"),
     };
+    OptionsError::usage(format!(
+        "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `{}`",
+        path.display(),
+        option.escape_default(),
+        itself(path)
+    ))
+}
+
+/// The job that these options mean.
+fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsError> {
     // fio's own engine has one request under way.
     let mut all = all.clone();
     all.entry("ioengine".to_owned())
@@ -137,8 +128,7 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
                 words.push(format!("bs={}", size.to_uppercase()))
             }
             ("iodepth", depth) => words.push(format!("iodepth={depth}")),
-            ("direct", "1") => is_direct = true,
-            ("buffered", "0") => is_direct = true,
+            ("direct", "1") | ("buffered", "0") => is_direct = true,
             ("numjobs", "1") | ("fsync" | "fdatasync" | "thinktime" | "zero_buffers", "0") => {}
             ("ioengine", "psync" | "sync" | "pvsync" | "pvsync2") if depth == "1" => {}
             ("ioengine", "io_uring") => {}
@@ -159,12 +149,12 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
             (key, _) if NO_EFFECT.contains(&key) => {}
             (key, value) => match DECIDED.iter().find(|(known, _)| *known == key) {
                 Some((_, why)) => notes.push(format!("{key}={value}: {why}")),
-                None => return refused(key, value),
+                None => return refused(path, key, value),
             },
         }
     }
     if !is_direct {
-        return refused("buffered requests (direct=0)", "");
+        return refused(path, "buffered requests (direct=0)", "");
     }
     words.push(format!("rw={rw}"));
     Ok(Job { words, notes })
@@ -175,7 +165,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(text: &str) -> Result<Job, String> {
+    fn job_of(text: &str) -> Result<Job, String> {
         let path = Path::new("job.fio");
         options(text, path)
             .and_then(|all| meaning(&all, path))
@@ -185,17 +175,17 @@ mod tests {
     #[test]
     fn a_job_is_the_same_requests() {
         let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nruntime=60\ntime_based\n[db]\nrw=randwrite\nbs=16k\niodepth=8\nsize=4G\n";
-        let job = of(text).unwrap();
+        let job = job_of(text).unwrap();
         assert_eq!(job.words, ["disk", "bs=16K", "iodepth=8", "rw=randwrite"]);
         assert_eq!(job.notes.len(), 3, "{:?}", job.notes);
-        let plain = of("[a]\ndirect=1\n").unwrap();
+        let plain = job_of("[a]\ndirect=1\n").unwrap();
         assert_eq!(
             (plain.words.join(" ").as_str(), plain.notes.len()),
             ("disk rw=read", 0)
         );
-        let one = of("[a]\ndirect=1\nioengine=psync\niodepth=32\n").unwrap();
+        let one = job_of("[a]\ndirect=1\nioengine=psync\niodepth=32\n").unwrap();
         assert_eq!(one.words, ["disk", "rw=read"]);
-        let flushed = of("[a]\ndirect=1\nrw=write\nend_fsync=1\n").unwrap();
+        let flushed = job_of("[a]\ndirect=1\nrw=write\nend_fsync=1\n").unwrap();
         assert!(
             flushed.notes[0].contains("end_fsync=1"),
             "{:?}",
@@ -231,7 +221,7 @@ mod tests {
             ("[a]\n[b]\n", "2 jobs"),
             ("", "0 jobs"),
         ] {
-            let why = of(text).unwrap_err();
+            let why = job_of(text).unwrap_err();
             assert!(
                 why.contains(named) && why.contains("exec fio job.fio"),
                 "{text}: {why}"
@@ -242,7 +232,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\[[a-z]*\\]|[a-z_]{1,10}=?[a-z0-9]{0,6}|\n){0,20}") {
-            let _ = of(&text);
+            let _ = job_of(&text);
         }
     }
 }

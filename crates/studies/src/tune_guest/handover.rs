@@ -2,7 +2,7 @@
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
-use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, TuneVerdict, Variant};
+use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, TuneVerdict, TwinOf, Variant};
 use vmtax_vm::{DiskDevices, edit_domain};
 
 type Settings = BTreeMap<String, String>;
@@ -12,68 +12,71 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
     if found.total.is_none() {
         return Vec::new();
     }
-    let disk = |set: &Settings| {
+    let [before, after] = [&found.baseline, &found.tuned].map(|set| {
         Variant {
             name: String::new(),
             set: set.clone(),
         }
         .disk()
-    };
-    let (before, after) = (disk(&found.baseline), disk(&found.tuned));
-    let file = |name, content: String| ReportFile {
-        name,
-        content: content.into_bytes(),
-    };
+    });
+    let traps = traps(found);
     let mut all = vec![
-        file(
-            "tuned/qemu.args",
-            qemu(answer, &traps(found), &before, &after),
-        ),
+        file("tuned/qemu.args", qemu(answer, &traps, &before, &after)),
         file(
             "tuned/libvirt.xml",
-            libvirt(answer, &traps(found), &before, &after),
+            libvirt(answer, &traps, &before, &after),
         ),
         file("tuned/UNDO.md", undo(&before, &after)),
     ];
-    let domain = found.like.as_ref().and_then(|like| {
-        let changed = after
-            .iter()
-            .filter(|(key, value)| before.get(*key) != Some(value));
-        let changed = changed
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        let xml = like.domain_xml.as_deref()?;
-        Some((xml, edit_domain(xml, &like.disk, &changed)?))
-    });
-    if let Some((original, edit)) = domain {
-        all.push(file("tuned/domain.xml", edit.xml));
-        let elsewhere = edit
-            .left_out
-            .iter()
-            .map(|setting| format!("# {setting} is not in this XML: see qemu.args\n"));
-        let convert = conversion(&before, &after).map(|line| format!("# {line}\n"));
-        all.push(file(
-            "tuned/domain.diff",
-            elsewhere.chain(convert).collect::<String>() + &edit.diff,
-        ));
-        all.push(file("tuned/undo.xml", original.to_owned()));
+    if let Some(like) = &found.like {
+        all.extend(domain_files(like, &before, &after).into_iter().flatten());
     }
     all
 }
 
+/// A file with this text.
+pub(super) fn file(name: &'static str, content: String) -> ReportFile {
+    ReportFile {
+        name,
+        content: content.into_bytes(),
+    }
+}
+
+/// The settings that differ from those before.
+fn changed<'s>(
+    before: &Settings,
+    after: &'s Settings,
+) -> impl Iterator<Item = (&'s String, &'s String)> {
+    after
+        .iter()
+        .filter(|(key, value)| before.get(*key) != Some(value))
+}
+
+/// The files of a libvirt domain: with the settings, the difference, as it was; `None` without its XML.
+fn domain_files(like: &TwinOf, before: &Settings, after: &Settings) -> Option<[ReportFile; 3]> {
+    let xml = like.domain_xml.as_deref()?;
+    let changed = changed(before, after).map(|(key, value)| (key.clone(), value.clone()));
+    let edit = edit_domain(xml, &like.disk, &changed.collect())?;
+    let elsewhere = edit
+        .left_out
+        .iter()
+        .map(|setting| format!("# {setting} is not in this XML: see qemu.args\n"));
+    let convert = conversion(before, after).map(|line| format!("# {line}\n"));
+    let notes: String = elsewhere.chain(convert).collect();
+    Some([
+        file("tuned/domain.xml", edit.xml),
+        file("tuned/domain.diff", notes + &edit.diff),
+        file("tuned/undo.xml", xml.to_owned()),
+    ])
+}
+
 /// Returns the `qemu-img` command that converts the image to the new format and options; `None` if they stay the same.
 fn conversion(before: &Settings, after: &Settings) -> Option<String> {
-    let of_image = |(key, _): &(&String, &String)| {
+    let is_of_image = |(key, _): &(&String, &String)| {
         *key == "format" || Setting::of(key).part == SettingPart::Image
     };
-    let image_settings = |settings: &Settings| {
-        settings
-            .iter()
-            .filter(of_image)
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect::<Settings>()
-    };
-    if image_settings(before) == image_settings(after) {
+    let [old, new] = [before, after].map(|settings| settings.iter().filter(is_of_image));
+    if old.eq(new) {
         return None;
     }
     let format = after.get("format").map_or("raw", String::as_str);
@@ -83,10 +86,9 @@ fn conversion(before: &Settings, after: &Settings) -> Option<String> {
     let options: Vec<String> = options
         .filter(|option| format != "raw" && !option.starts_with("size="))
         .collect();
-    let options = if options.is_empty() {
-        String::new()
-    } else {
-        format!(" -o {}", options.join(","))
+    let options = match options.as_slice() {
+        [] => String::new(),
+        options => format!(" -o {}", options.join(",")),
     };
     Some(format!(
         "The image has to be converted while the VM is shut down: qemu-img convert -O {format}{options} DISK NEW"
@@ -94,7 +96,7 @@ fn conversion(before: &Settings, after: &Settings) -> Option<String> {
 }
 
 /// When what is kept harms, a line each.
-fn traps(found: &GuestTuneFindings) -> Vec<String> {
+pub(super) fn traps(found: &GuestTuneFindings) -> Vec<String> {
     let kept = found
         .candidates
         .iter()
@@ -141,11 +143,9 @@ fn iothread_element(settings: &Settings) -> Option<String> {
             _ => {}
         }
     }
-    let poll = if poll.is_empty() {
-        poll
-    } else {
-        format!("<poll{poll}/>")
-    };
+    if !poll.is_empty() {
+        poll = format!("<poll{poll}/>");
+    }
     (!poll.is_empty() || !attributes.is_empty())
         .then(|| format!("<iothread id='1'{attributes}>{poll}</iothread>"))
 }
@@ -221,6 +221,48 @@ fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> 
 }
 
 fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
+    let notes = traps.iter().cloned().chain(libvirt_notes(before, after));
+    let notes: String = notes
+        .map(|note| format!("     {}\n", comment(&note)))
+        .collect();
+    let was: String = set_of(before)
+        .filter_map(|(key, value)| property(key, value))
+        .map(|line| line.trim().to_owned())
+        .collect();
+    let properties: String = set_of(after)
+        .filter_map(|(key, value)| property(key, value))
+        .collect();
+    let (namespace, overrides) = match properties.as_str() {
+        "" => ("", String::new()),
+        properties => (
+            " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
+            format!(
+                "  <qemu:override>\n    <qemu:device alias='virtio-disk0'>\n      <qemu:frontend>\n{properties}      </qemu:frontend>\n    \
+                 </qemu:device>\n  </qemu:override>\n"
+            ),
+        ),
+    };
+    let has_limits = before.iter().any(|(key, value)| {
+        Setting::of(key).part == SettingPart::Throttle && after.get(key) != Some(value)
+    });
+    let limits = match has_limits {
+        true => "      <!-- Remove <iotune>. -->\n",
+        false => "",
+    };
+    format!(
+        "<!-- {}\n{notes}     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
+         Undo, what it was compared with: {}{} -->\n\
+         <domain{namespace}>\n{}  <devices>\n    <disk>\n      {}\n{limits}    </disk>\n  </devices>\n{overrides}</domain>\n",
+        comment(answer),
+        comment(&driver(before)),
+        comment(&was),
+        iothreads(after),
+        driver(after),
+    )
+}
+
+/// Settings for which libvirt has no element, and further changes of the domain.
+fn libvirt_notes(before: &Settings, after: &Settings) -> impl Iterator<Item = String> {
     let is_missing = |(key, value): &(&str, &str)| {
         Setting::of(key).libvirt(value) == Libvirt::QemuArgument && !is_property(key, value)
     };
@@ -234,63 +276,21 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
         .get("bus")
         .filter(|bus| *bus == "virtio-blk" && before.get("bus") != Some(bus));
     let bus = bus.map(|_| "In <target>: bus='virtio'; remove the disk's <address>".to_owned());
-    let others = conversion(before, after)
-        .into_iter()
-        .chain(cache)
-        .chain(bus);
-    let notes: String = traps
-        .iter()
-        .cloned()
-        .chain(missing)
-        .chain(others)
-        .map(|note| format!("     {}\n", comment(&note)))
-        .collect();
-    let was: String = set_of(before)
-        .filter_map(|(key, value)| property(key, value))
-        .map(|line| line.trim().to_owned())
-        .collect();
-    let has_iothread = set_of(after).any(|(key, _)| key == "iothread");
-    let properties: Vec<String> = set_of(after)
-        .filter_map(|(key, value)| property(key, value))
-        .collect();
-    let (namespace, overrides) = match properties.is_empty() {
-        true => ("", String::new()),
-        false => (
-            " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
-            format!(
-                "  <qemu:override>\n    <qemu:device alias='virtio-disk0'>\n      <qemu:frontend>\n{}      </qemu:frontend>\n    \
-                 </qemu:device>\n  </qemu:override>\n",
-                properties.concat()
-            ),
-        ),
-    };
-    let limits = before.iter().any(|(key, value)| {
-        Setting::of(key).part == SettingPart::Throttle && after.get(key) != Some(value)
-    });
-    let limits = if limits {
-        "      <!-- Remove <iotune>. -->\n"
-    } else {
-        ""
-    };
-    let element = iothread_element(after);
+    let convert = conversion(before, after);
+    missing.chain(convert).chain(cache).chain(bus)
+}
+
+/// libvirt's elements of the iothreads; empty for a disk without one.
+fn iothreads(settings: &Settings) -> String {
+    if set_of(settings).all(|(key, _)| key != "iothread") {
+        return String::new();
+    }
+    let note = "  <!-- One more than the domain has; iothread= below is its number. -->\n  <iothreads>1</iothreads>\n";
+    let element = iothread_element(settings);
     let element = element.map_or(String::new(), |element| {
         format!("  <iothreadids>\n    {element}\n  </iothreadids>\n")
     });
-    let note = "  <!-- One more than the domain has; iothread= below is its number. -->\n  <iothreads>1</iothreads>\n";
-    let iothreads = if has_iothread {
-        format!("{note}{element}")
-    } else {
-        String::new()
-    };
-    format!(
-        "<!-- {}\n{notes}     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
-         Undo, what it was compared with: {}{} -->\n\
-         <domain{namespace}>\n{iothreads}  <devices>\n    <disk>\n      {}\n{limits}    </disk>\n  </devices>\n{overrides}</domain>\n",
-        comment(answer),
-        comment(&driver(before)),
-        comment(&was),
-        driver(after),
-    )
+    format!("{note}{element}")
 }
 
 /// Returns true if a setting is a property of the device for which libvirt has no attribute.
@@ -354,9 +354,6 @@ fn property(key: &str, value: &str) -> Option<String> {
 }
 
 fn undo(before: &Settings, after: &Settings) -> String {
-    let changed = after
-        .iter()
-        .filter(|(key, value)| before.get(*key) != Some(value));
     let row = |(key, value): (&String, &String)| {
         let was = before
             .get(key)
@@ -369,7 +366,7 @@ fn undo(before: &Settings, after: &Settings) -> String {
          - QEMU: the lines behind `# Undo` in `qemu.args`.\n\
          - libvirt: `virsh edit DOMAIN`, with the `<driver>` that the comment in `libvirt.xml` has; remove `<iothreads>` and \
          `<qemu:override>` if they were not there before.\n",
-        changed.map(row).collect::<String>()
+        changed(before, after).map(row).collect::<String>()
     )
 }
 

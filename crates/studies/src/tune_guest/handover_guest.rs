@@ -1,21 +1,17 @@
 //! File that a tuning leaves for settings other than the disk's: those of the guest as a whole, of its share, its
 //! network card, its host.
 
+use super::handover::{self, traps};
 use crate::analysis::ReportFile;
-use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, SettingPlace, TuneVerdict};
+use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, SettingPlace};
 
 /// The file; none where nothing of the kind is kept. `answer` is the first sentence of the report.
 pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile> {
     if found.total.is_none() || !found.changes_guest() {
         return None;
     }
-    let traps = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
-    let traps: String = traps
-        .map(|row| format!("- {}: {}\n", row.candidate.name, row.candidate.trap))
-        .collect();
+    let traps = traps(found).into_iter();
+    let traps: String = traps.map(|trap| format!("- {trap}\n")).collect();
     let rows = found
         .changed()
         .into_iter()
@@ -27,10 +23,7 @@ pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile
         "# Settings of the guest\n\n{answer}\n\n{traps}\nThe tuning changed no VM. Words in capitals are the VM's own.\n\n\
          | setting | QEMU | libvirt | undo |\n|---|---|---|---|\n{rows}"
     );
-    Some(ReportFile {
-        name: "tuned/guest.md",
-        content: content.into_bytes(),
-    })
+    Some(handover::file("tuned/guest.md", content))
 }
 
 fn row(key: &str, before: Option<&str>, after: Option<&str>) -> String {

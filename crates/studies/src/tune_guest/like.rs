@@ -88,21 +88,13 @@ pub(super) fn size(twin: &mut Twin, is_uncovered: bool, writes: bool) {
 
 /// Returns the part of a test guest's configuration that the plan records.
 pub(super) fn notes(twin: Twin) -> TwinOf {
-    let Twin {
-        source,
-        disk,
-        not_twinned,
-        domain_name,
-        domain_xml,
-        ..
-    } = twin;
     TwinOf {
-        source,
-        disk: disk.name,
-        image: disk.file,
-        not_twinned,
-        domain_name,
-        domain_xml,
+        source: twin.source,
+        disk: twin.disk.name,
+        image: twin.disk.file,
+        not_twinned: twin.not_twinned,
+        domain_name: twin.domain_name,
+        domain_xml: twin.domain_xml,
     }
 }
 

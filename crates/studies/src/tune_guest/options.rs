@@ -1,10 +1,11 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
-use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered};
+use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
 use super::fio::{self, Job};
 use super::like;
-use crate::exec::root_share;
-use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
+use crate::options::{
+    CommonOptions, OptionsError, argv_of_exec, command_here, named_workloads, root_share, settings,
+};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
@@ -15,9 +16,9 @@ use vmtax_model::{
 use vmtax_vm::{Twin, twin};
 use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work};
 
-/// How long to measure in all, s.
+/// Time of all measurements, s.
 const DURATION_S: f64 = 900.0;
-/// How long a workload runs in each boot, s.
+/// Time for which a workload runs in each boot, s.
 const SLICE_S: f64 = 1.0;
 /// The disk that a command's writes go to: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
@@ -77,11 +78,8 @@ impl GuestTuneOptions {
                 "a tuning takes as many rounds as it needs: bound it with --duration",
             );
         }
-        let mut like = self
-            .like
-            .as_ref()
-            .map(|like| twin(like, self.disk.as_deref()))
-            .transpose()?;
+        let twin_of = |like: &String| twin(like, self.disk.as_deref());
+        let mut like = self.like.as_ref().map(twin_of).transpose()?;
         let machine = self.machine(like.as_ref(), host.default_guest())?;
         let guest = like
             .as_mut()
@@ -129,10 +127,7 @@ impl GuestTuneOptions {
 
     /// Returns the words of a command; `None` for other workloads.
     fn argv(&self) -> Option<&[String]> {
-        self.words
-            .split_first()
-            .filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec))
-            .map(|(_, argv)| argv)
+        argv_of_exec(&self.words)
     }
 
     /// Checks that the workload is one that --layers and --like are for.
@@ -162,13 +157,12 @@ impl GuestTuneOptions {
             name: GuestTuneSpec::BASELINE.to_owned(),
             set: defaults(workload),
         };
-        baseline
-            .set
-            .extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
-        let command = self
-            .argv()
-            .map(|argv| command(argv, self.ignore_failure, &mut baseline))
-            .transpose()?;
+        let of_twin = like.iter().flat_map(|twin| twin.disk.set.clone());
+        baseline.set.extend(of_twin);
+        let command = match self.argv() {
+            Some(argv) => Some(command(argv, self.ignore_failure, &mut baseline)?),
+            None => None,
+        };
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
@@ -202,10 +196,10 @@ impl GuestTuneOptions {
         job: Option<&Job>,
         slice: Option<f64>,
     ) -> Result<WorkloadSpec, OptionsError> {
-        let words = match self.words.as_slice() {
-            [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
-            [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
-            words => words.to_vec(),
+        let words = match (self.words.as_slice(), job) {
+            ([], Some(job)) => job.words.clone(),
+            ([], None) => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
+            (words, _) => words.to_vec(),
         };
         let named = named_workloads(&words, Preset::Quick, [], Some(slice.unwrap_or(SLICE_S)))?;
         match named.as_slice() {
@@ -241,12 +235,8 @@ impl Tuning<'_> {
     /// Returns the plan; it tries changes until the time is used up.
     fn plan(self, metric: Metric, job_notes: Vec<String>) -> Plan {
         let (candidates, not_tried) = self.changes();
-        let budget_s = self
-            .how
-            .duration
-            .unwrap_or(DURATION_S)
-            .ceil()
-            .clamp(1.0, f64::from(u32::MAX)) as u32;
+        let budget_s = self.how.duration.unwrap_or(DURATION_S).ceil();
+        let budget_s = budget_s.clamp(1.0, f64::from(u32::MAX)) as u32;
         let spec = GuestTuneSpec {
             metric,
             budget_s,
@@ -280,34 +270,19 @@ impl Tuning<'_> {
             .or(self.options.common.guest.qemu.as_deref())
             .or(self.guest.qemu.as_deref());
         let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
-        let qemus: Vec<_> = self
-            .host
-            .qemu
-            .iter()
-            .cloned()
-            .chain(vmtax_host::fetched_qemus())
-            .collect();
+        let qemus = self.host.qemu.iter().cloned();
+        let qemus: Vec<_> = qemus.chain(vmtax_host::fetched_qemus()).collect();
         let target = self.tune_target(of_guest.as_ref().or(self.host.qemu.first()), &qemus);
         let (mut candidates, mut not_tried) = candidates(&target, &self.baseline.set);
-        for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
-            let why = format!(
-                "more than {} changes do not fit into a tuning",
-                GuestTuneSpec::MAX_CANDIDATES
-            );
-            not_tried.push(NotTried {
-                action: more.name,
-                line: String::new(),
-                why,
-            });
+        let most = GuestTuneSpec::MAX_CANDIDATES;
+        for more in candidates.drain(most.min(candidates.len())..) {
+            let why = format!("more than {most} changes do not fit into a tuning");
+            not_tried.push(untried(more.name, why));
         }
         if self.has_small_image {
             let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
                        for reads";
-            not_tried.push(NotTried {
-                action: "l2-cache-size".to_owned(),
-                line: String::new(),
-                why: why.to_owned(),
-            });
+            not_tried.push(untried("l2-cache-size".to_owned(), why));
         }
         (candidates, not_tried)
     }
@@ -363,14 +338,14 @@ fn size_image(like: Option<&mut Twin>, work: Option<&BlockWork>) -> bool {
     is_uncovered && writes
 }
 
-/// Whether huge pages for a guest's memory are free.
+/// Returns true if huge pages for a guest's memory are free.
 fn has_huge_pages(memory_mib: u32) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |key| vmtax_host::meminfo(&text, key).unwrap_or(0);
     number("HugePages_Free").saturating_mul(number("Hugepagesize")) >> 10 >= u64::from(memory_mib)
 }
 
-/// Whether a disk of the host has sectors of 4 KiB alone.
+/// Returns true if a disk of the host has sectors of 4 KiB alone.
 fn has_large_sectors() -> bool {
     let disks = std::fs::read_dir("/sys/block")
         .into_iter()
@@ -384,70 +359,55 @@ fn has_large_sectors() -> bool {
     sizes.any(|size| size.trim() == "4096")
 }
 
-/// How a tuning is measured.
+/// Settings of the measurements of a tuning.
 pub(crate) struct Measuring<'a> {
-    /// How long in all, s.
+    /// Time of all measurements, s.
     pub duration: Option<f64>,
-    /// How long a workload runs in each boot, s.
+    /// Time for which a workload runs in each boot, s.
     pub slice: Option<f64>,
     /// The figure that decides, as `syscalls.getpid`.
     pub metric: Option<&'a str>,
-    /// What applying a change may cost.
+    /// Costs of applying a change that are allowed.
     pub allowed: &'a [ChangeCost],
 }
 
+/// Metrics that decide where none is named.
+const USUAL_METRICS: [Metric; 5] = [
+    Metric::DiskRate,
+    Metric::ExecWall,
+    Metric::NetRrRate,
+    Metric::NetPpsReceived,
+    Metric::MemoryBandwidth,
+];
+
 /// The figure that decides: the one that is named, else the workload's rate or wall time, else its only one.
 fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, OptionsError> {
-    let all: Vec<Metric> = workload.name.metrics().collect();
-    let ids = || {
-        all.iter()
-            .map(|metric| metric.id())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let name = workload.name;
+    let all: Vec<Metric> = name.metrics().collect();
+    let ids: Vec<&str> = all.iter().map(|metric| metric.id()).collect();
+    let ids = ids.join(", ");
     if let Some(id) = named {
-        return all
-            .iter()
-            .copied()
-            .find(|metric| metric.id() == id)
-            .ok_or_else(|| {
-                OptionsError::Usage(format!(
-                    "--metric '{}' is none of {}: choose from {}",
-                    id.escape_default(),
-                    workload.name,
-                    ids()
-                ))
-            });
+        let metric = all.iter().find(|metric| metric.id() == id);
+        return metric.copied().ok_or_else(|| {
+            OptionsError::Usage(format!(
+                "--metric '{}' is none of {name}: choose from {ids}",
+                id.escape_default()
+            ))
+        });
     }
     // Of the system calls those that are measured.
-    let only = |metric: &&Metric| {
-        metric.operation().is_some_and(|name| {
-            workload
-                .options
-                .get("only")
-                .is_some_and(|only| only == name)
-        })
-    };
-    let usual = [
-        Metric::DiskRate,
-        Metric::ExecWall,
-        Metric::NetRrRate,
-        Metric::NetPpsReceived,
-        Metric::MemoryBandwidth,
-    ];
-    match (
-        all.as_slice(),
-        all.iter().find(only),
-        all.iter().find(|metric| usual.contains(metric)),
-    ) {
-        ([one], ..) | (_, Some(one), _) | (_, None, Some(one)) => Ok(*one),
-        _ if all.is_empty() => {
-            OptionsError::usage(format!("{} gives no figure to tune for", workload.name))
-        }
+    let measured = workload.options.get("only").map(String::as_str);
+    let only = all.iter().find(|metric| {
+        metric
+            .operation()
+            .is_some_and(|call| Some(call) == measured)
+    });
+    let usual = all.iter().find(|metric| USUAL_METRICS.contains(metric));
+    match (all.as_slice(), only.or(usual)) {
+        ([one], _) | (_, Some(one)) => Ok(*one),
+        ([], None) => OptionsError::usage(format!("{name} gives no figure to tune for")),
         _ => OptionsError::usage(format!(
-            "{} has several figures: name the one that decides with --metric: {}",
-            workload.name,
-            ids()
+            "{name} has several figures: name the one that decides with --metric: {ids}"
         )),
     }
 }
@@ -462,12 +422,9 @@ fn command(
         return OptionsError::usage("name the command, as in `vmtax tune -- exec make -j2`");
     }
     baseline.set.extend(root_share(None)?.set);
-    let directory =
-        std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-    let command = CommandSpec::new(argv.to_vec(), directory);
     Ok(Box::new(CommandSpec {
         scratch_mib: Some(SCRATCH_MIB),
         ignore_failure,
-        ..command
+        ..command_here(argv)?
     }))
 }

@@ -1,7 +1,7 @@
 //! From trials to one value for each side, metric and round.
 
-use super::repeats::{settled, warming_up};
-use crate::overhead::{estimate, median};
+use super::interim::{InterimAnalyses, LEVEL};
+use crate::estimate::median_of;
 use std::collections::BTreeMap;
 use vmtax_model::{Column, Machine, Metric, Plan, Probes, TrialRecord, Warning};
 
@@ -85,14 +85,10 @@ impl<'a> Figures<'a> {
         };
         let all = rounds.values().map(BTreeMap::len).max().unwrap_or(0);
         let whole = rounds.iter().filter(|(_, turns)| turns.len() == all);
-        whole
-            .map(|(round, turns)| {
-                (
-                    *round,
-                    geometric_mean(turns.values().map(|turn| settled(turn, cut))),
-                )
-            })
-            .collect()
+        let value = |turns: &BTreeMap<u32, Vec<f64>>| {
+            geometric_mean(turns.values().map(|turn| settled(turn, cut)))
+        };
+        whole.map(|(round, turns)| (*round, value(turns))).collect()
     }
 
     /// Returns the number of repeats that were only warming up, for the metrics that have any.
@@ -127,7 +123,7 @@ impl<'a> Figures<'a> {
             }
         }
         let starts: Vec<f64> = begun.into_values().collect();
-        estimate(starts.windows(2).map(|w| w[1] - w[0]).collect()).median
+        median_of(starts.windows(2).map(|w| w[1] - w[0]))
     }
 }
 
@@ -152,14 +148,10 @@ pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
     if third < 4 {
         return None;
     }
-    let middles = by_time.chunks_exact(third).take(3).map(|part| {
-        let mut part: Vec<f64> = part.iter().map(|(_, s)| *s).collect();
-        part.sort_by(f64::total_cmp);
-        median(&part)
-    });
-    let middles: Vec<f64> = middles.collect();
-    let (fastest, slowest) = middles.iter().fold((f64::MAX, 0.0_f64), |(low, high), m| {
-        (low.min(*m), high.max(*m))
+    let thirds = by_time.chunks_exact(third).take(3);
+    let middles = thirds.map(|part| median_of(part.iter().map(|(_, s)| *s)));
+    let (fastest, slowest) = middles.fold((f64::MAX, 0.0_f64), |(low, high), m| {
+        (low.min(m), high.max(m))
     });
     let percent = (slowest / fastest - 1.0) * 100.0;
     (percent.is_finite() && percent >= NOTABLE_DRIFT_PERCENT).then_some(percent.round() as u32)
@@ -242,5 +234,55 @@ pub(super) fn name((machine, variant): Column<'_>) -> String {
         machine.to_string()
     } else {
         variant.to_owned()
+    }
+}
+
+/// Returns the number of repeats at the beginning of every turn that are only warming up: in most turns they lie on
+/// one side of those behind them (the sign test at 5 %, over all turns of all variants alike, so that no variant is
+/// favored). At most half.
+fn warming_up(turns: &[&[f64]]) -> usize {
+    let most = turns.iter().map(|turn| turn.len()).max().unwrap_or(0) / 2;
+    let differs = |i: &usize| {
+        let long_enough = turns.iter().filter(|turn| turn.len() > i + 1);
+        let signs: Vec<f64> = long_enough
+            .map(|turn| turn[*i] - median_of(turn[i + 1..].iter().copied()))
+            .collect();
+        let count = signs.len() as u32;
+        InterimAnalyses::new(count, count).p(&signs) <= LEVEL
+    };
+    (0..most).take_while(differs).count()
+}
+
+/// Returns a turn's value: the median of its repeats after those that were warming up.
+fn settled(turn: &[f64], warming_up: usize) -> f64 {
+    let rest = turn.get(warming_up..).filter(|rest| !rest.is_empty());
+    median_of(rest.unwrap_or(turn).iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_repeat_is_cut_where_it_is_slower_in_most_turns() {
+        let noise = |i: usize| ((i * 7) % 10) as f64 / 100.0;
+        let turns: Vec<[f64; 4]> = (0..16)
+            .map(|i| {
+                [
+                    1.5 + noise(i),
+                    1.0 + noise(i + 1),
+                    1.0 + noise(i + 3),
+                    1.0 + noise(i + 7),
+                ]
+            })
+            .collect();
+        let slices: Vec<&[f64]> = turns.iter().map(|t| t.as_slice()).collect();
+        assert_eq!(warming_up(&slices), 1);
+        assert!(settled(slices[0], 1) < 1.1);
+        let even: Vec<&[f64]> = slices.iter().map(|t| &t[1..]).collect();
+        assert_eq!(warming_up(&even), 0);
+        assert_eq!(warming_up(&[]), 0);
+        assert_eq!(warming_up(&[&[1.0][..]; 20]), 0);
+        assert_eq!(settled(&[3.0], 1), 3.0);
     }
 }

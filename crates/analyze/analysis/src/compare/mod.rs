@@ -1,33 +1,28 @@
 //! Comparisons: did it help? `docs/compare.md` says how they are made, `docs/statistics.md` what they promise.
 
-mod check;
 mod figures;
 mod interim;
-mod needed;
-mod permutation;
 mod recordings;
-mod repeats;
+mod significance;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]
 mod simulated_boots;
 mod unpaired;
-mod verdict;
 
-pub use check::check;
-pub use needed::{MAX_ROUNDS, MIN_ROUNDS, from_the_past};
-pub use recordings::{Side, compare_recordings};
+pub use interim::{MAX_ROUNDS, MIN_ROUNDS, from_the_past};
+pub use recordings::{Side, check, compare_recordings};
 
-use crate::overhead::{estimate, spread};
-use crate::warnings;
+use crate::estimate::spread;
+use crate::trials::add_warnings;
 use figures::{Figures, drift, name};
 pub(crate) use interim::InterimAnalyses;
+pub(crate) use significance::{decide, holm};
 use std::collections::BTreeMap;
 pub(crate) use unpaired::{normal, shift};
-pub(crate) use verdict::{decide, holm};
 use vmtax_model::{
-    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval,
-    Metric, Plan, REPORT_SCHEMA, TrialRecord, Verdict, Warning,
+    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Metric,
+    Plan, REPORT_SCHEMA, TrialRecord, Verdict, Warning,
 };
 
 /// Returns true if a comparison is analyzed after `rounds` whole rounds, to decide whether more are needed.
@@ -49,30 +44,23 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     let figures = Figures::new(trials, &columns);
     let rounds = figures.rounds(plan);
     let analyses = InterimAnalyses::new(plan.rounds, rounds);
-    let mut against = Vec::new();
-    for &side in others {
-        let rows = figures
-            .metrics()
-            .filter(|metric| decides(plan, *metric))
-            .filter_map(|metric| {
-                let (base, other) = (
-                    figures.values(baseline, metric),
-                    figures.values(side, metric),
-                );
-                row(
-                    metric,
-                    &base,
-                    &other,
-                    &analyses,
-                    plan.rounds,
-                    wanted.min_effect,
-                )
-            });
-        against.push(Against {
-            variant: name(side),
-            rows: rows.collect(),
-        });
-    }
+    let rows = |side| {
+        let of_metric = |metric| {
+            let (base, other) = (
+                figures.values(baseline, metric),
+                figures.values(side, metric),
+            );
+            let min_effect = wanted.min_effect;
+            row(metric, &base, &other, &analyses, plan.rounds, min_effect)
+        };
+        let metrics = figures.metrics().filter(|metric| decides(plan, *metric));
+        metrics.filter_map(of_metric).collect()
+    };
+    let against = others.iter().map(|&side| Against {
+        variant: name(side),
+        rows: rows(side),
+    });
+    let mut against: Vec<Against> = against.collect();
     settle(&mut against, wanted.min_effect);
     against
         .iter_mut()
@@ -103,12 +91,8 @@ fn decides(plan: &Plan, metric: Metric) -> bool {
 /// Corrects for the number of metrics, and says what may be said.
 fn settle(against: &mut [Against], min_effect: f64) {
     let mut rows: Vec<&mut Compared> = against.iter_mut().flat_map(|a| &mut a.rows).collect();
-    let adjusted = holm(
-        &rows
-            .iter()
-            .map(|r| r.comparison.p.unwrap_or(1.0))
-            .collect::<Vec<_>>(),
-    );
+    let all = rows.iter().map(|row| row.comparison.p.unwrap_or(1.0));
+    let adjusted = holm(&all.collect::<Vec<_>>());
     for (row, p) in rows.iter_mut().zip(adjusted) {
         row.p_adjusted = p;
         row.comparison.verdict = decide(&row.comparison.ratio, p, min_effect);
@@ -121,7 +105,7 @@ fn settle(against: &mut [Against], min_effect: f64) {
 /// The rounds that decide a metric which only the correction for the number of metrics leaves open.
 fn estimate_correction(row: &mut Compared) {
     if let (true, Some(p)) = (row.is_left_open_by_correction(), row.comparison.p) {
-        let correction = needed::rounds_for_correction(
+        let correction = interim::rounds_for_correction(
             row.rounds_ahead(),
             row.comparison.rounds,
             row.p_adjusted / p,
@@ -151,34 +135,16 @@ fn row(
     if logs.is_empty() || logs.iter().any(|v| !v.is_finite()) {
         return None;
     }
-    let interval = analyses.interval(&logs).map(exp);
-    let behind = logs
-        .iter()
-        .map(|v| {
-            if *v > 0.0 {
-                1.0
-            } else {
-                f64::from(u8::from(*v == 0.0)) / 2.0
-            }
-        })
-        .sum::<f64>();
     Some(Compared {
         metric,
         base: spread(pairs.iter().map(|(b, _)| *b).collect(), None)?,
         other: spread(pairs.iter().map(|(_, o)| *o).collect(), None)?,
-        comparison: undecided(
-            Estimate {
-                median: estimate(logs.clone()).median.exp(),
-                interval,
-            },
-            logs.len() as u32,
-            analyses.p(&logs),
-        ),
+        comparison: undecided(analyses.ratio(&logs), logs.len() as u32, analyses.p(&logs)),
         p_adjusted: 1.0,
-        permutation: permutation::of_pairs(&logs),
-        superiority: behind / logs.len() as f64,
-        noise: needed::deviation(&logs),
-        rounds_needed: needed::rounds_needed(&logs, min_effect.ln_1p(), most),
+        permutation: significance::of_pairs(&logs),
+        superiority: unpaired::superiority(&[0.0], &logs),
+        noise: interim::deviation(&logs),
+        rounds_needed: interim::rounds_needed(&logs, min_effect.ln_1p(), most),
     })
 }
 
@@ -201,29 +167,17 @@ pub(crate) fn cost(metric: Metric, value: f64) -> f64 {
     }
 }
 
-fn exp(i: Interval) -> Interval {
-    Interval {
-        low: i.low.exp(),
-        high: i.high.exp(),
-        coverage: i.coverage,
-    }
-}
-
 fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
     let mut all = figures::missing(plan, trials, columns);
     all.extend(figures::also_differ(plan, trials, columns));
     all.extend(drift(trials).map(|percent| Warning::HostDrift { percent }));
-    for warning in trials.iter().flat_map(|t| &t.warnings) {
-        warnings::add(&mut all, warning);
-    }
+    add_warnings(&mut all, trials);
     all
 }
 
 fn method(against: &[Against], wanted: Compare) -> String {
     let rows = || against.iter().flat_map(|a| &a.rows);
-    let coverage = rows()
-        .filter_map(|r| Some(r.comparison.ratio.interval?.coverage))
-        .next();
+    let coverage = rows().find_map(|r| Some(r.comparison.ratio.interval?.coverage));
     let held = coverage.map_or(String::new(), |c| {
         format!(
             " The ends of its 95 % CI are two of the rounds' sorted ratios (order statistics); its coverage, with the interim analysis after each round \

@@ -1,14 +1,15 @@
-//! Two recordings compared: not the same rounds, so the groups as they are.
+//! Two recordings compared: not the same rounds, so the groups as they are. `compare --check` asks whether a metric is worse
+//! than its baseline by more than it may be.
 
 use super::figures::{Figures, column};
-use super::unpaired::{shift, superiority};
-use super::{cost, exp, needed, permutation, settle, undecided};
-use crate::overhead::spread;
-use crate::warnings::add;
-use std::collections::BTreeSet;
+use super::interim::{LEVEL, deviation};
+use super::unpaired::{self, shift, superiority};
+use super::{cost, settle, significance, undecided};
+use crate::estimate::{exp, median_of, spread};
+use crate::trials::add_warnings;
 use vmtax_model::{
-    Against, Column, CompareFindings, Compared, Estimate, Metric, Plan, TrialRecord, Warning,
-    WorkloadSpec,
+    Against, CheckFindings, CheckedRow, Column, CompareFindings, Compared, Comparison, Metric,
+    Plan, REPORT_SCHEMA, Thresholds, TrialRecord, Verdict, Warning, WorkloadSpec,
 };
 
 /// A recording as a side.
@@ -37,19 +38,15 @@ pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFinding
             } else {
                 String::new()
             };
-            let rows = rows(base, side, column);
             findings.against.push(Against {
                 variant: format!("{}{place}", side.name),
-                rows,
+                rows: both(base, side, column).filter_map(row).collect(),
             });
         }
-        for warning in [base, side]
-            .iter()
-            .flat_map(|s| s.trials)
-            .flat_map(|t| &t.warnings)
-        {
-            add(&mut findings.warnings, warning);
-        }
+        add_warnings(
+            &mut findings.warnings,
+            base.trials.iter().chain(side.trials),
+        );
     }
     settle(&mut findings.against, min_effect);
     findings.rounds = findings
@@ -70,7 +67,7 @@ pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFinding
 }
 
 /// Returns the text for a column, such as "tcg, aio=native".
-pub fn place((machine, variant): Column<'_>) -> String {
+fn place((machine, variant): Column<'_>) -> String {
     if variant.is_empty() {
         machine.to_string()
     } else {
@@ -79,59 +76,48 @@ pub fn place((machine, variant): Column<'_>) -> String {
 }
 
 /// The columns that both have.
-pub fn shared<'a>(base: &Side<'a>, other: &Side<'a>) -> Vec<Column<'a>> {
+fn shared<'a>(base: &Side<'a>, other: &Side<'a>) -> Vec<Column<'a>> {
     let (mut columns, others) = (base.plan.columns(), other.plan.columns());
     columns.retain(|column| others.contains(column));
     columns
 }
 
-/// The logarithms of a metric's costs on both sides; `None` where one is undefined.
-pub fn costs(metric: Metric, base: &[f64], other: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
-    let costs = |values: &[f64]| {
-        values
+/// The values of a metric on both sides in one column, in the order of rounds.
+struct Groups {
+    metric: Metric,
+    base: Vec<f64>,
+    other: Vec<f64>,
+}
+
+impl Groups {
+    /// Returns the logarithms of the costs on both sides; `None` where one is undefined.
+    fn costs(&self) -> Option<[Vec<f64>; 2]> {
+        let log = |value: &f64| cost(self.metric, *value);
+        let costs = [&self.base, &self.other].map(|all| all.iter().map(log).collect::<Vec<f64>>());
+        costs
             .iter()
-            .map(|v| cost(metric, *v))
-            .collect::<Vec<f64>>()
-    };
-    let (one, two) = (costs(base), costs(other));
-    one.iter()
-        .chain(&two)
-        .all(|v| v.is_finite())
-        .then_some((one, two))
+            .flatten()
+            .all(|v| v.is_finite())
+            .then_some(costs)
+    }
 }
 
-/// Returns the ratio of the other's cost to the base's, with an interval that misses with probability `miss`;
-/// from [`costs`].
-pub fn ratio(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
-    let found = shift(base, other, miss)?;
-    Some(Estimate {
-        median: found.median.exp(),
-        interval: found.interval.map(exp),
-    })
-}
-
-/// The values of a metric on both sides in one column; only where both ran the same. In the order of rounds.
-pub fn both<'a>(
-    base: &Side<'a>,
-    other: &Side<'a>,
-    column: Column<'a>,
-) -> Vec<(Metric, Vec<f64>, Vec<f64>)> {
+/// Every metric that both sides have in a column; only where both ran the same.
+fn both<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> impl Iterator<Item = Groups> {
     let (one, two) = (
         Figures::new(base.trials, &[column]),
         Figures::new(other.trials, &[column]),
     );
-    let metrics: BTreeSet<Metric> = one
+    let metrics: Vec<Metric> = one
         .metrics()
-        .filter(|m| two.metrics().any(|other| other == *m))
+        .filter(|metric| two.metrics().any(|other| other == *metric))
+        .filter(|metric| ran(base, column, *metric) == ran(other, column, *metric))
         .collect();
-    let same = |metric: &Metric| ran(base, column, *metric) == ran(other, column, *metric);
-    let values =
-        |figures: &Figures<'a>, metric| figures.values(column, metric).into_values().collect();
-    metrics
-        .into_iter()
-        .filter(same)
-        .map(|metric| (metric, values(&one, metric), values(&two, metric)))
-        .collect()
+    metrics.into_iter().map(move |metric| Groups {
+        metric,
+        base: one.values(column, metric).into_values().collect(),
+        other: two.values(column, metric).into_values().collect(),
+    })
 }
 
 /// The workload behind a metric, with every option as it took effect.
@@ -143,28 +129,75 @@ fn ran<'a>(side: &Side<'a>, of: Column<'a>, metric: Metric) -> Option<&'a Worklo
     of_metric.find_map(|t| Some(&t.result()?.workload))
 }
 
-fn rows<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<Compared> {
-    let row = |(metric, base, other): (Metric, Vec<f64>, Vec<f64>)| {
-        let (one, two) = costs(metric, &base, &other)?;
-        let permutation = permutation::of_groups(&one, &two);
-        Some(Compared {
-            metric,
-            comparison: undecided(
-                ratio(&one, &two, super::interim::LEVEL)?,
-                base.len().min(other.len()) as u32,
-                super::unpaired::p(&one, &two),
-            ),
-            base: spread(base, None)?,
-            other: spread(other, None)?,
-            p_adjusted: 1.0,
-            permutation,
-            superiority: superiority(&one, &two),
-            noise: needed::deviation(&one).hypot(needed::deviation(&two)),
-            rounds_needed: None,
-        })
+/// Compares a metric's groups; `None` where a cost is undefined.
+fn row(groups: Groups) -> Option<Compared> {
+    let [one, two] = groups.costs()?;
+    let Groups {
+        metric,
+        base,
+        other,
+    } = groups;
+    Some(Compared {
+        metric,
+        comparison: undecided(
+            shift(&one, &two, LEVEL).map(exp)?,
+            base.len().min(other.len()) as u32,
+            unpaired::p(&one, &two),
+        ),
+        base: spread(base, None)?,
+        other: spread(other, None)?,
+        p_adjusted: 1.0,
+        permutation: significance::of_groups(&one, &two),
+        superiority: superiority(&one, &two),
+        noise: deviation(&one).hypot(deviation(&two)),
+        rounds_needed: None,
+    })
+}
+
+/// Compares every metric that both recordings have in the same column, by the same workloads' options, with its threshold.
+pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckFindings {
+    let rows = shared(base, now).into_iter().flat_map(|column| {
+        both(base, now, column).filter_map(move |groups| checked(column, &groups, thresholds))
+    });
+    let mut warnings = vec![Warning::OtherTimes];
+    add_warnings(&mut warnings, now.trials);
+    CheckFindings {
+        schema: REPORT_SCHEMA,
+        baseline: base.name.to_owned(),
+        now: now.name.to_owned(),
+        confidence: thresholds.confidence,
+        rows: rows.collect(),
+        warnings,
+    }
+}
+
+/// Compares a metric with its baseline; `None` where a cost is undefined.
+fn checked(column: Column<'_>, groups: &Groups, thresholds: &Thresholds) -> Option<CheckedRow> {
+    // One-sided: only "worse" counts, so each tail gets the whole level.
+    let miss = 2.0 * (1.0 - thresholds.confidence);
+    let [one, two] = groups.costs()?;
+    let ratio = shift(&one, &two, miss).map(exp)?;
+    let threshold = thresholds.for_metric(groups.metric);
+    // Faster counts as not slower.
+    let verdict = match Verdict::of(&ratio, 1.0 + threshold) {
+        Verdict::Faster => Verdict::Inconclusive,
+        other => other,
     };
-    both(base, other, column)
-        .into_iter()
-        .filter_map(row)
-        .collect()
+    let rounds = (one.len() as u32, two.len() as u32);
+    let comparison = Comparison {
+        ratio,
+        difference: None,
+        rounds: rounds.0.min(rounds.1),
+        p: None,
+        verdict,
+    };
+    Some(CheckedRow {
+        place: place(column),
+        metric: groups.metric,
+        then: median_of(groups.base.iter().copied()),
+        now: median_of(groups.other.iter().copied()),
+        comparison,
+        rounds,
+        threshold,
+    })
 }

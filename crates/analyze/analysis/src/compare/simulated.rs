@@ -1,11 +1,9 @@
 //! Tests, on simulated rounds, of the promises that comparisons make. `-- --nocapture` prints the figures of
 //! docs/statistics.md.
 
-use super::interim::InterimAnalyses;
-use super::needed::rounds_needed;
-use super::verdict::{decide, holm};
+use super::interim::{InterimAnalyses, rounds_needed};
+use super::{decide, holm};
 use crate::coverage::normal;
-use crate::overhead::estimate;
 use fastrand::Rng;
 use vmtax_model::{Estimate, Verdict};
 
@@ -93,11 +91,7 @@ pub(super) fn compared(
         logs.push(round());
         let rounds = logs.len() as u32;
         if analyses.at(rounds) {
-            let interval = analyses.interval(&logs).map(super::exp);
-            let ratio = Estimate {
-                median: estimate(logs.clone()).median.exp(),
-                interval,
-            };
+            let ratio = analyses.ratio(&logs);
             let shown = decide(&ratio, analyses.p(&logs), DETECT);
             if shown.is_decided() || rounds >= most {
                 return (shown, ratio, rounds);

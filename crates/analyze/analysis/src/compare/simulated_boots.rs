@@ -6,7 +6,7 @@ use super::figures::Figures;
 use super::interim::InterimAnalyses;
 use super::simulated::{MOST, compared};
 use crate::coverage::normal;
-use crate::overhead::estimate;
+use crate::estimate::estimate;
 use fastrand::Rng;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{

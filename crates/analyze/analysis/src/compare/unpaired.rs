@@ -4,6 +4,7 @@
 //! Statistics 34, 1963): the median of all differences. Its interval is where Mann and Whitney's test does not reject
 //! (D. F. Bauer, *Constructing confidence sets using rank statistics*, JASA 67, 1972), from the exact distribution.
 
+use crate::estimate::ascending;
 use vmtax_model::{Estimate, Interval};
 
 /// Above so many values in a group the normal distribution is as good.
@@ -46,14 +47,9 @@ struct Differences {
 
 impl Differences {
     fn new(base: &[f64], other: &[f64]) -> Differences {
-        let ascending = |values: &[f64]| {
-            let mut values = values.to_vec();
-            values.sort_by(f64::total_cmp);
-            values
-        };
         Differences {
-            base: ascending(base),
-            other: ascending(other),
+            base: ascending(base.iter().copied()),
+            other: ascending(other.iter().copied()),
         }
     }
 

@@ -1,7 +1,10 @@
-//! Runs sorted into hosts, hosts into classes.
+//! Runs sorted into hosts, hosts into classes; and the deviations of each run from the typical host of its class, metric by
+//! metric.
 
+use super::outliers::FEWEST_HOSTS;
+use crate::estimate::{ascending, median, median_of};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{FleetData, FleetRun};
+use vmtax_model::{Better, FleetData, FleetRun};
 
 /// The facts that say which machine a host is: they explain nothing.
 pub const IDENTITY: [&str; 2] = ["host_id", "host_name"];
@@ -14,6 +17,7 @@ pub struct Host {
     pub runs: Vec<usize>,
 }
 
+/// Hosts in classes.
 pub struct Classes {
     pub names: Vec<String>,
     pub hosts: Vec<Host>,
@@ -71,6 +75,7 @@ fn with_known_id(mut units: Units<'_>) -> Units<'_> {
     units
 }
 
+/// Sorts the runs into hosts, and these into classes by the facts `by`.
 pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> Classes {
     let of_name = units_by_name(data, by, warnings);
     let mut names: Vec<String> = of_name
@@ -181,4 +186,92 @@ impl Classes {
             self.hosts.push(Host { name, class, runs });
         }
     }
+}
+
+/// A run's deviation in one series: ln of its cost over that of the class's median host.
+pub struct Deviation {
+    pub series: u32,
+    pub host: usize,
+    pub run: u32,
+    pub value: f64,
+}
+
+/// Deviations of all runs, and what is left out.
+pub struct Deviations {
+    /// In the order of series, hosts and runs.
+    pub all: Vec<Deviation>,
+    /// Figures behind them.
+    pub figures: u64,
+    /// Figures of series that too few hosts of a class have.
+    pub alone: u64,
+    /// Metrics of which nobody knows which way is better.
+    pub undirected: BTreeSet<u32>,
+}
+
+/// Returns the deviations of all figures of classes with enough hosts.
+pub fn deviations(data: &FleetData, classes: &Classes) -> Deviations {
+    let mut found = Deviations {
+        all: Vec::new(),
+        figures: 0,
+        alone: 0,
+        undirected: BTreeSet::new(),
+    };
+    let mut costs = costs(data, classes, &mut found.undirected);
+    let group = |d: &Deviation| (d.series, classes.hosts[d.host].class);
+    costs.sort_by_key(|(d, _)| (group(d), d.host, d.run));
+    for members in costs.chunk_by(|(a, _), (b, _)| group(a) == group(b)) {
+        let figures: u64 = members.iter().map(|(_, count)| count).sum();
+        let of_hosts = members.chunk_by(|(a, _), (b, _)| a.host == b.host);
+        let medians = of_hosts.map(|runs| median_of(runs.iter().map(|(d, _)| d.value)));
+        let medians = ascending(medians);
+        if medians.len() < FEWEST_HOSTS {
+            found.alone += figures;
+            continue;
+        }
+        let typical = median(&medians);
+        found.figures += figures;
+        found.all.extend(members.iter().map(|(d, _)| Deviation {
+            value: d.value - typical,
+            ..*d
+        }));
+    }
+    found.all.sort_by_key(|d| (d.series, d.host, d.run));
+    found
+}
+
+/// Returns the cost of each run in each series, as logarithm: the median over its trials, with their number. Adds the series
+/// of which nobody knows which way is better.
+fn costs(
+    data: &FleetData,
+    classes: &Classes,
+    undirected: &mut BTreeSet<u32>,
+) -> Vec<(Deviation, u64)> {
+    let mut all = Vec::new();
+    // The figures of a run's series stand together.
+    for trials in data
+        .figures
+        .chunk_by(|a, b| (a.run, a.series) == (b.run, b.series))
+    {
+        let (run, series) = (trials[0].run, trials[0].series);
+        let Some(host) = classes.host_of[run as usize] else {
+            continue;
+        };
+        let value = median_of(trials.iter().map(|figure| figure.value)).ln();
+        let value = match data.series[series as usize].better {
+            Some(Better::Lower) => value,
+            Some(Better::Higher) => -value,
+            None => {
+                undirected.insert(series);
+                continue;
+            }
+        };
+        let cost = Deviation {
+            series,
+            host,
+            run,
+            value,
+        };
+        all.push((cost, trials.len() as u64));
+    }
+    all
 }

@@ -1,9 +1,8 @@
 //! Facts that explain the differences between hosts.
 
-use super::chance::sum_at_most;
-use super::outliers::ascending;
+use super::outliers::sum_at_most;
 use crate::compare::{holm, normal, shift};
-use crate::overhead::median;
+use crate::estimate::{exp, median_of};
 use std::collections::BTreeMap;
 use vmtax_model::{Estimate, FLEET_LEVEL, FactEffect, FactValue, Interval};
 
@@ -35,13 +34,8 @@ pub fn facts(names: &[&str], hosts: &[ExplainedHost]) -> Vec<FactEffect> {
             Some((partition(fact, hosts), effect(fact, name, hosts, &ranks)?))
         })
         .collect();
-    let corrected = holm(
-        &effects
-            .iter()
-            .map(|(_, effect)| effect.p)
-            .collect::<Vec<_>>(),
-    );
-    for ((_, effect), p) in effects.iter_mut().zip(corrected) {
+    let all: Vec<f64> = effects.iter().map(|(_, effect)| effect.p).collect();
+    for ((_, effect), p) in effects.iter_mut().zip(holm(&all)) {
         effect.p = p;
     }
     let all: Vec<(Vec<usize>, String)> = effects
@@ -110,17 +104,7 @@ fn ranks(hosts: &[ExplainedHost]) -> Vec<Rank> {
 }
 
 fn effect(fact: usize, name: &str, hosts: &[ExplainedHost], ranks: &[Rank]) -> Option<FactEffect> {
-    // Classes in which hosts differ in it.
-    let mut values_of_class: BTreeMap<usize, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
-    for (i, host) in hosts.iter().enumerate() {
-        values_of_class
-            .entry(host.class)
-            .or_default()
-            .entry(host.values[fact])
-            .or_default()
-            .push(i);
-    }
-    values_of_class.retain(|_, values| values.len() > 1);
+    let values_of_class = by_value(fact, hosts);
     if values_of_class.is_empty() {
         return None;
     }
@@ -128,7 +112,6 @@ fn effect(fact: usize, name: &str, hosts: &[ExplainedHost], ranks: &[Rank]) -> O
     for (value, members) in values_of_class.values().flatten() {
         of_value.entry(value).or_default().extend(members);
     }
-    let tests = of_value.len() as f64;
     let least = of_value
         .values()
         .map(|members| by_ranks(members, hosts, ranks))
@@ -160,12 +143,12 @@ fn effect(fact: usize, name: &str, hosts: &[ExplainedHost], ranks: &[Rank]) -> O
         value: value.to_owned(),
         hosts: counts[value].hosts,
         outliers: counts[value].outliers,
-        ratio: shifts.get(value).map(ratio),
+        ratio: shifts.get(value).copied().map(exp),
     });
     Some(FactEffect {
         fact: name.to_owned(),
         explained: explained(fact, hosts, &levels, &shifts),
-        p: (least * tests).min(1.0),
+        p: (least * of_value.len() as f64).min(1.0),
         same_as: Vec::new(),
         values: values.collect(),
     })
@@ -224,10 +207,20 @@ fn by_ranks(members: &[usize], hosts: &[ExplainedHost], ranks: &[Rank]) -> f64 {
 /// Hosts of a class by their value of a fact.
 type ByValue<'a> = BTreeMap<usize, BTreeMap<&'a str, Vec<usize>>>;
 
+/// Returns the hosts of each class in which they differ in a fact.
+fn by_value<'a>(fact: usize, hosts: &[ExplainedHost<'a>]) -> ByValue<'a> {
+    let mut by_value = ByValue::new();
+    for (i, host) in hosts.iter().enumerate() {
+        let values = by_value.entry(host.class).or_default();
+        values.entry(host.values[fact]).or_default().push(i);
+    }
+    by_value.retain(|_, values| values.len() > 1);
+    by_value
+}
+
 /// In each class that has hosts with the reference value their median deviation.
 fn levels(by_value: &ByValue, reference: &str, hosts: &[ExplainedHost]) -> BTreeMap<usize, f64> {
-    let level =
-        |members: &Vec<usize>| median(&ascending(members.iter().map(|&i| hosts[i].deviation)));
+    let level = |members: &Vec<usize>| median_of(members.iter().map(|&i| hosts[i].deviation));
     by_value
         .iter()
         .filter_map(|(class, values)| Some((*class, level(values.get(reference)?))))
@@ -268,39 +261,31 @@ fn explained(
     let mut of_value: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for host in hosts.iter().filter(|host| host.is_subject) {
         before += host.deviation.abs();
-        match (levels.get(&host.class), host.values[fact]) {
-            (Some(level), value) if shifts.contains_key(value) => {
-                of_value
-                    .entry(value)
-                    .or_default()
-                    .push(host.deviation - level);
+        let (level, value) = (levels.get(&host.class), host.values[fact]);
+        match level.filter(|_| shifts.contains_key(value)) {
+            Some(level) => {
+                let rests = of_value.entry(value).or_default();
+                rests.push(host.deviation - level);
             }
-            (Some(level), _) => fixed += (host.deviation - level).abs(),
-            (None, _) => fixed += host.deviation.abs(),
+            None => fixed += (host.deviation - level.copied().unwrap_or(0.0)).abs(),
         }
     }
-    let share = |after: f64| {
-        if before > 0.0 {
-            (1.0 - after / before).max(0.0)
-        } else {
-            0.0
-        }
+    let share = |after: f64| match before > 0.0 {
+        true => (1.0 - after / before).max(0.0),
+        false => 0.0,
     };
     let (mut after, mut least, mut most) = (fixed, fixed, fixed);
     let mut coverage = Some(1.0);
     for (value, rests) in of_value {
-        let Estimate {
-            median: at,
-            interval,
-        } = shifts[value];
+        let found = &shifts[value];
         let rest = |shift: f64| rests.iter().map(|v| (v - shift).abs()).sum::<f64>();
-        after += rest(at);
+        after += rest(found.median);
         coverage = coverage
-            .zip(interval)
+            .zip(found.interval)
             .map(|(sum, i)| sum - (1.0 - i.coverage));
-        if let Some(i) = interval {
+        if let Some(i) = found.interval {
             // The sum of distances is convex: least at the median, largest at an end.
-            least += rest(median(&ascending(rests.iter().copied())).clamp(i.low, i.high));
+            least += rest(median_of(rests.iter().copied()).clamp(i.low, i.high));
             most += rest(i.low).max(rest(i.high));
         }
     }
@@ -311,19 +296,6 @@ fn explained(
     });
     Estimate {
         median: share(after),
-        interval,
-    }
-}
-
-/// A shift of logarithms as a ratio.
-fn ratio(shift: &Estimate) -> Estimate {
-    let interval = shift.interval.map(|i| Interval {
-        low: i.low.exp(),
-        high: i.high.exp(),
-        coverage: i.coverage,
-    });
-    Estimate {
-        median: shift.median.exp(),
         interval,
     }
 }

@@ -1,18 +1,16 @@
 //! Hosts of one class compared with each other: which are outliers, and which facts explain it. `docs/fleet.md` says what it
 //! promises.
 
-mod chance;
 mod classes;
-mod deviations;
 mod facts;
 mod outliers;
 #[cfg(test)]
 mod simulated;
 
-use crate::overhead::median;
-use classes::{Classes, IDENTITY, classes, named};
-use deviations::{Deviation, Deviations, deviations};
-use outliers::{FEWEST_HOSTS, Judged, ascending, judge, spread};
+use crate::estimate::median_of;
+use classes::{Classes, Deviation, Deviations, IDENTITY, classes, deviations, named};
+use facts::ExplainedHost;
+use outliers::{FEWEST_HOSTS, HostDeviations, Judged, judge, spread};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     FLEET_LEVEL, FactEffect, FleetData, FleetFindings, HostClass, HostRow, HostVerdict,
@@ -31,13 +29,9 @@ pub fn fleet(data: &FleetData, class_by: &[String], min_effect: f64) -> FleetFin
     let series: BTreeSet<u32> = found.all.iter().map(|d| d.series).collect();
     // Half of the chance of a false alarm is for all metrics together, half for each by itself.
     let overall = judge(&by_class(&classes, overall(&found)), min_effect, 2);
-    let place: BTreeMap<usize, usize> = order(&overall)
-        .into_iter()
-        .enumerate()
-        .map(|(at, id)| (id, at))
-        .collect();
-    let mut rows: Vec<&Judged> = overall.iter().collect();
-    rows.sort_by_key(|host| place[&host.id]);
+    let rows = ordered(&overall);
+    let places = rows.iter().enumerate();
+    let place: BTreeMap<usize, usize> = places.map(|(at, host)| (host.id, at)).collect();
     let metric_outliers = metric_outliers(
         data,
         &classes,
@@ -73,33 +67,34 @@ pub fn fleet(data: &FleetData, class_by: &[String], min_effect: f64) -> FleetFin
     }
 }
 
-/// A host with what its runs deviate.
-type OfHost = (usize, Vec<f64>);
-
 /// Of each host its runs' deviations in the typical metric: the median over all that the run measured.
-fn overall(found: &Deviations) -> Vec<OfHost> {
+fn overall(found: &Deviations) -> Vec<HostDeviations> {
     let mut all: Vec<&Deviation> = found.all.iter().collect();
     all.sort_by_key(|d| (d.host, d.run));
     let hosts = all.chunk_by(|a, b| a.host == b.host);
     let runs = |host: &[&Deviation]| {
         let runs = host.chunk_by(|a, b| a.run == b.run);
-        runs.map(|run| median(&ascending(run.iter().map(|d| d.value))))
+        runs.map(|run| median_of(run.iter().map(|d| d.value)))
             .collect()
     };
-    hosts.map(|host| (host[0].host, runs(host))).collect()
+    hosts
+        .map(|host| HostDeviations {
+            id: host[0].host,
+            runs: runs(host),
+        })
+        .collect()
 }
 
-fn by_class(classes: &Classes, hosts: Vec<OfHost>) -> Vec<Vec<outliers::HostDeviations>> {
-    let mut of_class: Vec<Vec<outliers::HostDeviations>> =
-        classes.names.iter().map(|_| Vec::new()).collect();
-    for (id, runs) in hosts {
-        of_class[classes.hosts[id].class].push(outliers::HostDeviations { id, runs });
+fn by_class(classes: &Classes, hosts: Vec<HostDeviations>) -> Vec<Vec<HostDeviations>> {
+    let mut of_class: Vec<Vec<_>> = classes.names.iter().map(|_| Vec::new()).collect();
+    for host in hosts {
+        of_class[classes.hosts[host.id].class].push(host);
     }
     of_class
 }
 
-/// Hosts in the order of a report: slower ones, faster ones, those of too few runs, then the others; the furthest first.
-fn order(judged: &[Judged]) -> Vec<usize> {
+/// Returns the hosts in the order of a report: slower ones, faster ones, those of too few runs, then the others; the furthest first.
+fn ordered(judged: &[Judged]) -> Vec<&Judged> {
     let rank = |host: &Judged| match host.verdict {
         HostVerdict::Slower => 0,
         HostVerdict::Faster => 1,
@@ -112,7 +107,7 @@ fn order(judged: &[Judged]) -> Vec<usize> {
             .cmp(&rank(b))
             .then(b.deviation.abs().total_cmp(&a.deviation.abs()))
     });
-    all.into_iter().map(|host| host.id).collect()
+    all
 }
 
 fn is_outlier(verdict: HostVerdict) -> bool {
@@ -133,7 +128,10 @@ fn metric_outliers(
     for one in found.all.chunk_by(|a, b| a.series == b.series) {
         let hosts = one.chunk_by(|a, b| a.host == b.host);
         let hosts = hosts
-            .map(|runs| (runs[0].host, runs.iter().map(|d| d.value).collect()))
+            .map(|runs| HostDeviations {
+                id: runs[0].host,
+                runs: runs.iter().map(|d| d.value).collect(),
+            })
             .collect();
         let judged = judge(&by_class(classes, hosts), min_effect, 2 * metrics);
         for host in judged.into_iter().filter(|host| is_outlier(host.verdict)) {
@@ -209,49 +207,30 @@ fn explain(
     class_by: &[String],
     warnings: &mut Vec<String>,
 ) -> (Vec<FactEffect>, Vec<String>) {
-    let known = data
-        .runs
-        .iter()
-        .flat_map(|run| run.facts.keys())
-        .map(String::as_str);
+    let known = data.runs.iter().flat_map(|run| run.facts.keys());
     let is_fact = |name: &&str| {
         !IDENTITY.contains(name) && *name != OF_THE_RUN && !class_by.iter().any(|by| by == name)
     };
-    let names: BTreeSet<&str> = known.filter(is_fact).collect();
+    let names: BTreeSet<&str> = known.map(String::as_str).filter(is_fact).collect();
     let names: Vec<&str> = names.into_iter().collect();
+    let values = rows.iter().map(|row| {
+        let runs = &classes.hosts[row.id].runs;
+        names.iter().map(|name| common_value(data, runs, name))
+    });
+    let values: Vec<Vec<CommonValue>> = values.map(Iterator::collect).collect();
+    note_changed_facts(&names, &values, warnings);
     let has_outliers = rows.iter().any(|host| is_outlier(host.verdict));
-    let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
-    let hosts: Vec<facts::ExplainedHost> = rows
-        .iter()
-        .map(|row| {
-            let host = &classes.hosts[row.id];
-            let values = names.iter().map(|&name| {
-                let (value, others) = most_common(data, &host.runs, name);
-                *changed.entry(name).or_default() += usize::from(others);
-                value
-            });
-            let is_outlier = is_outlier(row.verdict);
-            facts::ExplainedHost {
-                class: host.class,
-                deviation: row.deviation,
-                is_subject: is_outlier || !has_outliers,
-                is_outlier,
-                values: values.collect(),
-            }
-        })
-        .collect();
-    let changed: Vec<String> = changed
-        .iter()
-        .filter(|(_, n)| **n > 0)
-        .map(|(name, n)| format!("{name} on {n} hosts"))
-        .collect();
-    if !changed.is_empty() {
-        warnings.push(format!(
-            "Facts changed from run to run ({}): of each host the value of most of its runs counts. The query \"Which figures drift?\" of \
-             docs/dataset.md compares before and after.",
-            named(changed.iter().map(String::as_str))
-        ));
-    }
+    let hosts = rows.iter().zip(&values).map(|(row, values)| {
+        let is_outlier = is_outlier(row.verdict);
+        ExplainedHost {
+            class: classes.hosts[row.id].class,
+            deviation: row.deviation,
+            is_subject: is_outlier || !has_outliers,
+            is_outlier,
+            values: values.iter().map(|common| common.value).collect(),
+        }
+    });
+    let hosts: Vec<ExplainedHost> = hosts.collect();
     let effects = facts::facts(&names, &hosts);
     let first = effects
         .first()
@@ -265,22 +244,42 @@ fn explain(
     (effects, first)
 }
 
-/// A host's value of a fact: that of most of its runs; empty where it is not known. And whether it has others.
-fn most_common<'a>(data: &'a FleetData, runs: &[usize], name: &str) -> (&'a str, bool) {
+/// Warns of facts that changed from run to run; `values` of each host, in the order of the facts' names.
+fn note_changed_facts(names: &[&str], values: &[Vec<CommonValue>], warnings: &mut Vec<String>) {
+    let changed = names.iter().enumerate().filter_map(|(fact, name)| {
+        let hosts = values.iter().filter(|host| host[fact].has_others).count();
+        (hosts > 0).then(|| format!("{name} on {hosts} hosts"))
+    });
+    let changed: Vec<String> = changed.collect();
+    if !changed.is_empty() {
+        warnings.push(format!(
+            "Facts changed from run to run ({}): of each host the value of most of its runs counts. The query \"Which figures drift?\" of \
+             docs/dataset.md compares before and after.",
+            named(changed.iter().map(String::as_str))
+        ));
+    }
+}
+
+/// A host's value of a fact.
+struct CommonValue<'a> {
+    /// Value of most of its runs; empty where it is not known.
+    value: &'a str,
+    /// True if some runs have another value.
+    has_others: bool,
+}
+
+fn common_value<'a>(data: &'a FleetData, runs: &[usize], name: &str) -> CommonValue<'a> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for run in runs {
-        *counts
-            .entry(data.runs[*run].facts.get(name).map_or("", String::as_str))
-            .or_default() += 1;
+        let value = data.runs[*run].facts.get(name);
+        *counts.entry(value.map_or("", String::as_str)).or_default() += 1;
     }
-    let others = counts.len() > 1;
-    (
-        counts
-            .into_iter()
-            .max_by_key(|(_, count)| *count)
-            .map_or("", |(value, _)| value),
-        others,
-    )
+    let has_others = counts.len() > 1;
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    CommonValue {
+        value: most.map_or("", |(value, _)| value),
+        has_others,
+    }
 }
 
 /// Classes that were compared, the largest first, and their hosts.

@@ -5,8 +5,8 @@
 //! allowed if such a curve runs through the 95 % interval of every step. Some intervals that miss hardly ever exclude
 //! the true growth law, since m can adapt; only intervals that hold together show that no curve without m is possible.
 
-use super::points::Points;
-use crate::interval::{interval_at, median_interval};
+use super::fit::Points;
+use crate::estimate::{ascending, interval_at, median_interval};
 use std::ops::RangeInclusive;
 use vmtax_model::{Interval, Law};
 
@@ -38,17 +38,40 @@ pub(super) struct Intervals {
     factor: f64,
 }
 
+/// A cost within a boot as a share of what grew there.
+struct Share {
+    cost: f64,
+    growth: f64,
+}
+
+/// Returns the interval of shares with this coverage. A boot without growth may have grown in any shape: it counts as the lowest and
+/// as the highest.
+fn share_interval(shares: &[Share], wanted: f64) -> Option<Interval> {
+    let interval_with = |without: f64| {
+        let shares = shares.iter().map(|share| match share.growth > 0.0 {
+            true => share.cost / share.growth,
+            false => without,
+        });
+        interval_at(&ascending(shares), wanted)
+    };
+    let low = interval_with(f64::NEG_INFINITY)?;
+    Some(Interval {
+        high: interval_with(f64::INFINITY)?.high,
+        ..low
+    })
+}
+
 impl Intervals {
     /// Of steps with rounds enough; `None` for fewer than three. `flat`, by round and step, is what another QEMU cost in
     /// the same rounds without growth: the constant part.
     pub fn of_each(points: &Points, flat: Option<&Points>) -> Option<Intervals> {
-        Intervals::of(points, flat, median_interval)
+        Intervals::across_boots(points, flat, median_interval)
     }
 
     /// Returns wider intervals, which hold together; otherwise as [`Intervals::of_each`].
     pub fn together(points: &Points, flat: Option<&Points>) -> Option<Intervals> {
         let wanted = 1.0 - (1.0 - COVERAGE) / points.sizes.len() as f64;
-        Intervals::of(points, flat, |costs| {
+        Intervals::across_boots(points, flat, |costs| {
             interval_at(costs, wanted).or_else(|| {
                 let Interval {
                     low,
@@ -72,77 +95,46 @@ impl Intervals {
         let last = points.sizes.len().checked_sub(1)?;
         let levels = flat.map(Points::levels);
         let boots = || {
-            points
-                .rounds
-                .iter()
-                .enumerate()
-                .filter_map(|(r, round)| Some((r, round, round[0]?, round[last]?)))
-        };
-        // A boot without growth may have grown in any shape: it counts as the lowest and as the highest.
-        let share = |cost: f64, growth: f64, without: f64| {
-            if growth > 0.0 { cost / growth } else { without }
-        };
-        let interval = |of: &dyn Fn(f64) -> Vec<f64>| {
-            let interval_with = |without: f64| {
-                let mut sorted = of(without);
-                sorted.sort_unstable_by(f64::total_cmp);
-                interval_at(&sorted, wanted)
-            };
-            let (low, high) = (
-                interval_with(f64::NEG_INFINITY)?,
-                interval_with(f64::INFINITY)?,
-            );
-            Some(Interval {
-                low: low.low,
-                high: high.high,
-                coverage: low.coverage,
-            })
+            let rounds = points.rounds.iter().enumerate();
+            rounds.filter_map(|(r, round)| Some((r, round, round[0]?, round[last]?)))
         };
         let column = |k: usize| {
-            interval(&|without| {
-                boots()
-                    .filter_map(|(_, round, first, top)| {
-                        Some(share(round[k]? - first, top - first, without))
-                    })
-                    .collect()
-            })
+            let shares = boots().filter_map(|(_, round, first, top)| {
+                Some(Share {
+                    cost: round[k]? - first,
+                    growth: top - first,
+                })
+            });
+            share_interval(&shares.collect::<Vec<_>>(), wanted)
         };
         // What has grown at the first size already: all that is not the constant part.
         let grown_at_first = |constant: f64| {
-            interval(&|without| {
-                let level = |r: usize| {
-                    levels
-                        .as_ref()
-                        .map_or(Some(0.0), |levels| levels[r].map(|level| level * constant))
-                };
-                boots()
-                    .filter_map(|(r, _, first, top)| {
-                        Some(share(first - level(r)?, top - first, without))
-                    })
-                    .collect()
-            })
+            let level = |r: usize| match &levels {
+                Some(levels) => levels[r].map(|level| level * constant),
+                None => Some(0.0),
+            };
+            let shares = boots().filter_map(|(r, _, first, top)| {
+                Some(Share {
+                    cost: first - level(r)?,
+                    growth: top - first,
+                })
+            });
+            share_interval(&shares.collect::<Vec<_>>(), wanted)
         };
-        let (sizes, costs): (Vec<f64>, Vec<Interval>) = points
-            .sizes
-            .iter()
-            .enumerate()
-            .filter_map(|(k, size)| Some((*size, column(k)?)))
-            .unzip();
-        let least = if flat.is_some() {
-            grown_at_first(ANOTHER_QEMU)?.low.max(0.0)
-        } else {
-            0.0
+        let least = match flat {
+            Some(_) => grown_at_first(ANOTHER_QEMU)?.low.max(0.0),
+            None => 0.0,
         };
         let most = grown_at_first(1.0 / ANOTHER_QEMU)?.high;
-        (sizes.len() > 2).then_some(Intervals {
-            sizes,
-            costs,
-            constant: (-most, -least),
-            factor: CACHE_FACTOR_WITHIN_BOOTS,
-        })
+        Intervals::of_steps(
+            points,
+            column,
+            |_| (-most, -least),
+            CACHE_FACTOR_WITHIN_BOOTS,
+        )
     }
 
-    fn of(
+    fn across_boots(
         points: &Points,
         flat: Option<&Points>,
         interval: impl Fn(&[f64]) -> Option<Interval>,
@@ -154,26 +146,35 @@ impl Intervals {
                 .iter()
                 .zip(&levels)
                 .filter_map(|(round, level)| Some(round[k]? / (*level)?));
-            let mut sorted: Vec<f64> = costs.collect();
-            sorted.sort_unstable_by(f64::total_cmp);
-            sorted
+            interval(&ascending(costs))
         };
-        let (sizes, costs): (Vec<f64>, Vec<Interval>) = points
-            .sizes
-            .iter()
-            .enumerate()
-            .filter_map(|(k, size)| Some((*size, interval(&column(k))?)))
+        let constant = |costs: &[Interval]| {
+            let least = costs.iter().map(|c| c.high).fold(f64::INFINITY, f64::min);
+            match flat {
+                Some(_) => (1.0 / ANOTHER_QEMU, least.min(ANOTHER_QEMU)),
+                None => (0.0, least),
+            }
+        };
+        Intervals::of_steps(points, column, constant, CACHE_FACTOR)
+    }
+
+    /// Returns the intervals of the steps that `column` gives one; `None` for fewer than three steps. `constant` gives the
+    /// bounds of the constant part, `factor` is the largest ratio of an item's cost.
+    fn of_steps(
+        points: &Points,
+        column: impl Fn(usize) -> Option<Interval>,
+        constant: impl Fn(&[Interval]) -> (f64, f64),
+        factor: f64,
+    ) -> Option<Intervals> {
+        let steps = points.sizes.iter().enumerate();
+        let (sizes, costs): (Vec<f64>, Vec<Interval>) = steps
+            .filter_map(|(k, size)| Some((*size, column(k)?)))
             .unzip();
-        let least = costs.iter().map(|c| c.high).fold(f64::INFINITY, f64::min);
-        let constant = match flat {
-            Some(_) => (1.0 / ANOTHER_QEMU, least.min(ANOTHER_QEMU)),
-            None => (0.0, least),
-        };
-        (sizes.len() > 2).then_some(Intervals {
+        (sizes.len() > 2).then(|| Intervals {
             sizes,
+            constant: constant(&costs),
             costs,
-            constant,
-            factor: CACHE_FACTOR,
+            factor,
         })
     }
 

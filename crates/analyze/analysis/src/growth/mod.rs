@@ -1,10 +1,16 @@
 //! Growth of costs along a plan's range: a test for growth, the growth law, and the cost of one more item.
 //! `docs/statistics.md` has the reasons for these methods, and their error rates.
+//!
+//! The test for growth is a permutation test. The order of a round's steps was randomized, so random permutations show how
+//! often chance alone orders costs by size as well as these are. It assumes nothing else: whatever drifts, warms up, repeats
+//! itself or jumps within a round, every order of the steps was as likely as the one that ran.
+//!
+//! References: E. B. Page, *Ordered hypotheses for multiple treatments*, JASA 58 (1963), for the statistic; R. A. Fisher,
+//! *The Design of Experiments*, for the argument; J. Besag and P. Clifford, *Sequential Monte Carlo p-values*, Biometrika
+//! 78 (1991), for when to stop.
 
 mod compatible;
-mod law;
-mod permutation;
-mod points;
+mod fit;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]
@@ -13,12 +19,10 @@ mod trials;
 
 pub use trials::growth;
 
-use crate::overhead::estimate;
+use crate::estimate::{estimate, tails};
 use compatible::{COVERAGE, Intervals};
-use law::Line;
-use points::{Points, middle};
-use vmtax_model::FEWEST_ROUNDS;
-use vmtax_model::{CurvePoint, Estimate, Interval, Law, NoLaw};
+use fit::{Line, Points, best, middle};
+use vmtax_model::{CurvePoint, Estimate, FEWEST_ROUNDS, Interval, Law, NoLaw};
 
 /// Growth that chance alone shows less often than this is taken for growth …
 const SIGNIFICANT: f64 = 0.05;
@@ -28,6 +32,10 @@ const SIGNIFICANT_IN_FEW_ROUNDS: f64 = 0.01;
 const WORTH_IT: f64 = 1.05;
 /// Points of a drawn growth law.
 const DRAWN: usize = 33;
+/// Permutations: enough that p = 5 % is known to half a percent.
+const DRAWS: u32 = 1999;
+/// After this many at least as good as the measured order, p is known well enough: it is above 5 %.
+const ENOUGH: u32 = 120;
 
 /// Growth that the points show.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,68 +60,44 @@ fn grown(points: &Points, flat: Option<&Points>) -> Grown {
     let points = points.filled();
     // Within a boot the sizes rise, in no order drawn at random: the boots alone are independent.
     let p = if points.one_boot {
-        permutation::chance_of_rising(&points)
+        chance_of_rising(&points)
     } else {
-        permutation::chance_of_growth(&points)
+        chance_of_growth(&points)
     };
     let change = change(&points);
-    let highest = change
-        .and_then(|change| change.interval)
-        .map(|interval| interval.high);
+    let highest = change.and_then(|change| Some(change.interval?.high));
     let is_flat = highest.is_some_and(|high| high <= WORTH_IT);
     let grows = !is_flat && is_growth(&points, p);
     let found = laws(&points, flat.as_ref());
-    let allowed = found
-        .as_ref()
-        .map_or(Vec::new(), |found| found.laws.clone());
-    let no_law = found.as_ref().map_or_else(
-        |reason| Some(*reason),
-        |found| found.no_law.filter(|_| grows),
-    );
-    let best = law::best(
-        &points,
-        if grows && !allowed.is_empty() {
-            &allowed
-        } else {
-            &Law::GROWING
-        },
-    );
+    let (allowed, no_law) = match &found {
+        Ok(found) => (found.laws.clone(), found.no_law.filter(|_| grows)),
+        Err(reason) => (Vec::new(), Some(*reason)),
+    };
+    let candidates = match grows && !allowed.is_empty() {
+        true => &allowed[..],
+        false => &Law::GROWING,
+    };
+    let best = best(&points, candidates);
     let law = if grows { best } else { Some(Law::Constant) }.filter(|_| no_law.is_none());
-    let or = if is_flat {
-        Vec::new()
-    } else {
-        allowed.into_iter().filter(|l| Some(*l) != law).collect()
+    let or = match law {
+        Some(law) if !is_flat => allowed.into_iter().filter(|other| *other != law).collect(),
+        _ => Vec::new(),
     };
     let rounds = best.map_or(Vec::new(), |_| lines(&points, law.unwrap_or(Law::Constant)));
-    let over = |of: &dyn Fn(&Line) -> f64| {
-        (!rounds.is_empty()).then(|| estimate(rounds.iter().map(of).collect()))
-    };
     let top = points.sizes.last().copied().unwrap_or(1.0);
-    let curve: Vec<CurvePoint> = drawn(&points.sizes)
-        .filter_map(|size| {
-            let flat = law == Some(Law::Constant);
-            let ns = if flat {
-                level(&points)
-            } else {
-                over(&|line| line.at(size))
-            }?;
-            Some(CurvePoint { size, ns })
-        })
-        .collect();
     Grown {
         grows,
         law,
-        or: if law.is_some() { or } else { Vec::new() },
+        or,
         no_law,
-        exponent: found
-            .ok()
-            .and_then(|found| found.exponent)
-            .filter(|_| grows),
+        exponent: found.ok().and_then(|f| f.exponent).filter(|_| grows),
         p,
         change,
-        one_more: over(&|line| line.factor * law.unwrap_or(Law::Constant).gain(top)),
+        one_more: over(&rounds, |line| {
+            line.factor * law.unwrap_or(Law::Constant).gain(top)
+        }),
         misfit: law.or(best).and_then(|law| misfit(&points, law)),
-        curve: if law.is_some() { curve } else { Vec::new() },
+        curve: law.map_or(Vec::new(), |law| curve(&points, law, &rounds)),
     }
 }
 
@@ -137,7 +121,7 @@ fn is_growth(points: &Points, p: f64) -> bool {
     let by_chance = if few {
         p > SIGNIFICANT_IN_FEW_ROUNDS
     } else {
-        p > SIGNIFICANT || permutation::chance_of_rising(points) > SIGNIFICANT
+        p > SIGNIFICANT || chance_of_rising(points) > SIGNIFICANT
     };
     grown && !by_chance
 }
@@ -203,6 +187,23 @@ fn lines(points: &Points, law: Law) -> Vec<Line> {
         .collect()
 }
 
+/// A figure over the rounds' lines; `None` without lines.
+fn over(rounds: &[Line], figure: impl Fn(&Line) -> f64) -> Option<Estimate> {
+    (!rounds.is_empty()).then(|| estimate(rounds.iter().map(figure).collect()))
+}
+
+/// The curve of the growth law that is named.
+fn curve(points: &Points, law: Law, rounds: &[Line]) -> Vec<CurvePoint> {
+    let point = |size| {
+        let ns = match law {
+            Law::Constant => level(points),
+            _ => over(rounds, |line| line.at(size)),
+        };
+        Some(CurvePoint { size, ns: ns? })
+    };
+    drawn(&points.sizes).filter_map(point).collect()
+}
+
 /// The rounds' own medians: the level of what does not grow.
 fn level(points: &Points) -> Option<Estimate> {
     let medians: Vec<f64> = points
@@ -259,4 +260,121 @@ fn drawn(sizes: &[f64]) -> impl Iterator<Item = f64> {
             low * (high / low).powf(i as f64 / last as f64)
         }
     })
+}
+
+/// Returns the probability that chance alone shows as much growth as these costs do, 1 / ([`DRAWS`] + 1) to 1.
+fn chance_of_growth(points: &Points) -> f64 {
+    let mut rounds: Vec<Scores> = points.rounds.iter().map(|round| scores(round)).collect();
+    let found: i64 = rounds.iter().map(Scores::agreement).sum();
+    let mut random = fastrand::Rng::with_seed(0);
+    let mut as_good = 0;
+    for draws in 1..=DRAWS {
+        let mut drawn = 0;
+        for round in &mut rounds {
+            random.shuffle(&mut round.costs);
+            drawn += round.agreement();
+        }
+        as_good += u32::from(drawn >= found);
+        if as_good == ENOUGH {
+            return f64::from(ENOUGH) / f64::from(draws);
+        }
+    }
+    f64::from(as_good + 1) / f64::from(DRAWS + 1)
+}
+
+/// Returns the probability that chance alone has costs rise with the size in as many rounds as here: the sign test of
+/// the rounds' trends. It does not need all permutations to be equally likely, so that steps may be disturbed more or
+/// less than others.
+fn chance_of_rising(points: &Points) -> f64 {
+    let trends = points.rounds.iter().map(|round| scores(round).agreement());
+    let trends: Vec<i64> = trends.filter(|trend| *trend != 0).collect();
+    let falling = trends.iter().filter(|trend| **trend < 0).count();
+    // Half of the chance that either direction is as rare.
+    let half = |two_sided: f64| {
+        if falling * 2 < trends.len() {
+            two_sided / 2.0
+        } else {
+            1.0
+        }
+    };
+    tails(trends.len() as u32).nth(falling).map_or(1.0, half)
+}
+
+/// The ranks of a round's sizes and costs, doubled and around 0 so that they are whole.
+struct Scores {
+    sizes: Vec<i64>,
+    costs: Vec<i64>,
+}
+
+impl Scores {
+    /// Returns how well the costs are ordered by size: 0 where they are not.
+    fn agreement(&self) -> i64 {
+        self.sizes.iter().zip(&self.costs).map(|(s, c)| s * c).sum()
+    }
+}
+
+/// Returns the ranks of a round's steps; equal costs share their ranks.
+fn scores(round: &[Option<f64>]) -> Scores {
+    let costs: Vec<f64> = round.iter().copied().flatten().collect();
+    let around = |rank_doubled: usize| rank_doubled as i64 - (costs.len() as i64 - 1);
+    let rank = |cost: f64| {
+        let below = costs.iter().filter(|c| **c < cost).count();
+        let equal = costs.iter().filter(|c| **c == cost).count();
+        around(2 * below + equal.saturating_sub(1))
+    };
+    Scores {
+        sizes: (0..costs.len()).map(|i| around(2 * i)).collect(),
+        costs: costs.iter().map(|c| rank(*c)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(rounds: &[&[f64]]) -> Points {
+        let sizes = (1..=rounds[0].len()).map(|i| i as f64).collect();
+        Points {
+            sizes,
+            rounds: rounds
+                .iter()
+                .map(|r| r.iter().map(|v| Some(*v)).collect())
+                .collect(),
+            one_boot: false,
+        }
+    }
+
+    #[test]
+    fn ranks_are_shared_by_equals_and_missing_steps_have_none() {
+        let scores_of = |round: &[Option<f64>]| {
+            let Scores { sizes, costs } = scores(round);
+            (sizes, costs)
+        };
+        assert_eq!(
+            scores_of(&[Some(5.0), Some(7.0), Some(5.0), None]),
+            (vec![-2, 0, 2], vec![-1, 2, -1])
+        );
+        assert_eq!(scores_of(&[Some(1.0)]), (vec![0], vec![0]));
+    }
+
+    #[test]
+    fn rounds_that_rise_are_counted() {
+        let (up, down, flat): (&[f64], &[f64], &[f64]) =
+            (&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0], &[1.0; 3]);
+        let rising = |rounds: &[&[f64]]| (chance_of_rising(&points(rounds)) * 256.0).round();
+        assert_eq!(rising(&[up; 6]), 4.0);
+        assert_eq!(rising(&[up, up, up, up, up, up, up, down]), 9.0);
+        assert_eq!(rising(&[down; 6]), 256.0);
+        assert_eq!(rising(&[flat; 6]), 256.0);
+    }
+
+    #[test]
+    fn the_chance_is_that_of_the_orders_there_are() {
+        // Three steps have 6 orders: two rounds in order have a chance of 1 in 36.
+        let two = chance_of_growth(&points(&[&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]]));
+        assert!((two - 1.0 / 36.0).abs() < 0.012, "{two}");
+        assert_eq!(chance_of_growth(&points(&[&[1.0, 1.0, 1.0][..]; 5])), 1.0);
+        let falling = chance_of_growth(&points(&[&[3.0, 2.0, 1.0][..]; 4]));
+        assert!(falling > 0.99, "{falling}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Error rates of the growth analysis. Simulated, with noise of the kinds that measurements have. The figures in
 //! `docs/statistics.md` are what these tests print: `cargo test -p vmtax-analysis simulated -- --nocapture`.
 
-use super::points::Points;
+use super::fit::Points;
 use super::{Grown, WORTH_IT, grown};
 use crate::coverage::normal;
 use vmtax_model::{Law, NoLaw};

@@ -1,7 +1,7 @@
 //! Error rates of the growth analysis where all sizes of a round share a boot. Ascending, with a constant part and a
 //! drift of each boot's own. The figures in `docs/statistics.md` are what these tests print.
 
-use super::points::Points;
+use super::fit::Points;
 use super::simulated::{
     Design, Truth, UNEVEN, Uneven, assert_true, is_true, percent, planted, runs, truths,
 };

@@ -1,13 +1,13 @@
 //! From the trials of a plan with a range to points, and what is missing among them.
 
+use super::fit::Points;
 use super::grown;
-use super::points::Points;
-use crate::overhead::estimate;
+use crate::estimate::estimate;
+use crate::trials::add_warnings;
 use std::collections::BTreeMap;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost,
-    SharedBoot, StepCost, TrialRecord, Unit, Warning,
+    Column, FEWEST_ROUNDS, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan,
+    REPORT_SCHEMA, RoundCost, SharedBoot, StepCost, TrialRecord, Unit, Warning,
 };
 
 /// Analyzes the trials of a plan with a range. Trials that the plan does not contain are ignored.
@@ -16,15 +16,14 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
         .filter_map(|step| plan.size(step))
         .collect();
     let columns = plan.columns();
+    let runs = |metric: &&Metric| plan.workloads.iter().any(|w| w.name == metric.workload());
     let mut growths = Vec::new();
-    for metric in Metric::ALL
-        .iter()
-        .copied()
-        .filter(|m| plan.workloads.iter().any(|w| w.name == m.workload()))
-    {
-        for &(machine, variant) in &columns {
-            growths.extend(column(metric, (machine, variant), plan, &sizes, trials));
-        }
+    for &metric in Metric::ALL.iter().filter(runs) {
+        growths.extend(
+            columns
+                .iter()
+                .filter_map(|at| column(metric, *at, plan, &sizes, trials)),
+        );
     }
     let missing: Vec<MissingStep> = columns
         .iter()
@@ -88,21 +87,30 @@ fn of_column<'a>(
         .filter(move |t| t.machine == machine && t.variant == variant)
 }
 
+/// A metric's costs on a machine in ns, by round and size.
+type Costs = BTreeMap<(u32, u64), f64>;
+
 /// A metric's cost on a machine, by round and size; empty when no trial there gave a value of it.
-fn costs(
-    metric: Metric,
-    at: Column<'_>,
-    rounds: u32,
-    trials: &[TrialRecord],
-) -> BTreeMap<(u32, u64), f64> {
+fn costs(metric: Metric, at: Column<'_>, plan: &Plan, trials: &[TrialRecord]) -> Costs {
     let of_trial = |trial: &TrialRecord| {
         let ns = cost_ns(metric, trial.result()?.value(metric)?)?;
         Some(((trial.round, trial.step?), ns))
     };
     of_column(at, trials)
-        .filter(|t| t.round < rounds)
+        .filter(|t| t.round < plan.rounds)
         .filter_map(of_trial)
         .collect()
+}
+
+/// Returns the costs as points of the plan's rounds and sizes.
+fn points(costs: &Costs, plan: &Plan, sizes: &[u64]) -> Points {
+    let cost = |round: u32, size: &u64| costs.get(&(round, *size)).copied();
+    let round = |round: u32| sizes.iter().map(|size| cost(round, size)).collect();
+    Points {
+        sizes: sizes.iter().map(|&n| n as f64).collect(),
+        rounds: (0..plan.rounds).map(round).collect(),
+        one_boot: plan.shared_boot() == Some(SharedBoot::Sizes),
+    }
 }
 
 /// Returns the growth of a metric on a machine; `None` when no trial there gave a value of it.
@@ -113,43 +121,20 @@ fn column(
     sizes: &[u64],
     trials: &[TrialRecord],
 ) -> Option<Growth> {
-    let costs_at = |at: Column<'_>| costs(metric, at, plan.rounds, trials);
+    let costs_at = |at: Column<'_>| costs(metric, at, plan, trials);
     let costs = costs_at(at);
     if costs.is_empty() {
         return None;
     }
-    let points = |costs: &BTreeMap<(u32, u64), f64>| {
-        let round = |round: u32| {
-            sizes
-                .iter()
-                .map(|size| costs.get(&(round, *size)).copied())
-                .collect()
-        };
-        Points {
-            sizes: sizes.iter().map(|&n| n as f64).collect(),
-            rounds: (0..plan.rounds).map(round).collect(),
-            one_boot: plan.shared_boot() == Some(SharedBoot::Sizes),
-        }
-    };
     let with_other_qemus = plan
         .columns()
         .into_iter()
         .filter(|other| is_other_qemu(plan, at, *other));
     let flat = with_other_qemus
-        .map(|other| (other.1, points(&costs_at(other))))
+        .map(|other| (other.1, points(&costs_at(other), plan, sizes)))
         .find(|(_, points)| is_flat(points));
-    let found = grown(&points(&costs), flat.as_ref().map(|(_, points)| points));
-    let step = |&size: &u64| {
-        let of_size = costs.iter().filter(|((_, n), _)| *n == size);
-        let rounds: Vec<RoundCost> = of_size
-            .map(|((round, _), ns)| RoundCost {
-                round: *round,
-                ns: *ns,
-            })
-            .collect();
-        let ns = (!rounds.is_empty()).then(|| estimate(rounds.iter().map(|r| r.ns).collect()));
-        StepCost { size, rounds, ns }
-    };
+    let own = points(&costs, plan, sizes);
+    let found = grown(&own, flat.as_ref().map(|(_, points)| points));
     Some(Growth {
         metric,
         machine: at.0,
@@ -157,7 +142,7 @@ fn column(
         constant_from: flat
             .filter(|_| found.exponent.is_some())
             .map(|(variant, _)| variant.to_owned()),
-        steps: sizes.iter().map(step).collect(),
+        steps: sizes.iter().map(|size| step_cost(*size, &costs)).collect(),
         grows: found.grows,
         law: found.law,
         or: found.or,
@@ -169,6 +154,18 @@ fn column(
         misfit: found.misfit,
         curve: found.curve,
     })
+}
+
+fn step_cost(size: u64, costs: &Costs) -> StepCost {
+    let of_size = costs.iter().filter(|((_, n), _)| *n == size);
+    let rounds: Vec<RoundCost> = of_size
+        .map(|((round, _), ns)| RoundCost {
+            round: *round,
+            ns: *ns,
+        })
+        .collect();
+    let ns = (!rounds.is_empty()).then(|| estimate(rounds.iter().map(|r| r.ns).collect()));
+    StepCost { size, rounds, ns }
 }
 
 /// Returns true if two columns of a plan differ only in the QEMU.
@@ -209,26 +206,24 @@ fn cost_ns(metric: Metric, value: f64) -> Option<f64> {
 
 /// The steps of a column that were tried and gave nothing.
 fn missing(plan: &Plan, at: Column<'_>, sizes: &[u64], trials: &[TrialRecord]) -> Vec<MissingStep> {
-    let mut all = Vec::new();
-    for &size in sizes {
+    let missing = |&size: &u64| {
         let tried =
             || of_column(at, trials).filter(|t| t.step == Some(size) && t.round < plan.rounds);
         if tried().any(|t| t.result().is_some()) {
-            continue;
+            return None;
         }
-        if let Some(reason) = tried().find_map(|t| match &t.outcome {
+        let reason = tried().find_map(|t| match &t.outcome {
             Outcome::Failed { error } => Some(error.clone()),
             Outcome::Interrupted | Outcome::Done { .. } => None,
-        }) {
-            all.push(MissingStep {
-                machine: at.0,
-                variant: at.1.to_owned(),
-                size,
-                reason,
-            });
-        }
-    }
-    all
+        });
+        Some(MissingStep {
+            machine: at.0,
+            variant: at.1.to_owned(),
+            size,
+            reason: reason?,
+        })
+    };
+    sizes.iter().filter_map(missing).collect()
 }
 
 fn complete(
@@ -289,8 +284,6 @@ fn warnings(
             needed: FEWEST_ROUNDS,
         });
     }
-    for warning in trials.iter().flat_map(|t| &t.warnings) {
-        crate::add_warning(&mut all, warning);
-    }
+    add_warnings(&mut all, trials);
     all
 }

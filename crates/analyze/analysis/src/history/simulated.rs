@@ -1,7 +1,7 @@
 //! Tests of the promises of the search for changes, on simulated series. `-- --nocapture` prints the figures of
 //! docs/history.md.
 
-use super::divisive::breaks;
+use super::breaks;
 use crate::coverage::normal;
 use fastrand::Rng;
 

@@ -1,72 +1,62 @@
 //! Tuning of a running VM by live settings: the next measurement, and the findings so far.
 
-mod moved;
-mod series;
 #[cfg(test)]
 mod simulated;
 mod steps;
 
 pub use steps::next_step;
 
-use crate::pairs::{Decision, PairSeries};
-use series::{facts, series};
-use steps::{InterimResult, elapsed, outcome};
+use crate::pairs::{Decision, OUT_OF_TIME, PairSeries, before_after};
+use crate::rates;
+use steps::{InterimResult, elapsed, facts, figure, outcome, pairs, series};
 use vmtax_model::{
-    LiveChange, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict,
-    VmFacts,
+    BeforeAfter, LiveChange, LiveMetric, Role, TuneBlock, TuneFindings, TuneMetric, TunePhase,
+    TuneRecord, TuneRow, TuneSpec, TuneVerdict, VmFacts, VmRates,
 };
 
 /// Returns the findings of a tuning; `None` if not even the VM is recorded.
 pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let vm = facts(records)?.clone();
     let InterimResult { kept, phase, .. } = outcome(spec, records);
-    let rows: Vec<TuneRow> = (0..spec.candidates.len())
-        .map(|number| row(spec, records, number, &kept))
-        .collect();
-    let total = series(spec, records, phase, &kept).comparison();
     let deciding = deciding_change(spec, &kept);
     let is_on = records
         .iter()
         .any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
-    let ended = records.iter().find_map(|record| {
-        if let TuneRecord::Ended { why } = record {
-            Some(why.clone())
-        } else {
-            None
-        }
-    });
-    // With more time something would be left to measure.
-    let is_undecided = || {
-        outcome(
-            &TuneSpec {
-                time_ms: u64::MAX,
-                ..spec.clone()
-            },
-            records,
-        )
-        .next
-        .is_some()
-    };
-    let over = || {
-        "time limit reached before every change had a conclusive result: increase --duration"
-            .to_owned()
-    };
     Some(TuneFindings {
         metric: metric(spec, &vm, deciding),
         moved: if kept.is_empty() {
             Vec::new()
         } else {
-            moved::moved(&vm, records, phase, &kept, deciding)
+            moved(&vm, records, phase, &kept, deciding)
         },
         vm,
         applied: spec.apply,
-        total,
-        candidates: rows,
+        total: series(spec, records, phase, &kept).comparison(),
+        candidates: (0..spec.candidates.len())
+            .map(|number| row(spec, records, number, &kept))
+            .collect(),
         is_on,
         not_tried: spec.not_tried.clone(),
-        ended: ended.or_else(|| (spec.apply && is_undecided()).then(over)),
+        ended: ended(spec, records),
         seconds: elapsed(records).as_secs_f64(),
     })
+}
+
+/// Returns the reason why a tuning ended before everything was decided.
+fn ended(spec: &TuneSpec, records: &[TuneRecord]) -> Option<String> {
+    let recorded = records.iter().find_map(|record| match record {
+        TuneRecord::Ended { why } => Some(why.clone()),
+        _ => None,
+    });
+    // With more time something would be left to measure.
+    let is_undecided = || {
+        let endless = TuneSpec {
+            time_ms: u64::MAX,
+            ..spec.clone()
+        };
+        outcome(&endless, records).next.is_some()
+    };
+    recorded.or_else(|| (spec.apply && is_undecided()).then(|| OUT_OF_TIME.to_owned()))
 }
 
 /// The change whose figure decides for all that are kept: the first of them, else the first.
@@ -83,7 +73,7 @@ fn metric(spec: &TuneSpec, vm: &VmFacts, first: Option<&LiveChange>) -> String {
     match &spec.metric {
         Some(TuneMetric::Command { line, .. }) => format!("what `{line}` prints"),
         Some(TuneMetric::Vm(metric)) => metric.label().to_owned(),
-        None => first.map_or_else(String::new, |change| moved::label(vm, change)),
+        None => first.map_or_else(String::new, |change| label(vm, change)),
     }
 }
 
@@ -119,4 +109,94 @@ fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -
         screening: screening.comparison(),
         confirmation: confirmation.comparison(),
     }
+}
+
+/// A figure that is shown.
+enum Figure {
+    /// One that a change may be decided by.
+    Metric(LiveMetric),
+    /// Another one: its name, its unit, how it is read.
+    Other(&'static str, &'static str, fn(&VmRates) -> Option<f64>),
+}
+
+/// Figures in the order of a request's path, then of the CPUs. Of all, more costs more, except rates per second and %RUN.
+const FIGURES: [Figure; 13] = [
+    Figure::Metric(LiveMetric::Requests),
+    Figure::Metric(LiveMetric::Throughput),
+    Figure::Metric(LiveMetric::Latency),
+    Figure::Other("reads", "ns", |vm| vm.io?.read_ns),
+    Figure::Other("writes", "ns", |vm| vm.io?.write_ns),
+    Figure::Metric(LiveMetric::WriteLatency),
+    Figure::Other("p99 of disk requests", "ns", |vm| vm.io?.p99_ns),
+    Figure::Other("latency of the busiest host disk, all users", "ns", |vm| {
+        let devices = vm.disks.iter().filter_map(|disk| disk.device.as_ref());
+        devices.max_by(|a, b| a.per_s.total_cmp(&b.per_s))?.mean_ns
+    }),
+    Figure::Metric(LiveMetric::Run),
+    Figure::Other("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| {
+        vm.ready
+    }),
+    Figure::Other("throttling of the vCPUs (%THR)", "fraction", |vm| {
+        vm.throttled
+    }),
+    Figure::Other("CPU time of QEMU's other threads", "fraction", |vm| {
+        let others = vm
+            .threads
+            .iter()
+            .filter(|thread| !matches!(thread.role, Role::Vcpu(_)));
+        Some(others.map(|thread| thread.run).sum())
+    }),
+    Figure::Metric(LiveMetric::Exits),
+];
+
+/// The figures of all pairs of a phase in which these candidates change; first that of the one disk that shows whether `change` helps.
+fn moved(
+    vm: &VmFacts,
+    records: &[TuneRecord],
+    phase: TunePhase,
+    changed: &[usize],
+    change: Option<&LiveChange>,
+) -> Vec<BeforeAfter> {
+    let block_rates = |block: &TuneBlock| rates(vm, &block.before, &block.after);
+    let pairs: Vec<(VmRates, VmRates)> = pairs(records, phase, changed)
+        .filter_map(|[without, with]| Some((block_rates(without)?, block_rates(with)?)))
+        .collect();
+    let of_disk = change.and_then(|change| {
+        let (metric, disk) = (change.metric?, of_one_disk(vm, change)?);
+        moved_figure(&pairs, &label(vm, change), metric.unit(), |rates| {
+            figure(metric, Some(disk), rates)
+        })
+    });
+    let of_vm = FIGURES.iter().filter_map(|shown| match shown {
+        Figure::Metric(metric) => moved_figure(&pairs, metric.label(), metric.unit(), |rates| {
+            figure(*metric, None, rates)
+        }),
+        Figure::Other(name, unit, read) => moved_figure(&pairs, name, unit, read),
+    });
+    of_disk.into_iter().chain(of_vm).collect()
+}
+
+/// Returns the name of the figure by which a change is measured, with its disk if the VM has several.
+fn label(vm: &VmFacts, change: &LiveChange) -> String {
+    let of_disk = of_one_disk(vm, change).map_or_else(String::new, |disk| format!(", {disk}"));
+    format!("{}{of_disk}", change.metric.map_or("", LiveMetric::label))
+}
+
+/// The disk that alone shows whether a change helps, where the VM has others, too.
+fn of_one_disk<'a>(vm: &VmFacts, change: &'a LiveChange) -> Option<&'a str> {
+    change.disk.as_deref().filter(|_| vm.disks.len() > 1)
+}
+
+/// Returns a figure without and with the changes; `None` where it is not known, or 0 all the time.
+fn moved_figure(
+    pairs: &[(VmRates, VmRates)],
+    name: &str,
+    unit: &str,
+    read: impl Fn(&VmRates) -> Option<f64>,
+) -> Option<BeforeAfter> {
+    let values: Vec<(f64, f64)> = pairs
+        .iter()
+        .filter_map(|(without, with)| Some((read(without)?, read(with)?)))
+        .collect();
+    before_after(name, unit, &values).filter(|_| values.iter().any(|pair| *pair != (0.0, 0.0)))
 }

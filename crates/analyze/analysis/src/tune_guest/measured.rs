@@ -1,10 +1,13 @@
-//! Measurements of a guest's tuning, as ratios of costs within the same round.
+//! Measurements of a guest's tuning, as ratios of costs within the same round, and the result so far: the candidates that are
+//! kept, and why others are not.
 
 use crate::compare::cost;
-use crate::overhead::estimate;
-use crate::pairs::{MAX_PAIRS, PairSeries};
+use crate::estimate::median_of;
+use crate::pairs::{Decision, HARMED_PAIRS, MAX_PAIRS, PairSeries};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, TrialRecord};
+use std::fmt;
+use vmtax_model::number::factor;
+use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, TrialRecord};
 
 /// A figure of a trial.
 pub(super) type Figure<'f> = &'f dyn Fn(&TrialRecord) -> Option<f64>;
@@ -65,7 +68,7 @@ impl<'a> Measured<'a> {
     fn value(&self, round: u32, name: &str, figure: Figure<'_>) -> Option<Option<f64>> {
         let trials = self.trials.get(&(round, name))?;
         let values: Vec<f64> = trials.iter().filter_map(|trial| figure(trial)).collect();
-        Some((!values.is_empty()).then(|| estimate(values).median))
+        Some((!values.is_empty()).then(|| median_of(values)))
     }
 
     /// The rounds of a part: of the one that is measured, those up to the next part.
@@ -94,17 +97,11 @@ impl<'a> Measured<'a> {
                 .iter()
                 .all(|one| part.configurations.iter().any(|c| c == one))
         };
-        let parts = self
-            .spec
-            .parts
-            .iter()
-            .enumerate()
-            .filter(|(_, part)| of(part) && has(part));
+        let parts = self.spec.parts.iter().enumerate();
+        let parts = parts.filter(|(_, part)| of(part) && has(part));
         let pair = |round| {
-            Some(
-                self.value(round, &names.0, figure)?
-                    .zip(self.value(round, &names.1, figure)?),
-            )
+            let value = |name: &str| self.value(round, name, figure);
+            Some(value(&names.0)?.zip(value(&names.1)?))
         };
         parts
             .flat_map(|(number, _)| self.rounds(number))
@@ -138,14 +135,7 @@ impl<'a> Measured<'a> {
         without: &[usize],
         with: &[usize],
     ) -> PairSeries {
-        let mut series = PairSeries::default();
-        for log in self.logs(of, without, with) {
-            match log {
-                Some(log) => series.logs.push(log),
-                None => series.empty += 1,
-            }
-        }
-        series
+        self.logs(of, without, with).into_iter().collect()
     }
 
     /// A candidate beside `base`, against `base` alone.
@@ -169,15 +159,21 @@ impl<'a> Measured<'a> {
 
     /// When the screening beside `base` began, s from the first trial's start: now, where it did not.
     pub fn start_s(&self, base: &[usize]) -> f64 {
-        let part = self.spec.parts.iter().find(|part| {
-            screens(part)
-                && part
-                    .configurations
-                    .first()
-                    .is_some_and(|first| first == base)
-        });
+        let mut parts = self.spec.parts.iter();
+        let part = parts.find(|part| screens(part) && begins_with(part, base));
         part.and_then(|part| self.rounds_s.get(&part.first_round))
             .map_or(self.seconds, |round| round.0)
+    }
+
+    /// Returns the number of boots.
+    pub fn boots(&self) -> u32 {
+        self.trials.len() as u32
+    }
+
+    /// Returns the number of rounds with a trial.
+    pub fn round_count(&self) -> u32 {
+        let rounds: BTreeSet<u32> = self.trials.keys().map(|(round, _)| *round).collect();
+        rounds.len() as u32
     }
 
     /// Why a candidate failed to boot, where it never gave a figure.
@@ -192,6 +188,11 @@ impl<'a> Measured<'a> {
         let any = first.result().is_some() || of_candidate.any(|trial| trial.result().is_some());
         (!any).then(|| first.failure().map(str::to_owned)).flatten()
     }
+}
+
+/// Returns a set without one of it.
+pub(super) fn without(set: &[usize], one: usize) -> Vec<usize> {
+    set.iter().copied().filter(|other| *other != one).collect()
 }
 
 /// A set with one more.
@@ -210,11 +211,112 @@ fn screens(part: &GuestTunePart) -> bool {
 
 /// Returns a function that is true for the parts that confirm this set of candidates.
 pub(super) fn confirms(set: &[usize]) -> impl Fn(&GuestTunePart) -> bool + '_ {
-    move |part| {
-        part.phase == GuestTunePhase::Confirmation
-            && part
-                .configurations
-                .first()
-                .is_some_and(|first| first == set)
+    move |part| part.phase == GuestTunePhase::Confirmation && begins_with(part, set)
+}
+
+/// Returns true if this set of candidates is the first configuration of a part.
+fn begins_with(part: &GuestTunePart, set: &[usize]) -> bool {
+    let first = part.configurations.first();
+    first.is_some_and(|first| first == set)
+}
+
+/// Result of the measurements so far.
+#[derive(Debug, Default)]
+pub(super) struct InterimResult {
+    /// Next step to measure; `None` if nothing is left, or no time.
+    pub next: Option<GuestTuneStep>,
+    /// The candidates that are confirmed.
+    pub kept: Vec<usize>,
+    /// Sets of candidates beside which others were screened, in this order; the first is empty.
+    pub bases: Vec<Vec<usize>>,
+    /// Candidates of the last confirmation.
+    pub confirmed: Vec<usize>,
+    /// Those that are left out without being slower, with the reason.
+    pub left_out: BTreeMap<usize, LeftOut>,
+    /// Those that are not faster beside others, by the decision that says so.
+    pub failed: BTreeMap<usize, Decision>,
+    /// True if the time was over before everything was decided.
+    pub is_out_of_time: bool,
+}
+
+impl InterimResult {
+    /// Has these configurations measured next.
+    pub fn measure(&mut self, phase: GuestTunePhase, configurations: Vec<Vec<usize>>) {
+        self.next = Some(GuestTuneStep {
+            phase,
+            configurations,
+        });
+    }
+
+    /// Leaves out a candidate that is not faster beside others, by this decision.
+    pub fn fail(&mut self, candidate: usize, decision: Decision, why: LeftOut) {
+        self.failed.insert(candidate, decision);
+        self.left_out.insert(candidate, why);
+    }
+}
+
+/// Reason why a candidate is not kept, with the names of the changes that it is about.
+#[derive(Debug, Clone)]
+pub(super) enum LeftOut {
+    /// It helps, by too little.
+    SavesLittle,
+    /// The median of so many rounds saves nothing.
+    SavesNothing { rounds: usize },
+    /// It helped in some rounds, and cannot become significant any more.
+    CannotBecomeSignificant,
+    /// Where time is short: among the slower half of `all` after so many rounds, with a median ratio of costs.
+    SlowerHalf {
+        rounds: usize,
+        ratio: f64,
+        all: usize,
+    },
+    /// It sets otherwise what one that is faster sets.
+    Excluded { by: String },
+    /// These set it, too.
+    Contained { beside: String },
+    /// Beside these it was not faster.
+    NoFaster { beside: String },
+    /// The time was over before it was decided beside these.
+    Undecided { beside: String },
+    /// The confirmation did not confirm it, beside these if there were any.
+    NotConfirmed { beside: Option<String> },
+    /// The workload does not give the figure with it.
+    Unmeasurable,
+    /// It cost more in each of the first rounds.
+    Harms,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeftOut::SavesLittle => write!(f, "faster by less than 2 %"),
+            LeftOut::SavesNothing { rounds } => {
+                write!(f, "dropped after {rounds} rounds: not faster")
+            }
+            LeftOut::CannotBecomeSignificant => {
+                write!(f, "faster in too few rounds to be significant")
+            }
+            LeftOut::SlowerHalf { rounds, ratio, all } => write!(
+                f,
+                "dropped after {rounds} rounds to save time: ×{} by then, among the slower half of {all} changes",
+                factor(*ratio)
+            ),
+            LeftOut::Excluded { by } => write!(f, "mutually exclusive with {by}, which is faster"),
+            LeftOut::Contained { beside } => write!(f, "{beside} has it"),
+            LeftOut::NoFaster { beside } => write!(f, "no faster beside {beside}"),
+            LeftOut::Undecided { beside } => write!(
+                f,
+                "time limit reached before it was decided beside {beside}"
+            ),
+            LeftOut::NotConfirmed { beside: None } => write!(f, "no faster in the confirmation"),
+            LeftOut::NotConfirmed { beside: Some(set) } => {
+                write!(f, "no faster beside {set} in the confirmation")
+            }
+            LeftOut::Unmeasurable => write!(f, "the workload did not give this figure"),
+            LeftOut::Harms => write!(
+                f,
+                "each of the first {HARMED_PAIRS} rounds cost over 5 % more"
+            ),
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Tuning of a guest's workload: the next measurement, and the findings so far.
 
 mod measured;
-mod outcome;
 mod screening;
 #[cfg(test)]
 mod simulated;
@@ -11,11 +10,10 @@ mod steps;
 
 pub use steps::next_guest_step;
 
-use crate::pairs::{Decision, PairSeries};
-use measured::{Figure, Measured, confirms};
-use outcome::{InterimResult, LeftOut};
+use crate::pairs::{Decision, OUT_OF_TIME, PairSeries, before_after, medians};
+use measured::{Figure, InterimResult, LeftOut, Measured, confirms, without};
 use std::collections::BTreeSet;
-use steps::{outcome, without};
+use steps::outcome;
 use vmtax_model::{
     BeforeAfter, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec,
     Metric, Plan, SecondScreening, TrialRecord, TuneVerdict, WorkloadName,
@@ -28,51 +26,36 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
     let found = outcome(&measured, baseline);
     let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(spec.metric));
     let total = measured.pairs(&confirms(&found.kept), &[], &found.kept, &value);
-    let medians = medians(&total);
+    let medians = medians(&total.into_iter().flatten().collect::<Vec<_>>());
     let candidates: Vec<GuestTuneRow> = (0..spec.candidates.len())
         .map(|number| row(&measured, number, &found))
         .collect();
-    let over = || {
-        "time limit reached before every change had a conclusive result: increase --duration"
-            .to_owned()
-    };
     let bounds = candidates
         .iter()
         .filter_map(|row| Some(1.0 - row.screening?.ratio.interval?.low));
+    let is_undecided = found.next.is_some() || found.is_out_of_time;
     Some(GuestTuneFindings {
         metric: spec.metric,
         total: measured
             .series(&confirms(&found.kept), &[], &found.kept)
             .comparison()
             .filter(|_| !found.kept.is_empty()),
-        before: medians.map(|(before, _)| before),
-        after: medians.map(|(_, after)| after),
+        before: medians.map(|[before, _]| before),
+        after: medians.map(|[_, after]| after),
         guards: if found.kept.is_empty() {
             Vec::new()
         } else {
             guards(&measured, &found.kept)
         },
-        at_most: if found.kept.is_empty() {
-            bounds.reduce(f64::max)
-        } else {
-            None
-        },
+        at_most: bounds.reduce(f64::max).filter(|_| found.kept.is_empty()),
         baseline: baseline.set.clone(),
         tuned: spec.settings(baseline, &found.kept),
         not_tried: spec.not_tried.clone(),
         job_notes: spec.job_notes.clone(),
         like: spec.like.clone(),
-        ended: (found.next.is_some() || found.is_out_of_time).then(over),
-        rounds: trials
-            .iter()
-            .map(|trial| trial.round)
-            .collect::<BTreeSet<_>>()
-            .len() as u32,
-        boots: trials
-            .iter()
-            .map(|trial| (trial.round, &trial.variant))
-            .collect::<BTreeSet<_>>()
-            .len() as u32,
+        ended: is_undecided.then(|| OUT_OF_TIME.to_owned()),
+        rounds: measured.round_count(),
+        boots: measured.boots(),
         seconds: measured.seconds,
         second_screening: second_screening(measured.spec, &candidates),
         candidates,
@@ -113,13 +96,6 @@ fn second_screening(spec: &GuestTuneSpec, rows: &[GuestTuneRow]) -> Option<Secon
     })
 }
 
-fn medians(pairs: &[Option<(f64, f64)>]) -> Option<(f64, f64)> {
-    let pairs: Vec<(f64, f64)> = pairs.iter().flatten().copied().collect();
-    let median =
-        |of: &dyn Fn(&(f64, f64)) -> f64| crate::estimate(pairs.iter().map(of).collect()).median;
-    (!pairs.is_empty()).then(|| (median(&|pair| pair.0), median(&|pair| pair.1)))
-}
-
 fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTuneRow {
     // Beside the most that it was measured beside.
     let others = found
@@ -142,23 +118,6 @@ fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTu
         false => PairSeries::default(),
     };
     let refused = measured.refused(number);
-    let decided = [screening.decision(), found.failed.get(&number).copied()];
-    let is_rejected = decided
-        .iter()
-        .any(|decided| matches!(decided, Some(Decision::Fails | Decision::Harms)));
-    let verdict = match () {
-        () if refused.is_some() => TuneVerdict::Refused,
-        () if screening.pairs() == 0 => TuneVerdict::NotMeasured,
-        () if found.kept.contains(&number) => TuneVerdict::Keep,
-        () if decided.contains(&Some(Decision::Undecided)) => TuneVerdict::Inconclusive,
-        () if is_rejected
-            || (found.left_out.contains_key(&number)
-                && screening.decision() == Some(Decision::Helps)) =>
-        {
-            TuneVerdict::Reject
-        }
-        () => TuneVerdict::Inconclusive,
-    };
     let why = match screening.decision() {
         Some(Decision::Unmeasurable) => Some(LeftOut::Unmeasurable),
         Some(Decision::Harms) => Some(LeftOut::Harms),
@@ -166,7 +125,10 @@ fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTu
     };
     GuestTuneRow {
         candidate: measured.spec.candidates[number].clone(),
-        verdict,
+        verdict: match refused {
+            Some(_) => TuneVerdict::Refused,
+            None => verdict(&screening, number, found),
+        },
         why: refused.or(why.map(|why| why.to_string())),
         beside: (!beside.is_empty()).then(|| measured.spec.name(&beside)),
         screening: screening.comparison(),
@@ -174,53 +136,53 @@ fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTu
     }
 }
 
+/// Returns the decision on a candidate that could be booted.
+fn verdict(screening: &PairSeries, number: usize, found: &InterimResult) -> TuneVerdict {
+    let screened = screening.decision();
+    let decided = [screened, found.failed.get(&number).copied()];
+    let is_rejected = decided
+        .iter()
+        .any(|decided| matches!(decided, Some(Decision::Fails | Decision::Harms)));
+    let is_left_out = found.left_out.contains_key(&number) && screened == Some(Decision::Helps);
+    match () {
+        () if screening.pairs() == 0 => TuneVerdict::NotMeasured,
+        () if found.kept.contains(&number) => TuneVerdict::Keep,
+        () if decided.contains(&Some(Decision::Undecided)) => TuneVerdict::Inconclusive,
+        () if is_rejected || is_left_out => TuneVerdict::Reject,
+        () => TuneVerdict::Inconclusive,
+    }
+}
+
 /// Returns other figures that changed with the kept settings: the tail of latencies, and the host CPU time of
 /// requests.
 fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
-    let is_disk = measured.spec.metric.workload() == WorkloadName::Disk;
-    let of_each = |trial: &TrialRecord| {
-        let operations: u64 = trial
-            .result()?
-            .operations
-            .iter()
-            .map(|operation| operation.latency.count())
-            .sum();
-        Some(operations.max(1) as f64 / 1e9)
+    let per_request = match measured.spec.metric.workload() {
+        WorkloadName::Disk => " per request",
+        _ => "",
+    };
+    let billions = |trial: &TrialRecord| {
+        let operations = trial.result()?.operations.iter();
+        let count: u64 = operations.map(|operation| operation.latency.count()).sum();
+        Some(count.max(1) as f64 / 1e9)
     };
     let tail = |trial: &TrialRecord| trial.result()?.value(Metric::DiskTail);
-    let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / of_each(trial)?);
-    let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / of_each(trial)?);
-    let figures: [(&str, Figure<'_>); 3] = match is_disk {
-        true => [
-            ("p99 request latency", &tail),
-            ("CPU time of the vCPUs per request", &vcpus),
-            ("CPU time of QEMU's other threads per request", &qemu),
-        ],
-        false => [
-            ("p99 request latency", &tail),
-            ("CPU time of the vCPUs", &vcpus),
-            ("CPU time of QEMU's other threads", &qemu),
-        ],
-    };
-    let guard = |(name, figure): (&str, Figure<'_>)| {
+    let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / billions(trial)?);
+    let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / billions(trial)?);
+    let figures: [(String, Figure<'_>); 3] = [
+        ("p99 request latency".to_owned(), &tail),
+        (format!("CPU time of the vCPUs{per_request}"), &vcpus),
+        (
+            format!("CPU time of QEMU's other threads{per_request}"),
+            &qemu,
+        ),
+    ];
+    let guard = |(name, figure): (String, Figure<'_>)| {
         let pairs = measured.pairs(&confirms(kept), &[], kept, figure);
-        let (before, after) = medians(&pairs)?;
-        let logs: Vec<f64> = pairs
-            .iter()
-            .flatten()
-            .map(|(before, after)| (after / before).ln())
-            .collect();
-        let is_whole = logs.iter().all(|log| log.is_finite());
-        let comparison = PairSeries { logs, empty: 0 }
-            .comparison()
-            .filter(|_| is_whole);
-        Some(BeforeAfter {
-            name: name.to_owned(),
-            unit: "ns".to_owned(),
-            before,
-            after,
-            comparison,
-        })
+        before_after(
+            &name,
+            "ns",
+            &pairs.into_iter().flatten().collect::<Vec<_>>(),
+        )
     };
     figures.into_iter().filter_map(guard).collect()
 }

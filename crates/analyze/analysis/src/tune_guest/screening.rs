@@ -1,11 +1,11 @@
 //! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what is dropped
 //! early, and what the sequential test says of the others.
 
-use super::measured::{Measured, sorted};
-use super::outcome::{InterimResult, LeftOut};
+use super::measured::{InterimResult, LeftOut, Measured, sorted};
+use crate::estimate::median_of;
 use crate::pairs::{Decision, MIN_EFFECT, PairSeries};
 use std::collections::BTreeMap;
-use vmtax_model::{GuestTunePhase, GuestTuneStep};
+use vmtax_model::GuestTunePhase;
 
 /// Rounds after which a change may stand out.
 const STANDING_ROUNDS: usize = 3;
@@ -83,44 +83,41 @@ impl<'a> Screening<'a> {
         } else {
             STANDS_OUT_BESIDE
         };
-        let rounds = |candidate: usize| {
-            self.measured
-                .first_rounds(self.base, candidate, STANDING_ROUNDS)
-        };
-        let stands = |logs: &[Option<f64>]| {
-            logs.iter()
-                .all(|log| log.is_some_and(|log| log < threshold))
-        };
-        let all = self
-            .candidates
-            .iter()
-            .map(|candidate| (*candidate, rounds(*candidate)));
-        let standing: Vec<(usize, Vec<Option<f64>>)> =
-            all.filter(|(_, logs)| stands(logs)).collect();
-        let open: Vec<usize> = standing
-            .iter()
-            .filter(|(_, logs)| logs.len() < STANDING_ROUNDS)
-            .map(|(one, _)| *one)
-            .collect();
+        let mut standing: Vec<(usize, Vec<f64>)> = Vec::new();
+        let mut open = Vec::new();
+        for &candidate in &self.candidates {
+            let rounds = self
+                .measured
+                .first_rounds(self.base, candidate, STANDING_ROUNDS);
+            let is_short = rounds.len() < STANDING_ROUNDS;
+            let saving = rounds
+                .into_iter()
+                .map(|log| log.filter(|log| *log < threshold));
+            match saving.collect::<Option<Vec<f64>>>() {
+                Some(_) if is_short => open.push(candidate),
+                Some(logs) => standing.push((candidate, logs)),
+                None => {}
+            }
+        }
         if !open.is_empty() {
             return Standing::Open(open);
         }
-        let standing: Vec<(usize, Vec<f64>)> = standing
-            .into_iter()
-            .map(|(one, logs)| (one, logs.into_iter().flatten().collect()))
-            .collect();
-        let median = |logs: &[f64]| crate::estimate(logs.to_vec()).median;
-        let Some((best, of_best)) = standing
+        let median = |logs: &[f64]| median_of(logs.iter().copied());
+        let best = standing
             .iter()
-            .min_by(|a, b| median(&a.1).total_cmp(&median(&b.1)))
-        else {
-            return Standing::Nothing;
-        };
-        // A part of it that saves as much is the simpler change: whether the rest helps is asked beside it.
-        let set = |candidate: &usize| &self.measured.spec.candidates[*candidate].set;
+            .min_by(|a, b| median(&a.1).total_cmp(&median(&b.1)));
+        best.map_or(Standing::Nothing, |(best, of_best)| {
+            Standing::Out(self.simplest_part(*best, of_best, &standing))
+        })
+    }
+
+    /// Returns the smallest part of the best change that saves as much, which is the simpler change: whether the rest helps is
+    /// asked beside it. The change itself if there is none.
+    fn simplest_part(&self, best: usize, of_best: &[f64], all: &[(usize, Vec<f64>)]) -> usize {
+        let set = |candidate: usize| &self.measured.spec.candidates[candidate].set;
         let is_part = |(one, logs): &&(usize, Vec<f64>)| {
-            set(one).len() < set(best).len()
-                && set(one)
+            set(*one).len() < set(best).len()
+                && set(*one)
                     .iter()
                     .all(|(key, value)| set(best).get(key) == Some(value))
                 && !logs
@@ -128,15 +125,16 @@ impl<'a> Screening<'a> {
                     .zip(of_best)
                     .all(|(part, whole)| whole - part < STANDS_OUT)
         };
-        let part = standing
-            .iter()
-            .filter(is_part)
-            .min_by_key(|(one, _)| set(one).len());
-        Standing::Out(part.map_or(*best, |(one, _)| *one))
+        let parts = all.iter().filter(is_part).map(|(one, _)| *one);
+        parts.min_by_key(|one| set(*one).len()).unwrap_or(best)
     }
 
-    /// Those that help, those that help most first; what is left to measure is the outcome's next step, if `has_time`.
-    pub fn helped(&self, until_s: f64, outcome: &mut InterimResult) -> Vec<usize> {
+    /// Returns those that help, those that help most first; `None` where something is left to measure first, which is the
+    /// outcome's next step.
+    pub fn helped(&self, until_s: f64, outcome: &mut InterimResult) -> Option<Vec<usize>> {
+        if outcome.next.is_some() {
+            return None;
+        }
         let dropped = self.dropped(until_s);
         let (mut open, mut helped): (Vec<usize>, Vec<(usize, f64)>) = Default::default();
         for (&candidate, series) in &self.series {
@@ -163,7 +161,8 @@ impl<'a> Screening<'a> {
         }
         self.go_on(open, until_s, outcome);
         helped.sort_by(|a, b| a.1.total_cmp(&b.1));
-        helped.into_iter().map(|(candidate, _)| candidate).collect()
+        let helped = helped.into_iter().map(|(candidate, _)| candidate);
+        outcome.next.is_none().then(|| helped.collect())
     }
 
     /// Measures these once more, if it is not too late.
@@ -179,10 +178,7 @@ impl<'a> Screening<'a> {
             .into_iter()
             .map(|candidate| sorted(self.base, candidate));
         let configurations = [self.base.to_vec()].into_iter().chain(with).collect();
-        outcome.next = Some(GuestTuneStep {
-            phase: self.phase,
-            configurations,
-        });
+        outcome.measure(self.phase, configurations);
     }
 
     /// The candidates that are dropped early, with the reason: half each time, by their costs after so many rounds.
@@ -211,21 +207,15 @@ impl<'a> Screening<'a> {
                 break;
             }
             let rank = |logs: &[f64]| match logs.get(..rounds) {
-                Some(first) => crate::estimate(first.to_vec()).median,
+                Some(first) => median_of(first.iter().copied()),
                 None => f64::INFINITY,
             };
             left.sort_by(|a, b| rank(&a.1).total_cmp(&rank(&b.1)));
             let all = left.len();
             let last = left.split_off(all.div_ceil(2));
             dropped.extend(last.into_iter().map(|(candidate, logs)| {
-                (
-                    candidate,
-                    LeftOut::SlowerHalf {
-                        rounds,
-                        ratio: rank(&logs).exp(),
-                        all,
-                    },
-                )
+                let ratio = rank(&logs).exp();
+                (candidate, LeftOut::SlowerHalf { rounds, ratio, all })
             }));
         }
         dropped
@@ -260,5 +250,5 @@ fn is_hopeless(series: &PairSeries) -> bool {
     series
         .logs
         .get(..HOPELESS_ROUNDS)
-        .is_some_and(|first| crate::estimate(first.to_vec()).median >= 0.0)
+        .is_some_and(|first| median_of(first.iter().copied()) >= 0.0)
 }

@@ -1,7 +1,7 @@
 //! Simulated tunings of a guest: the share that keeps a change without an effect, and the coverage of the intervals,
 //! on noise of known kinds, and on that of real boots.
 
-use super::steps::without;
+use super::measured::without;
 use super::{next_guest_step, tune_guest};
 use crate::coverage::normal;
 use fastrand::Rng;

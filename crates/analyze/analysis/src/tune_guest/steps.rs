@@ -2,12 +2,11 @@
 //! others beside it; those that help one more at a time; the remaining ones once more beside all of these, since one
 //! may mask another; the kept ones again, on boots that were not used to choose them.
 
-use super::measured::{Measured, confirms, sorted};
-use super::outcome::{InterimResult, LeftOut};
+use super::measured::{InterimResult, LeftOut, Measured, confirms, sorted, without};
 use super::screening::{Screening, Standing, seems_to_help};
 use crate::pairs::Decision;
 use std::collections::BTreeSet;
-use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
+use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
 /// The parts of the time after which no round of a phase begins: the rest is for what comes after.
 const SCREENING: f64 = 0.55;
@@ -45,17 +44,9 @@ fn chosen(
         }
         let candidates = open(measured, baseline, outcome);
         let is_second = phase == GuestTunePhase::SecondScreening;
-        let before = outcome
-            .bases
-            .get(..outcome.bases.len() - 1)
-            .unwrap_or_default();
+        let before = outcome.bases.split_last().map_or(&[][..], |(_, all)| all);
         let screening = Screening::new(measured, phase, &base, before, candidates);
-        let until = match () {
-            () if is_second => 1.0,
-            () if outcome.kept.is_empty() => SCREENING,
-            () => BESIDE,
-        };
-        let until_s = until_s(measured, until, &base);
+        let until_s = until_s(measured, screening_part(phase, &outcome.kept), &base);
         if is_second && !screening.has_time(until_s) {
             outcome.is_out_of_time = true;
             return Some(base);
@@ -79,18 +70,21 @@ fn chosen(
             }
             Standing::Nothing => {}
         }
-        if outcome.next.is_some() {
-            return None;
-        }
-        let helped = screening.helped(until_s, outcome);
-        if outcome.next.is_some() {
-            return None;
-        }
+        let helped = screening.helped(until_s, outcome)?;
         let set = combined(measured, baseline, &base, helped, outcome)?;
         if set == base || is_second {
             return Some(set);
         }
         (base, phase) = (set, GuestTunePhase::SecondScreening);
+    }
+}
+
+/// Returns the part of the time after which no round of a screening begins.
+fn screening_part(phase: GuestTunePhase, kept: &[usize]) -> f64 {
+    match phase {
+        GuestTunePhase::SecondScreening => 1.0,
+        _ if kept.is_empty() => SCREENING,
+        _ => BESIDE,
     }
 }
 
@@ -105,17 +99,11 @@ fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut InterimRes
         None if has_time(measured, SCREENING) => {
             outcome.confirmed = vec![first];
             let configurations = vec![vec![first], Vec::new()];
-            outcome.next = Some(GuestTuneStep {
-                phase: GuestTunePhase::Confirmation,
-                configurations,
-            });
+            outcome.measure(GuestTunePhase::Confirmation, configurations);
         }
         None => {}
         Some(decided) => {
-            outcome.failed.insert(first, decided);
-            outcome
-                .left_out
-                .insert(first, LeftOut::NotConfirmed { beside: None });
+            outcome.fail(first, decided, LeftOut::NotConfirmed { beside: None });
         }
     }
 }
@@ -198,65 +186,70 @@ fn combined(
     helped: Vec<usize>,
     outcome: &mut InterimResult,
 ) -> Option<Vec<usize>> {
-    let spec = measured.spec;
-    let settings = |numbers: &[usize]| spec.settings(baseline, numbers);
     let mut set = base.to_vec();
     for candidate in helped {
         if let Some(why) = needless(measured, baseline, &set, candidate) {
             outcome.left_out.insert(candidate, why);
             continue;
         }
-        let with = sorted(&set, candidate);
         // Beside the base the screening has measured it.
-        if set != base {
-            let series = measured.series(
-                &|part| part.phase == GuestTunePhase::Combination,
-                &set,
-                &with,
-            );
-            match seems_to_help(&series) {
-                Some(Decision::Helps) => {}
-                None if measured.seconds < until_s(measured, COMBINATION, &set) => {
-                    let configurations = vec![set, with];
-                    outcome.next = Some(GuestTuneStep {
-                        phase: GuestTunePhase::Combination,
-                        configurations,
-                    });
-                    return None;
-                }
-                decided => {
-                    outcome.is_out_of_time |= decided.is_none();
-                    outcome
-                        .failed
-                        .insert(candidate, decided.unwrap_or(Decision::Undecided));
-                    let beside = spec.name(&set);
-                    let why = if decided.is_none() {
-                        LeftOut::Undecided { beside }
-                    } else {
-                        LeftOut::NoFaster { beside }
-                    };
-                    outcome.left_out.insert(candidate, why);
-                    continue;
-                }
-            }
-        }
-        set = with;
-        // What the new one sets as well is no change of its own any more.
-        while let Some(other) = set
-            .iter()
-            .copied()
-            .find(|other| settings(&without(&set, *other)) == settings(&set))
-        {
-            outcome.left_out.insert(
-                other,
-                LeftOut::Contained {
-                    beside: spec.name(&without(&set, other)),
-                },
-            );
-            set = without(&set, other);
+        if set == base || helps_beside(measured, &set, candidate, outcome)? {
+            set = without_contained(measured, baseline, sorted(&set, candidate), outcome);
         }
     }
     Some(set)
+}
+
+/// Returns true if a candidate helps beside a set; `None` where that is left to measure.
+fn helps_beside(
+    measured: &Measured<'_>,
+    set: &[usize],
+    candidate: usize,
+    outcome: &mut InterimResult,
+) -> Option<bool> {
+    let with = sorted(set, candidate);
+    let is_combination = |part: &GuestTunePart| part.phase == GuestTunePhase::Combination;
+    let beside = measured.spec.name(set);
+    match seems_to_help(&measured.series(&is_combination, set, &with)) {
+        Some(Decision::Helps) => return Some(true),
+        Some(decided) => outcome.fail(candidate, decided, LeftOut::NoFaster { beside }),
+        None if measured.seconds < until_s(measured, COMBINATION, set) => {
+            outcome.measure(GuestTunePhase::Combination, vec![set.to_vec(), with]);
+            return None;
+        }
+        None => {
+            outcome.is_out_of_time = true;
+            outcome.fail(
+                candidate,
+                Decision::Undecided,
+                LeftOut::Undecided { beside },
+            );
+        }
+    }
+    Some(false)
+}
+
+/// Returns a set without the changes that others of it contain: what these set as well is no change of its own any more.
+fn without_contained(
+    measured: &Measured<'_>,
+    baseline: &Variant,
+    mut set: Vec<usize>,
+    outcome: &mut InterimResult,
+) -> Vec<usize> {
+    let spec = measured.spec;
+    let settings = |numbers: &[usize]| spec.settings(baseline, numbers);
+    while let Some(contained) = set
+        .iter()
+        .copied()
+        .find(|one| settings(&without(&set, *one)) == settings(&set))
+    {
+        set = without(&set, contained);
+        let beside = spec.name(&set);
+        outcome
+            .left_out
+            .insert(contained, LeftOut::Contained { beside });
+    }
+    set
 }
 
 /// Measures all against none, and all against all without one, for each; where one does not help, the others again without it.
@@ -279,40 +272,8 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut InterimRe
                 .map(|one| (*one, decision(&without(&set, *one))))
                 .collect(),
         };
-        let open: BTreeSet<Vec<usize>> = each
-            .iter()
-            .filter(|(_, decided)| decided.is_none())
-            .map(|(one, _)| without(&set, *one))
-            .collect();
-        if total.is_none() || !open.is_empty() {
-            if has_time(measured, 1.0) {
-                let none = total.is_none().then(Vec::new);
-                let others = none
-                    .into_iter()
-                    .chain(open.into_iter().filter(|other| !other.is_empty()));
-                let configurations = [set].into_iter().chain(others).collect();
-                outcome.next = Some(GuestTuneStep {
-                    phase: GuestTunePhase::Confirmation,
-                    configurations,
-                });
-            } else {
-                outcome.is_out_of_time = true;
-            }
-            return;
-        }
-        let failed = each
-            .iter()
-            .filter_map(|(one, decided)| Some((*one, (*decided)?)));
-        let failed: Vec<(usize, Decision)> = failed
-            .filter(|(_, decided)| *decided != Decision::Helps)
-            .collect();
-        if failed.is_empty() {
-            outcome.kept = if total == Some(Decision::Helps) {
-                set
-            } else {
-                Vec::new()
-            };
-            return;
+        if total.is_none() || each.iter().any(|(_, decided)| decided.is_none()) {
+            return confirm_further(measured, set, total, &each, outcome);
         }
         // Of several that seem to add nothing, each may stand for the other: the one that adds least goes.
         let adds = |one: usize| {
@@ -320,23 +281,44 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut InterimRe
                 .series(&confirms(&set), &without(&set, one), &set)
                 .median()
         };
-        let Some((least, decided)) = failed
+        let failed = each
             .into_iter()
-            .max_by(|a, b| adds(a.0).total_cmp(&adds(b.0)))
-        else {
+            .filter_map(|(one, decided)| Some((one, decided?)))
+            .filter(|(_, decided)| *decided != Decision::Helps);
+        let Some((least, decided)) = failed.max_by(|a, b| adds(a.0).total_cmp(&adds(b.0))) else {
+            outcome.kept = if total == Some(Decision::Helps) {
+                set
+            } else {
+                Vec::new()
+            };
             return;
         };
         let others = without(&set, least);
         let beside = (!others.is_empty()).then(|| measured.spec.name(&others));
-        outcome
-            .left_out
-            .insert(least, LeftOut::NotConfirmed { beside });
-        outcome.failed.insert(least, decided);
+        outcome.fail(least, decided, LeftOut::NotConfirmed { beside });
         set = others;
     }
 }
 
-/// A set without one of it.
-pub(super) fn without(set: &[usize], one: usize) -> Vec<usize> {
-    set.iter().copied().filter(|other| *other != one).collect()
+/// Measures once more what is not decided of a confirmation, if there is time: the `total`, and `each` without one.
+fn confirm_further(
+    measured: &Measured<'_>,
+    set: Vec<usize>,
+    total: Option<Decision>,
+    each: &[(usize, Option<Decision>)],
+    outcome: &mut InterimResult,
+) {
+    if !has_time(measured, 1.0) {
+        outcome.is_out_of_time = true;
+        return;
+    }
+    let open: BTreeSet<Vec<usize>> = each
+        .iter()
+        .filter(|(_, decided)| decided.is_none())
+        .map(|(one, _)| without(&set, *one))
+        .filter(|others| !others.is_empty())
+        .collect();
+    let none = total.is_none().then(Vec::new);
+    let configurations = [set].into_iter().chain(none).chain(open);
+    outcome.measure(GuestTunePhase::Confirmation, configurations.collect());
 }

@@ -57,7 +57,7 @@ fn needs_hardware(target: &TuneTarget<'_>, _: &Settings) -> Option<&'static str>
     (!target.has_hardware_kvm).then_some("it needs VT-x or AMD-V, which this host does not have")
 }
 
-pub(super) const TABLE: &[KnownChange] = &[
+pub(super) const GUEST: &[KnownChange] = &[
     KnownChange {
         set: &[("kernel-arg.idle", "poll")],
         moves: |target, _| has_kernel(target) && waits(target),
@@ -80,7 +80,7 @@ pub(super) const TABLE: &[KnownChange] = &[
             )
         },
         trap: "Wrong times where the TSC is not constant: check the guest's clock against another first.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("kernel-arg.mitigations", "off")],
@@ -95,16 +95,14 @@ pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("cpu-model", "qemu64")],
         moves: |target, _| has_kernel(target) && computes(target) && !target.machine.is_kvm(),
-        not_for: |_, _| None,
         trap: "The guest lacks SSE4, AVX and AES instructions: programs that need them do not run.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("cpu-model", "host")],
         moves: |target, _| lacks_of_kvm(target) && computes(target),
-        not_for: |_, _| None,
         trap: "The guest cannot be migrated to a host with another CPU.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("cpu-flag.kvm-pv-ipi", "on")],
@@ -118,7 +116,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         moves: |target, _| lacks_of_kvm(target) && target.cpus > 1,
         not_for: needs_hardware,
         trap: "It helps where vCPUs wait for host CPUs, else it only costs.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("cpu-flag.kvm-pv-unhalt", "on")],
@@ -130,7 +128,7 @@ pub(super) const TABLE: &[KnownChange] = &[
             needs_hardware(target, baseline).or(is_dedicated)
         },
         trap: "Slower locks where each vCPU has a host CPU for itself.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("cpu-flag.tsc-deadline", "on")],
@@ -173,9 +171,8 @@ pub(super) const TABLE: &[KnownChange] = &[
                 && target.workload == WorkloadName::Syscalls
                 && !is_named
         },
-        not_for: |_, _| None,
         trap: "Wrong times where the TSC is not constant, and after a migration to a host with another frequency.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("pinning", "split")],
@@ -207,21 +204,21 @@ pub(super) const TABLE: &[KnownChange] = &[
         moves: |target, _| has_kernel(target) && faults(target),
         not_for: |_, baseline| of_virtiofs(baseline),
         trap: "The VM starts later, and takes all of its memory from the host at once.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("host.thp", "always")],
         moves: |target, _| has_kernel(target) && faults(target),
-        not_for: |_, _| None,
         trap: "For all programs of the host; khugepaged makes latencies uneven (cloud-hypervisor#4852).",
         source: "firecracker-microvm/firecracker#6003: boot -19 to -55 %",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("host.ksm", "0")],
         moves: |target, _| has_kernel(target) && faults(target),
-        not_for: |_, _| None,
         trap: "For all guests of the host: pages that they have in common take memory for each.",
         source: "Red Hat, TuneD: profiles for real-time hosts stop KSM; no figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("host.nx-huge-pages", "N")],
@@ -249,7 +246,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         moves: |target, _| waits(target),
         not_for: needs_kvm,
         trap: "Each wake-up of a vCPU takes longer: for all VMs of the host.",
-        source: "no published figure",
+        ..KnownChange::TRIED
     },
     KnownChange {
         set: &[

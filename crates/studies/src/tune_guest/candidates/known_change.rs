@@ -70,6 +70,20 @@ pub(super) struct KnownChange {
 }
 
 impl KnownChange {
+    /// A change that is tried for every workload, and of which no figure is published; a row says what is otherwise.
+    pub const TRIED: KnownChange = KnownChange {
+        set: &[],
+        moves: |_, _| true,
+        not_for: |_, _| None,
+        trap: "",
+        source: "no published figure",
+    };
+    /// A change that is tried for every workload of the disk.
+    pub const OF_DISK: KnownChange = KnownChange {
+        moves: |target, _| uses_disk(target.workload),
+        ..KnownChange::TRIED
+    };
+
     /// The first QEMU, major and minor, that has all of its settings.
     pub fn since(&self) -> (u32, u32) {
         let each = self

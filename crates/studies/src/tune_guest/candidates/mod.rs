@@ -1,11 +1,9 @@
 //! Candidates of a guest's tuning: the changes that can affect its workload, each with where it applies, when it
 //! harms, and the published figures.
 
-mod disk;
+mod devices;
 mod guest;
 mod known_change;
-mod network;
-mod share;
 
 pub(crate) use known_change::{Settings, TuneTarget, uses_disk};
 
@@ -57,12 +55,16 @@ pub(super) fn candidates(
             .into_iter()
             .flatten(),
     );
-    for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE]
+    let tables = [
+        devices::DISK,
+        guest::GUEST,
+        devices::SHARE,
+        devices::NETWORK,
+    ];
+    tables
         .into_iter()
         .flatten()
-    {
-        found.add(known);
-    }
+        .for_each(|known| found.add(known));
     let is_allowed =
         |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
     let (all, others): (Vec<_>, Vec<_>) = found.all.into_iter().partition(is_allowed);
@@ -83,12 +85,8 @@ impl Found<'_> {
     /// Moves the raw format to what is not tried: a raw image has the size of what is written.
     fn leave_out_raw(&mut self) {
         self.all.retain(|one| one.name != "format=raw");
-        let why = "the twin's image is larger than what is written of it".to_owned();
-        self.not_tried.push(NotTried {
-            action: "format=raw".to_owned(),
-            line: String::new(),
-            why,
-        });
+        let why = "the twin's image is larger than what is written of it";
+        self.not_tried.push(untried("format=raw".to_owned(), why));
     }
 
     /// Adds a change to the candidates or to what is not tried, if it can affect the workload and is no candidate yet.
@@ -120,11 +118,7 @@ impl Found<'_> {
         };
         let (name, trap) = named_with_needs(known, baseline, &mut set);
         match self.fault(known, &set, elsewhere) {
-            Some(why) => self.not_tried.push(NotTried {
-                action: name,
-                line: String::new(),
-                why: why.to_owned(),
-            }),
+            Some(why) => self.not_tried.push(untried(name, why)),
             None => self.all.push(candidate(name, set, &trap, known.source)),
         }
     }
@@ -179,10 +173,15 @@ fn named_with_needs(
 fn too_costly(one: GuestCandidate) -> NotTried {
     let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
     let why = format!("applying it costs more than --allow names ({cost})");
+    untried(one.name, why)
+}
+
+/// A change that is not tried, with the reason.
+pub(super) fn untried(action: String, why: impl Into<String>) -> NotTried {
     NotTried {
-        action: one.name,
+        action,
         line: String::new(),
-        why,
+        why: why.into(),
     }
 }
 
@@ -234,7 +233,7 @@ fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCand
 fn on_bus(known: &KnownChange, baseline: &Settings, set: &mut Settings) -> Option<&'static str> {
     let bus = baseline.get("bus").map_or("virtio-blk", String::as_str);
     let (key, value) = known.set[0];
-    if bus.starts_with("virtio") || !disk::is_of_virtio(key) || !Variant::is_of_disk(key) {
+    if bus.starts_with("virtio") || !devices::is_of_virtio(key) || !Variant::is_of_disk(key) {
         return (key == "request-merging" && bus != "virtio-blk")
             .then_some("it is of virtio-blk alone");
     }
@@ -303,11 +302,16 @@ fn image(settings: &Settings, size: u64) -> Qcow2Settings {
     })
 }
 
+/// The size of the disk, bytes, where it is known.
+fn image_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<u64> {
+    target
+        .size
+        .or_else(|| parse_size(baseline.get("image.size")?))
+}
+
 /// An L2 cache that covers the whole image.
 fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = target
-        .size
-        .or_else(|| parse_size(baseline.get("image.size")?))?;
+    let size = image_size(target, baseline)?;
     let full = uncovered(baseline, Some(size))?;
     // QEMU refuses an L2 cache that is larger than the size for both caches.
     let (key, value) = match baseline.contains_key("cache-size") {
@@ -324,9 +328,7 @@ fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandida
 
 /// Clusters that are so large that the image's L2 cache covers it.
 fn cluster_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = target
-        .size
-        .or_else(|| parse_size(baseline.get("image.size")?))?;
+    let size = image_size(target, baseline)?;
     uncovered(baseline, Some(size))?;
     let set: Settings =
         BTreeMap::from([("image.cluster_size".to_owned(), MAX_CLUSTER_SIZE.to_owned())]);

@@ -1,12 +1,18 @@
-//! The spread of one metric on one machine, and its overhead against native, paired round by round.
+//! Medians with their intervals, the spread of a metric, and its overhead against native, paired round by round.
+//!
+//! The interval for a median holds whatever the distribution: it lies between two order statistics. Each round falls below
+//! the true median with probability one half, so the number that do is binomial, and the interval from the k-th smallest
+//! to the k-th largest of n misses with probability 2 P(B(n, ½) < k). Reference: H. A. David, H. N. Nagaraja, *Order
+//! Statistics*, 3rd edition, section 7.1.
 
-use crate::interval::median_interval;
 use std::collections::BTreeMap;
-use vmtax_model::{Better, Comparison, Estimate, LatencySummary, Spread, Verdict};
+use vmtax_model::{Better, Comparison, Estimate, Interval, LatencySummary, Spread, Verdict};
+
+const WANTED: f64 = 0.95;
 
 /// The spread of a metric's values, given in the order of rounds; `None` when there are none.
 pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Option<Spread> {
-    let sorted = ascending(values.clone());
+    let sorted = ascending(values.iter().copied());
     let (min, max) = (*sorted.first()?, *sorted.last()?);
     let median = median(&sorted);
     let half_quartiles = (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / 2.0;
@@ -82,9 +88,29 @@ pub fn estimate(values: Vec<f64>) -> Estimate {
     }
 }
 
-fn ascending(mut values: Vec<f64>) -> Vec<f64> {
+/// Returns the ratio that an estimate of its logarithm means.
+pub(crate) fn exp(of_logs: Estimate) -> Estimate {
+    let interval = of_logs.interval.map(|i| Interval {
+        low: i.low.exp(),
+        high: i.high.exp(),
+        coverage: i.coverage,
+    });
+    Estimate {
+        median: of_logs.median.exp(),
+        interval,
+    }
+}
+
+/// Returns the values in ascending order.
+pub(crate) fn ascending(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values
+}
+
+/// Returns the median of values in any order; 0 when there are none.
+pub(crate) fn median_of(values: impl IntoIterator<Item = f64>) -> f64 {
+    median(&ascending(values))
 }
 
 /// The median of values in ascending order; 0 when there are none.
@@ -100,6 +126,44 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q * last as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
     below + (above - below) * at.fract()
+}
+
+/// Returns the interval for the median of what the values, in ascending order, were drawn from; `None` when they are too few.
+pub(crate) fn median_interval(sorted: &[f64]) -> Option<Interval> {
+    interval_at(sorted, WANTED)
+}
+
+/// Returns the interval for the median with another coverage than 95 %; `None` when the values are too few.
+pub(crate) fn interval_at(sorted: &[f64], wanted: f64) -> Option<Interval> {
+    let (k, coverage) = rank(sorted.len(), wanted)?;
+    Some(Interval {
+        low: sorted[k - 1],
+        high: sorted[sorted.len() - k],
+        coverage,
+    })
+}
+
+/// The largest k for which the k-th smallest to the k-th largest of n hold the median so much of the time at least, and
+/// how often they do.
+fn rank(n: usize, wanted: f64) -> Option<(usize, f64)> {
+    let coverages = (1..=n / 2)
+        .zip(tails(n as u32))
+        .map(|(k, missed)| (k, 1.0 - missed));
+    coverages
+        .take_while(|(_, coverage)| *coverage >= wanted)
+        .last()
+}
+
+/// The chances that a fair coin shows one side at most 0, 1, ... times in `n`, either side: up to below half of `n`.
+pub(crate) fn tails(n: u32) -> impl Iterator<Item = f64> {
+    // ln of C(n, i) / 2^n: the terms themselves leave f64's range at n = 1075.
+    let mut ln_term = -f64::from(n) * std::f64::consts::LN_2;
+    let mut sum = 0.0;
+    (0..n.div_ceil(2)).map(move |i| {
+        sum += ln_term.exp();
+        ln_term += (f64::from(n - i) / f64::from(i + 1)).ln();
+        (2.0 * sum).min(1.0)
+    })
 }
 
 #[cfg(test)]
@@ -209,7 +273,7 @@ mod tests {
         );
     }
 
-    /// Seed 004's figures (sysbench 1.0.11): native, KVM, TCG.
+    /// The published figures of sysbench 1.0.11: native, KVM, TCG.
     #[test]
     fn the_published_report_as_arithmetic() {
         let ratio = |metric, native: f64, machine: f64| {
@@ -232,5 +296,59 @@ mod tests {
         // mutex counts the other way: its figure is a time.
         close(ratio(Metric::MutexTime, 0.0255, 0.1245), 4.882_353);
         close(ratio(Metric::MutexTime, 0.0255, 0.9866), 38.690_196);
+    }
+
+    /// By counting: of the 2^n ways in which n values can fall below or above the median, those with at least k on
+    /// either side.
+    fn counted(n: u32, k: u32) -> f64 {
+        let holds = (0..1_u32 << n)
+            .filter(|way| way.count_ones() >= k && n - way.count_ones() >= k)
+            .count();
+        holds as f64 / f64::from(1_u32 << n)
+    }
+
+    #[test]
+    fn coverage_is_exact_and_the_narrowest_that_is_enough() {
+        for n in 1..=20 {
+            match rank(n as usize, WANTED) {
+                None => assert!(
+                    n < vmtax_model::FEWEST_ROUNDS && counted(n, 1) < WANTED,
+                    "{n}"
+                ),
+                Some((k, coverage)) => {
+                    assert!(
+                        (coverage - counted(n, k as u32)).abs() < 1e-12,
+                        "{n}: {coverage}"
+                    );
+                    assert!(
+                        coverage >= WANTED && counted(n, k as u32 + 1) < WANTED,
+                        "{n}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn known_values() {
+        // Tables of the sign test.
+        let percent = |n| rank(n, WANTED).map(|(k, c)| (k, (c * 1e4).round() / 1e2));
+        assert_eq!(percent(5), None);
+        assert_eq!(percent(6), Some((1, 96.88)));
+        assert_eq!(percent(9), Some((2, 96.09)));
+        assert_eq!(percent(12), Some((3, 96.14)));
+        assert_eq!(percent(20), Some((6, 95.86)));
+        // The normal approximation at large n: k near n/2 - 0.98 sqrt(n).
+        let (k, coverage) = rank(10_000, WANTED).unwrap();
+        assert_eq!(k, 4902);
+        assert!((0.95..0.952).contains(&coverage), "{coverage}");
+    }
+
+    #[test]
+    fn six_values_give_their_range() {
+        let i = median_interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 60.0]).unwrap();
+        assert_eq!((i.low, i.high, i.coverage), (1.0, 60.0, 0.96875));
+        assert_eq!(median_interval(&[1.0; 5]), None);
+        assert_eq!(median_interval(&[]), None);
     }
 }

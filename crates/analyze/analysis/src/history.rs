@@ -1,11 +1,16 @@
 //! Figures of many runs: series of what can be compared, and where they changed.
+//!
+//! E-divisive finds where a series of values changed its distribution, whatever the distributions are: D. S. Matteson, N. A.
+//! James, *A Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data*, Journal of the American
+//! Statistical Association 109 (2014), with distances to the power of 1. Here the distances are those of the values' ranks
+//! within their segment (the energy statistic is then a multiple of Cramér and von Mises'): one run that took ten times as long
+//! counts as one run, and a rate gives the same answer as its time.
 
-mod divisive;
 #[cfg(test)]
 mod simulated;
 
-use crate::overhead::estimate;
-use divisive::{Break, LEVEL, breaks};
+use crate::estimate::median_of;
+use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     Better, Change, FactChange, HistoryFindings, Metric, PastFigure, REPORT_SCHEMA, SeriesFindings,
@@ -16,6 +21,12 @@ use vmtax_model::{
 pub const FEWEST_RUNS: usize = 8;
 /// The search takes time with the third power of the runs; older ones are drawn and not searched.
 const MOST_RUNS: usize = 300;
+/// A change closer to an end, or to another, cannot be distinguished from a run or two that were disturbed.
+const FEWEST_EACH: usize = 3;
+/// With this many draws a level of 5 % is exact.
+const DRAWS: usize = 999;
+/// Share of series without a change that may be reported as changed.
+const LEVEL: f64 = 0.05;
 
 /// Where a metric changed over the runs. Figures under different conditions are never compared.
 pub fn history(metric: Metric, figures: Vec<(SeriesKey, PastFigure)>) -> HistoryFindings {
@@ -42,19 +53,14 @@ fn one(metric: Metric, key: SeriesKey, mut figures: Vec<PastFigure>) -> SeriesFi
     let searched = figures.len().min(MOST_RUNS);
     let first = figures.len() - searched;
     let values: Vec<f64> = figures.iter().map(|f| f.value.median).collect();
-    let found: Vec<Break> = breaks(&values[first..])
-        .into_iter()
-        .map(|b| Break {
-            at: b.at + first,
-            ..b
-        })
-        .collect();
+    let mut found = breaks(&values[first..]);
+    found.iter_mut().for_each(|b| b.at += first);
     let ends: Vec<usize> = [first]
         .into_iter()
         .chain(found.iter().map(|b| b.at))
         .chain([values.len()])
         .collect();
-    let typical = |from: usize, to: usize| estimate(values[from..to].to_vec()).median;
+    let typical = |from: usize, to: usize| median_of(values[from..to].iter().copied());
     let changes = found.iter().zip(ends.windows(3)).map(|(b, ends)| {
         let (before, after) = (typical(ends[0], ends[1]), typical(ends[1], ends[2]));
         let ratio = match metric.better() {
@@ -115,6 +121,125 @@ fn method() -> String {
          {FEWEST_RUNS} runs, three before and three after a change; its position may be off by a run.",
         LEVEL * 100.0
     )
+}
+
+/// A change of a series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Break {
+    /// The first value after it.
+    at: usize,
+    /// The p of the test by which it was let in.
+    p: f64,
+}
+
+/// The best way to split a segment.
+#[derive(Debug, Clone, Copy)]
+struct Split {
+    /// The first value of the second part.
+    at: usize,
+    q: f64,
+}
+
+/// Where `values` change, in order: the best split of any segment so far is taken, until chance alone splits as well.
+fn breaks(values: &[f64]) -> Vec<Break> {
+    // The same figures give the same answer.
+    let mut random = Rng::with_seed(2014);
+    let mut breaks: Vec<Break> = Vec::new();
+    let mut segments = vec![ranks(values)];
+    loop {
+        let splits: Vec<Option<Split>> = segments
+            .iter()
+            .map(|s| best_split(s, FEWEST_EACH))
+            .collect();
+        let found = splits
+            .iter()
+            .enumerate()
+            .filter_map(|(i, split)| split.map(|s| (i, s)));
+        let Some((which, split)) = found.max_by(|a, b| a.1.q.total_cmp(&b.1.q)) else {
+            break;
+        };
+        let p = chance(&segments, split.q, &mut random);
+        if p > LEVEL {
+            break;
+        }
+        let begin: usize = segments[..which].iter().map(Vec::len).sum();
+        let end = begin + segments[which].len();
+        let at = begin + split.at;
+        breaks.push(Break { at, p });
+        segments.splice(
+            which..=which,
+            [ranks(&values[begin..at]), ranks(&values[at..end])],
+        );
+    }
+    breaks.sort_by_key(|b| b.at);
+    breaks
+}
+
+/// Returns the probability that segments in random order have a split as good as `q`.
+fn chance(segments: &[Vec<f64>], q: f64, random: &mut Rng) -> f64 {
+    let mut drawn = segments.to_vec();
+    let mut as_good = 1; // the order that was there
+    for _ in 0..DRAWS {
+        let best = drawn.iter_mut().filter_map(|segment| {
+            random.shuffle(segment);
+            best_split(segment, FEWEST_EACH)
+        });
+        // Orders that only differ in rounding are as good.
+        as_good += usize::from(best.map(|s| s.q).fold(0.0, f64::max) >= q * (1.0 - 1e-9));
+        if as_good as f64 > LEVEL * (DRAWS + 1) as f64 {
+            // It can no longer become a change.
+            break;
+        }
+    }
+    as_good as f64 / (DRAWS + 1) as f64
+}
+
+/// The split of `values` into one part, a second, and a rest, with the largest energy statistic between the two parts;
+/// `None` where there are too few values for two parts of `fewest`.
+fn best_split(values: &[f64], fewest: usize) -> Option<Split> {
+    // within[i]: the sum of distances between the values i.. up to the end that was reached; from_first: of those before i.
+    let mut within = vec![0.0; values.len()];
+    let mut from_first = vec![0.0; values.len() + 1];
+    let mut best: Option<Split> = None;
+    for end in 1..=values.len() {
+        let new = values[end - 1];
+        let mut to_new = 0.0;
+        for i in (0..end - 1).rev() {
+            to_new += (values[i] - new).abs();
+            within[i] += to_new;
+        }
+        from_first[end] = within[0];
+        for at in fewest..=end.saturating_sub(fewest) {
+            let q = statistic(at, end - at, from_first[at], within[at], within[0]);
+            if best.is_none_or(|b| q > b.q) {
+                best = Some(Split { at, q });
+            }
+        }
+    }
+    best
+}
+
+/// mn/(m+n) times the energy distance between n values and m others, from the sums of distances within each and among all.
+fn statistic(n: usize, m: usize, within_n: f64, within_m: f64, all: f64) -> f64 {
+    let (n, m) = (n as f64, m as f64);
+    let pairs = |k: f64| k * (k - 1.0) / 2.0;
+    let energy =
+        2.0 * (all - within_n - within_m) / (n * m) - within_n / pairs(n) - within_m / pairs(m);
+    energy * n * m / (n + m)
+}
+
+/// Each value's rank from 1; equal values share the mean of theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut from = 0;
+    for equal in order.chunk_by(|a, b| values[*a] == values[*b]) {
+        let shared = from as f64 + (equal.len() + 1) as f64 / 2.0;
+        equal.iter().for_each(|i| ranks[*i] = shared);
+        from += equal.len();
+    }
+    ranks
 }
 
 #[cfg(test)]
@@ -251,5 +376,69 @@ mod tests {
             history(Metric::CpuEvents, stopped).series[0].changes[0].ratio,
             None
         );
+    }
+
+    fn close(got: f64, expected: f64) {
+        assert!((got - expected).abs() < 1e-9, "{got} {expected}");
+    }
+
+    /// Values computed in Python with the paper's definitions written out as loops over all pairs.
+    #[test]
+    fn splits_agree_with_the_definitions() {
+        let step = [3.1, 2.9, 3.0, 3.3, 2.8, 4.1, 4.0, 4.4, 3.9, 4.2];
+        let hump = [
+            1.0, 50.0, 1.2, 1.1, 0.9, 1.05, 2.0, 2.1, 1.95, 2.2, 2.05, 1.0, 1.1, 0.95,
+        ];
+        let ties = [
+            1.0, 1.0, 2.0, 2.0, 2.0, 1.0, 3.0, 3.0, 4.0, 3.0, 1.0, 1.0, 2.0,
+        ];
+        for (values, at, raw, ranked) in [
+            (&step[..], 5, 4.3, 15.0),
+            (&hump, 6, 3.090909090909082, 10.90909090909091),
+            (&ties, 6, 5.76, 21.12),
+        ] {
+            for fewest in [2, 3] {
+                let split = best_split(values, fewest).unwrap();
+                assert_eq!(split.at, at, "{values:?}");
+                close(split.q, raw);
+                close(best_split(&ranks(values), fewest).unwrap().q, ranked);
+            }
+        }
+        assert!(best_split(&step[..5], 3).is_none());
+    }
+
+    #[test]
+    fn equal_values_share_their_ranks() {
+        assert_eq!(ranks(&[30.0, 10.0, 20.0, 10.0]), [4.0, 1.5, 3.0, 1.5]);
+        assert_eq!(ranks(&[]), [0.0; 0]);
+    }
+
+    /// Of the 40,320 orders of eight ranks 1,512 split as well as two levels of four, of the 5,040 of seven 504 as well as three
+    /// and four (counted, all of them, in Python).
+    #[test]
+    fn chance_is_what_counting_all_orders_says() {
+        let p = |count: usize| {
+            let sorted: Vec<f64> = (1..=count).map(|i| i as f64).collect();
+            let q = best_split(&sorted, FEWEST_EACH).unwrap().q;
+            let mut random = Rng::with_seed(1);
+            (0..40)
+                .map(|_| chance(std::slice::from_ref(&sorted), q, &mut random))
+                .sum::<f64>()
+                / 40.0
+        };
+        assert!((p(8) - 0.0375).abs() < 0.003, "{}", p(8));
+        assert_eq!(breaks(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).len(), 1);
+        assert!(breaks(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).is_empty());
+    }
+
+    #[test]
+    fn several_changes_are_found_in_order() {
+        let wave = |i: usize| ((i * 7) % 10) as f64 / 10.0;
+        let values: Vec<f64> = (0..45)
+            .map(|i| [10.0, 20.0, 12.0][i / 15] + wave(i))
+            .collect();
+        let found = breaks(&values);
+        assert_eq!(found.iter().map(|b| b.at).collect::<Vec<_>>(), [15, 30]);
+        assert!(found.iter().all(|b| b.p <= LEVEL));
     }
 }

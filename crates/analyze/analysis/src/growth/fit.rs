@@ -1,11 +1,107 @@
-//! The curve of a growth law through costs, and which fits best: each is fitted to all rounds but one, and judged by the
-//! one that it has not seen.
+//! Costs along a range, by round and step; the curve of a growth law through them, and which fits best: each is fitted to all
+//! rounds but one, and judged by the one that it has not seen.
 
-use super::points::{Points, middle};
+use crate::estimate::{ascending, median};
 use vmtax_model::Law;
 
 /// Re-weighting settles in a few steps.
 const STEPS: usize = 8;
+
+/// Rounds of costs, a place for each step; what gave no value is `None`. Costs are above 0.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Points {
+    /// The steps' sizes, rising.
+    pub sizes: Vec<f64>,
+    /// The rounds, as many places each as there are sizes.
+    pub rounds: Vec<Vec<Option<f64>>>,
+    /// True if a round's costs are of one boot, in ascending order of the sizes.
+    pub one_boot: bool,
+}
+
+impl Points {
+    /// Returns the points without steps that have no value in any round, and without rounds that have none.
+    pub fn filled(&self) -> Points {
+        let kept: Vec<usize> = (0..self.sizes.len())
+            .filter(|&k| self.rounds.iter().any(|r| r[k].is_some()))
+            .collect();
+        let only = |round: &Vec<Option<f64>>| kept.iter().map(|&k| round[k]).collect::<Vec<_>>();
+        Points {
+            sizes: kept.iter().map(|&k| self.sizes[k]).collect(),
+            one_boot: self.one_boot,
+            rounds: self
+                .rounds
+                .iter()
+                .filter(|r| r.iter().any(Option::is_some))
+                .map(only)
+                .collect(),
+        }
+    }
+
+    /// These, in the rounds only that others have.
+    pub fn in_rounds_of(&self, others: &Points) -> Points {
+        let rounds = self
+            .rounds
+            .iter()
+            .zip(&others.rounds)
+            .filter(|(_, other)| other.iter().any(Option::is_some));
+        Points {
+            rounds: rounds.map(|(own, _)| own.clone()).collect(),
+            sizes: self.sizes.clone(),
+            ..*self
+        }
+    }
+
+    /// Returns the points without one round.
+    pub fn without(&self, left_out: usize) -> Points {
+        let others = self
+            .rounds
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != left_out);
+        Points {
+            rounds: others.map(|(_, r)| r.clone()).collect(),
+            sizes: self.sizes.clone(),
+            ..*self
+        }
+    }
+
+    /// The median of each round's costs; `None` for a round without any.
+    pub fn levels(&self) -> Vec<Option<f64>> {
+        self.rounds
+            .iter()
+            .map(|round| middle(round.iter().copied().flatten()))
+            .collect()
+    }
+
+    /// Each step's typical cost once the rounds are brought to one level: Tukey's median polish of the logarithms. What
+    /// slows a whole round falls on its level, a lone outlier on nothing. `None` for a step without a value.
+    pub fn centres(&self) -> Vec<Option<f64>> {
+        const POLISH: usize = 8;
+        let mut levels = vec![0.0; self.rounds.len()];
+        let mut centres = vec![None; self.sizes.len()];
+        for _ in 0..POLISH {
+            for (k, centre) in centres.iter_mut().enumerate() {
+                let column = self.rounds.iter().zip(&levels);
+                *centre = middle(column.filter_map(|(round, level)| Some(round[k]?.ln() - level)));
+            }
+            for (round, level) in self.rounds.iter().zip(&mut levels) {
+                let row = round.iter().zip(&centres);
+                *level = middle(row.filter_map(|(v, centre)| Some((*v)?.ln() - (*centre)?)))
+                    .unwrap_or(0.0);
+            }
+            // The rounds' levels are around 1, so that the steps' are costs.
+            let shift = middle(levels.iter().copied()).unwrap_or(0.0);
+            levels.iter_mut().for_each(|level| *level -= shift);
+        }
+        centres.into_iter().map(|c| c.map(f64::exp)).collect()
+    }
+}
+
+/// The median; `None` of nothing.
+pub(super) fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let sorted = ascending(values);
+    (!sorted.is_empty()).then(|| median(&sorted))
+}
 
 /// A growth law with its two figures: a constant part and the growing part's factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,12 +125,7 @@ impl Line {
         costs: &[Option<f64>],
         typical: &[Option<f64>],
     ) -> Option<Line> {
-        let points: Vec<[f64; 3]> = sizes
-            .iter()
-            .zip(costs)
-            .zip(typical)
-            .filter_map(|((n, cost), typical)| Some([law.at(*n), (*cost)?, (*typical)?]))
-            .collect();
+        let points: Vec<[f64; 3]> = known(law, sizes, costs, typical).collect();
         let pairs = points
             .iter()
             .enumerate()
@@ -42,15 +133,10 @@ impl Line {
         let slopes =
             pairs.map(|([x, y, t], [x2, y2, t2])| ((y2 - y) / (x2 - x), (x2 - x) / t.max(*t2)));
         let factor = weighted_median(slopes.collect())?;
-        let constant = weighted_median(
-            points
-                .iter()
-                .map(|[x, y, t]| (y - factor * x, 1.0 / t))
-                .collect(),
-        )?;
+        let constants = points.iter().map(|[x, y, t]| (y - factor * x, 1.0 / t));
         Some(Line {
             law,
-            constant,
+            constant: weighted_median(constants.collect())?,
             factor,
         })
     }
@@ -63,11 +149,8 @@ impl Line {
         costs: &[Option<f64>],
         typical: &[Option<f64>],
     ) -> Option<Line> {
-        let points: Vec<[f64; 3]> = sizes
-            .iter()
-            .zip(costs)
-            .zip(typical)
-            .filter_map(|((n, cost), typical)| Some([law.at(*n), (*cost)?, (*typical)?.powi(-2)]))
+        let points: Vec<[f64; 3]> = known(law, sizes, costs, typical)
+            .map(|[x, y, t]| [x, y, t.powi(-2)])
             .collect();
         let (constant, factor) = least_squares(&points)?;
         Some(Line {
@@ -83,17 +166,9 @@ impl Line {
         let mut line = None;
         for _ in 0..STEPS {
             let mut fitted = Line::free(law, sizes, centres, &typical)?;
-            let points = || {
-                sizes
-                    .iter()
-                    .zip(centres)
-                    .zip(&typical)
-                    .filter_map(|((n, c), t)| Some((*n, (*c)?, (*t)?)))
-            };
             let sum = |of: &dyn Fn(f64, f64) -> f64| {
-                points()
-                    .map(|(n, c, t)| of(law.at(n), c) / (t * t))
-                    .sum::<f64>()
+                let points = known(law, sizes, centres, &typical);
+                points.map(|[f, c, t]| of(f, c) / (t * t)).sum::<f64>()
             };
             if fitted.factor < 0.0 {
                 fitted = Line {
@@ -119,6 +194,17 @@ impl Line {
         }
         line
     }
+}
+
+/// Returns the growth by a growth law, the cost and the typical cost of each step where both costs are known.
+fn known<'a>(
+    law: Law,
+    sizes: &'a [f64],
+    costs: &'a [Option<f64>],
+    typical: &'a [Option<f64>],
+) -> impl Iterator<Item = [f64; 3]> + 'a {
+    let steps = sizes.iter().zip(costs).zip(typical);
+    steps.filter_map(move |((n, cost), typical)| Some([law.at(*n), (*cost)?, (*typical)?]))
 }
 
 /// The value below which half of the weight lies; `None` of nothing.
@@ -187,4 +273,30 @@ fn loss(line: &Line, sizes: &[f64], round: &[Option<f64>]) -> f64 {
     };
     let level = middle(errors()).unwrap_or(0.0);
     errors().map(|e| (e - level).abs()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rounds_level_and_an_outlier_leave_the_centres_alone() {
+        let shape = [10.0, 20.0, 40.0, 80.0];
+        let level = [1.0, 3.0, 0.5, 1.0, 2.0];
+        let mut rounds: Vec<Vec<Option<f64>>> = level
+            .iter()
+            .map(|l| shape.iter().map(|s| Some(s * l)).collect())
+            .collect();
+        rounds[1][2] = Some(1e6);
+        rounds[3][0] = None;
+        let centres = Points {
+            sizes: vec![1.0, 2.0, 3.0, 4.0],
+            rounds,
+            one_boot: false,
+        }
+        .centres();
+        for (centre, cost) in centres.iter().zip(shape) {
+            assert!((centre.unwrap() / cost - 1.0).abs() < 1e-9, "{centres:?}");
+        }
+    }
 }
