@@ -7,6 +7,7 @@ mod images;
 mod observe;
 mod pin;
 mod recorder;
+mod reported;
 mod requirements;
 mod run;
 mod shares;
@@ -16,6 +17,7 @@ mod tune_guest;
 mod watch;
 
 pub use recorder::Recorder;
+pub use reported::{exit_report, fio_jobs};
 pub use run::{CommandFailure, Ended};
 pub use watch::{AfterRound, Decide, Progress, Watch};
 
