@@ -1,6 +1,6 @@
 //! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
 
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use crate::engine::{Block, Column, Notice, Origin, Report, Section, Table};
 use vmtax_model::number::counted;
 use vmtax_model::{Advice, SettingPlace};
 
@@ -8,7 +8,7 @@ use vmtax_model::{Advice, SettingPlace};
 const MOST_WITH_REMEDIES: usize = 5;
 
 /// Result of a review.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Review {
     /// The texts, by what they are: `libvirt domain web01 in web01.xml`.
     pub texts: Vec<String>,
@@ -16,6 +16,8 @@ pub struct Review {
     pub known: usize,
     /// What was found, most important first.
     pub advice: Vec<Advice>,
+    /// Version of vmtax and the command that makes the review again.
+    pub origin: Origin,
     /// What a command of a remedy takes in place of `TEXT`, the VM's configuration.
     pub like: String,
 }
@@ -39,6 +41,7 @@ pub fn review(review: &Review) -> Report<'static> {
     }
     Report {
         study: "doctor",
+        origin: review.origin.clone(),
         title: "Known costs in what was pasted".to_owned(),
         answer: answer(review),
         basis: review.texts.clone(),

@@ -6,8 +6,8 @@ use crate::fault::Fault;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_model::{ExitReport, FioJob, Manager, VmConfiguration, shell_path};
-use vmtax_report::Review;
+use vmtax_model::{ExitReport, FioJob, Manager, VmConfiguration, shell_line, shell_path};
+use vmtax_report::{Origin, Review};
 use vmtax_rules::Evidence;
 
 /// A longer text is no configuration, and no report that anybody pastes; bytes.
@@ -29,6 +29,11 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
         known: vmtax_rules::known_in_texts(&evidence),
         advice: vmtax_rules::review(&evidence),
         texts: pasted.texts,
+        origin: Origin {
+            vmtax: env!("CARGO_PKG_VERSION").to_owned(),
+            started: jiff::Timestamp::now().to_string(),
+            command: shell_line(&command(args)),
+        },
         like: match manager {
             Some(Manager::Proxmox) => "\"$(qm showcmd VMID)\"".to_owned(),
             _ => pasted.file.unwrap_or_else(|| "TEXT".to_owned()),
@@ -43,6 +48,24 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command, without the texts in it, which may have keys.
+fn command(args: &ReviewArgs) -> Vec<String> {
+    let word = |given: &String| {
+        let given = given.as_str();
+        if is_file(given) { given } else { "TEXT" }.to_owned()
+    };
+    let program = ["vmtax", "review"].map(str::to_owned);
+    program
+        .into_iter()
+        .chain(args.texts.iter().map(word))
+        .collect()
+}
+
+/// Returns true for a file and for `-`, the standard input.
+fn is_file(given: &str) -> bool {
+    given == "-" || Path::new(given).exists()
 }
 
 /// What was read.
@@ -60,7 +83,7 @@ struct Pasted {
 impl Pasted {
     /// Reads a file, the standard input (`-`) or a command line.
     fn add(&mut self, given: &str) -> Result<(), Fault> {
-        let is_file = given == "-" || Path::new(given).exists();
+        let is_file = is_file(given);
         let (text, name) = if is_file {
             (read(given)?, given)
         } else {

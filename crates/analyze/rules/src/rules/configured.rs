@@ -320,9 +320,9 @@ const SHARE_9P: Rule = Rule {
     id: "configured-9p",
     finds: "a directory that QEMU shares by 9p",
     remedies: &[
-        Setting::named("share").remedy(
-            "virtiofs",
+        instruction(
             "Share it by virtiofs, where many small files are used",
+            "-chardev socket,id=c,path=SOCKET -device vhost-user-fs-pci,chardev=c,tag=TAG # libvirt: <driver type='virtiofs'/>",
         ),
         measurement("Measure both, and the ways to mount them", "vmtax share"),
     ],
@@ -394,4 +394,158 @@ fn of_first<'a>(
         values: vec![(word, name.to_owned())],
         ..Finding::new(text)
     }]
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::configured_guest::CONFIGURED_GUEST;
+    use super::*;
+    use vmtax_model::Manager;
+
+    /// The rules that find something in a configuration.
+    pub fn found_in(vm: &VmConfiguration) -> Vec<&'static str> {
+        let evidence = Evidence {
+            configuration: Some(vm),
+            ..Evidence::default()
+        };
+        let rules = CONFIGURED.iter().chain(CONFIGURED_GUEST);
+        rules
+            .filter(|rule| !(rule.evaluate)(&evidence).is_empty())
+            .map(|rule| rule.id)
+            .collect()
+    }
+
+    /// A configuration that has no known cost.
+    pub fn fast() -> VmConfiguration {
+        VmConfiguration {
+            is_kvm: Some(true),
+            cpu_model: Some("host".to_owned()),
+            cpus: 2,
+            memory: 2 << 30,
+            disks: vec![ConfiguredDisk {
+                name: "vda".to_owned(),
+                bus: "virtio-blk".to_owned(),
+                cache: "none".to_owned(),
+                aio: Some("native".to_owned()),
+                has_iothread: true,
+                ..ConfiguredDisk::default()
+            }],
+            nics: vec![ConfiguredNic {
+                name: "net0".to_owned(),
+                model: "virtio".to_owned(),
+                backend: "tap".to_owned(),
+                has_vhost: Some(true),
+                ..ConfiguredNic::default()
+            }],
+            ..VmConfiguration::default()
+        }
+    }
+
+    fn with(change: impl FnOnce(&mut VmConfiguration)) -> Vec<&'static str> {
+        let mut vm = fast();
+        change(&mut vm);
+        found_in(&vm)
+    }
+
+    #[test]
+    fn each_cost_is_found_and_a_fast_vm_has_none() {
+        assert_eq!(found_in(&fast()), [""; 0]);
+        assert_eq!(with(|vm| vm.is_kvm = Some(false)), ["configured-tcg"]);
+        assert_eq!(
+            with(|vm| vm.cpu_limit = Some(1500)),
+            ["configured-cpu-limit"]
+        );
+        assert_eq!(with(|vm| vm.cpu_limit = Some(2000)), [""; 0]);
+        assert_eq!(
+            with(|vm| drop(
+                vm.disks[0]
+                    .limits
+                    .insert("iops-total".to_owned(), "9".to_owned())
+            )),
+            ["configured-disk-limit"]
+        );
+        assert_eq!(
+            with(|vm| vm.nics[0].limit = Some("9".to_owned())),
+            ["configured-network-limit"]
+        );
+        assert_eq!(
+            with(|vm| vm.debugging.push("-d".to_owned())),
+            ["configured-debugging"]
+        );
+        assert_eq!(
+            with(|vm| "ide".clone_into(&mut vm.disks[0].bus)),
+            ["configured-emulated-disk"]
+        );
+        assert_eq!(
+            with(|vm| "directsync".clone_into(&mut vm.disks[0].cache)),
+            ["configured-write-through"]
+        );
+        assert_eq!(
+            with(|vm| "e1000e".clone_into(&mut vm.nics[0].model)),
+            ["configured-emulated-nic"]
+        );
+        assert_eq!(
+            with(|vm| "user".clone_into(&mut vm.nics[0].backend)),
+            ["configured-user-network"]
+        );
+        assert_eq!(
+            with(|vm| vm.nics[0].has_vhost = Some(false)),
+            ["configured-no-vhost"]
+        );
+        assert_eq!(
+            with(|vm| vm.disks[0].has_iothread = false),
+            ["configured-no-iothread"]
+        );
+        assert_eq!(
+            with(|vm| vm.disks[0].aio = Some("threads".to_owned())),
+            ["configured-thread-pool"]
+        );
+        assert_eq!(
+            with(|vm| vm.disks[0].is_copied_on_read = true),
+            ["configured-copy-on-read"]
+        );
+        assert_eq!(
+            with(|vm| vm.shares_9p.push(("t".to_owned(), String::new()))),
+            ["configured-9p"]
+        );
+    }
+
+    #[test]
+    fn a_remedy_has_the_managers_words() {
+        let line_for = |manager| {
+            let mut vm = VmConfiguration { manager, ..fast() };
+            "ide".clone_into(&mut vm.disks[0].bus);
+            let evidence = Evidence {
+                configuration: Some(&vm),
+                ..Evidence::default()
+            };
+            crate::review(&evidence)[0].remedies[0].line.clone()
+        };
+        assert_eq!(line_for(None), "-device virtio-blk-pci,drive=…");
+        assert!(
+            line_for(Some(Manager::Libvirt))
+                .ends_with("# libvirt: <target dev='vda' bus='virtio'/>")
+        );
+        assert!(line_for(Some(Manager::Proxmox)).starts_with("qm set VMID --scsihw"));
+    }
+
+    #[test]
+    fn several_disks_with_one_cost_are_one_finding() {
+        let mut vm = fast();
+        "sata".clone_into(&mut vm.disks[0].bus);
+        let mut other = vm.disks[0].clone();
+        "vdb".clone_into(&mut other.name);
+        vm.disks.push(other);
+        let evidence = Evidence {
+            configuration: Some(&vm),
+            ..Evidence::default()
+        };
+        let advice = crate::review(&evidence);
+        assert_eq!(advice.len(), 1);
+        assert!(
+            advice[0].finding.ends_with("The same is true of vdb."),
+            "{}",
+            advice[0].finding
+        );
+    }
 }

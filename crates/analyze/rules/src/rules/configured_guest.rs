@@ -105,7 +105,7 @@ const WINDOWS_HPET: Rule = Rule {
         ),
         measurement(
             "See how often the guest reads and sets it",
-            "vmtax profile --vm VM --exits",
+            "vmtax exits --vm VM",
         ),
     ],
     source: "OpenNebula/one#6298: with an HPET an idle Windows keeps QEMU busy (virt-manager/virt-manager#205 has a guest that needs it)",
@@ -312,4 +312,87 @@ fn missing_enlightenments(vm: &VmConfiguration) -> Vec<&'static str> {
 fn flag(name: &str) -> String {
     let value = if name == "spinlocks" { "=0x1fff" } else { "" };
     format!("hv-{name}{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::configured::tests::{fast, found_in};
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut VmConfiguration)) -> Vec<&'static str> {
+        let mut vm = fast();
+        change(&mut vm);
+        found_in(&vm)
+    }
+
+    fn switched(name: &'static str, is_on: bool) -> [(String, bool); 1] {
+        [(name.to_owned(), is_on)]
+    }
+
+    #[test]
+    fn each_cost_of_a_guest_is_found() {
+        assert_eq!(
+            with(|vm| vm.cpu_features.extend(switched("kvm", false))),
+            ["configured-hidden-hypervisor"]
+        );
+        assert_eq!(
+            with(|vm| vm.irqchip = Some("split".to_owned())),
+            ["configured-irqchip"]
+        );
+        assert_eq!(with(|vm| vm.cpu_model = None), ["configured-cpu-model"]);
+        assert_eq!(
+            with(|vm| vm.cpu_features.extend(switched("kvm-pv-eoi", false))),
+            ["configured-kvm-features"]
+        );
+        assert_eq!(
+            with(|vm| vm.memory = LARGE_GUEST),
+            ["configured-huge-pages"]
+        );
+        assert_eq!(
+            with(|vm| vm.has_usb_tablet = true),
+            ["configured-usb-tablet"]
+        );
+        assert_eq!(
+            with(|vm| vm.wrappers.push("taskset".to_owned())),
+            ["configured-wrapper"]
+        );
+        // A Linux guest needs none of what Windows does.
+        assert_eq!(with(|vm| vm.sockets = Some(4)), [""; 0]);
+    }
+
+    #[test]
+    fn windows_needs_its_enlightenments() {
+        let windows = |vm: &mut VmConfiguration| vm.windows = Some("its name is win".to_owned());
+        let bare = with(|vm| {
+            windows(vm);
+            vm.sockets = Some(4);
+        });
+        let expected = [
+            "configured-windows-enlightenments",
+            "configured-windows-hpet",
+            "configured-windows-sockets",
+        ];
+        assert_eq!(bare, expected);
+        let complete = with(|vm| {
+            windows(vm);
+            vm.enlightenments = WANTED
+                .iter()
+                .map(|name| ((*name).to_owned(), true))
+                .collect();
+        });
+        assert_eq!(complete, [""; 0]);
+        let by_manager = with(|vm| {
+            windows(vm);
+            vm.has_all_enlightenments = true;
+        });
+        assert_eq!(by_manager, [""; 0]);
+        let one_off = with(|vm| {
+            windows(vm);
+            vm.enlightenments = WANTED
+                .iter()
+                .map(|name| ((*name).to_owned(), *name != "ipi"))
+                .collect();
+        });
+        assert_eq!(one_off, ["configured-windows-enlightenments"]);
+    }
 }

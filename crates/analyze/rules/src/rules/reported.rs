@@ -27,7 +27,7 @@ const NO_GAP: f64 = 0.95;
 
 const TRACE_EXITS: Remedy<&str> = measurement(
     "See which device or register they are of",
-    "vmtax profile --vm VM --exits",
+    "vmtax exits --vm VM",
 );
 
 const FIO_GAP: Rule = Rule {
@@ -266,10 +266,7 @@ const EXITS_MEMORY: Rule = Rule {
             "Keep the guest's memory in huge pages, and do not let the host swap, merge or move it",
             "",
         ),
-        measurement(
-            "See which: memory or a device",
-            "vmtax profile --vm VM --exits",
-        ),
+        measurement("See which: memory or a device", "vmtax exits --vm VM"),
     ],
     source: "Intel 749114 (crosvm): huge pages take 70 % of these exits away",
     evaluate: |evidence| {
@@ -371,4 +368,115 @@ fn gap((first, second): (&FioJob, &FioJob)) -> Option<Finding> {
             percent(ratio), grouped(slow.iops.round() as u64), grouped(fast.iops.round() as u64), slow.name
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review;
+
+    fn report(rows: &[(&str, u64, f64)]) -> ExitReport {
+        let row = |(reason, count, mean_ns): &(&str, u64, f64)| ExitReportRow {
+            reason: (*reason).to_owned(),
+            count: *count,
+            mean_ns: *mean_ns,
+        };
+        ExitReport {
+            rows: rows.iter().map(row).collect(),
+        }
+    }
+
+    fn rules_of(rows: &[(&str, u64, f64)]) -> Vec<String> {
+        let report = report(rows);
+        let evidence = Evidence {
+            exit_report: Some(&report),
+            ..Evidence::default()
+        };
+        review(&evidence).into_iter().map(|one| one.rule).collect()
+    }
+
+    #[test]
+    fn idling_is_no_cost_and_the_largest_part_comes_first() {
+        let found = rules_of(&[
+            ("HLT", 9000, 1e6),
+            ("MSR_WRITE", 100, 1000.0),
+            ("IO_INSTRUCTION", 100, 9000.0),
+        ]);
+        assert_eq!(found, ["reported-port-exits", "reported-msr-exits"]);
+        assert_eq!(rules_of(&[("HLT", 9000, 1e6)]), [""; 0]);
+        // Those of AMD have names of their own.
+        assert_eq!(
+            rules_of(&[("hlt", 9, 1e6), ("npf", 100, 10.0)]),
+            ["reported-memory-exits"]
+        );
+    }
+
+    #[test]
+    fn page_tables_are_shadowed_only_where_invlpg_ends_in_kvm() {
+        assert_eq!(rules_of(&[("CR_ACCESS", 100, 10.0)]), [""; 0]);
+        assert_eq!(
+            rules_of(&[("CR_ACCESS", 100, 10.0), ("INVLPG", 1, 10.0)]),
+            ["reported-shadow-paging"]
+        );
+    }
+
+    fn job(name: &str, iops: f64, completion_ns: f64, options: &[(&str, &str)]) -> FioJob {
+        FioJob {
+            name: name.to_owned(),
+            count: 1,
+            iops,
+            completion_ns,
+            options: options
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    fn findings(fio: &[Vec<FioJob>]) -> Vec<String> {
+        let evidence = Evidence {
+            fio,
+            ..Evidence::default()
+        };
+        review(&evidence)
+            .into_iter()
+            .map(|one| format!("{}: {}", one.rule, one.finding))
+            .collect()
+    }
+
+    #[test]
+    fn a_gap_is_that_of_the_same_job() {
+        let deep = [("rw", "randread"), ("iodepth", "32")];
+        let host = vec![job("a", 1000.0, 1e6, &deep), job("b", 5.0, 1.0, &deep)];
+        let guest = vec![job("a", 250.0, 4e6, &deep)];
+        assert_eq!(
+            findings(&[host.clone(), guest.clone()]),
+            [
+                "reported-fio-gap: The second output has 25\u{a0}% of the other's requests a second (250 beside 1,000) by job a; each takes 3.00 ms longer (4.00 ms beside 1.000 ms)."
+            ]
+        );
+        let other = vec![job(
+            "a",
+            250.0,
+            4e6,
+            &[("rw", "randwrite"), ("iodepth", "32")],
+        )];
+        assert_eq!(findings(&[host.clone(), other]), [""; 0]);
+        assert_eq!(findings(&[host.clone(), host]), [""; 0]);
+        // Of two single jobs the names do not matter, nor which comes first.
+        let named = vec![job("x", 1000.0, 1e6, &deep)];
+        assert!(
+            findings(&[guest, named])[0].starts_with("reported-fio-gap: The first output has 25\u{a0}%")
+        );
+    }
+
+    #[test]
+    fn what_a_job_measures_is_said() {
+        let one = job("a", 100.0, 1e7, &[("iodepth", "1"), ("direct", "0")]);
+        let found = findings(&[vec![one]]);
+        assert!(
+            found[0].starts_with("reported-fio-buffered")
+                && found[1].starts_with("reported-fio-one-request")
+        );
+    }
 }

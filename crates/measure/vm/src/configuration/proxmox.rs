@@ -55,7 +55,11 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         .and_then(|mib| mib.parse::<u64>().ok());
     let ostype = get("ostype").unwrap_or("other");
     let is_windows = ostype.starts_with('w');
-    let irqchip = get("args").map(|args| Arguments::from_iter(args.split(' ').map(str::to_owned)));
+    let arguments = get("args").map(|args| {
+        // The program comes first.
+        let words = std::iter::once("kvm").chain(args.split_whitespace());
+        Arguments::from_iter(words.map(str::to_owned))
+    });
     let mut found = VmConfiguration {
         source: format!("Proxmox VM {name}"),
         manager: Some(Manager::Proxmox),
@@ -91,7 +95,7 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             found.cpu_features.insert(name.to_owned(), sign == "+");
         }
     }
-    if let Some(arguments) = irqchip {
+    if let Some(arguments) = arguments {
         let debugging = arguments
             .options()
             .filter(|(option, _)| ["icount", "d"].contains(option));
