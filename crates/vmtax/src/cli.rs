@@ -51,7 +51,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
     (
         "Running VMs",
-        &["vms", "top", "diagnose", "tune", "undo", "profile"],
+        &[
+            "vms", "top", "diagnose", "tune", "undo", "profile", "review",
+        ],
     ),
     ("Measure overhead", &["run", "exec", "exits"]),
     ("Find the cause", &["layers", "import"]),
@@ -101,6 +103,19 @@ Examples:
   vmtax vms --json | jq '.[] | {pid, name, managed}'"
     )]
     Vms(VmsArgs),
+    /// Review what was pasted: a VM's configuration, fio, perf kvm stat
+    #[command(
+        after_help = "Reads a QEMU command line (in quotes, or in a file), a domain's XML, a log of libvirt, `qm config` or `qm showcmd`, \
+an output of fio, two of them to compare, or of `perf kvm stat report`; `-` is the standard input. Says which known costs they \
+show, what takes each away, who published it, and what would prove it. Measures nothing, needs no VM and no rights.
+
+Examples:
+  vmtax review web01.xml
+  qm config 101 | vmtax review -
+  vmtax review \"$(tr '\\\\0' ' ' < /proc/4711/cmdline)\"
+  vmtax review host-fio.json guest-fio.json web01.xml --format md"
+    )]
+    Review(ReviewArgs),
     /// Watch running VMs live: steal, throttling, disks, VM exits
     Top(TopArgs),
     /// Find out why a running VM is slow, and what to change
@@ -241,6 +256,16 @@ pub struct VmsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReviewArgs {
+    /// Files, or a command line in quotes; - for the standard input
+    #[arg(value_name = "TEXT", required = true)]
+    pub texts: Vec<String>,
+    /// Format: text, md for an issue or a comment, html, json
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "md", "html", "json"], hide_possible_values = true)]
+    pub format: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -57,6 +57,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
     match command {
         Command::Doctor(args) => command::doctor(&args),
         Command::Vms(args) => command::vms(&args),
+        Command::Review(args) => command::review(&args),
         Command::Top(args) => command::top(&args),
         Command::Run(args) => command::study(&args),
         Command::Diagnose(args) => command::study(&args),

@@ -21,6 +21,7 @@ mod profile_guest;
 mod profile_perf;
 mod qemu_points;
 mod recording;
+mod review;
 mod thresholds;
 mod tools;
 mod trace_dat;
@@ -127,6 +128,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "recording",
         run: recording::run,
+    },
+    Target {
+        name: "review",
+        run: review::run,
     },
     Target {
         name: "thresholds",

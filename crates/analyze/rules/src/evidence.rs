@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts,
-    LayerColumn, Machine, Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings,
-    ThreadStates, VmFacts, VmRates, Warning,
+    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, ExitReport, Findings,
+    FioJob, HostFacts, LayerColumn, Machine, Metric, Plan, ProfileFindings, Role, Row, SampleShare,
+    ShareFindings, ThreadStates, VmConfiguration, VmFacts, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -51,6 +51,12 @@ pub struct Evidence<'a> {
     pub facts: Option<&'a VmFacts>,
     /// Results of the host's checks, where that is the question.
     pub checks: &'a [Check],
+    /// Configuration of a VM, as a text has it: nothing of it was measured.
+    pub configuration: Option<&'a VmConfiguration>,
+    /// VM exits as `perf kvm stat report` prints them.
+    pub exit_report: Option<&'a ExitReport>,
+    /// Jobs of fio, those of each output apart.
+    pub fio: &'a [Vec<FioJob>],
     /// Warnings about the figures.
     pub warnings: &'a [Warning],
 }

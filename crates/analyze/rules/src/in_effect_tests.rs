@@ -10,7 +10,8 @@ use vmtax_model::{
 
 /// Findings of these rules are proof that no remedy of theirs is in effect: each is an exit, a stop or a reading that the setting
 /// would not let happen. So nobody reads the setting.
-const PROVEN_BY_THE_FINDING: [&str; 14] = [
+const PROVEN_BY_THE_FINDING: [&str; 15] = [
+    "configured-user-network",
     "faster-share",
     "faster-variant",
     "hpet-clock",

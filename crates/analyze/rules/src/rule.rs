@@ -5,7 +5,7 @@ use crate::in_effect::{VmPart, is_to_do};
 use crate::{Evidence, Exits};
 use serde_json::{Value, json};
 use vmtax_model::{
-    Advice, ChangeCost, LiveChange, LiveSetting, Remedy, Setting, SettingPlace, SettingValue,
+    Advice, ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue,
     VmRates, shell_line,
 };
 
@@ -182,20 +182,34 @@ fn with_former_value(
     values.iter().cloned().chain(before).collect()
 }
 
-/// Comment behind a line that says what libvirt has for it.
+/// Comments behind a line that say what a manager has for it, in this order.
 const LIBVIRT: &str = " # libvirt: ";
+const PROXMOX: &str = " # Proxmox: ";
 
-/// A remedy without libvirt's command or element where the VM is not libvirt's.
+/// A remedy in the words of the VM's manager.
 fn for_manager(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
-    let managed = evidence.facts.and_then(|facts| facts.managed.as_ref());
+    let managed = evidence
+        .facts
+        .and_then(|facts| facts.managed.as_ref())
+        .map(|managed| managed.manager);
+    let configured = evidence.configuration.and_then(|text| text.manager);
     let manager = managed
-        .map(|managed| managed.manager)
-        .or(evidence.vm.and_then(|vm| vm.manager));
-    let line = match remedy.line.split_once(LIBVIRT) {
-        Some((line, _)) if !manager.is_some_and(|manager| manager.is_libvirt()) => line.to_owned(),
-        _ => return remedy,
+        .or(evidence.vm.and_then(|vm| vm.manager))
+        .or(configured);
+    let (line, of_proxmox) = match remedy.line.split_once(PROXMOX) {
+        Some((line, of_proxmox)) => (line, Some(of_proxmox)),
+        None => (remedy.line.as_str(), None),
     };
-    Remedy { line, ..remedy }
+    let line = match (manager, of_proxmox, line.split_once(LIBVIRT)) {
+        (Some(Manager::Proxmox), Some(of_proxmox), _) => of_proxmox,
+        (Some(manager), _, _) if manager.is_libvirt() => line,
+        (_, _, Some((line, _))) => line,
+        (_, _, None) => line,
+    };
+    Remedy {
+        line: line.to_owned(),
+        ..remedy
+    }
 }
 
 /// An action without its "Or", which refers to one before it.

@@ -8,6 +8,7 @@ mod check;
 mod checkpoint;
 mod command_layers;
 mod compare;
+mod configuration;
 mod cpu_contention;
 pub mod cpu_list;
 mod disk_target;
@@ -78,6 +79,9 @@ pub use command_layers::{
 };
 pub use compare::{
     Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds,
+};
+pub use configuration::{
+    ConfiguredDisk, ConfiguredNic, ExitReport, ExitReportRow, FioJob, VmConfiguration,
 };
 pub use cpu_contention::{CpuContention, RunQueueCause};
 pub use disk_target::{device_id, libvirt_target};

@@ -3,6 +3,7 @@
 
 mod observe;
 mod recorder;
+mod reported;
 mod requirements;
 mod run;
 mod shares;
@@ -10,6 +11,7 @@ pub mod tool_output;
 mod workspace;
 
 pub use recorder::Recorder;
+pub use reported::{exit_report, fio_jobs};
 pub use run::{CommandFailure, Ended};
 
 use std::path::Path;

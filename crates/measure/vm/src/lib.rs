@@ -7,6 +7,7 @@
 
 mod agent;
 mod change;
+mod configuration;
 mod error;
 mod host_settings;
 mod interrupt;
@@ -31,6 +32,7 @@ pub use agent::memory_limit::remove_stale_groups;
 pub use agent::messages::{Files, no_files};
 pub use agent::streams::Streams;
 pub use change::{ChangeError, Changes, Undone, undo, undo_interrupted};
+pub use configuration::{ConfigurationError, configuration};
 pub use error::MachineError;
 pub use host_settings::{HostSettings, host_setting_fault};
 pub use interrupt::Interrupt;

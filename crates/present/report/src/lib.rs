@@ -4,6 +4,7 @@ mod charts;
 mod doctor;
 mod engine;
 mod json;
+mod review;
 mod studies;
 mod sysbench;
 mod text;
@@ -17,6 +18,7 @@ pub use engine::{
     Table, Tile, Tone,
 };
 pub use json::{findings_json, json, plain_json};
+pub use review::{Review, review};
 pub use studies::{
     antipatterns, check, compare, exec, exits, fleet, growth, history, import, layers, overhead,
     profile, reproduction, shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers,

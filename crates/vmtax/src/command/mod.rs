@@ -12,6 +12,7 @@ mod progress;
 mod record;
 mod report;
 mod reproduce;
+mod review;
 mod study;
 mod top;
 
@@ -26,6 +27,7 @@ pub use list::list;
 pub use progress::Verbosity;
 pub use report::report;
 pub use reproduce::reproduce;
+pub use review::review;
 pub use study::{exec, study, tune};
 pub use top::top;
 

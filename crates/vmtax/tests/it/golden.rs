@@ -145,3 +145,13 @@ fn errors_of_qemus_and_kernels() {
     place.put("arm64", arm64);
     errors("qemus-and-kernels.txt", &place);
 }
+
+#[test]
+fn reviews_of_what_people_paste() {
+    let place = Place::new();
+    for text in fs::read_dir(directory("review")).unwrap().flatten() {
+        let content = fs::read(text.path()).unwrap();
+        place.put(text.file_name().to_str().unwrap(), content);
+    }
+    errors("reviews.txt", &place);
+}

@@ -3,6 +3,8 @@
 
 mod accelerator;
 mod clock_source;
+mod configured;
+mod configured_guest;
 mod console;
 mod cpu_wait;
 mod governor;
@@ -15,6 +17,7 @@ mod io_limits;
 mod ioeventfd;
 mod iothread;
 mod overhead;
+mod reported;
 mod requests;
 mod run_queue_wait;
 mod settings_to_check;
@@ -36,11 +39,11 @@ pub use interrupts::MAX_TICK_HZ;
 pub use run_queue_wait::why_run_queue_wait;
 pub use vm_guest::clock_read_rule;
 
-use crate::Rule;
+use crate::{Evidence, Rule};
 
 /// Returns all rules.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    costs().chain(settings_to_check())
+    costs().chain(settings_to_check()).chain(pasted())
 }
 
 /// The rules whose finding is measured.
@@ -56,6 +59,29 @@ pub(crate) fn costs() -> impl Iterator<Item = &'static Rule> {
 /// The rules about settings of which no measurement says what they cost.
 pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
     settings_to_check::SETTINGS.iter()
+}
+
+/// The rules about texts that somebody pasted.
+pub(crate) fn pasted() -> impl Iterator<Item = &'static Rule> {
+    let of_configuration = configured::CONFIGURED
+        .iter()
+        .chain(configured_guest::CONFIGURED_GUEST);
+    reported::FIO
+        .iter()
+        .chain(reported::EXITS)
+        .chain(of_configuration)
+}
+
+/// Number of the rules about texts which this evidence has something for.
+pub(crate) fn asked(evidence: &Evidence<'_>) -> usize {
+    let count = |rules: &[Rule], is_there: bool| if is_there { rules.len() } else { 0 };
+    count(reported::FIO, !evidence.fio.is_empty())
+        + count(reported::EXITS, evidence.exit_report.is_some())
+        + count(configured::CONFIGURED, evidence.configuration.is_some())
+        + count(
+            configured_guest::CONFIGURED_GUEST,
+            evidence.configuration.is_some(),
+        )
 }
 
 /// The rules about VMs that do not run: what else is found there explains nothing.

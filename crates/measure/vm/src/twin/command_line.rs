@@ -161,7 +161,7 @@ fn architecture(program: &str) -> Result<(), TwinError> {
 }
 
 /// Returns the name of a program without its folder.
-pub(super) fn file_name(word: &str) -> &str {
+pub(crate) fn file_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
@@ -214,7 +214,7 @@ fn usable<'a>(graph: &'a BlockGraph, found: &'a GuestDisk) -> Result<UsableDisk<
 }
 
 /// The bus of a disk; a line about what is no disk.
-fn bus_of(graph: &BlockGraph, found: &GuestDisk) -> Result<&'static str, String> {
+pub(crate) fn bus_of(graph: &BlockGraph, found: &GuestDisk) -> Result<&'static str, String> {
     let [device, _] = graph.devices_of(found);
     let driver = device.and_then(|device| device.get("driver"));
     let bus = device.and_then(|device| device.get("bus"));
@@ -276,28 +276,36 @@ fn read_disk(twin: &mut Twin, disk: &UsableDisk<'_>, graph: &BlockGraph) {
             }
         }
     }
-    let given = device.and_then(|device| is_on(device.get("write-cache")?));
-    let writes_back = given.unwrap_or(disk.chain.switch("cache.writeback") != Some(false));
-    read_cache(twin, &disk.chain, writes_back);
+    read_cache(twin, &disk.chain, writes_back(device, &disk.chain));
     read_nodes(twin, &disk.chain);
     read_limits(twin, &disk.chain, graph);
 }
 
 /// Reads QEMU's switches of a cache as its mode.
 fn read_cache(twin: &mut Twin, chain: &Chain<'_>, writes_back: bool) {
-    let is_direct = chain.switch("cache.direct") == Some(true);
-    let has_no_flush = chain.switch("cache.no-flush") == Some(true);
-    let mode = match (is_direct, has_no_flush, writes_back) {
+    twin.disk.set("cache", cache_mode(chain, writes_back));
+    let has = |switch| chain.switch(switch) == Some(true);
+    if has("cache.direct") && has("cache.no-flush") {
+        twin.lacks("cache.no-flush beside cache.direct: the twin flushes");
+    }
+}
+
+/// Returns the mode that QEMU's switches of a cache make together.
+pub(crate) fn cache_mode(chain: &Chain<'_>, writes_back: bool) -> &'static str {
+    let has = |switch| chain.switch(switch) == Some(true);
+    match (has("cache.direct"), has("cache.no-flush"), writes_back) {
         (true, _, true) => "none",
         (true, _, false) => "directsync",
         (false, true, _) => "unsafe",
         (false, false, true) => "writeback",
         (false, false, false) => "writethrough",
-    };
-    twin.disk.set("cache", mode);
-    if is_direct && has_no_flush {
-        twin.lacks("cache.no-flush beside cache.direct: the twin flushes");
     }
+}
+
+/// Returns true if writes to the disk are complete before they are flushed.
+pub(crate) fn writes_back(device: Option<&Properties>, chain: &Chain<'_>) -> bool {
+    let given = device.and_then(|device| is_on(device.get("write-cache")?));
+    given.unwrap_or(chain.switch("cache.writeback") != Some(false))
 }
 
 /// Reads the format, and the options of the block nodes.
@@ -340,6 +348,20 @@ fn is_of_image(option: &str) -> bool {
 
 /// Reads the limits of the drive, or of the first throttle group above its file.
 fn read_limits(twin: &mut Twin, chain: &Chain<'_>, graph: &BlockGraph) {
+    let (limits, unread) = limits(chain, graph);
+    for id in unread {
+        twin.lacks(format!("limits of throttle group {id}"));
+    }
+    for (limit, value) in limits {
+        twin.disk.set(&format!("throttling.{limit}"), value);
+    }
+}
+
+/// Returns the limits of the drive, or of the first throttle group above its file, and the groups that were not read.
+pub(crate) fn limits<'a>(
+    chain: &Chain<'a>,
+    graph: &'a BlockGraph,
+) -> (Vec<(&'a str, &'a str)>, Vec<&'a str>) {
     let own = chain.options().filter_map(|(key, value)| {
         let limit = key
             .strip_prefix("throttling.")
@@ -347,10 +369,11 @@ fn read_limits(twin: &mut Twin, chain: &Chain<'_>, graph: &BlockGraph) {
         Some((limit, value))
     });
     let mut all: Vec<(&str, &str)> = own.collect();
+    let mut unread = Vec::new();
     for id in chain.throttle_groups() {
         let group = graph.object(id).filter(|_| all.is_empty());
         if group.is_none() {
-            twin.lacks(format!("limits of throttle group {id}"));
+            unread.push(id);
         }
         let limits = group.into_iter().flat_map(Properties::all);
         all.extend(limits.filter_map(|(key, value)| {
@@ -358,9 +381,8 @@ fn read_limits(twin: &mut Twin, chain: &Chain<'_>, graph: &BlockGraph) {
             Some((limit, value))
         }));
     }
-    for (limit, value) in all.into_iter().filter(|(_, value)| *value != "0") {
-        twin.disk.set(&format!("throttling.{limit}"), value);
-    }
+    all.retain(|(_, value)| *value != "0");
+    (all, unread)
 }
 
 /// raw is vmtax's own.

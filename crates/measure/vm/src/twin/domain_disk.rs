@@ -205,7 +205,7 @@ fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
 }
 
 /// QEMU's name of a limit of `<iotune>`: `total_bytes_sec_max` is `bps-total-max`.
-pub(super) fn limit_of(name: &str) -> Option<String> {
+pub(crate) fn limit_of(name: &str) -> Option<String> {
     if name == "size_iops_sec" {
         return Some("iops-size".to_owned());
     }

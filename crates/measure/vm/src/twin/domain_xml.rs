@@ -106,7 +106,7 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
 }
 
 /// `<memory unit='KiB'>`, bytes.
-fn memory_bytes(domain: Node<'_, '_>) -> u64 {
+pub(crate) fn memory_bytes(domain: Node<'_, '_>) -> u64 {
     let Some(memory) = child(domain, "currentMemory").or_else(|| child(domain, "memory")) else {
         return 0;
     };

@@ -1,17 +1,17 @@
 //! The twin of somebody's VM: what a guest of the lab takes over from a running VM, from libvirt's XML or from a QEMU command
 //! line. The original is only read: its process's arguments, the header of its image, its domain as libvirt prints it.
 
-mod command_line;
+pub(crate) mod command_line;
 mod definition;
 mod diff;
-mod domain_disk;
+pub(crate) mod domain_disk;
 mod domain_edit;
-mod domain_xml;
+pub(crate) mod domain_xml;
 mod error;
 mod image;
 mod properties;
-mod source;
-mod xml;
+pub(crate) mod source;
+pub(crate) mod xml;
 
 pub use definition::{Twin, TwinDisk};
 pub use domain_edit::{DomainEdit, edit_domain};

@@ -65,16 +65,16 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
 }
 
 /// A QEMU command line as people have it.
-struct Line {
+pub(crate) struct Line {
     /// The words from QEMU's program on.
-    words: Vec<String>,
+    pub words: Vec<String>,
     /// Programs before it that decide where and how QEMU runs.
-    wrappers: Vec<String>,
+    pub wrappers: Vec<String>,
 }
 
 impl Line {
     /// Reads a line; `None` for any other.
-    fn of(text: &str) -> Result<Option<Line>, TwinError> {
+    pub fn of(text: &str) -> Result<Option<Line>, TwinError> {
         let mut wrappers = words(text)?;
         let is_wrapper = |word: &String| {
             let name = command_line::file_name(word);
@@ -99,13 +99,19 @@ impl Line {
 
     fn twin(&self, disk: Option<&str>) -> Result<Twin, TwinError> {
         let mut twin = command_line::read(&self.words, disk)?;
-        for word in &self.wrappers {
-            let name = command_line::file_name(word);
-            if WRAPPERS.contains(&name) {
-                twin.lacks(format!("{name} before QEMU"));
-            }
+        for name in self.deciding_wrappers() {
+            twin.lacks(format!("{name} before QEMU"));
         }
         Ok(twin)
+    }
+
+    /// The programs before QEMU that decide where and how it runs.
+    pub fn deciding_wrappers(&self) -> impl Iterator<Item = &str> {
+        let names = self
+            .wrappers
+            .iter()
+            .map(|word| command_line::file_name(word));
+        names.filter(|name| WRAPPERS.contains(name))
     }
 }
 
@@ -129,7 +135,7 @@ fn variable(word: &str) -> Option<&str> {
 }
 
 /// The command line in a file: without lines of comment; of libvirt's log of a domain the last.
-fn last_start(text: &str) -> String {
+pub(crate) fn last_start(text: &str) -> String {
     let started = text.rsplit_once(": starting up libvirt version");
     let of_start = |(_, rest): (&str, &'_ str)| {
         rest.split_once('\n')

@@ -4,7 +4,7 @@ use super::error::TwinError;
 use roxmltree::{Document, Node};
 
 /// The domain of a document.
-pub(super) fn domain<'a>(document: &'a Document<'a>) -> Result<Node<'a, 'a>, TwinError> {
+pub(crate) fn domain<'a>(document: &'a Document<'a>) -> Result<Node<'a, 'a>, TwinError> {
     let root = document.root_element();
     match root.tag_name().name() {
         "domain" => Ok(root),
@@ -15,19 +15,19 @@ pub(super) fn domain<'a>(document: &'a Document<'a>) -> Result<Node<'a, 'a>, Twi
 }
 
 /// The first child of that name.
-pub(super) fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
+pub(crate) fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
     node.children()
         .find(|child| child.is_element() && child.tag_name().name() == name)
 }
 
 /// An element's text.
-pub(super) fn text_of(node: Node<'_, '_>) -> String {
+pub(crate) fn text_of(node: Node<'_, '_>) -> String {
     node.text().unwrap_or_default().trim().to_owned()
 }
 
 /// A domain without its secrets, since what a recording keeps may be passed on: the passwords that `virsh dumpxml --security-info`
 /// prints, the values of the cookies that `virsh dumpxml` prints of a disk behind HTTP.
-pub(super) fn without_secrets(xml: &str) -> String {
+pub(crate) fn without_secrets(xml: &str) -> String {
     let Ok(document) = Document::parse(xml) else {
         return xml.to_owned();
     };

@@ -67,7 +67,7 @@ impl Report<'_> {
 }
 
 /// Origin of a report.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Origin {
     /// The version of vmtax that measured.
     pub vmtax: String,

@@ -1,0 +1,482 @@
+//! Costs in outputs that people paste: VM exits of `perf kvm stat report`, jobs of fio.
+
+use crate::rule::{instruction, measurement};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::{count as grouped, nanoseconds, percent};
+use vmtax_model::{ExitReport, ExitReportRow, FioJob, Remedy};
+
+/// The rules about jobs of fio.
+pub(super) const FIO: &[Rule] = &[FIO_GAP, FIO_BUFFERED, FIO_ONE_REQUEST];
+
+/// The rules about VM exits.
+pub(super) const EXITS: &[Rule] = &[
+    EXITS_SHADOW,
+    EXITS_MMIO,
+    EXITS_PORT,
+    EXITS_MSR,
+    EXITS_APIC,
+    EXITS_PAUSE,
+    EXITS_MEMORY,
+    EXITS_HOST,
+];
+
+/// Below this part of the time of all exits in which the guest is not idle, reasons are not worth a finding.
+const MIN_PART: f64 = 0.1;
+/// A guest that reaches so much of the host's requests a second has no gap.
+const NO_GAP: f64 = 0.95;
+
+const TRACE_EXITS: Remedy<&str> = measurement(
+    "See which device or register they are of",
+    "vmtax exits --vm VM",
+);
+
+const FIO_GAP: Rule = Rule {
+    id: "reported-fio-gap",
+    finds: "two outputs of fio, of which one has fewer requests a second by the same job",
+    remedies: &[
+        measurement(
+            "See in which layer the rest of each request's time is",
+            "vmtax layers --vm VM",
+        ),
+        measurement(
+            "Or measure host and guest in one run, with intervals",
+            "vmtax run fileio",
+        ),
+    ],
+    source: "",
+    evaluate: |evidence| {
+        let [first, second] = evidence.fio else {
+            return Vec::new();
+        };
+        let of_both = first.iter().filter_map(|job| {
+            Some((
+                job,
+                second
+                    .iter()
+                    .find(|other| other.name == job.name && is_same_work(job, other))?,
+            ))
+        });
+        let mut gaps: Vec<_> = of_both.map(gap).collect();
+        // Of two outputs with one job each the names do not matter.
+        if let ([one], [other], true) = (first.as_slice(), second.as_slice(), gaps.is_empty()) {
+            gaps.extend(is_same_work(one, other).then(|| gap((one, other))));
+        }
+        gaps.into_iter().flatten().collect()
+    },
+};
+
+const FIO_BUFFERED: Rule = Rule {
+    id: "reported-fio-buffered",
+    finds: "a job of fio through the page cache (direct=0): what it measures is memory as much as a disk",
+    remedies: &[instruction(
+        "Measure the disk without it",
+        "fio --direct=1 …",
+    )],
+    source: "fio documentation, direct",
+    evaluate: |evidence| {
+        of_jobs(evidence, |job| {
+            let is_buffered = job
+                .options
+                .get("direct")
+                .is_some_and(|direct| direct == "0");
+            is_buffered.then(|| format!("Job {} goes through the page cache (direct=0).", job.name))
+        })
+    },
+};
+
+const FIO_ONE_REQUEST: Rule = Rule {
+    id: "reported-fio-one-request",
+    finds: "a job of fio with one request at a time: its requests a second are the inverse of its latency",
+    remedies: &[measurement(
+        "See in which layer a request's time is",
+        "vmtax layers --vm VM",
+    )],
+    source: "",
+    evaluate: |evidence| {
+        let is_alone = |job: &FioJob| {
+            let depth = job.options.get("iodepth").map_or("1", String::as_str);
+            depth == "1" && job.count <= 1 && job.completion_ns > 0.0
+        };
+        of_jobs(evidence, |job| {
+            is_alone(job).then(|| {
+                format!(
+                    "Job {} has one request in flight: {} a second, as each takes {}; a faster device helps, more threads do not.",
+                    job.name,
+                    grouped(job.iops.round() as u64),
+                    nanoseconds(job.completion_ns)
+                )
+            })
+        })
+    },
+};
+
+const EXITS_SHADOW: Rule = Rule {
+    id: "reported-shadow-paging",
+    finds: "exits by page faults and by loads of CR3 or INVLPG: KVM has no nested page tables (EPT, NPT)",
+    remedies: &[instruction(
+        "Enable them on the host; in a nested host ask the provider",
+        "cat /sys/module/kvm_intel/parameters/ept /sys/module/kvm_amd/parameters/npt",
+    )],
+    source: "Linux kernel documentation, The x86 kvm shadow mmu",
+    evaluate: |evidence| {
+        // With nested page tables no INVLPG of a guest ends in KVM.
+        let is_sign = |row: &ExitReportRow| row.reason.eq_ignore_ascii_case("invlpg");
+        let has_sign = |report: &ExitReport| report.rows.iter().any(is_sign);
+        if !evidence.exit_report.is_some_and(has_sign) {
+            return Vec::new();
+        }
+        let reasons = [
+            "CR_ACCESS",
+            "INVLPG",
+            "EXCEPTION_NMI",
+            "invlpg",
+            "write_cr3",
+            "excp #PF",
+        ];
+        of_reasons(evidence, &reasons, "KVM shadows the guest's page tables")
+    },
+};
+
+const EXITS_MMIO: Rule = Rule {
+    id: "reported-mmio-exits",
+    finds: "exits by accesses to registers of devices in memory: doorbells of virtio, HPET, emulated cards",
+    remedies: &[
+        TRACE_EXITS,
+        instruction(
+            "Give the guest virtio devices with ioeventfd, and a clock that is no HPET",
+            "",
+        ),
+    ],
+    source: "Linux kernel, arch/x86/kvm/vmx/vmx.c: handle_ept_misconfig",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &["EPT_MISCONFIG"],
+            "The guest accesses registers of devices in memory",
+        )
+    },
+};
+
+const EXITS_PORT: Rule = Rule {
+    id: "reported-port-exits",
+    finds: "exits by port I/O, for which QEMU itself is asked: PM timer, serial port, IDE",
+    remedies: &[
+        TRACE_EXITS,
+        instruction(
+            "For a Linux guest: let it read kvm-clock or the TSC, and log to a virtio console",
+            "",
+        ),
+        instruction(
+            "For Windows: hv-time and hv-stimer, so that it does not read the PM timer",
+            "vmtax review TEXT # the VM's XML or command line",
+        ),
+    ],
+    source: "Linux commit ad3610919e6f: an access to a port that QEMU answers takes 5,800 cycles",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &["IO_INSTRUCTION", "io", "ioio"],
+            "The guest asks devices at ports",
+        )
+    },
+};
+
+const EXITS_MSR: Rule = Rule {
+    id: "reported-msr-exits",
+    finds: "exits by writes of model-specific registers: timers and interrupts between vCPUs, for the most part",
+    remedies: &[
+        instruction(
+            "Let a guest tick less often (HZ=100 or 250, NO_HZ), and wake its vCPUs less",
+            "",
+        ),
+        instruction(
+            "Use the host's posted interrupts where it has them (APICv, AVIC)",
+            "cat /sys/module/kvm_intel/parameters/enable_apicv /sys/module/kvm_amd/parameters/avic",
+        ),
+        TRACE_EXITS,
+    ],
+    source: "Linux commit 26efe2fd92e5: setting the TSC-deadline timer takes 2,500 to 3,000 cycles",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &["MSR_WRITE", "MSR_READ", "msr", "MSR_WRITE_FAST"],
+            "The guest sets timers or interrupts other vCPUs",
+        )
+    },
+};
+
+const EXITS_APIC: Rule = Rule {
+    id: "reported-apic-exits",
+    finds: "exits by accesses to the local APIC, which a CPU with APICv or AVIC and a guest in x2APIC mode do not make",
+    remedies: &[
+        instruction(
+            "Switch x2APIC and PV EOI on for the guest",
+            "-cpu …,x2apic=on,kvm-pv-eoi=on",
+        ),
+        instruction(
+            "Use APICv or AVIC on the host",
+            "cat /sys/module/kvm_intel/parameters/enable_apicv /sys/module/kvm_amd/parameters/avic",
+        ),
+    ],
+    source: "Linux commit ae7a2a3fb6f8: PV EOI halves the exits of an interrupt",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &[
+                "APIC_ACCESS",
+                "APIC_WRITE",
+                "EOI_INDUCED",
+                "TPR_BELOW_THRESHOLD",
+                "PENDING_INTERRUPT",
+                "INTERRUPT_WINDOW",
+                "vintr",
+                "avic_incomplete_ipi",
+                "avic_unaccelerated_access",
+            ],
+            "The guest accesses its local APIC",
+        )
+    },
+};
+
+const EXITS_PAUSE: Rule = Rule {
+    id: "reported-pause-exits",
+    finds: "exits by PAUSE: vCPUs that spin for a lock whose owner does not run",
+    remedies: &[
+        instruction(
+            "Give the VMs of the host fewer vCPUs than it has CPUs, or this one CPUs of its own",
+            "",
+        ),
+        measurement("See whether its vCPUs wait for a CPU: %RDY", "vmtax top VM"),
+    ],
+    source: "Linux kernel, arch/x86/kvm/vmx/vmx.c: ple_gap",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &["PAUSE_INSTRUCTION", "pause"],
+            "vCPUs spin for a lock whose owner does not run",
+        )
+    },
+};
+
+const EXITS_MEMORY: Rule = Rule {
+    id: "reported-memory-exits",
+    finds: "exits by page faults of the guest's memory, and on AMD by accesses to registers of devices in memory",
+    remedies: &[
+        instruction(
+            "Keep the guest's memory in huge pages, and do not let the host swap, merge or move it",
+            "",
+        ),
+        measurement("See which: memory or a device", "vmtax exits --vm VM"),
+    ],
+    source: "Intel 749114 (crosvm): huge pages take 70 % of these exits away",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &["EPT_VIOLATION", "npf"],
+            "The host has to bring pages of the guest's memory in, or a device is accessed",
+        )
+    },
+};
+
+const EXITS_HOST: Rule = Rule {
+    id: "reported-host-interrupts",
+    finds: "exits by interrupts of the host, which are not the guest's",
+    remedies: &[
+        instruction(
+            "Keep the host's interrupts and other tasks off the CPUs of the vCPUs",
+            "cat /proc/interrupts",
+        ),
+        measurement("See who uses these CPUs", "vmtax diagnose VM"),
+    ],
+    source: "Linux kernel documentation, CPU Isolation",
+    evaluate: |evidence| {
+        of_reasons(
+            evidence,
+            &["EXTERNAL_INTERRUPT", "interrupt", "intr", "nmi"],
+            "Interrupts of the host stop the guest",
+        )
+    },
+};
+
+/// The finding about some reasons of exits, by their part of the time of those in which the guest is not idle.
+fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) -> Vec<Finding> {
+    let Some(report) = evidence.exit_report else {
+        return Vec::new();
+    };
+    let of_these = |row: &&ExitReportRow| reasons.contains(&row.reason.as_str());
+    let all = ExitReport::time_ns(report.busy_rows());
+    let rows: Vec<&ExitReportRow> = report.busy_rows().filter(of_these).collect();
+    let time = ExitReport::time_ns(rows.iter().copied());
+    let part = time / all.max(f64::MIN_POSITIVE);
+    let count: u64 = rows.iter().map(|row| row.count).sum();
+    if part < MIN_PART || count == 0 {
+        return Vec::new();
+    }
+    let names: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+    vec![Finding {
+        gain: part,
+        ..Finding::new(format!(
+            "{what}: {} exits ({}), {} each, {} of the time of all exits but idling.",
+            grouped(count),
+            names.join(", "),
+            nanoseconds(time / count as f64),
+            percent(part)
+        ))
+    }]
+}
+
+fn of_jobs(evidence: &Evidence<'_>, text: impl Fn(&FioJob) -> Option<String>) -> Vec<Finding> {
+    // Of host and guest the last is the guest.
+    let jobs = evidence.fio.last().into_iter().flatten();
+    let found = jobs.filter_map(text).map(Finding::new);
+    found.take(1).collect()
+}
+
+/// Returns true for jobs that ask the same of their disks.
+fn is_same_work(one: &FioJob, other: &FioJob) -> bool {
+    let asks =
+        |job: &FioJob, key: &str| job.options.get(key).map(|value| value.to_ascii_lowercase());
+    ["rw", "iodepth", "direct"].iter().all(|key| {
+        let (a, b) = (asks(one, key), asks(other, key));
+        a == b || a.is_none() || b.is_none()
+    })
+}
+
+/// A slower second run, with the time that each of its requests takes longer.
+fn gap((first, second): (&FioJob, &FioJob)) -> Option<Finding> {
+    let ratio = second.iops / first.iops;
+    let (ratio, slow, fast, which) = if ratio <= 1.0 {
+        (ratio, second, first, "second")
+    } else {
+        (1.0 / ratio, first, second, "first")
+    };
+    let longer = slow.completion_ns - fast.completion_ns;
+    let each = if longer > 0.0 {
+        format!(
+            "; each takes {} longer ({} beside {})",
+            nanoseconds(longer),
+            nanoseconds(slow.completion_ns),
+            nanoseconds(fast.completion_ns)
+        )
+    } else {
+        String::new()
+    };
+    (ratio.is_finite() && ratio < NO_GAP).then(|| Finding {
+        gain: 1.0 - ratio,
+        ..Finding::new(format!(
+            "The {which} output has {} of the other's requests a second ({} beside {}) by job {}{each}.",
+            percent(ratio), grouped(slow.iops.round() as u64), grouped(fast.iops.round() as u64), slow.name
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review;
+
+    fn report(rows: &[(&str, u64, f64)]) -> ExitReport {
+        let row = |(reason, count, mean_ns): &(&str, u64, f64)| ExitReportRow {
+            reason: (*reason).to_owned(),
+            count: *count,
+            mean_ns: *mean_ns,
+        };
+        ExitReport {
+            rows: rows.iter().map(row).collect(),
+        }
+    }
+
+    fn rules_of(rows: &[(&str, u64, f64)]) -> Vec<String> {
+        let report = report(rows);
+        let evidence = Evidence {
+            exit_report: Some(&report),
+            ..Evidence::default()
+        };
+        review(&evidence).into_iter().map(|one| one.rule).collect()
+    }
+
+    #[test]
+    fn idling_is_no_cost_and_the_largest_part_comes_first() {
+        let found = rules_of(&[
+            ("HLT", 9000, 1e6),
+            ("MSR_WRITE", 100, 1000.0),
+            ("IO_INSTRUCTION", 100, 9000.0),
+        ]);
+        assert_eq!(found, ["reported-port-exits", "reported-msr-exits"]);
+        assert_eq!(rules_of(&[("HLT", 9000, 1e6)]), [""; 0]);
+        // Those of AMD have names of their own.
+        assert_eq!(
+            rules_of(&[("hlt", 9, 1e6), ("npf", 100, 10.0)]),
+            ["reported-memory-exits"]
+        );
+    }
+
+    #[test]
+    fn page_tables_are_shadowed_only_where_invlpg_ends_in_kvm() {
+        assert_eq!(rules_of(&[("CR_ACCESS", 100, 10.0)]), [""; 0]);
+        assert_eq!(
+            rules_of(&[("CR_ACCESS", 100, 10.0), ("INVLPG", 1, 10.0)]),
+            ["reported-shadow-paging"]
+        );
+    }
+
+    fn job(name: &str, iops: f64, completion_ns: f64, options: &[(&str, &str)]) -> FioJob {
+        FioJob {
+            name: name.to_owned(),
+            count: 1,
+            iops,
+            completion_ns,
+            options: options
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    fn findings(fio: &[Vec<FioJob>]) -> Vec<String> {
+        let evidence = Evidence {
+            fio,
+            ..Evidence::default()
+        };
+        review(&evidence)
+            .into_iter()
+            .map(|one| format!("{}: {}", one.rule, one.finding))
+            .collect()
+    }
+
+    #[test]
+    fn a_gap_is_that_of_the_same_job() {
+        let deep = [("rw", "randread"), ("iodepth", "32")];
+        let host = vec![job("a", 1000.0, 1e6, &deep), job("b", 5.0, 1.0, &deep)];
+        let guest = vec![job("a", 250.0, 4e6, &deep)];
+        assert_eq!(
+            findings(&[host.clone(), guest.clone()]),
+            [
+                "reported-fio-gap: The second output has 25\u{a0}% of the other's requests a second (250 beside 1,000) by job a; each takes 3.00 ms longer (4.00 ms beside 1.000 ms)."
+            ]
+        );
+        let other = vec![job(
+            "a",
+            250.0,
+            4e6,
+            &[("rw", "randwrite"), ("iodepth", "32")],
+        )];
+        assert_eq!(findings(&[host.clone(), other]), [""; 0]);
+        assert_eq!(findings(&[host.clone(), host]), [""; 0]);
+        // Of two single jobs the names do not matter, nor which comes first.
+        let named = vec![job("x", 1000.0, 1e6, &deep)];
+        assert!(
+            findings(&[guest, named])[0].starts_with("reported-fio-gap: The first output has 25\u{a0}%")
+        );
+    }
+
+    #[test]
+    fn what_a_job_measures_is_said() {
+        let one = job("a", 100.0, 1e7, &[("iodepth", "1"), ("direct", "0")]);
+        let found = findings(&[vec![one]]);
+        assert!(
+            found[0].starts_with("reported-fio-buffered")
+                && found[1].starts_with("reported-fio-one-request")
+        );
+    }
+}

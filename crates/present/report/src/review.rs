@@ -1,0 +1,105 @@
+//! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
+
+use crate::engine::{Block, Column, Notice, Origin, Report, Section, Table};
+use vmtax_model::number::counted;
+use vmtax_model::{Advice, SettingPlace};
+
+/// Findings above the fold; the engine shows as many with their remedies.
+const MOST_WITH_REMEDIES: usize = 5;
+
+/// Result of a review.
+#[derive(Default)]
+pub struct Review {
+    /// The texts, by what they are: `libvirt domain web01 in web01.xml`.
+    pub texts: Vec<String>,
+    /// Number of known costs that were looked for.
+    pub known: usize,
+    /// What was found, most important first.
+    pub advice: Vec<Advice>,
+    /// Version of vmtax and the command that makes the review again.
+    pub origin: Origin,
+    /// What a command of a remedy takes in place of `TEXT`, the VM's configuration.
+    pub like: String,
+}
+
+/// Makes the report of a review.
+pub fn review(review: &Review) -> Report<'static> {
+    let advice: Vec<Advice> = review
+        .advice
+        .iter()
+        .map(|one| of_file(one, review))
+        .collect();
+    let commands = advice
+        .iter()
+        .flat_map(|one| &one.remedies)
+        .filter(|remedy| remedy.place == SettingPlace::Vmtax);
+    let mut next: Vec<String> = Vec::new();
+    for line in commands.map(|remedy| &remedy.line) {
+        if !next.contains(line) && next.len() < 2 {
+            next.push(line.clone());
+        }
+    }
+    Report {
+        study: "doctor",
+        origin: review.origin.clone(),
+        title: "Known costs in what was pasted".to_owned(),
+        answer: answer(review),
+        basis: review.texts.clone(),
+        next,
+        sections: further(&advice),
+        advice,
+        notices: vec![Notice::notes("Notes", vec![
+            "Nothing was measured here. A finding is what the text shows; its source says what that cost others. Only a measurement \
+             says what it costs this VM."
+                .to_owned(),
+        ])],
+        ..Report::default()
+    }
+}
+
+fn answer(review: &Review) -> String {
+    let looked = format!(
+        "{} were looked for",
+        counted(review.known as u64, "known cost")
+    );
+    match review.advice.as_slice() {
+        [] => format!("The text shows no known cost; {looked}."),
+        [only] => format!("{} No other is shown; {looked}.", only.finding),
+        [first, rest @ ..] => format!(
+            "{} {} more {} shown.",
+            first.finding,
+            rest.len(),
+            if rest.len() == 1 { "is" } else { "are" }
+        ),
+    }
+}
+
+/// Those behind the first five: what was found, with its source.
+fn further(advice: &[Advice]) -> Vec<Section<'static>> {
+    let rest = advice.get(MOST_WITH_REMEDIES..).unwrap_or_default();
+    if rest.is_empty() {
+        return Vec::new();
+    }
+    let table = Table::of("Also found", rest)
+        .column(Column::words("finding").broken(60, 30), |one| {
+            one.finding.clone()
+        })
+        .column(Column::words("remedy").broken(40, 20), |one| {
+            one.remedies
+                .first()
+                .map_or(String::new(), |remedy| remedy.action.clone())
+        })
+        .done();
+    vec![Section::new("Also found", vec![Block::Table(table)])]
+}
+
+/// A finding whose commands name the VM's configuration.
+fn of_file(advice: &Advice, review: &Review) -> Advice {
+    let mut advice = advice.clone();
+    for remedy in &mut advice.remedies {
+        remedy.line = remedy
+            .line
+            .replace("--like TEXT", &format!("--like {}", review.like));
+    }
+    advice
+}

@@ -1,0 +1,145 @@
+//! `vmtax review`: known costs in texts that people paste.
+
+use super::{print, style};
+use crate::cli::ReviewArgs;
+use crate::fault::Fault;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use vmtax_model::{ExitReport, FioJob, Manager, VmConfiguration, shell_line, shell_path};
+use vmtax_report::{Origin, Review};
+use vmtax_rules::Evidence;
+
+/// A longer text is no configuration, and no report that anybody pastes; bytes.
+const MAX_TEXT: u64 = 4 << 20;
+
+pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
+    let mut pasted = Pasted::default();
+    for given in &args.texts {
+        pasted.add(given)?;
+    }
+    let evidence = Evidence {
+        configuration: pasted.configuration.as_ref(),
+        exit_report: pasted.exits.as_ref(),
+        fio: &pasted.fio,
+        ..Evidence::default()
+    };
+    let manager = pasted.configuration.as_ref().and_then(|vm| vm.manager);
+    let review = Review {
+        known: vmtax_rules::known_in_texts(&evidence),
+        advice: vmtax_rules::review(&evidence),
+        texts: pasted.texts,
+        origin: Origin {
+            vmtax: env!("CARGO_PKG_VERSION").to_owned(),
+            started: jiff::Timestamp::now().to_string(),
+            command: shell_line(&command(args)),
+        },
+        like: match manager {
+            Some(Manager::Proxmox) => "\"$(qm showcmd VMID)\"".to_owned(),
+            _ => pasted.file.unwrap_or_else(|| "TEXT".to_owned()),
+        },
+    };
+    let report = vmtax_report::review(&review);
+    let text = match args.format.as_deref() {
+        Some("json") => vmtax_report::plain_json(&review.advice)? + "\n",
+        Some("text") | None => report.terminal(style(), false),
+        Some("md") => report.in_format("markdown").unwrap_or_default(),
+        Some(other) => report.in_format(other).unwrap_or_default(),
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command, without the texts in it, which may have keys.
+fn command(args: &ReviewArgs) -> Vec<String> {
+    let word = |given: &String| {
+        let given = given.as_str();
+        if is_file(given) { given } else { "TEXT" }.to_owned()
+    };
+    let program = ["vmtax", "review"].map(str::to_owned);
+    program
+        .into_iter()
+        .chain(args.texts.iter().map(word))
+        .collect()
+}
+
+/// Returns true for a file and for `-`, the standard input.
+fn is_file(given: &str) -> bool {
+    given == "-" || Path::new(given).exists()
+}
+
+/// What was read.
+#[derive(Default)]
+struct Pasted {
+    /// Each text, by what it is.
+    texts: Vec<String>,
+    configuration: Option<VmConfiguration>,
+    /// The file that the configuration is in.
+    file: Option<String>,
+    exits: Option<ExitReport>,
+    fio: Vec<Vec<FioJob>>,
+}
+
+impl Pasted {
+    /// Reads a file, the standard input (`-`) or a command line.
+    fn add(&mut self, given: &str) -> Result<(), Fault> {
+        let is_file = is_file(given);
+        let (text, name) = if is_file {
+            (read(given)?, given)
+        } else {
+            (given.to_owned(), "the argument")
+        };
+        let at = |what: &str| format!("{what} in {name}");
+        let jobs = vmtax_runner::fio_jobs(&text);
+        if let Some(exits) = vmtax_runner::exit_report(&text) {
+            self.texts.push(at("perf kvm stat report"));
+            self.exits = Some(exits);
+        } else if !jobs.is_empty() {
+            self.texts.push(at("fio's output"));
+            self.fio.push(jobs);
+        } else {
+            let found = vmtax_vm::configuration(&text)
+                .map_err(|why| Fault::Usage(format!("{name}: {why}")))?;
+            let Some(found) = found else {
+                return Err(unknown(given, is_file));
+            };
+            if let Some(earlier) = &self.configuration {
+                return Err(Fault::Usage(format!(
+                    "{name} has a second VM ({}) beside {}: review one VM at a time",
+                    found.source, earlier.source
+                )));
+            }
+            self.texts.push(at(&found.source));
+            self.file = shell_path(given).filter(|_| is_file && given != "-");
+            self.configuration = Some(found);
+        }
+        Ok(())
+    }
+}
+
+fn unknown(given: &str, is_file: bool) -> Fault {
+    let what = if is_file {
+        given.to_owned()
+    } else {
+        format!(
+            "'{}' is no file, and",
+            given.chars().take(60).collect::<String>()
+        )
+    };
+    Fault::Usage(format!(
+        "{what} is neither a QEMU command line, a domain's XML, a log of libvirt, a Proxmox VM's file, an output of fio nor of \
+         `perf kvm stat report`"
+    ))
+}
+
+fn read(given: &str) -> Result<String, Fault> {
+    let failed = |source| Fault::file(&format!("reading {given}"), source);
+    let mut bytes = Vec::new();
+    let read = if given == "-" {
+        std::io::stdin().take(MAX_TEXT).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(given).and_then(|file| file.take(MAX_TEXT).read_to_end(&mut bytes))
+    };
+    read.map_err(failed)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
