@@ -58,6 +58,16 @@ enum Kind {
 type Text = &'static str;
 type Texts = &'static [&'static str];
 
+const fn option(name: Text, default: Text, help: Text, kind: Kind) -> OptionInfo {
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind,
+    }
+}
+
 /// A whole number: a `u64`, or a `u32` where what is allowed fits.
 pub(crate) const fn count(
     name: Text,
@@ -65,16 +75,15 @@ pub(crate) const fn count(
     allowed: RangeInclusive<u64>,
     help: Text,
 ) -> OptionInfo {
-    OptionInfo {
+    option(
         name,
         default,
         help,
-        aliases: &[],
-        kind: Kind::Count {
+        Kind::Count {
             min: *allowed.start(),
             max: *allowed.end(),
         },
-    }
+    )
 }
 
 /// Bytes, a multiple of `multiple`: a `u64`.
@@ -85,17 +94,16 @@ pub(crate) const fn size(
     multiple: u64,
     help: Text,
 ) -> OptionInfo {
-    OptionInfo {
+    option(
         name,
         default,
         help,
-        aliases: &[],
-        kind: Kind::Size {
+        Kind::Size {
             min: *allowed.start(),
             max: *allowed.end(),
             multiple,
         },
-    }
+    )
 }
 
 /// Seconds: an `f64`.
@@ -105,60 +113,35 @@ pub(crate) const fn seconds(
     allowed: RangeInclusive<f64>,
     help: Text,
 ) -> OptionInfo {
-    OptionInfo {
+    option(
         name,
         default,
         help,
-        aliases: &[],
-        kind: Kind::Seconds {
+        Kind::Seconds {
             min: *allowed.start(),
             max: *allowed.end(),
         },
-    }
+    )
 }
 
 /// A ratio up to a million: an `f64`.
 pub(crate) const fn ratio(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Ratio,
-    }
+    option(name, default, help, Kind::Ratio)
 }
 
 /// `on` or `off`: a `bool`.
 pub(crate) const fn switch(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Switch,
-    }
+    option(name, default, help, Kind::Switch)
 }
 
 /// One of the words: a [`Word`].
 pub(crate) const fn one_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::OneOf(words),
-    }
+    option(name, default, help, Kind::OneOf(words))
 }
 
 /// Some of the words: [`Words`], of which `default` gives none.
 pub(crate) const fn some_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::SomeOf(words),
-    }
+    option(name, default, help, Kind::SomeOf(words))
 }
 
 /// One of an option's words.
@@ -188,10 +171,8 @@ impl OptionInfo {
     fn parse(&self, text: &str) -> Option<Value> {
         let text = text.trim();
         let real = |min, max| {
-            text.parse::<f64>()
-                .ok()
-                .filter(|x| (min..=max).contains(x))
-                .map(Value::Real)
+            let number = text.parse::<f64>().ok();
+            number.filter(|x| (min..=max).contains(x)).map(Value::Real)
         };
         match self.kind {
             Kind::Count { min, max } => text
@@ -421,10 +402,8 @@ pub(crate) fn must_end(
     count: u64,
 ) -> Result<(), WorkloadError> {
     if nanoseconds(time) == 0 && count == 0 {
-        return Err(WorkloadError::Conflict {
-            workload,
-            conflict: format!("time=0 and {counter}=0 would never end: set one of them"),
-        });
+        let conflict = format!("time=0 and {counter}=0 would never end: set one of them");
+        return Err(WorkloadError::conflict(workload, conflict));
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 //!
 //! Files that are there are only read. A workload makes its own in the tree's folder `scratch`.
 
-use crate::error::WorkloadError;
+use crate::WorkloadError;
+use crate::descriptor::Yield;
 use crate::options::{OptionInfo, switch};
-use crate::outcome::Yield;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,12 +27,8 @@ pub(crate) const NAME_BYTES: u64 = 64;
 
 /// Where the shared tree is.
 pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
-    let what = "a shared tree";
-    let path = places.share.as_deref().ok_or(WorkloadError::NoPlace {
-        workload,
-        what,
-        option: "--share DIR",
-    })?;
+    let missing = WorkloadError::no_place(workload, "a shared tree", "--share DIR");
+    let path = places.share.as_deref().ok_or(missing)?;
     // A share that was not mounted must not pass for an empty one.
     std::fs::read_dir(path)
         .map(|_| path)

@@ -1,12 +1,10 @@
 //! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
 //! for a range to grow. It writes in the share's folder `scratch`.
 
-use crate::clock::Clock;
-use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::count;
-use crate::outcome::Yield;
 use crate::share::{NAME_BYTES, PAGE_BYTES, error, is_read_only, own_folder, read_only};
+use crate::{Clock, WorkloadError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};

@@ -7,14 +7,11 @@
 
 mod blocks;
 mod names;
-mod seeks;
 
-use crate::clock::Clock;
-use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::{count, size};
-use crate::outcome::Yield;
 use crate::share::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
+use crate::{Clock, WorkloadError};
 use blocks::Done;
 use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
@@ -45,11 +42,8 @@ pub fn small_bonnie() -> WorkloadSpec {
 impl Workload for Bonnie {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         if self.size == 0 && self.files == 0 {
-            let conflict = "size=0 and files=0 leave nothing to do: set one of them".to_owned();
-            return Err(WorkloadError::Conflict {
-                workload: WorkloadName::Bonnie,
-                conflict,
-            });
+            let conflict = "size=0 and files=0 leave nothing to do: set one of them";
+            return Err(WorkloadError::conflict(WorkloadName::Bonnie, conflict));
         }
         Ok(())
     }
@@ -88,7 +82,7 @@ impl Workload for Bonnie {
                     &mut got,
                     Metric::BonnieSeeks,
                     f64::from(seeks),
-                    seeks::run(&file, seeks)?,
+                    blocks::seek_randomly(&file, seeks)?,
                 );
             }
         }

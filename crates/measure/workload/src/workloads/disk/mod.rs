@@ -5,24 +5,17 @@
 //! `norandommap=1`. A latency here is what fio calls clat. The figures are the median and 99th percentile of the
 //! latency and the requests per second, reads or writes.
 
-mod one;
-mod open;
-mod positions;
-mod ring;
-mod work;
+mod requests;
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, options_of, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, options_of, workload};
 use crate::options::{
     self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size,
 };
-use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
-use open::OpenDisk;
+use crate::{Clock, WorkloadError};
+pub use requests::BlockWork;
+use requests::{COUNT, OpenDisk, SMALLEST};
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
-pub use work::BlockWork;
-use work::{COUNT, SMALLEST};
 
 workload! {
     Disk: "block I/O to a separate disk, like fio; rw=read by default",
@@ -76,24 +69,21 @@ impl BlockWork {
         clock: &Clock,
         note: impl FnMut(u64, u64, u64),
     ) -> Result<(u64, u64), WorkloadError> {
-        let path = places.disk.as_deref().ok_or(WorkloadError::NoPlace {
-            workload: WorkloadName::Disk,
-            what: "a block device or a written file",
-            option: "--disk FILE",
-        })?;
+        let path = places.disk.as_deref().ok_or(WorkloadError::no_place(
+            WorkloadName::Disk,
+            "a block device or a written file",
+            "--disk FILE",
+        ))?;
         let disk = OpenDisk::open(path, self)?;
         if self.depth == 1 {
-            one::run(self, &disk, clock, note)
+            requests::run_one_by_one(self, &disk, clock, note)
         } else {
-            ring::run(self, &disk, clock, note)
+            requests::run_in_ring(self, &disk, clock, note)
         }
     }
 
     fn figures(&self, latency: Latency, total_ns: u64) -> Yield {
-        let mut got = Yield {
-            total_s: total_ns as f64 / 1e9,
-            ..Yield::default()
-        };
+        let mut got = Yield::of_ns(total_ns);
         got.measure(Metric::DiskMedian, latency.quantile(0.5) as f64);
         got.measure(Metric::DiskTail, latency.quantile(0.99) as f64);
         got.measure(Metric::DiskRate, latency.count() as f64 / got.total_s);
@@ -146,8 +136,5 @@ pub(crate) fn run_with_series(
     })?;
     let spec = options::spec(spec.name, Disk::OPTIONS, &asked.values());
     let found = work.figures(latency, clock.ns(start, end));
-    Ok((
-        found.result(spec, clock.about().clone(), kernel_identity()),
-        recorder.series(&clock),
-    ))
+    Ok((found.result(spec, &clock), recorder.series(&clock)))
 }

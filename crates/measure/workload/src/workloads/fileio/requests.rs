@@ -1,8 +1,15 @@
 //! Order of the requests: the file and block of each, and when files are synced.
 
-use super::files::Layout;
-use crate::sysbench::random::Random;
+use crate::sysbench::Random;
 use std::sync::{Mutex, PoisonError};
+
+/// Number and size of the files, and the size of their blocks, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub files: usize,
+    pub file_bytes: u64,
+    pub block_bytes: usize,
+}
 
 /// Request of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,20 +1,168 @@
-//! One pass of the copy, each call timed by its kind.
+//! `tree`: copies a tree out of the share, cold and warm, walks it as `git status` does, and reads it mapped.
+//!
+//! A pass of the copy reads each folder, stats each name, and copies each file below 1 MiB when it is met: open, fstat,
+//! read, write, close. The larger files follow, by 1 MiB. The rates are of the small part (folders and stats included)
+//! and of the large part. The bytes go into one file of the guest's own, over and over, so that what the copy is written
+//! to weighs the same for any tree. *Cold* is the first pass, after the caches were emptied if `drop` says so; *warm* the
+//! second. The walk stats each name by its path from the root in order, then reads each folder, as git with an index
+//! does. For the mapped pass, over larger files where there are any, the caches are emptied again.
 
 use crate::buffer::Buffer;
-use crate::share::error;
+use crate::descriptor::{Workload, Yield, workload};
+use crate::share::{DROP, drop_caches, error, root};
 use crate::{Clock, WorkloadError};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
+use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Latency, WorkloadName};
+use std::ptr;
+use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
+
+workload! {
+    Tree: "copying, walking and mmapping a directory tree on a share";
+    drop: bool = DROP;
+}
+
+const MEBIBYTE: f64 = (1 << 20) as f64;
+/// So much is read mapped: 4096 pages tell their time, and an uncached 9p gives 10 MiB/s under TCG.
+const MAPPED: u64 = 16 << 20;
+
+impl Workload for Tree {
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        let root = root(WorkloadName::Tree, places)?;
+        let temporary = std::env::temp_dir();
+        let target = places.files.as_deref().unwrap_or(&temporary);
+        let mut got = Yield::default();
+        drop_caches(self.drop)?;
+        let began = clock.start();
+        let (cold, tree) = Pass::copy(root, target, clock)?;
+        report(
+            &mut got,
+            cold,
+            "cold",
+            [Metric::TreeSmallCold, Metric::TreeLargeCold],
+        );
+        let (warm, again) = Pass::copy(root, target, clock)?;
+        if tree != again {
+            return Err(changed(root));
+        }
+        report(
+            &mut got,
+            warm,
+            "warm",
+            [Metric::TreeSmallWarm, Metric::TreeLargeWarm],
+        );
+        walk(root, &tree, clock, &mut got)?;
+        drop_caches(self.drop)?;
+        map(root, &tree, clock, &mut got)?;
+        got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+        Ok(got)
+    }
+}
+
+fn report(got: &mut Yield, pass: Pass, name: &str, [small, large]: [Metric; 2]) {
+    if pass.small.files > 0 {
+        got.measure(small, pass.small.files as f64 / seconds(pass.small.ns));
+    }
+    if pass.large.bytes > 0 {
+        got.measure(
+            large,
+            pass.large.bytes as f64 / MEBIBYTE / seconds(pass.large.ns),
+        );
+    }
+    for (kind, latency) in pass.latencies.named() {
+        operation(got, &format!("{kind}-{name}"), latency);
+    }
+}
+
+fn operation(got: &mut Yield, name: &str, latency: Latency) {
+    if latency.count() > 0 {
+        got.operation(name, latency);
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns.max(1) as f64 / 1e9
+}
+
+/// Every name by its path from the root, in order, as git checks what its index lists; then every folder, as it looks
+/// for what is new.
+fn walk(
+    root: &Path,
+    tree: &TreeFiles,
+    clock: &Clock,
+    got: &mut Yield,
+) -> Result<(), WorkloadError> {
+    let mut latencies = Latencies::default();
+    let began = clock.start();
+    for (path, _) in &tree.files {
+        clock
+            .time(&mut latencies.lstat, || rustix::fs::lstat(path))
+            .map_err(|e| error("stat", path, e))?;
+    }
+    for folder in &tree.folders {
+        entries(folder, clock, &mut latencies, |_| ())?;
+    }
+    let ns = clock.ns(began, clock.stop());
+    if tree.files.is_empty() {
+        let why = "has no file: give a tree with files, or see that the share is mounted";
+        return Err(WorkloadError::unreadable(root, why));
+    }
+    got.measure(Metric::TreeWalk, tree.files.len() as f64 / seconds(ns));
+    for (kind, latency) in latencies.named() {
+        operation(got, &format!("{kind}-walk"), latency);
+    }
+    Ok(())
+}
+
+fn map(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
+    let (mut pages, mut bytes) = (Latency::new(), 0);
+    let has_large = tree.files.iter().any(|(_, length)| *length >= LARGE);
+    let began = clock.start();
+    // Of a small file the figure would be that of opening it.
+    for (path, length) in tree
+        .files
+        .iter()
+        .filter(|(_, length)| *length >= LARGE || !has_large)
+    {
+        let part = (*length).min(MAPPED - bytes);
+        match read_mapped(path, *length, part, clock, &mut pages) {
+            Ok(true) => bytes += part,
+            Ok(false) => return Err(changed(root)),
+            // Some ways to share cannot map: that is for the figures to say, and the rest goes on.
+            Err(e)
+                if e.raw_os_error() == Some(libc::ENODEV)
+                    || e.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                let reason = format!("mmap: {e}");
+                got.unsupported.push(Unsupported {
+                    metric: Metric::TreeMmap,
+                    reason,
+                });
+                return Ok(());
+            }
+            Err(e) => return Err(error("map", path, e)),
+        }
+        if bytes == MAPPED {
+            break;
+        }
+    }
+    let ns = clock.ns(began, clock.stop());
+    if bytes > 0 {
+        got.measure(Metric::TreeMmap, bytes as f64 / MEBIBYTE / seconds(ns));
+        got.operation("page-mmap", pages);
+    }
+    Ok(())
+}
 
 /// Files from here on are large: they are read by this much.
-pub(super) const LARGE: u64 = 1 << 20;
+const LARGE: u64 = 1 << 20;
 /// Of what is copied, the file of the guest's own holds so much.
 const ROOM: u64 = 16 << 20;
 /// As glibc's readdir asks.
@@ -26,7 +174,7 @@ const READ_ONLY: OFlags = OFlags::RDONLY
 /// The kinds of calls. Files are read until all their bytes are there, not until a read gives none, as `cp` does that
 /// knows the size.
 #[derive(Default)]
-pub(super) struct Latencies {
+struct Latencies {
     pub readdir: Latency,
     pub lstat: Latency,
     pub open: Latency,
@@ -55,7 +203,7 @@ impl Latencies {
 
 /// Files and bytes that were copied, and the time for it, in ns.
 #[derive(Default)]
-pub(super) struct Part {
+struct Part {
     pub files: u64,
     pub bytes: u64,
     pub ns: u64,
@@ -63,20 +211,20 @@ pub(super) struct Part {
 
 /// Contents of the tree: files with their lengths, and folders, by path, both in order.
 #[derive(Default, PartialEq, Eq)]
-pub(super) struct TreeFiles {
+struct TreeFiles {
     pub files: Vec<(PathBuf, u64)>,
     pub folders: Vec<PathBuf>,
 }
 
 /// A pass over the tree.
-pub(super) struct Pass {
+struct Pass {
     pub small: Part,
     pub large: Part,
     pub latencies: Latencies,
 }
 
 /// Gives each name of a folder but `.` and `..`; gives the folder, open.
-pub(super) fn entries(
+fn entries(
     folder: &Path,
     clock: &Clock,
     latencies: &mut Latencies,
@@ -249,10 +397,84 @@ impl Drop for Target {
     }
 }
 
-pub(super) fn changed(path: &Path) -> WorkloadError {
+fn changed(path: &Path) -> WorkloadError {
     let why = "was changed while it was read: see that nobody writes to the tree, or that its server does not lose data";
-    WorkloadError::Unreadable {
-        path: path.to_owned(),
-        why: why.to_owned(),
+    WorkloadError::unreadable(path, why)
+}
+
+const PAGE: usize = 4096;
+/// So much is mapped at a time: a file of any length fits.
+const WINDOW: u64 = 256 << 20;
+
+/// Touches each page of the first `part` bytes of a file of `length`. `false` when the file has another length by now.
+///
+/// # Errors
+/// The system's, from opening or mapping.
+fn read_mapped(
+    path: &Path,
+    length: u64,
+    part: u64,
+    clock: &Clock,
+    pages: &mut Latency,
+) -> io::Result<bool> {
+    let file = File::open(path)?;
+    // A page beyond a file's end cannot be read: touching it would end this process.
+    if file.metadata()?.len() != length {
+        return Ok(false);
+    }
+    let mut position = 0;
+    while position < part {
+        let bytes = WINDOW.min(part - position) as usize;
+        let window = Window::map(&file, position, bytes)?;
+        for offset in (0..bytes).step_by(PAGE) {
+            clock.time(pages, || window.touch(offset));
+        }
+        position += bytes as u64;
+    }
+    Ok(true)
+}
+
+/// A read-only private mapping, gone when dropped.
+struct Window {
+    start: *const u8,
+    bytes: usize,
+}
+
+impl Window {
+    fn map(file: &File, position: u64, bytes: usize) -> io::Result<Window> {
+        let position = libc::off_t::try_from(position)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        // SAFETY: a new mapping where the kernel likes takes nothing from anyone.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                position,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Window {
+            start: start.cast(),
+            bytes,
+        })
+    }
+
+    #[inline(always)]
+    fn touch(&self, offset: usize) {
+        debug_assert!(offset < self.bytes);
+        // SAFETY: inside the mapping, whose file had these bytes when it was mapped.
+        unsafe { self.start.add(offset).read_volatile() };
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which no reference is left.
+        unsafe { libc::munmap(self.start.cast_mut().cast(), self.bytes) };
     }
 }

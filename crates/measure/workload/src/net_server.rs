@@ -1,12 +1,8 @@
 //! The side of the network workloads that answers: an echo server (RFC 862), UDP and TCP, and at the port after its own what takes
 //! and gives bulk data.
 
-mod bulk;
-mod echo;
-
-pub(crate) use bulk::{COUNT_QUESTION, Direction, header};
-use std::io;
-use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 /// The descriptors that it is started with: the echo server's UDP socket is standard input; the echo server's TCP socket, and UDP and
@@ -41,11 +37,11 @@ pub fn serve() -> io::Result<()> {
         ))
     });
     let ((echo_udp, echo_tcp), (bulk_udp, bulk_tcp)) = (echo?, bulk?);
-    accept("echo-tcp", MAX_CONNECTIONS, &echo_tcp, echo::answer)?;
-    accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer)?;
+    accept("echo-tcp", MAX_CONNECTIONS, &echo_tcp, echo_stream)?;
+    accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk_stream)?;
     let counter = std::thread::Builder::new().name("bulk-udp".to_owned());
-    counter.spawn(move || bulk::count(&bulk_udp))?;
-    echo::datagrams(&echo_udp)
+    counter.spawn(move || count_datagrams(&bulk_udp))?;
+    echo_datagrams(&echo_udp)
 }
 
 /// Connections are served by the thread that accepts them.
@@ -104,14 +100,111 @@ pub(crate) fn in_this_process() -> SocketAddrV4 {
         ) else {
             continue;
         };
-        accept("echo-tcp", MAX_CONNECTIONS, &tcp, echo::answer).unwrap();
-        accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer).unwrap();
+        accept("echo-tcp", MAX_CONNECTIONS, &tcp, echo_stream).unwrap();
+        accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk_stream).unwrap();
         std::thread::Builder::new()
-            .spawn(move || echo::datagrams(&udp))
+            .spawn(move || echo_datagrams(&udp))
             .unwrap();
         std::thread::Builder::new()
-            .spawn(move || bulk::count(&bulk_udp))
+            .spawn(move || count_datagrams(&bulk_udp))
             .unwrap();
         return echo;
+    }
+}
+
+/// Longer requests are answered in pieces.
+const ECHO_BYTES: usize = 64 << 10;
+
+/// Receives the next datagram. The kernel reports here as well that an earlier answer reached nobody: that is passed over.
+#[inline(always)]
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    use io::ErrorKind::{ConnectionRefused, Interrupted};
+    loop {
+        match socket.recv_from(buffer) {
+            Err(e) if matches!(e.kind(), Interrupted | ConnectionRefused) => {}
+            received => return received,
+        }
+    }
+}
+
+/// Sends each datagram back to its sender, until the socket fails.
+fn echo_datagrams(socket: &UdpSocket) -> io::Result<()> {
+    let mut buffer = vec![0; ECHO_BYTES];
+    loop {
+        let (bytes, from) = receive(socket, &mut buffer)?;
+        // One that cannot be answered is lost, as on any network.
+        drop(socket.send_to(&buffer[..bytes], from));
+    }
+}
+
+/// Answers a connection until it ends.
+fn echo_stream(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![0; ECHO_BYTES];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            bytes => stream.write_all(&buffer[..bytes])?,
+        }
+    }
+}
+
+/// Most bytes of a send, and of what is received at once.
+const SEND_BYTES: usize = 1 << 20;
+/// Bytes received at once.
+const RECEIVED: usize = 128 << 10;
+/// A datagram with this asks how many others came from its sender: the answer is their number, little endian, in eight bytes.
+pub(crate) const COUNT_QUESTION: &[u8] = b"vmtax: how many datagrams?";
+/// Bytes of a [`header`].
+const HEADER: usize = 5;
+
+/// Where a stream goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// To the server, which reads until the client has no more, and ends the connection.
+    ToServer = b'>' as isize,
+    /// From the server, until the client ends the connection.
+    FromServer = b'<' as isize,
+}
+
+/// Returns the bytes that a client sends first: the direction of the stream, and the bytes of each of the server's
+/// sends.
+pub(crate) fn header(direction: Direction, size: u32) -> [u8; HEADER] {
+    let mut header = [direction as u8; HEADER];
+    header[1..].copy_from_slice(&size.to_le_bytes());
+    header
+}
+
+/// Serves a connection until it ends.
+fn bulk_stream(mut stream: TcpStream) -> io::Result<()> {
+    let mut asked = [0; HEADER];
+    stream.read_exact(&mut asked)?;
+    let [direction, size @ ..] = asked;
+    if direction == Direction::ToServer as u8 {
+        let mut buffer = vec![0; RECEIVED];
+        while stream.read(&mut buffer)? > 0 {}
+        return Ok(());
+    }
+    let size = (u32::from_le_bytes(size) as usize).clamp(1, SEND_BYTES);
+    let data = vec![0x5a; size];
+    loop {
+        stream.write_all(&data)?;
+    }
+}
+
+/// Counts the datagrams of one sender after the other.
+fn count_datagrams(socket: &UdpSocket) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    let (mut sender, mut counted): (Option<SocketAddr>, u64) = (None, 0);
+    loop {
+        let (bytes, from) = receive(socket, &mut buffer)?;
+        if sender != Some(from) {
+            (sender, counted) = (Some(from), 0);
+        }
+        if buffer[..bytes] == *COUNT_QUESTION {
+            let _ = socket.send_to(&counted.to_le_bytes(), from);
+        } else {
+            counted += 1;
+        }
     }
 }
