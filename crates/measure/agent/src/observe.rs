@@ -1,8 +1,7 @@
 //! Traces the requests of a running guest's own kernel, for somebody who copied vmtax into it. The file is what a guest of
 //! vmtax sends its controller: frames with pieces of the trace's files, and one message behind them.
 
-use crate::AgentError;
-use crate::outbox::{Failure, send_frame, ship};
+use crate::{AgentError, Failure, cpus, kernel, send_frame, ship};
 use rustix::fd::BorrowedFd;
 use std::time::Duration;
 use vmtax_model::{DISK, ObservedDisk, ObservedGuest, SCHEMA};
@@ -75,15 +74,12 @@ impl GuestObserver {
             full: false,
         });
         let missing = tracer.missing().to_vec();
-        let kernel = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+
         let guest = ObservedGuest {
             schema: SCHEMA,
-            kernel,
-            cpus,
+            kernel: kernel().release,
+            cpus: cpus(),
+
             begin,
             end,
             disks,

@@ -1,7 +1,6 @@
 //! Mounts the tree that the host shares.
 
-use crate::devices::{disk_with_serial, wait_for};
-use crate::{modules, network};
+use crate::devices::{configure_card, disk_with_serial, load_modules, wait_for};
 use rustix::mount::{MountFlags, mount as mount_at};
 use std::ffi::CString;
 use std::fs;
@@ -14,9 +13,9 @@ pub(crate) fn mount(request: &Mount) -> Result<String, String> {
     if std::process::id() != 1 {
         return Err("shares can only be mounted in guests".to_owned());
     }
-    let mut complaints = modules::load_for(request.method);
+    let mut complaints = load_modules(&format!("modules-{}", request.method));
     if let Some((address, mask)) = request.network {
-        network::configure(SHARE_MAC, address, mask)?;
+        configure_card(SHARE_MAC, address, mask)?;
     }
     let source = if request.method.is_image() {
         disk(&request.source)?

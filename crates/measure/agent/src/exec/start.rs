@@ -1,16 +1,17 @@
 //! Starts a command with the environment of the user who runs vmtax.
 
-use super::terminal::{self, Terminal};
 use rustix::fd::OwnedFd;
-use rustix::fs::Mode;
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, open};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd as StdFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use vmtax_model::{NOT_EXECUTABLE, NOT_FOUND};
-use vmtax_wire::Launch;
+use vmtax_wire::{Launch, Size};
 
 /// A command that runs.
 pub(super) struct Started {
@@ -28,13 +29,19 @@ pub(super) struct NotStarted {
     pub error: String,
 }
 
-/// Starts it, in `root` where there is one.
-pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, NotStarted> {
-    let Some((program, arguments)) = launch.words.split_first() else {
-        return Err(NotStarted {
+impl NotStarted {
+    fn because(error: impl Into<String>) -> NotStarted {
+        NotStarted {
             status: NOT_EXECUTABLE,
-            error: "no command was given".to_owned(),
-        });
+            error: error.into(),
+        }
+    }
+}
+
+/// Starts it, in `root` where there is one.
+pub(super) fn start_command(launch: &Launch, root: Option<&Path>) -> Result<Started, NotStarted> {
+    let Some((program, arguments)) = launch.words.split_first() else {
+        return Err(NotStarted::because("no command was given"));
     };
     let mut command = Command::new(&program.0);
     command.args(arguments.iter().map(|word| &word.0));
@@ -46,30 +53,10 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Not
     );
     let terminal = give_streams(&mut command, launch, root)?;
     let in_terminal = terminal.is_some();
-    let (surroundings, directory) = (launch.clone(), launch.directory.0.clone());
-    let root = root.map(Path::to_path_buf);
+    let (surroundings, root) = (launch.clone(), root.map(Path::to_path_buf));
     // SAFETY: between fork and exec this process has one thread, so that what allocates does not wait for another's lock.
     unsafe {
-        command.pre_exec(move || {
-            rustix::process::setsid()?;
-            if in_terminal {
-                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
-            }
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            if let Some(root) = &root {
-                // A guest's first process is never killed for its memory; what it starts must be.
-                let _ = std::fs::write("/proc/self/oom_score_adj", "0");
-                rustix::process::chroot(root)?;
-            }
-            std::env::set_current_dir(&directory)?;
-            if is_foreign_elf(&surroundings) {
-                return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
-            }
-            if root.is_some() {
-                switch_user(&surroundings)?;
-            }
-            Ok(())
-        });
+        command.pre_exec(move || prepare_child(&surroundings, root.as_deref(), in_terminal));
     }
     let mut child = command.spawn().map_err(|e| NotStarted {
         status: status_of(&e),
@@ -77,10 +64,7 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Not
     })?;
     // The other ends of the streams: else they would not end with the command.
     drop(command);
-    let broken = || NotStarted {
-        status: NOT_EXECUTABLE,
-        error: "the command's pipes could not be created".to_owned(),
-    };
+    let broken = || NotStarted::because("the command's pipes could not be created");
     let pid = child.id() as i32;
     if let Some(terminal) = terminal {
         let copy = || terminal.try_clone().map_err(|_| broken());
@@ -116,15 +100,34 @@ fn give_streams(
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         return Ok(None);
     };
-    let failed = |e: io::Error| NotStarted {
-        status: NOT_EXECUTABLE,
-        error: format!("no terminal for the command: {e}"),
-    };
+    let failed = |e: io::Error| NotStarted::because(format!("no terminal for the command: {e}"));
     let Terminal { ours, theirs } =
-        terminal::make(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
+        make_terminal(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
     let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);
     command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
     Ok(Some(ours))
+}
+
+/// Makes the child, before it executes the program, a session of the user in the command's folder.
+fn prepare_child(launch: &Launch, root: Option<&Path>, in_terminal: bool) -> io::Result<()> {
+    rustix::process::setsid()?;
+    if in_terminal {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    }
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    if let Some(root) = root {
+        // A guest's first process is never killed for its memory; what it starts must be.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "0");
+        rustix::process::chroot(root)?;
+    }
+    std::env::set_current_dir(&launch.directory.0)?;
+    if is_foreign_elf(launch) {
+        return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
+    }
+    if root.is_some() {
+        switch_user(launch)?;
+    }
+    Ok(())
 }
 
 /// Limits before the user: raising them is root's right. Natively the process has all of this from its parents.
@@ -164,13 +167,12 @@ fn is_foreign_elf(launch: &Launch) -> bool {
         .iter()
         .find(|(name, _)| name.0 == "PATH")
         .map(|(_, value)| value.0.clone());
-    let folders = std::env::split_paths(&path.unwrap_or_default())
-        .map(|folder| folder.join(program))
-        .collect::<Vec<_>>();
-    let places = if program.components().count() > 1 || program.is_absolute() {
+    let places: Vec<PathBuf> = if program.components().count() > 1 || program.is_absolute() {
         vec![program.to_path_buf()]
     } else {
-        folders
+        std::env::split_paths(&path.unwrap_or_default())
+            .map(|folder| folder.join(program))
+            .collect()
     };
     let Some(mut file) = places.iter().find_map(|place| File::open(place).ok()) else {
         return false;
@@ -214,4 +216,38 @@ fn status_of(error: &std::io::Error) -> i32 {
         std::io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }
+}
+
+/// The group that terminals belong to, as the file system of terminals is mounted.
+const TTY: u32 = 5;
+
+/// Both ends of a pseudoterminal.
+pub(super) struct Terminal {
+    pub ours: OwnedFd,
+    pub theirs: OwnedFd,
+}
+
+/// One of the terminals in `root`, of this size, for this user.
+pub(super) fn make_terminal(root: &Path, size: Size, user: u32) -> io::Result<Terminal> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let ours = open(root.join("dev/pts/ptmx"), flags, Mode::empty())?;
+    unlockpt(&ours)?;
+    let theirs = ioctl_tiocgptpeer(
+        &ours,
+        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+    )?;
+    fchown(&theirs, Some(Uid::from_raw(user)), Some(Gid::from_raw(TTY)))?;
+    resize(&ours, size);
+    Ok(Terminal { ours, theirs })
+}
+
+/// Tells the programs in it.
+pub(super) fn resize(terminal: &OwnedFd, size: Size) {
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let _ = tcsetwinsize(terminal, size);
 }
