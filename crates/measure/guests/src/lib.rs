@@ -1,6 +1,7 @@
 //! Components of guests: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
 
 pub mod apt;
+mod error;
 pub mod kernel;
 pub mod qemu;
 #[cfg(test)]

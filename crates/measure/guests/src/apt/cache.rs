@@ -1,12 +1,13 @@
 //! The user's cache, and how things come into it.
 
-use crate::apt::error::AptError;
+use crate::error::AptError;
 use crate::{ResultExt, clear};
 use rustix::fs::{FlockOperation, flock, statvfs};
+use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{env, io};
 use vmtax_trust::{Owner, untrusted};
 
 /// The user's cache of vmtax: `$XDG_CACHE_HOME/vmtax`, else `$HOME/.cache/vmtax`. It need not exist yet.

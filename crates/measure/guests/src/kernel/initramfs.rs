@@ -3,9 +3,8 @@
 //! Format: cpio "newc", uncompressed, as `Documentation/driver-api/early-userspace/buffer-format.rst` has it.
 
 use crate::ResultExt;
-use crate::kernel::error::KernelError;
+use crate::error::KernelError;
 use crate::kernel::modules::{COMPRESSED, Module, Tree, missing};
-use crate::kernel::optional_modules;
 use cpio::newc::{self, ModeFileType};
 use object::Endianness;
 use object::elf::FileHeader64;
@@ -83,7 +82,7 @@ pub fn initramfs(
             // A command has the host's files: without a disk for what it writes it needs the bus alone.
             let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
             let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
-            let card = (purpose == Purpose::Network).then_some(optional_modules::CARD);
+            let card = (purpose == Purpose::Network).then_some(CARD);
             let wanted: Vec<&str> = base
                 .iter()
                 .chain(drivers)
@@ -92,15 +91,15 @@ pub fn initramfs(
                 .chain(port)
                 .collect();
             let modules = tree.load_order(kernel, &wanted)?;
-            for (method, found) in optional_modules::of_shares(&tree, kernel, shares, &modules) {
+            for (method, found) in of_shares(&tree, kernel, shares, &modules) {
                 match found {
-                    Ok(modules) => lists.push((optional_modules::share_list(method), modules)),
+                    Ok(modules) => lists.push((share_list(method), modules)),
                     Err(error) => refused.push((method, error)),
                 }
             }
             if let Purpose::Command { network, .. } = purpose {
-                let found = optional_modules::of_command(&tree, kernel, &modules, network)?;
-                lists.push((optional_modules::COMMAND_LIST.to_owned(), found));
+                let found = of_command(&tree, kernel, &modules, network)?;
+                lists.push((COMMAND_LIST.to_owned(), found));
             }
             modules
         }
@@ -253,6 +252,63 @@ impl Archive {
         entry.write_all(data)?;
         entry.finish().map(drop)
     }
+}
+
+/// Returns the modules that a guest needs for a share method; a disk with ext4 takes nothing that a guest has not
+/// anyway.
+const fn wanted(method: ShareMethod) -> &'static [&'static str] {
+    match method {
+        ShareMethod::NineP => &["9pnet_virtio", "9p"],
+        ShareMethod::Virtiofs => &["virtiofs"],
+        ShareMethod::Nfs3 => &[CARD, "nfsv3"],
+        ShareMethod::Nfs4 => &[CARD, "nfsv4"],
+        ShareMethod::Disk => &[],
+        ShareMethod::Erofs => &["erofs"],
+        ShareMethod::Squashfs => &["squashfs"],
+    }
+}
+
+/// The list of a method's modules in the initramfs.
+pub(crate) fn share_list(method: ShareMethod) -> String {
+    format!("vmtax/modules-{method}.list")
+}
+
+/// The list of the modules of a command's root in the initramfs.
+pub(crate) const COMMAND_LIST: &str = "vmtax/modules-command.list";
+/// The layer above the host's files.
+const LAYER: &str = "overlay";
+/// A network card's driver.
+pub(crate) const CARD: &str = "virtio_net";
+
+/// The modules of each share method in load order, those that are loaded in any case left out; or why it is not available.
+pub(crate) fn of_shares(
+    tree: &Tree,
+    kernel: &KernelFacts,
+    methods: &[ShareMethod],
+    base: &[Module],
+) -> Vec<(ShareMethod, Result<Vec<Module>, KernelError>)> {
+    let modules_to_load = |&method: &ShareMethod| {
+        let order = tree.load_order(kernel, wanted(method));
+        (method, order.map(|order| without(order, base)))
+    };
+    methods.iter().map(modules_to_load).collect()
+}
+
+/// The modules of a command's root in load order, those that are loaded in any case left out.
+pub(crate) fn of_command(
+    tree: &Tree,
+    kernel: &KernelFacts,
+    base: &[Module],
+    network: bool,
+) -> Result<Vec<Module>, KernelError> {
+    let order = tree.load_order(kernel, if network { &[LAYER, CARD] } else { &[LAYER] })?;
+    Ok(without(order, base))
+}
+
+fn without(order: Vec<Module>, base: &[Module]) -> Vec<Module> {
+    let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
+    let is_new = |module: &Module| !loaded.contains(module.name.as_str());
+    order.into_iter().filter(is_new).collect()
 }
 
 #[cfg(test)]

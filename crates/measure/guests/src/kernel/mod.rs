@@ -5,19 +5,16 @@
 //! it, and [`initramfs`] packs what a guest needs to boot straight into one program.
 
 pub mod bzimage;
-mod error;
 mod fetch;
 mod initramfs;
 pub mod modinfo;
 mod modules;
-mod optional_modules;
-mod packages;
 #[cfg(test)]
 mod testing;
 mod vmlinux;
 
 pub use crate::apt::cache_dir;
-pub use error::KernelError;
+pub use crate::error::KernelError;
 pub use fetch::{available, fetch, is_name, list_fetchable};
 pub use initramfs::{Init, Packed, Purpose, initramfs};
 pub use vmlinux::unpack_vmlinux;

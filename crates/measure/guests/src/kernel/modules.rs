@@ -3,7 +3,7 @@
 //! An unpacked package has no `modules.dep` (depmod writes that at installation), so the order comes from the modules.
 
 use crate::ResultExt;
-use crate::kernel::error::KernelError;
+use crate::error::KernelError;
 use crate::kernel::modinfo::{self, Modinfo, canonical};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};

@@ -3,22 +3,18 @@
 //! A build works in a folder of its own, `builds/NAME` of the cache, which stays while it is not done: what was interrupted
 //! goes on from there. What comes out of it is a folder beside those of fetched QEMUs, and is found like them.
 
-mod log;
-mod recipe;
 mod source;
 mod steps;
 
-pub use recipe::Recipe;
+use crate::apt::{Fetch, is_suite, version};
+use crate::error::QemuError;
+use crate::qemu::fetch::start;
+use crate::qemu::{BINARY, Fetched, fetched, find, is_version, shelf};
+use crate::{ResultExt, clear};
+pub use source::Recipe;
+use source::Source;
 #[cfg(test)]
 pub(crate) use source::find as find_program;
-
-use crate::apt::{Fetch, is_suite, version};
-use crate::qemu::error::QemuError;
-use crate::qemu::name::is_version;
-use crate::qemu::unpack::start;
-use crate::qemu::{BINARY, Fetched, fetched, find, shelf};
-use crate::{ResultExt, clear};
-use source::Source;
 use std::fs;
 use std::path::{Path, PathBuf};
 use steps::{Work, write};

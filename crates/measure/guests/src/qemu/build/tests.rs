@@ -1,8 +1,7 @@
 //! A tiny tree with a configure script stands in for QEMU.
 
 use super::*;
-use crate::qemu::name::is_built;
-use crate::qemu::named;
+use crate::qemu::{is_built, named};
 use std::os::unix::fs::PermissionsExt;
 
 const CONFIGURE: &str = "#!/bin/sh
