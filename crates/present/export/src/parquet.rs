@@ -1,6 +1,6 @@
 //! Joined requests as Parquet: a row for each request, and a row for each segment of one. docs/export.md is the schema.
 
-use crate::record::Sheet;
+use crate::joined::Sheet;
 use crate::table::{Cell, Column, Table, text};
 use crate::{ExportError, Trial};
 use parquet::data_type::ByteArray;

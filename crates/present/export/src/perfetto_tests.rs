@@ -1,7 +1,7 @@
 //! The trace, read again: by its own messages, and by protoc with the field numbers that Perfetto's readers know.
 
 use super::*;
-use crate::proto::Trace;
+use crate::perfetto::Trace;
 use crate::specimen::sheet;
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
 //! Trials to write in tests.
 
-use crate::record::{Record, Sheet, Slice};
+use crate::joined::{Record, Sheet, Slice};
 use vmtax_layers::Who;
 use vmtax_model::{Checkpoint, Machine, State};
 

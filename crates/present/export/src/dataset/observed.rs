@@ -1,8 +1,7 @@
 //! The tables `exits` and `samples`: what was observed of guests and of VMs that ran already.
 
-use crate::ExportError;
-use crate::run::Run;
 use crate::table::{Cell, Column, Rows, maybe, text, words};
+use crate::{ExportError, Run};
 use vmtax_model::{Accelerator, ExitActivity, Machine, VmFacts};
 use vmtax_profile::{ObservedRows, Sampling, observed_rows};
 use vmtax_recording::Recording;

@@ -1,24 +1,16 @@
 //! A dataset read back, as far as comparing hosts needs it: `figures` and `facts`. Whatever wrote its files, vmtax, DuckDB or
 //! nobody's tool, what makes sense is read, and the rest is counted and named.
 
-mod folder;
-mod part;
-#[cfg(test)]
-mod tests;
-
 use crate::ExportError;
-use crate::table::{Problem, Texts};
-use folder::{TableFile, files};
+use crate::dataset::layout::{SCHEMA, TableFile, files};
+use crate::table::{Group, Problem, Texts, for_each_group};
 use jiff::civil::Date;
-use part::{Fact, Figure, Part};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use vmtax_model::{Better, Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
-
-use super::layout::SCHEMA;
 
 /// No vmtax measured before.
 const FIRST_YEAR: i16 = 2020;
@@ -182,39 +174,8 @@ impl Merged {
 
     /// The runs with their facts, and each figure once.
     fn data(mut self, warnings: &mut Vec<String>) -> FleetData {
-        let rows = self.figures.len();
-        // A stable order: of two of the same the first read counts.
-        self.figures.sort_by_key(|f| (f.run, f.series, f.trial));
+        self.drop_copies(warnings);
         let empty = self.texts.number("");
-        let mut twice = BTreeSet::new();
-        self.figures.dedup_by(|later, first| {
-            let is_same =
-                (later.run, later.series, later.trial) == (first.run, first.series, first.trial);
-            if is_same {
-                twice.insert(later.run);
-                // A copy may lie where no path names its host or its day.
-                first.host = if first.host == empty {
-                    later.host
-                } else {
-                    first.host
-                };
-                first.date = if first.date == empty {
-                    later.date
-                } else {
-                    first.date
-                };
-            }
-            is_same
-        });
-        if !twice.is_empty() {
-            warnings.push(format!(
-                "{} figures of {} runs are in the dataset twice, the first is {}: each counts once. Keep a compacted copy in a folder of its \
-                 own.",
-                rows - self.figures.len(),
-                twice.len(),
-                twice.first().map_or("", |run| self.texts.get(*run)),
-            ));
-        }
         let facts = self.facts_of_runs();
         let unknown: Arc<Facts> = Arc::default();
         let mut data = FleetData {
@@ -243,24 +204,15 @@ impl Merged {
                 value: f.value,
             }));
             let id = self.texts.get(first.run).to_owned();
-            let date = run.iter().find(|f| f.date != empty).map_or_else(
-                // 20261125T091310Z-quick-3f2a91bc0d1e
-                || {
-                    id.get(..8).map(|d| {
-                        format!(
-                            "{}-{}-{}",
-                            &d.get(..4).unwrap_or(""),
-                            d.get(4..6).unwrap_or(""),
-                            d.get(6..).unwrap_or("")
-                        )
-                    })
-                },
-                |f| Some(self.texts.get(f.date).to_owned()),
-            );
+            let dated = run.iter().find(|f| f.date != empty);
+            let date = match dated {
+                Some(figure) => self.texts.get(figure.date).to_owned(),
+                None => date_in(&id).unwrap_or_default(),
+            };
             data.runs.push(FleetRun {
                 id,
                 host,
-                date: date.unwrap_or_default(),
+                date,
                 facts: Arc::clone(facts),
             });
         }
@@ -270,6 +222,40 @@ impl Merged {
             ));
         }
         data
+    }
+
+    /// Keeps each figure once.
+    fn drop_copies(&mut self, warnings: &mut Vec<String>) {
+        let rows = self.figures.len();
+        // A stable order: of two of the same the first read counts.
+        self.figures.sort_by_key(|f| (f.run, f.series, f.trial));
+        let empty = self.texts.number("");
+        let mut twice = BTreeSet::new();
+        self.figures.dedup_by(|later, first| {
+            let is_same =
+                (later.run, later.series, later.trial) == (first.run, first.series, first.trial);
+            if is_same {
+                twice.insert(later.run);
+                // A copy may lie where no path names its host or its day.
+                for (known, copied) in
+                    [(&mut first.host, later.host), (&mut first.date, later.date)]
+                {
+                    if *known == empty {
+                        *known = copied;
+                    }
+                }
+            }
+            is_same
+        });
+        if !twice.is_empty() {
+            warnings.push(format!(
+                "{} figures of {} runs are in the dataset twice, the first is {}: each counts once. Keep a compacted copy in a folder of its \
+                 own.",
+                rows - self.figures.len(),
+                twice.len(),
+                twice.first().map_or("", |run| self.texts.get(*run)),
+            ));
+        }
     }
 
     /// Of each run its facts; runs with the same share them.
@@ -294,6 +280,13 @@ impl Merged {
     }
 }
 
+/// The day in a run's ID: 2026-11-25 of 20261125T091310Z-quick-3f2a91bc0d1e.
+fn date_in(id: &str) -> Option<String> {
+    let digits = id.get(..8)?;
+    let part = |range| digits.get(range).unwrap_or("");
+    Some(format!("{}-{}-{}", part(0..4), part(4..6), part(6..8)))
+}
+
 /// Warns of runs on days that cannot be.
 fn warn_of_clocks(data: &FleetData, today: Date, warnings: &mut Vec<String>) {
     let latest = today.tomorrow().unwrap_or(today);
@@ -314,3 +307,151 @@ fn warn_of_clocks(data: &FleetData, today: Date, warnings: &mut Vec<String>) {
         ));
     }
 }
+
+/// A series by the numbers of its texts (metric, unit, better, machine, variant, workload, settings), and its size.
+pub type SeriesKey = ([u32; 7], Option<i64>);
+
+/// A row of `figures`: texts and series by number.
+pub struct Figure {
+    pub run: u32,
+    /// The number of the empty text where it is not known.
+    pub host: u32,
+    pub date: u32,
+    pub series: u32,
+    pub trial: u32,
+    pub round: u32,
+    pub value: f64,
+}
+
+/// A row of `facts`.
+pub struct Fact {
+    pub run: u32,
+    pub name: u32,
+    pub value: u32,
+}
+
+#[derive(Default)]
+pub struct Part {
+    pub texts: Texts,
+    pub series: Vec<SeriesKey>,
+    numbers: HashMap<SeriesKey, u32>,
+    pub figures: Vec<Figure>,
+    pub facts: Vec<Fact>,
+    /// Files that are left out, with the reason.
+    pub problems: Vec<(String, Problem)>,
+    /// Figures without a logarithm: 0, negative, not finite, null.
+    pub unusable: u64,
+}
+
+impl Part {
+    pub fn read(figures: &[TableFile], facts: &[TableFile]) -> Part {
+        let mut part = Part::default();
+        for file in figures {
+            part.file(file, |part, group| part.figures(file, group));
+        }
+        for file in facts {
+            part.file(file, |part, group| part.facts(group));
+        }
+        part
+    }
+
+    /// A file whole or not at all: what a damaged one gave before its end is forgotten.
+    fn file(
+        &mut self,
+        file: &TableFile,
+        mut read: impl FnMut(&mut Part, &mut Group) -> Result<(), Problem>,
+    ) {
+        let before = (self.figures.len(), self.facts.len(), self.unusable);
+        if let Err(problem) = for_each_group(&file.path, |group| read(self, group)) {
+            self.figures.truncate(before.0);
+            self.facts.truncate(before.1);
+            self.unusable = before.2;
+            self.problems
+                .push((file.path.display().to_string(), problem));
+        }
+    }
+
+    fn figures(&mut self, file: &TableFile, group: &mut Group) -> Result<(), Problem> {
+        let texts = &mut self.texts;
+        let mut needed = |name| group.needed_texts(name, texts);
+        let (run, metric, machine) = (needed("run")?, needed("metric")?, needed("machine")?);
+        let values = group.floats("value")?;
+        let empty = texts.number("");
+        let mut optional = |name| -> Result<Vec<u32>, Problem> {
+            let found = group.texts(name, texts)?;
+            Ok(found.unwrap_or_else(|| vec![empty; group.rows]))
+        };
+        let [unit, better, variant, workload, settings] =
+            ["unit", "better", "variant", "workload", "settings"].map(&mut optional);
+        let (unit, better, variant, workload, settings) =
+            (unit?, better?, variant?, workload?, settings?);
+        let host = match &file.host {
+            Some(host) => vec![texts.number(host); group.rows],
+            // Of a compacted file.
+            None => optional("host")?,
+        };
+        let date = file.date.as_ref().map_or(empty, |date| texts.number(date));
+        let sizes = group.longs("size")?;
+        let (trials, rounds) = (group.longs("trial")?, group.longs("round")?);
+        for (i, value) in values.into_iter().enumerate() {
+            let Some(value) = value.filter(|v| v.is_finite() && *v > 0.0) else {
+                self.unusable += 1;
+                continue;
+            };
+            let size = sizes.as_ref().and_then(|all| all[i]);
+            let texts = [
+                &metric, &unit, &better, &machine, &variant, &workload, &settings,
+            ];
+            let key = (texts.map(|column| column[i]), size);
+            let next = self.series.len() as u32;
+            let series = *self.numbers.entry(key).or_insert(next);
+            if series == next {
+                self.series.push(key);
+            }
+            let number = |all: &Option<Vec<Option<i64>>>| u32::try_from(all.as_ref()?[i]?).ok();
+            let trial = number(&trials).unwrap_or(self.figures.len() as u32);
+            let round = number(&rounds).unwrap_or(trial);
+            self.figures.push(Figure {
+                run: run[i],
+                host: host[i],
+                date,
+                series,
+                trial,
+                round,
+                value,
+            });
+        }
+        Ok(())
+    }
+
+    fn facts(&mut self, group: &mut Group) -> Result<(), Problem> {
+        let texts = &mut self.texts;
+        let mut needed = |name| group.needed_texts(name, texts);
+        let (run, name, value) = (needed("run")?, needed("name")?, needed("value")?);
+        let empty = texts.number("");
+        let machine = group.texts("machine", texts)?;
+        let variant = group.texts("variant", texts)?;
+        for i in 0..group.rows {
+            // Of a comparison's variants there are several values.
+            if variant.as_ref().is_some_and(|all| all[i] != empty) {
+                continue;
+            }
+            let of = machine.as_ref().map_or(empty, |all| all[i]);
+            let name = if of == empty {
+                name[i]
+            } else {
+                let name = format!("{} ({})", texts.get(name[i]), texts.get(of));
+                texts.number(&name)
+            };
+            self.facts.push(Fact {
+                run: run[i],
+                name,
+                value: value[i],
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
