@@ -23,6 +23,11 @@ pub struct FileError {
 }
 
 impl FileError {
+    fn new(path: &Path, source: io::Error, read: bool) -> FileError {
+        let path = path.into();
+        FileError { path, source, read }
+    }
+
     fn fix(&self) -> &'static str {
         match (self.read, self.source.kind()) {
             (true, ErrorKind::PermissionDenied) => "run as root, or check its permissions",
@@ -44,19 +49,11 @@ pub(crate) trait ResultExt<T> {
 
 impl<T, E: Into<io::Error>> ResultExt<T> for Result<T, E> {
     fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError> {
-        self.map_err(|e| FileError {
-            path: path.as_ref().into(),
-            source: e.into(),
-            read: true,
-        })
+        self.map_err(|e| FileError::new(path.as_ref(), e.into(), true))
     }
 
     fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError> {
-        self.map_err(|e| FileError {
-            path: path.as_ref().into(),
-            source: e.into(),
-            read: false,
-        })
+        self.map_err(|e| FileError::new(path.as_ref(), e.into(), false))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::apt::version;
 use crate::error::AptError;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Whose archive it is.
@@ -78,13 +79,8 @@ impl Archive {
     pub(crate) fn among(targets: &str) -> Result<Archive, AptError> {
         let sources: Vec<(&str, &str)> = targets.lines().filter_map(main_source).collect();
         let suites_of = |uri: &str, release: &str| {
-            let mut suites: Vec<&str> = sources
-                .iter()
-                .filter(|(u, suite)| *u == uri && base(suite) == release)
-                .map(|(_, s)| *s)
-                .collect();
-            suites.sort_unstable();
-            suites.dedup();
+            let same = |(u, suite): &&(&str, &str)| *u == uri && base(suite) == release;
+            let suites: BTreeSet<_> = sources.iter().filter(same).collect();
             suites.len()
         };
         let candidates = sources.iter().filter_map(|&(uri, release)| {
@@ -105,37 +101,22 @@ impl Archive {
 
     /// Lines for apt's sources: these suites, and those they build upon.
     pub(crate) fn sources(&self, suites: &[&str]) -> String {
-        let mut all: Vec<&str> = suites
-            .iter()
-            .flat_map(|suite| [*suite, base(suite)])
-            .collect();
-        all.sort_unstable();
-        all.dedup();
-        let line = |suite: &&str| {
-            format!(
-                "deb [arch=amd64{}] {} {suite} main\n",
-                self.signed_by(),
-                self.uri
-            )
-        };
-        all.iter().map(line).collect()
+        let with_base = suites.iter().flat_map(|suite| [*suite, base(suite)]);
+        let all: BTreeSet<&str> = with_base.collect();
+        all.iter().map(|suite| self.line("deb", suite)).collect()
     }
 
     /// The line for the source packages of a suite.
     pub(crate) fn source_of(&self, suite: &str) -> String {
-        // An option has to stand in the brackets: amd64 is all that is asked for anyway.
-        format!(
-            "deb-src [arch=amd64{}] {} {suite} main\n",
-            self.signed_by(),
-            self.uri
-        )
+        self.line("deb-src", suite)
     }
 
-    fn signed_by(&self) -> String {
-        self.keyring
-            .as_ref()
-            .map(|path| format!(" signed-by={}", path.display()))
-            .unwrap_or_default()
+    fn line(&self, kind: &str, suite: &str) -> String {
+        let keyring = self.keyring.as_ref();
+        let signed_by = keyring.map(|path| format!(" signed-by={}", path.display()));
+        // An option has to stand in the brackets: amd64 is all that is asked for anyway.
+        let options = format!("arch=amd64{}", signed_by.unwrap_or_default());
+        format!("{kind} [{options}] {} {suite} main\n", self.uri)
     }
 
     /// Returns the cause of a failed `apt-get update` where its output names one, else `failed` itself.
@@ -158,15 +139,10 @@ impl Archive {
             };
         }
         if let Some(suite) = about("NO_PUBKEY") {
-            let keyring = self
-                .keyring
-                .as_ref()
-                .map_or("apt's trusted keys".into(), |path| {
-                    path.display().to_string()
-                });
+            let keyring = self.keyring.as_ref().map(|path| path.display().to_string());
             return AptError::NoKey {
                 suite,
-                keyring,
+                keyring: keyring.unwrap_or_else(|| "apt's trusted keys".into()),
                 package: self.distribution.keyring_package(),
             };
         }
@@ -194,20 +170,16 @@ pub(crate) struct Suite {
     pub(crate) kernel: Option<&'static str>,
 }
 
-const fn released(name: &'static str, qemu: &'static str, kernel: &'static str) -> Suite {
-    Suite {
-        name,
-        qemu: Some(qemu),
-        kernel: Some(kernel),
-    }
+const fn suite(
+    name: &'static str,
+    qemu: Option<&'static str>,
+    kernel: Option<&'static str>,
+) -> Suite {
+    Suite { name, qemu, kernel }
 }
 
-const fn moving(name: &'static str) -> Suite {
-    Suite {
-        name,
-        qemu: None,
-        kernel: None,
-    }
+const fn released(name: &'static str, qemu: &'static str, kernel: &'static str) -> Suite {
+    suite(name, Some(qemu), Some(kernel))
 }
 
 /// Oldest first, what moves on last.
@@ -215,10 +187,10 @@ const DEBIAN: [Suite; 7] = [
     released("bullseye", "5.2", "5.10"),
     released("bookworm", "7.2", "6.1"),
     released("trixie", "10.0", "6.12"),
-    moving("bookworm-backports"),
-    moving("trixie-backports"),
-    moving("forky"),
-    moving("sid"),
+    suite("bookworm-backports", None, None),
+    suite("trixie-backports", None, None),
+    suite("forky", None, None),
+    suite("sid", None, None),
 ];
 
 /// Those with long support.
@@ -226,7 +198,7 @@ const UBUNTU: [Suite; 4] = [
     released("focal", "4.2", "5.4"),
     released("jammy", "6.2", "5.15"),
     released("noble", "8.2", "6.8"),
-    moving("resolute"),
+    suite("resolute", None, None),
 ];
 
 pub(crate) fn known(distribution: Distribution) -> &'static [Suite] {

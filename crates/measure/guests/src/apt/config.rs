@@ -24,6 +24,27 @@ pub(crate) enum Lists<'a> {
 /// The system's own main configuration file, in whose place ours is read.
 const SYSTEM_MAIN: &str = "/etc/apt/apt.conf";
 
+/// Hooks and lists of the system that are not wanted here, and settings of our own.
+const SETTINGS: &str = "\
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear Acquire::IndexTargets::deb::DEP-11;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-small;
+#clear Acquire::IndexTargets::deb::DEP-11-icons;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-large;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-large-hidpi;
+#clear Acquire::IndexTargets::deb::Contents-deb;
+#clear Acquire::IndexTargets::deb::CNF;
+APT::Update::Error-Mode \"any\";
+APT::Install-Recommends \"false\";
+Acquire::Languages \"none\";
+Acquire::Retries \"2\";
+Acquire::http::Timeout \"30\";
+Acquire::https::Timeout \"30\";
+";
+
 /// Writes `apt.env`, for `$APT_CONFIG`, and what belongs to it into `work`.
 ///
 /// apt reads `$APT_CONFIG` first and `Dir::Etc::main` last, so only the latter can drop what the system's `apt.conf.d`
@@ -57,27 +78,7 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
     } else {
         String::new()
     };
-    let main = format!(
-        "{system}\
-         #clear APT::Update::Pre-Invoke;\n\
-         #clear APT::Update::Post-Invoke;\n\
-         #clear APT::Update::Post-Invoke-Success;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-small;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-large;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-large-hidpi;\n\
-         #clear Acquire::IndexTargets::deb::Contents-deb;\n\
-         #clear Acquire::IndexTargets::deb::CNF;\n\
-         APT::Update::Error-Mode \"any\";\n\
-         APT::Install-Recommends \"false\";\n\
-         Acquire::Languages \"none\";\n\
-         Acquire::Retries \"2\";\n\
-         Acquire::http::Timeout \"30\";\n\
-         Acquire::https::Timeout \"30\";\n\
-         Dir::Cache \"{folder}/cache\";\n{lists}"
-    );
+    let main = format!("{system}{SETTINGS}Dir::Cache \"{folder}/cache\";\n{lists}");
     let before = env::var("APT_CONFIG")
         .map(|path| format!("#include \"{path}\";\n"))
         .unwrap_or_default();

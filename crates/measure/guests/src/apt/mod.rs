@@ -12,7 +12,7 @@ use crate::ResultExt;
 use crate::apt::config::{Lists, SandboxFolder};
 pub use crate::error::AptError;
 pub use archive::{Archive, Distribution};
-pub(crate) use archive::{is_known, is_suite, known, with_version};
+pub(crate) use archive::{Suite, is_known, is_suite, known, with_version};
 pub use cache::{Fetch, cache_dir};
 use std::fs;
 use std::io;
@@ -117,26 +117,20 @@ impl Apt {
     /// # Errors
     /// [`AptError::Failed`] when the suite lacks something of it.
     pub fn with_dependencies(&self, package: &str, suite: &str) -> Result<Vec<Package>, AptError> {
-        let said = self.run(
-            "apt-get",
-            &[
-                "-q",
-                "install",
-                "--simulate",
-                "--target-release",
-                suite,
-                package,
-            ],
-        )?;
-        let exact = installed(&said)
-            .into_iter()
-            .map(|(name, version)| format!("{name}={version}"));
-        let exact: Vec<String> = exact.collect();
-        let arguments: Vec<&str> = ["show"]
-            .into_iter()
-            .chain(exact.iter().map(String::as_str))
+        let simulate = [
+            "-q",
+            "install",
+            "--simulate",
+            "--target-release",
+            suite,
+            package,
+        ];
+        let said = self.run("apt-get", &simulate)?;
+        let installed = installed(&said).into_iter();
+        let exact: Vec<String> = installed
+            .map(|(name, version)| format!("{name}={version}"))
             .collect();
-        let mut packages = shown(&self.run("apt-cache", &arguments)?);
+        let mut packages = shown(&self.run("apt-cache", &with_words(&["show"], &exact))?);
         packages.dedup_by(|a, b| a.name == b.name);
         Ok(packages)
     }
@@ -146,11 +140,8 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn names(&self, beginning: &str) -> Result<Vec<String>, AptError> {
-        Ok(self
-            .run("apt-cache", &["pkgnames", beginning])?
-            .lines()
-            .map(Into::into)
-            .collect())
+        let said = self.run("apt-cache", &["pkgnames", beginning])?;
+        Ok(said.lines().map(Into::into).collect())
     }
 
     /// Returns the names of the packages that a package depends on; empty when there is no such package.
@@ -193,9 +184,8 @@ impl Apt {
             return Ok(None);
         }
         let said = self.run("apt-cache", &["show", "--no-all-versions", package])?;
-        Ok(said
-            .lines()
-            .find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
+        let mut lines = said.lines();
+        Ok(lines.find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
     }
 
     /// Downloads packages, each `NAME` or `NAME=VERSION`, and checks them against the lists; gives their files.
@@ -203,11 +193,7 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
-        let arguments: Vec<&str> = ["-q", "download"]
-            .into_iter()
-            .chain(packages.iter().map(String::as_str))
-            .collect();
-        self.run("apt-get", &arguments)?;
+        self.run("apt-get", &with_words(&["-q", "download"], packages))?;
         self.downloaded("deb")
     }
 
@@ -243,19 +229,9 @@ impl Apt {
         )?;
         let control = self.downloaded("dsc")?.pop().unwrap_or_default();
         let text = fs::read_to_string(&control).reading(&control)?;
-        self.run(
-            "dpkg-source",
-            &[
-                "--extract",
-                &control.to_string_lossy(),
-                &into.to_string_lossy(),
-            ],
-        )?;
-        Ok(text
-            .lines()
-            .find_map(|line| line.strip_prefix("Version: "))
-            .unwrap_or_default()
-            .to_owned())
+        self.extract("dpkg-source", &control, into)?;
+        let version = text.lines().find_map(|line| line.strip_prefix("Version: "));
+        Ok(version.unwrap_or_default().to_owned())
     }
 
     /// Unpacks a package's files into a folder; runs none of its scripts.
@@ -263,15 +239,12 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn unpack(&self, package: &Path, into: &Path) -> Result<(), AptError> {
-        self.run(
-            "dpkg-deb",
-            &[
-                "--extract",
-                &package.to_string_lossy(),
-                &into.to_string_lossy(),
-            ],
-        )
-        .map(drop)
+        self.extract("dpkg-deb", package, into)
+    }
+
+    fn extract(&self, program: &str, from: &Path, into: &Path) -> Result<(), AptError> {
+        let (from, into) = (from.to_string_lossy(), into.to_string_lossy());
+        self.run(program, &["--extract", &from, &into]).map(drop)
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, AptError> {
@@ -301,6 +274,25 @@ impl Apt {
             )),
         })
     }
+}
+
+/// The arguments of a command, with further ones behind them.
+fn with_words<'a>(arguments: &[&'a str], further: &'a [String]) -> Vec<&'a str> {
+    let further = further.iter().map(String::as_str);
+    arguments.iter().copied().chain(further).collect()
+}
+
+/// The suites of this system's distribution that are known, with the version that `released` gives of each.
+///
+/// # Errors
+/// When there is no apt, or its sources name no archive of a distribution.
+pub(crate) fn released_versions(
+    released: fn(&Suite) -> Option<&'static str>,
+) -> Result<Vec<(&'static str, Option<&'static str>)>, AptError> {
+    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
+    let archive = Apt::new(work.path())?.archive()?;
+    let suites = known(archive.distribution).iter();
+    Ok(suites.map(|suite| (suite.name, released(suite))).collect())
 }
 
 /// The last lines, which hold the reason; above them stand progress and sources that worked.

@@ -1,7 +1,9 @@
 //! Fetches a kernel of the distribution into the cache, without installing it.
 
 use crate::ResultExt;
-use crate::apt::{Apt, AptError, Fetch, is_known, is_suite, known, version, with_version};
+use crate::apt::{
+    Apt, AptError, Fetch, is_known, is_suite, known, released_versions, version, with_version,
+};
 use crate::error::KernelError;
 use crate::kernel::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};
 use std::path::{Path, PathBuf};
@@ -94,12 +96,7 @@ pub fn list_fetchable() -> Result<Vec<String>, KernelError> {
 /// # Errors
 /// When there is no apt, or its sources name no archive of a distribution.
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, KernelError> {
-    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
-    let archive = Apt::new(work.path())?.archive()?;
-    Ok(known(archive.distribution)
-        .iter()
-        .map(|suite| (suite.name, suite.kernel))
-        .collect())
+    Ok(released_versions(|suite| suite.kernel)?)
 }
 
 /// The newest cached kernel that a version means, or that a suite's name does.
@@ -223,24 +220,13 @@ fn unpack(
     }
     let image = format!("boot/vmlinuz-{release}");
     let usr = root.join("usr/lib/modules").join(release);
-    let modules = if usr.is_dir() {
-        usr
-    } else {
-        root.join("lib/modules").join(release)
-    };
+    let modules = Some(usr).filter(|usr| usr.is_dir());
+    let modules = modules.unwrap_or_else(|| root.join("lib/modules").join(release));
     // Debian since Linux 6.19 has the image among the modules.
-    let among = modules.join("vmlinuz");
-    let from = if among.is_file() {
-        among
-    } else {
-        root.join(&image)
-    };
-    for (from, to) in [
-        (from, ready.join(&image)),
-        (modules, ready.join("lib/modules").join(release)),
-    ] {
-        fetch.keep(&from, &to)?;
-    }
+    let among = Some(modules.join("vmlinuz")).filter(|among| among.is_file());
+    let from = among.unwrap_or_else(|| root.join(&image));
+    fetch.keep(&from, &ready.join(&image))?;
+    fetch.keep(&modules, &ready.join("lib/modules").join(release))?;
     in_layout(&ready, release, SourceOfKernel::Cache)?;
     fetch.settle(&ready, home)?;
     in_layout(home, release, SourceOfKernel::Cache)
@@ -319,10 +305,8 @@ pub(crate) fn current_of(apt: &Apt, suite: &str) -> Result<Option<String>, Kerne
 }
 
 fn release_among(packages: &[String]) -> Option<String> {
-    packages
-        .iter()
-        .find_map(|name| release_of(name))
-        .map(Into::into)
+    let mut releases = packages.iter().filter_map(|name| release_of(name));
+    releases.next().map(Into::into)
 }
 
 /// The newest downloadable release that `version` means; a flavour other than the generic one only by its full name.

@@ -5,10 +5,10 @@
 use crate::ResultExt;
 use crate::error::KernelError;
 use crate::kernel::modules::{COMPRESSED, Module, Tree, missing};
+use crate::kernel::vmlinux::end_of_segments;
 use cpio::newc::{self, ModeFileType};
 use object::Endianness;
 use object::elf::FileHeader64;
-use object::read::elf::{FileHeader, ProgramHeader};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -83,23 +83,22 @@ pub fn initramfs(
             let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
             let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
             let card = (purpose == Purpose::Network).then_some(CARD);
-            let wanted: Vec<&str> = base
-                .iter()
-                .chain(drivers)
-                .copied()
-                .chain(card)
-                .chain(port)
-                .collect();
-            let modules = tree.load_order(kernel, &wanted)?;
-            for (method, found) in of_shares(&tree, kernel, shares, &modules) {
-                match found {
-                    Ok(modules) => lists.push((share_list(method), modules)),
+            let wanted = base.iter().chain(drivers).copied().chain(card).chain(port);
+            let modules = tree.load_order(kernel, &wanted.collect::<Vec<_>>())?;
+            // Lists of their own: loading all of them takes longer than a guest's whole boot.
+            let further = |wanted: &[&str]| {
+                let order = tree.load_order(kernel, wanted);
+                order.map(|order| without(order, &modules))
+            };
+            for &method in shares {
+                match further(modules_of_share(method)) {
+                    Ok(found) => lists.push((format!("vmtax/modules-{method}.list"), found)),
                     Err(error) => refused.push((method, error)),
                 }
             }
             if let Purpose::Command { network, .. } = purpose {
-                let found = of_command(&tree, kernel, &modules, network)?;
-                lists.push((COMMAND_LIST.to_owned(), found));
+                let found = further(if network { &[LAYER, CARD] } else { &[LAYER] })?;
+                lists.push(("vmtax/modules-command.list".to_owned(), found));
             }
             modules
         }
@@ -154,23 +153,10 @@ pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
 
 /// Shortens an ELF file to what is loaded when it is started: symbols lie behind the last segment, and the table of sections, too.
 fn leave_out_symbols(elf: &mut Vec<u8>) {
-    let end = || {
-        let header = FileHeader64::<Endianness>::parse(elf.as_slice()).ok()?;
-        let endian = header.endian().ok()?;
-        let segments = header.program_headers(endian, elf.as_slice()).ok()?;
-        segments
-            .iter()
-            .map(|segment| {
-                segment
-                    .p_offset(endian)
-                    .saturating_add(segment.p_filesz(endian))
-            })
-            .max()
-    };
-    let Some(end) = end()
-        .and_then(|end| usize::try_from(end).ok())
-        .filter(|end| *end < elf.len())
-    else {
+    let end = end_of_segments(elf)
+        .ok()
+        .and_then(|end| usize::try_from(end).ok());
+    let Some(end) = end.filter(|end| (1..elf.len()).contains(end)) else {
         return;
     };
     elf.truncate(end);
@@ -256,7 +242,7 @@ impl Archive {
 
 /// Returns the modules that a guest needs for a share method; a disk with ext4 takes nothing that a guest has not
 /// anyway.
-const fn wanted(method: ShareMethod) -> &'static [&'static str] {
+const fn modules_of_share(method: ShareMethod) -> &'static [&'static str] {
     match method {
         ShareMethod::NineP => &["9pnet_virtio", "9p"],
         ShareMethod::Virtiofs => &["virtiofs"],
@@ -268,43 +254,12 @@ const fn wanted(method: ShareMethod) -> &'static [&'static str] {
     }
 }
 
-/// The list of a method's modules in the initramfs.
-pub(crate) fn share_list(method: ShareMethod) -> String {
-    format!("vmtax/modules-{method}.list")
-}
-
-/// The list of the modules of a command's root in the initramfs.
-pub(crate) const COMMAND_LIST: &str = "vmtax/modules-command.list";
 /// The layer above the host's files.
 const LAYER: &str = "overlay";
 /// A network card's driver.
-pub(crate) const CARD: &str = "virtio_net";
+const CARD: &str = "virtio_net";
 
-/// The modules of each share method in load order, those that are loaded in any case left out; or why it is not available.
-pub(crate) fn of_shares(
-    tree: &Tree,
-    kernel: &KernelFacts,
-    methods: &[ShareMethod],
-    base: &[Module],
-) -> Vec<(ShareMethod, Result<Vec<Module>, KernelError>)> {
-    let modules_to_load = |&method: &ShareMethod| {
-        let order = tree.load_order(kernel, wanted(method));
-        (method, order.map(|order| without(order, base)))
-    };
-    methods.iter().map(modules_to_load).collect()
-}
-
-/// The modules of a command's root in load order, those that are loaded in any case left out.
-pub(crate) fn of_command(
-    tree: &Tree,
-    kernel: &KernelFacts,
-    base: &[Module],
-    network: bool,
-) -> Result<Vec<Module>, KernelError> {
-    let order = tree.load_order(kernel, if network { &[LAYER, CARD] } else { &[LAYER] })?;
-    Ok(without(order, base))
-}
-
+/// The modules that are not loaded in any case.
 fn without(order: Vec<Module>, base: &[Module]) -> Vec<Module> {
     let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
     let is_new = |module: &Module| !loaded.contains(module.name.as_str());

@@ -84,13 +84,8 @@ const OF_SUITE: &str = "kernel-of-";
 
 /// The release that a link in the cache names.
 fn linked(cache: &Path, link: &str) -> Option<String> {
-    Some(
-        fs::read_link(cache.join(link))
-            .ok()?
-            .file_name()?
-            .to_str()?
-            .to_owned(),
-    )
+    let target = fs::read_link(cache.join(link)).ok()?;
+    Some(target.file_name()?.to_str()?.to_owned())
 }
 
 /// Has a link in the cache name this release.
@@ -99,10 +94,9 @@ fn link(cache: &Path, link: &str, release: &str) -> Result<(), KernelError> {
     let link = cache.join(link);
     // In one step: another process may be looking.
     let linked = std::os::unix::fs::symlink(Path::new("kernels").join(release), &new);
-    linked
+    Ok(linked
         .and_then(|()| fs::rename(&new, &link))
-        .writing(&link)?;
-    Ok(())
+        .writing(&link)?)
 }
 
 /// The cached kernel that was fetched from this suite last.
@@ -322,19 +316,15 @@ fn named_modules(image: &Path, release: &str, dir: &Path) -> Result<PathBuf, Ker
             _ => Ok(tree),
         };
     }
-    let others = BELOW
-        .iter()
-        .flat_map(|below| trees_in(&dir.join(below)))
-        .collect::<Vec<_>>()
-        .join(", ");
-    if others.is_empty() {
-        Err(KernelError::NoModules {
-            dir: dir.into(),
-            release: release.into(),
-        })
-    } else {
-        Err(other(dir, others))
+    let others = BELOW.iter().flat_map(|below| trees_in(&dir.join(below)));
+    let others = others.collect::<Vec<_>>().join(", ");
+    if !others.is_empty() {
+        return Err(other(dir, others));
     }
+    Err(KernelError::NoModules {
+        dir: dir.into(),
+        release: release.into(),
+    })
 }
 
 /// Looks for the modules of an image given alone: its own folder (Fedora), the package around it, the system.

@@ -1,7 +1,10 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
 use crate::ResultExt;
-use crate::apt::{Apt, AptError, Archive, Fetch, Package, is_suite, known, version, with_version};
+use crate::apt::{
+    Apt, AptError, Archive, Fetch, Package, is_suite, known, released_versions, version,
+    with_version,
+};
 use crate::error::QemuError;
 use crate::qemu::{BINARY, Fetched, PROGRAM, fetched, is_version, named, shelf, upstream};
 use std::collections::BTreeMap;
@@ -48,13 +51,10 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
     say(&format!(
         "downloading QEMU of {suite} with its libraries, {} packages ({:.0} MB)",
         packages.len(),
-        mb(bytes)
+        bytes as f64 / 1e6
     ));
-    let exact: Vec<String> = packages
-        .iter()
-        .map(|p| format!("{}={}", p.name, p.version))
-        .collect();
-    let files = apt.download(&exact)?;
+    let exact = packages.iter().map(|p| format!("{}={}", p.name, p.version));
+    let files = apt.download(&exact.collect::<Vec<_>>())?;
     say("unpacking it");
     let qemu = unpack(&apt, &files, &fetch, &suite, cache)?;
     if is_version(wanted) && !version::matches(&qemu.version, wanted) {
@@ -71,12 +71,7 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
 /// # Errors
 /// When there is no apt, or its sources name no archive of a distribution.
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, QemuError> {
-    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
-    let archive = Apt::new(work.path())?.archive()?;
-    Ok(known(archive.distribution)
-        .iter()
-        .map(|suite| (suite.name, suite.qemu))
-        .collect())
+    Ok(released_versions(|suite| suite.qemu)?)
 }
 
 /// The suite to fetch from; afterwards apt looks there.
@@ -94,20 +89,17 @@ pub(crate) fn choose(
     };
     say(&format!("asking {} for its QEMU", ask.join(", ")));
     let failed = apt.look_in(archive, &ask)?;
-    let offers: Vec<(String, String)> = apt
-        .versions(PACKAGE)?
-        .into_iter()
-        .map(|(suite, package)| (suite, upstream(&package).to_owned()))
+    let offers = apt.versions(PACKAGE)?.into_iter();
+    let offers: Vec<(String, String)> = offers
         .filter(|(suite, _)| ask.contains(&suite.as_str()))
+        .map(|(suite, package)| (suite, upstream(&package).to_owned()))
         .collect();
     // A package's version may be shorter than QEMU's own, and longer than what is wanted.
-    let fits = |has: &str| {
+    let fits = |(_, has): &&(String, String)| {
         !is_version(wanted) || version::matches(has, wanted) || version::matches(wanted, has)
     };
-    let best = offers
-        .iter()
-        .filter(|(_, has)| fits(has))
-        .max_by(|(_, a), (_, b)| version::compare(a, b));
+    let fitting = offers.iter().filter(fits);
+    let best = fitting.max_by(|(_, a), (_, b)| version::compare(a, b));
     match (best, failed) {
         (Some((suite, _)), _) => {
             if ask.len() > 1 {
@@ -152,10 +144,6 @@ fn needed(apt: &Apt, suite: &str) -> Result<Vec<Package>, QemuError> {
 
 fn offer(version: &str, suite: &str) -> String {
     format!("{version} ({suite})")
-}
-
-fn mb(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
 }
 
 /// Where the archive's packages have the program.
@@ -236,12 +224,10 @@ pub(crate) fn unpack(
 
 /// The accelerators among QEMU's modules, by name; TCG was one from 6.1 to 7.2. The others are displays, sound and USB, with
 /// libraries of their own.
-fn accelerators(modules: &Path) -> Vec<(OsString, PathBuf)> {
+fn accelerators(modules: &Path) -> impl Iterator<Item = (OsString, PathBuf)> {
     let entries = fs::read_dir(modules).into_iter().flatten().flatten();
     let found = entries.map(|entry| (entry.file_name(), entry.path()));
-    found
-        .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"accel-"))
-        .collect()
+    found.filter(|(name, _)| name.as_encoded_bytes().starts_with(b"accel-"))
 }
 
 fn folders(root: &Path) -> impl Iterator<Item = PathBuf> {

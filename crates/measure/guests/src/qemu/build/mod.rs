@@ -149,19 +149,15 @@ fn settle(
     }
     steps::strip(program, &binary)?;
     // A release has them, a distribution's source does not.
-    for path in fs::read_dir(work.source.join("pc-bios"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|e| e.path())
-    {
-        if path
-            .extension()
+    let entries = fs::read_dir(work.source.join("pc-bios")).into_iter();
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let is_firmware = |path: &PathBuf| {
+        path.extension()
             .is_some_and(|end| end == "bin" || end == "rom")
-        {
-            let to = firmware.join(path.file_name().unwrap_or_default());
-            fs::copy(&path, &to).writing(&to)?;
-        }
+    };
+    for path in paths.filter(is_firmware) {
+        let to = firmware.join(path.file_name().unwrap_or_default());
+        fs::copy(&path, &to).writing(&to)?;
     }
     let version = start(&ready, label, LAUNCHER)?;
     let from = fs::read_to_string(&work.unpacked).reading(&work.unpacked)?;

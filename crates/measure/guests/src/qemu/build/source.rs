@@ -1,4 +1,4 @@
-//! Where the source comes from.
+//! What a QEMU is built from: its source, patches and options, and the name that the build gets for it.
 
 use crate::ResultExt;
 use crate::apt::{Apt, Fetch, is_suite};
@@ -45,18 +45,6 @@ impl Source {
         })
     }
 
-    /// A word for it.
-    pub fn name(&self) -> String {
-        match self {
-            Source::Offered { wanted } => wanted.clone(),
-            Source::Tree { path } => path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-        }
-    }
-
     /// Returns the identity of the source: of a tree the path, the number of files, their bytes and the newest time;
     /// of a version or suite the word that was given.
     pub fn identity(&self) -> Result<String, QemuError> {
@@ -65,10 +53,14 @@ impl Source {
             Source::Tree { path } => {
                 let mut seen = Seen::default();
                 walk(path, Path::new(""), &mut seen, None)?;
-                let (files, bytes, newest) = (seen.files, seen.bytes, seen.newest);
+                let Seen {
+                    files,
+                    bytes,
+                    newest,
+                } = seen;
+                let path = path.display();
                 Ok(format!(
-                    "tree {} files {files} bytes {bytes} newest {newest}",
-                    path.display()
+                    "tree {path} files {files} bytes {bytes} newest {newest}"
                 ))
             }
         }
@@ -143,11 +135,8 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
         seen.files += 1;
         seen.bytes += about.len();
         let changed = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        seen.newest = seen.newest.max(
-            changed
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |age| age.as_nanos()),
-        );
+        let age = changed.duration_since(UNIX_EPOCH);
+        seen.newest = seen.newest.max(age.map_or(0, |age| age.as_nanos()));
         let Some(target) = target else { continue };
         let there = target.symlink_metadata().ok();
         let is_there = |at: fs::Metadata| {
@@ -200,10 +189,8 @@ impl Recipe {
     /// A patch's text: a file's, else that of the one that comes with vmtax under this name.
     pub(super) fn patch(given: &str) -> Result<String, QemuError> {
         let path = Path::new(given);
-        match OURS
-            .iter()
-            .find(|(name, _)| *name == given && !path.exists())
-        {
+        let given_ours = OURS.iter().find(|(name, _)| *name == given);
+        match given_ours.filter(|_| !path.exists()) {
             Some((_, text)) => Ok((*text).to_owned()),
             None => fs::read_to_string(path).map_err(|source| QemuError::NoPatch {
                 given: given.into(),
@@ -223,31 +210,26 @@ impl Recipe {
 
     /// Returns the part of the build's name that takes the place of a suite: `built-9p-list`.
     pub(super) fn label(&self, source: &Source) -> String {
-        let tree = match source {
-            Source::Tree { .. } => Some(source.name()),
-            Source::Offered { .. } => None,
-        };
-        let patches = self.patches.iter().map(|given| stem(given));
-        let words: Vec<String> = tree
-            .into_iter()
-            .chain(patches)
-            .chain(self.configure.iter().cloned())
-            .collect();
+        let mut words = Vec::new();
+        if let Source::Tree { path } = source {
+            words.push(
+                path.file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+            );
+        }
+        words.extend(self.patches.iter().map(|given| stem(given)));
+        words.extend(self.configure.iter().cloned());
         let mut label = BUILT.to_owned();
-        for word in words
-            .iter()
-            .map(|word| plain(word))
-            .filter(|word| !word.is_empty())
-        {
+        let plain = words.iter().map(|word| plain(word));
+        for word in plain.filter(|word| !word.is_empty()) {
             label = format!("{label}-{word}");
         }
         if label.len() > LONGEST {
             label.truncate(LONGEST);
-            label = format!(
-                "{}-{:08x}",
-                label.trim_end_matches('-'),
-                crc32fast::hash(words.join("\n").as_bytes())
-            );
+            let hash = crc32fast::hash(words.join("\n").as_bytes());
+            label = format!("{}-{hash:08x}", label.trim_end_matches('-'));
         }
         label
     }
@@ -264,11 +246,7 @@ fn stem(given: &str) -> String {
 
 /// Lower-case letters, digits and single dashes: what a suite's name may have.
 fn plain(word: &str) -> String {
-    let parts = word
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|part| !part.is_empty());
-    parts
-        .map(str::to_ascii_lowercase)
-        .collect::<Vec<_>>()
-        .join("-")
+    let parts = word.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join("-").to_ascii_lowercase()
 }

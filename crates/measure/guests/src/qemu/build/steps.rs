@@ -116,26 +116,23 @@ pub fn make(work: &Work, say: &mut dyn FnMut(&str)) -> Result<PathBuf, QemuError
         work.log.display()
     ));
     let ninja = work.build.join("build.ninja").exists();
-    let mut command = Command::new(if ninja { "ninja" } else { "make" });
+    let program = if ninja { "ninja" } else { "make" };
+    let mut command = Command::new(program);
+
     command.arg(format!("-j{jobs}")).current_dir(&work.build);
     if ninja {
         command.arg(PROGRAM[0]);
     }
-    if !run(
-        &mut command,
-        &work.log,
-        if ninja { "ninja" } else { "make" },
-    )? {
+    if !run(&mut command, &work.log, program)? {
         return Err(failed("make", work));
     }
-    let found = PROGRAM
-        .iter()
-        .map(|name| work.build.join(name))
-        .find(|path| path.is_file());
-    found.ok_or_else(|| QemuError::NotBuilt {
-        log: work.log.clone(),
-        what: "no qemu-system-x86_64".into(),
-    })
+    let mut built = PROGRAM.iter().map(|name| work.build.join(name));
+    built
+        .find(|path| path.is_file())
+        .ok_or_else(|| QemuError::NotBuilt {
+            log: work.log.clone(),
+            what: "no qemu-system-x86_64".into(),
+        })
 }
 
 /// The program with the names of its functions, without the rest of its debug information.
@@ -234,24 +231,18 @@ pub fn run_logged(command: &mut Command, log: &Path) -> io::Result<bool> {
 
 /// The lines of the log's last command that decide; its last lines, where none does.
 pub fn decisive(log: &Path) -> String {
-    let text = fs::read(log)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default();
-    let last = text.lines().collect::<Vec<_>>();
-    let begin = last
-        .iter()
-        .rposition(|line| line.starts_with("$ "))
-        .map_or(0, |at| at + 1);
-    let said: Vec<&str> = last[begin..]
-        .iter()
+    let bytes = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let command = lines.iter().rposition(|line| line.starts_with("$ "));
+    let said = lines[command.map_or(0, |at| at + 1)..].iter();
+    let said: Vec<&str> = said
         .map(|line| line.trim_end())
         .filter(|line| !line.is_empty())
         .collect();
     let mut chosen: Vec<&str> = Vec::new();
-    for line in said
-        .iter()
-        .filter(|line| DECISIVE.iter().any(|word| line.contains(word)))
-    {
+    let decides = |line: &&&str| DECISIVE.iter().any(|word| line.contains(word));
+    for line in said.iter().filter(decides) {
         if chosen.len() < LINES && !chosen.contains(line) {
             chosen.push(line);
         }
