@@ -55,20 +55,15 @@ fn head(state: &State, width: u16) -> String {
         .nth(1)
         .unwrap_or_default();
     let vms = counted(sample.vms.len() as u64, "VM");
+    let (interval, order) = (state.interval.as_secs_f64(), state.order_name());
     let full = format!(
-        "vmtax top  {time} UTC  {vms}, every {} s, by {}  {}",
-        state.interval.as_secs_f64(),
-        state.order_name(),
+        "vmtax top  {time} UTC  {vms}, every {interval} s, by {order}  {}",
         level_cost(sample)
     );
-    match full.chars().count() <= usize::from(width) {
-        true => full,
-        false => format!(
-            "{time}  {vms}, by {}  {}",
-            state.order_name(),
-            level_cost(sample)
-        ),
+    if full.chars().count() <= usize::from(width) {
+        return full;
     }
+    format!("{time}  {vms}, by {order}  {}", level_cost(sample))
 }
 
 /// Returns the largest problem of the selected VM, and the next command.
@@ -81,20 +76,14 @@ fn about_selected(state: &State) -> Vec<Line<'static>> {
         lines.extend(next.map(|next| Line::from(format!("Next: {next}"))));
     }
     let vms = state.sample.iter().map(|sample| &*sample.vms);
-    lines.extend(
-        vms.filter_map(host_disks)
-            .map(|line| Line::from(printable(&line))),
-    );
+    let disks = vms.filter_map(host_disks);
+    lines.extend(disks.map(|line| Line::from(printable(&line))));
     if state.tracing.is_some() {
         lines.push(Line::from("Tracing VM exits for 3 s …"));
     }
     let notes = state.sample.iter().flat_map(|sample| &sample.notes);
     lines.extend(notes.map(|note| Line::from(printable(note))));
-    if state
-        .sample
-        .as_ref()
-        .is_some_and(|sample| sample.vms.is_empty())
-    {
+    if state.sample.iter().any(|sample| sample.vms.is_empty()) {
         lines.push(Line::from(
             "No VM runs on this host, or none that this user can see.",
         ));
@@ -111,15 +100,11 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, state:
 
 fn help() -> Vec<Line<'static>> {
     let mut lines = vec![Line::from("Keys".bold())];
-    lines.extend(
-        KEYS.iter()
-            .map(|(keys, does)| Line::from(format!("  {keys:<12} {does}"))),
-    );
+    let row = |(name, does): (&str, &str)| Line::from(format!("  {name:<12} {does}"));
+    lines.extend(KEYS.iter().copied().map(row));
     lines.push(Line::default());
     lines.push(Line::from("Columns (vmtax top --explain COLUMN)".bold()));
-    lines.extend(
-        top_columns().map(|column| Line::from(format!("  {:<12} {}", column.column, column.what))),
-    );
+    lines.extend(top_columns().map(|column| row((column.column, column.what))));
     lines
 }
 
@@ -179,12 +164,8 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
 
 /// The columns that fit, with the width of the name and of the busiest thread.
 fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static VmCounter>, u16, u16) {
-    let longest = vms
-        .iter()
-        .map(|vm| vm.label().chars().count() as u16)
-        .max()
-        .unwrap_or(0);
-    let name = longest.clamp(2, NAME.0);
+    let labels = vms.iter().map(|vm| vm.label().chars().count() as u16);
+    let name = labels.max().unwrap_or(0).clamp(2, NAME.0);
     let steps = top_columns().map(|column| column.spare).max().unwrap_or(0);
     for step in 0..=steps {
         let shown: Vec<&VmCounter> = top_columns()
@@ -225,12 +206,9 @@ fn busiest(vm: &VmRates) -> String {
 /// Cut to so many characters, the cut marked.
 fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
-    match text.chars().count() > width {
-        true => text
-            .chars()
-            .take(width.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
-        false => text.to_owned(),
+    if text.chars().count() <= width {
+        return text.to_owned();
     }
+    let kept = text.chars().take(width.saturating_sub(1));
+    kept.chain(['…']).collect()
 }
