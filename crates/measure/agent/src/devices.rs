@@ -50,10 +50,8 @@ pub(crate) fn measured_disk() -> Option<PathBuf> {
 pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
     let has_serial = |disk: &fs::DirEntry| {
         let number = |name| fs::read(disk.path().join(name)).ok();
-        SERIALS
-            .iter()
-            .filter_map(number)
-            .any(|bytes| is_serial(&bytes, serial))
+        let mut numbers = SERIALS.iter().filter_map(number);
+        numbers.any(|bytes| is_serial(&bytes, serial))
     };
     let mut disks = fs::read_dir("/sys/block").ok()?.flatten();
     let node = disks
@@ -130,10 +128,10 @@ pub(crate) fn route_all(gateway: Ipv4Addr) -> Result<(), String> {
     // SAFETY: the descriptor is open, and the request reads a whole `rtentry`, which this is.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT as _, &raw const route) } {
         0 => Ok(()),
-        _ => Err(format!(
-            "the route by {gateway}: {}",
-            io::Error::last_os_error()
-        )),
+        _ => {
+            let error = io::Error::last_os_error();
+            Err(format!("the route by {gateway}: {error}"))
+        }
     }
 }
 
@@ -151,13 +149,8 @@ fn card(mac: &str) -> Option<String> {
         fs::read_to_string(entry.path().join("address"))
             .is_ok_and(|address| address.trim_end() == mac)
     };
-    fs::read_dir("/sys/class/net")
-        .ok()?
-        .flatten()
-        .find(is_ours)?
-        .file_name()
-        .into_string()
-        .ok()
+    let mut cards = fs::read_dir("/sys/class/net").ok()?.flatten();
+    cards.find(is_ours)?.file_name().into_string().ok()
 }
 
 /// Configures the card that is measured; `None` where the guest was given none.

@@ -100,10 +100,8 @@ fn mount_files(disk: &Path, complaints: &mut Vec<String>) -> Option<PathBuf> {
     match mounted {
         Ok(()) => Some(PathBuf::from(FILES)),
         Err(e) => {
-            complaints.push(format!(
-                "mounting ext4 from {} on {FILES}: {e}",
-                disk.display()
-            ));
+            let disk = disk.display();
+            complaints.push(format!("mounting ext4 from {disk} on {FILES}: {e}"));
             None
         }
     }

@@ -98,8 +98,8 @@ pub fn confine(to: &Confinement) -> Result<(), AgentError> {
             .filter(|&cpu| allowed.is_set(cpu))
             .take(cpus as usize)
             .for_each(|cpu| chosen.set(cpu));
-        sched_setaffinity(None, &chosen)
-            .map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
+        let set = sched_setaffinity(None, &chosen);
+        set.map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
     }
     Ok(())
 }

@@ -31,10 +31,8 @@ impl GuestObserver {
         if disks.is_empty() {
             return Err(AgentError::NoDisk);
         }
-        let interrupts: Vec<u32> = disks
-            .iter()
-            .flat_map(|disk| disk.disk.interrupts.iter().copied())
-            .collect();
+        let interrupts = disks.iter().flat_map(|disk| &disk.disk.interrupts);
+        let interrupts: Vec<u32> = interrupts.copied().collect();
         let probes = ProbeSet::guest_of_others(DISK, &interrupts);
         let tracer = Tracer::start(&probes, cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
         Ok(GuestObserver { disks, tracer })
@@ -54,11 +52,8 @@ impl GuestObserver {
         let mut recorded = None;
         let mut send = |frame: &[u8]| send_frame(output, frame);
         let shipped = ship(&mut send, |ship| {
-            recorded = Some(
-                tracer
-                    .record(time, MAX_BYTES, stop, ship)
-                    .map_err(|e| e.to_string())?,
-            );
+            let trace = tracer.record(time, MAX_BYTES, stop, ship);
+            recorded = Some(trace.map_err(|e| e.to_string())?);
             Ok(())
         });
         shipped.map_err(|failure| match failure {

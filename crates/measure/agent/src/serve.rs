@@ -151,9 +151,8 @@ fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> i
         match decoder.frame() {
             Some(Ok(Frame::Message(Request::GoOn))) => return Ok(()),
             Some(Ok(_)) => {
-                return Err(io::Error::other(
-                    "a request other than to go on while a workload runs",
-                ));
+                let why = "a request other than to go on while a workload runs";
+                return Err(io::Error::other(why));
             }
             Some(Err(e)) => return Err(io::Error::other(e)),
             None => {}
@@ -195,9 +194,8 @@ impl GuestSampling {
             let _ = mount_tracefs();
         }
         // Before anything else is there that could cost.
-        let added_ns = inside
-            .calls
-            .and_then(|by| added_ns(by, shortest_call, places));
+        let by = inside.calls;
+        let added_ns = by.and_then(|by| added_ns(by, shortest_call, places));
         if inside.calls.is_some() {
             // So that the programs which count have names among what is sampled; older kernels have no such switch.
             let _ = std::fs::write("/proc/sys/net/core/bpf_jit_kallsyms", "1");
@@ -209,10 +207,8 @@ impl GuestSampling {
                 .ok()
         });
         let sampler = (inside.hz > 0).then(|| GuestSampler::begin(inside, vec![exec::ROOT.into()]));
-        let sampler = sampler.and_then(|s| {
-            s.map_err(|e| lacking("samples of what runs in the guest", &e))
-                .ok()
-        });
+        let what = "samples of what runs in the guest";
+        let sampler = sampler.and_then(|s| s.map_err(|e| lacking(what, &e)).ok());
         GuestSampling {
             sampler,
             counter,
@@ -229,13 +225,13 @@ impl GuestSampling {
         let added_ns = self.added_ns;
         let counts = |counter: &CallCounter| {
             let rows = counter.read().map_err(|e| e.to_string())?;
-            serde_json::to_vec(&CallCounts {
+            let counts = CallCounts {
                 method: counter.method(),
                 rows,
                 lost: counter.lost(),
                 added_ns,
-            })
-            .map_err(|e| e.to_string())
+            };
+            serde_json::to_vec(&counts).map_err(|e| e.to_string())
         };
         // The programs that count stay until what was sampled has names: theirs are among them.
         let calls = self.counter.as_ref().map(counts);
@@ -261,11 +257,8 @@ impl GuestSampling {
 /// Measures the time that counting adds to the shortest call, ns, by the workload that times this call.
 fn added_ns(by: CountBy, shortest_call: &WorkloadSpec, places: &Places) -> Option<f64> {
     let once = || {
-        run_in_fresh_process(shortest_call, places, None, None)
-            .ok()?
-            .measures
-            .first()
-            .map(|m| m.value)
+        let result = run_in_fresh_process(shortest_call, places, None, None).ok()?;
+        result.measures.first().map(|m| m.value)
     };
     let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..REPEATS {

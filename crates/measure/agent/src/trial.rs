@@ -44,10 +44,8 @@ pub(crate) fn run_in_fresh_process(
         } else {
             ""
         };
-        return Err(format!(
-            "{} was killed by signal {signal}{hint}",
-            workload.name
-        ));
+        let name = workload.name;
+        return Err(format!("{name} was killed by signal {signal}{hint}"));
     }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -61,12 +59,8 @@ pub(crate) fn run_in_fresh_process(
 fn trial_command(workload: &WorkloadSpec, places: &Places, series: Option<&str>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["agent", "run", workload.name.as_str(), "--json"]);
-    command.args(
-        workload
-            .options
-            .iter()
-            .map(|(option, value)| format!("{option}={value}")),
-    );
+    let options = workload.options.iter();
+    command.args(options.map(|(option, value)| format!("{option}={value}")));
     command.args(series.iter().flat_map(|file| ["--series", file]));
     for (flag, place) in [
         ("--files", &places.files),
@@ -181,10 +175,8 @@ impl GuestTracer {
         if probes == Probes::Network {
             nic = Some(Box::new(guest_nic(mac).map_err(|e| e.to_string())?));
         } else {
-            let path = places
-                .disk
-                .as_deref()
-                .ok_or("the guest has no disk to observe")?;
+            let path = places.disk.as_deref();
+            let path = path.ok_or("the guest has no disk to observe")?;
             disk = Some(guest_disk(path).map_err(|e| e.to_string())?);
         }
         let mut missing = Vec::new();
@@ -224,10 +216,10 @@ impl GuestTracer {
         };
         tracer.save(ship).map_err(|e| e.to_string())?;
         drop(tracer);
+        let observed = &mut self.observed;
         match event_costs(Side::Guest) {
-            Ok(costs) => self.observed.costs = costs,
-            Err(error) => self
-                .observed
+            Ok(costs) => observed.costs = costs,
+            Err(error) => observed
                 .missing
                 .push(Missing::for_error(COST_OF_EVENTS, &error)),
         }

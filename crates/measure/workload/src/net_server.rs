@@ -30,13 +30,9 @@ pub const fn bulk_address(echo: SocketAddrV4) -> SocketAddrV4 {
 /// # Errors
 /// When a descriptor is no such socket.
 pub fn serve() -> io::Result<()> {
-    let [echo, bulk] = [(ECHO_UDP, ECHO_TCP), (BULK_UDP, BULK_TCP)].map(|(udp, tcp)| {
-        Ok::<_, io::Error>((
-            UdpSocket::from(opened(udp)?),
-            TcpListener::from(opened(tcp)?),
-        ))
-    });
-    let ((echo_udp, echo_tcp), (bulk_udp, bulk_tcp)) = (echo?, bulk?);
+    let (echo_udp, echo_tcp) = (opened(ECHO_UDP)?.into(), opened(ECHO_TCP)?.into());
+    let (bulk_udp, bulk_tcp) = (opened(BULK_UDP)?.into(), opened(BULK_TCP)?.into());
+
     accept("echo-tcp", MAX_CONNECTIONS, &echo_tcp, echo_stream)?;
     accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk_stream)?;
     let counter = std::thread::Builder::new().name("bulk-udp".to_owned());
@@ -51,6 +47,7 @@ fn accept(
     listener: &TcpListener,
     serve: fn(TcpStream) -> io::Result<()>,
 ) -> io::Result<()> {
+    use io::ErrorKind::{ConnectionAborted, Interrupted};
     for _ in 0..connections {
         let listener = listener.try_clone()?;
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -58,11 +55,7 @@ fn accept(
             for stream in listener.incoming() {
                 match stream {
                     Ok(stream) => drop(serve(stream)),
-                    Err(e)
-                        if matches!(
-                            e.kind(),
-                            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-                        ) => {}
+                    Err(e) if matches!(e.kind(), Interrupted | ConnectionAborted) => {}
                     // It would fail again at once.
                     Err(_) => return,
                 }

@@ -212,13 +212,12 @@ impl Counters {
             Some(after?.saturating_sub(before?) as f64 / second)
         };
         let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let io = self.io.zip(before.io);
+
         Usage {
             busy_s: seconds(self.busy_ns, before.busy_ns, 1e9),
             stolen_s: seconds(self.stolen_ticks, before.stolen_ticks, ticks),
-            io: self
-                .io
-                .zip(before.io)
-                .map(|(after, before)| after.minus(&before)),
+            io: io.map(|(after, before)| after.minus(&before)),
         }
     }
 }
@@ -233,10 +232,8 @@ impl Io {
             read_calls: io.syscr,
             write_calls: io.syscw,
         };
-        Some(
-            io_counts(process.io().ok()?)
-                .minus(&io_counts(process.task_main_thread().ok()?.io().ok()?)),
-        )
+        let own = process.task_main_thread().ok()?.io().ok()?;
+        Some(io_counts(process.io().ok()?).minus(&io_counts(own)))
     }
 
     fn minus(&self, other: &Io) -> Io {
@@ -260,12 +257,8 @@ fn busy(schedstat: &str) -> Option<u64> {
 
 /// The eighth number of the first line.
 fn stolen(stat: &str) -> Option<u64> {
-    stat.lines()
-        .find(|line| line.starts_with("cpu "))?
-        .split_whitespace()
-        .nth(8)?
-        .parse()
-        .ok()
+    let first = stat.lines().find(|line| line.starts_with("cpu "))?;
+    first.split_whitespace().nth(8)?.parse().ok()
 }
 
 /// The command's figures, and those that the kernel does not count.
@@ -275,6 +268,7 @@ fn measures(
     counted: &Usage,
 ) -> (Vec<Measure>, Vec<Unsupported>) {
     let time = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let count = |n: u64| n as f64;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let io = |figure: fn(&Io) -> u64| counted.io.as_ref().map(figure);
     let figures = [
@@ -286,25 +280,17 @@ fn measures(
         (Metric::ExecInvoluntary, Some(usage.ru_nivcsw as f64)),
         (Metric::ExecMinorFaults, Some(usage.ru_minflt as f64)),
         (Metric::ExecMajorFaults, Some(usage.ru_majflt as f64)),
-        (
-            Metric::ExecReadCalls,
-            io(|io| io.read_calls).map(|n| n as f64),
-        ),
-        (
-            Metric::ExecWriteCalls,
-            io(|io| io.write_calls).map(|n| n as f64),
-        ),
+        (Metric::ExecReadCalls, io(|io| io.read_calls).map(count)),
+        (Metric::ExecWriteCalls, io(|io| io.write_calls).map(count)),
         (Metric::ExecRead, io(|io| io.read).map(mib)),
         (Metric::ExecWritten, io(|io| io.written).map(mib)),
     ];
     let (mut measures, mut unsupported) = (Vec::new(), Vec::new());
     for (metric, value) in figures {
+        let reason = NO_IO.to_owned();
         match value {
             Some(value) => measures.push(Measure { metric, value }),
-            None => unsupported.push(Unsupported {
-                metric,
-                reason: NO_IO.to_owned(),
-            }),
+            None => unsupported.push(Unsupported { metric, reason }),
         }
     }
     (measures, unsupported)

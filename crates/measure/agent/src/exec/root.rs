@@ -100,25 +100,17 @@ fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
         let at = root.join(host.strip_prefix("/").unwrap_or(host));
         folder(&at)?;
         let options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap";
-        mount_at(
-            "9p",
-            writable_tag(number),
-            &at,
-            MountFlags::NOSUID | MountFlags::NODEV,
-            options,
-        )?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount_at("9p", writable_tag(number), &at, flags, options)?;
     }
     Ok(())
 }
 
 /// QEMU's user network as it always is: the address that it would give by DHCP, its gateway, its name server.
 fn connect(root: &Path) -> Result<(), String> {
-    configure_card(
-        SHARE_MAC,
-        Ipv4Addr::new(10, 0, 2, 15),
-        Ipv4Addr::new(255, 255, 255, 0),
-    )?;
-    route_all(Ipv4Addr::new(10, 0, 2, 2))?;
+    let (address, gateway) = (Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(10, 0, 2, 2));
+    configure_card(SHARE_MAC, address, Ipv4Addr::new(255, 255, 255, 0))?;
+    route_all(gateway)?;
     let names = root.join("etc/resolv.conf");
     // It may point to where the host's own resolver writes.
     let _ = fs::remove_file(&names);
@@ -161,17 +153,11 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
             ));
         }
     }
-    let killed = crate::share::kernel_log();
-    notes.extend(
-        killed
-            .lines()
-            .rev()
-            .find(|line| line.contains("Out of memory: Killed process"))
-            .map(|line| {
-                format!(
-                    "the guest ran out of memory: its kernel says '{line}'. Use a larger --memory"
-                )
-            }),
-    );
+    let log = crate::share::kernel_log();
+    let mut lines = log.lines().rev();
+    let killed = lines.find(|line| line.contains("Out of memory: Killed process"));
+    notes.extend(killed.map(|line| {
+        format!("the guest ran out of memory: its kernel says '{line}'. Use a larger --memory")
+    }));
     notes
 }

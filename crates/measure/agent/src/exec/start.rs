@@ -45,12 +45,10 @@ pub(super) fn start_command(launch: &Launch, root: Option<&Path>) -> Result<Star
     };
     let mut command = Command::new(&program.0);
     command.args(arguments.iter().map(|word| &word.0));
-    command.env_clear().envs(
-        launch
-            .environment
-            .iter()
-            .map(|(name, value)| (&name.0, &value.0)),
-    );
+    let environment = launch.environment.iter();
+    command
+        .env_clear()
+        .envs(environment.map(|(name, value)| (&name.0, &value.0)));
     let terminal = give_streams(&mut command, launch, root)?;
     let in_terminal = terminal.is_some();
     let (surroundings, root) = (launch.clone(), root.map(Path::to_path_buf));
@@ -92,12 +90,15 @@ fn give_streams(
     root: Option<&Path>,
 ) -> Result<Option<OwnedFd>, NotStarted> {
     let Some(size) = launch.terminal else {
-        command.stdin(if launch.stdin {
+        let stdin = if launch.stdin {
             Stdio::piped()
         } else {
             Stdio::null()
-        });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        };
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         return Ok(None);
     };
     let failed = |e: io::Error| NotStarted::because(format!("no terminal for the command: {e}"));
@@ -141,12 +142,9 @@ fn switch_user(launch: &Launch) -> io::Result<()> {
         unsafe { libc::setrlimit(resource as _, &raw const limit) };
     }
     rustix::process::umask(Mode::from_raw_mode(launch.umask));
-    let done = |result: libc::c_int| {
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+    let done = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     };
     // SAFETY: the groups are read as many as there are; the other two take numbers.
     unsafe {
@@ -162,11 +160,9 @@ fn is_foreign_elf(launch: &Launch) -> bool {
     let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else {
         return false;
     };
-    let path = launch
-        .environment
-        .iter()
-        .find(|(name, _)| name.0 == "PATH")
-        .map(|(_, value)| value.0.clone());
+    let mut environment = launch.environment.iter();
+    let path = environment.find(|(name, _)| name.0 == "PATH");
+    let path = path.map(|(_, value)| value.0.clone());
     let places: Vec<PathBuf> = if program.components().count() > 1 || program.is_absolute() {
         vec![program.to_path_buf()]
     } else {
@@ -189,25 +185,19 @@ fn is_foreign_elf(launch: &Launch) -> bool {
 const SUPPORTED_ELF: [u8; 2] = [62, 3];
 
 fn describe(launch: &Launch, error: &io::Error) -> String {
-    let program = launch
-        .words
-        .first()
-        .map(|word| word.0.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let program = launch.words.first().map(|word| word.0.to_string_lossy());
+    let program = program.unwrap_or_default();
     let directory = launch.directory.0.to_string_lossy();
-    match error.raw_os_error() {
-        Some(libc::ENOENT) => {
-            format!(
-                "'{program}' cannot be started in {directory}: no such file, interpreter or folder"
-            )
-        }
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT) => "no such file, interpreter or folder",
         Some(libc::ENOEXEC) => {
-            format!(
+            return format!(
                 "'{program}' cannot be started: it is no program for this CPU, nor a script with #! in its first line"
-            )
+            );
         }
-        _ => format!("'{program}' cannot be started in {directory}: {error}"),
-    }
+        _ => &error.to_string(),
+    };
+    format!("'{program}' cannot be started in {directory}: {why}")
 }
 
 /// The status that stands for why a program could not be started, as a shell has it.

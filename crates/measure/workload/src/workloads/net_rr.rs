@@ -163,6 +163,16 @@ impl NetRr {
         })
     }
 
+    /// Each connection has its part of the count, and none is left without one: 0 would be no limit.
+    fn part(&self, number: u64) -> u64 {
+        match self.count {
+            0 => 0,
+            count => {
+                (count / self.connections + u64::from(number < count % self.connections)).max(1)
+            }
+        }
+    }
+
     /// All connections' round trips, each connection in a thread; with their stamps, if those are kept.
     fn at_once(
         &self,
@@ -170,16 +180,10 @@ impl NetRr {
         clock: &Clock,
         keeps_stamps: bool,
     ) -> Result<Vec<Connection>, WorkloadError> {
-        // Each has its part of the count, and none is left without one: 0 would be no limit.
-        let part = |number: u64| match self.count {
-            0 => 0,
-            count => {
-                (count / self.connections + u64::from(number < count % self.connections)).max(1)
-            }
-        };
         // Together they make no more than one would alone, and have no more room.
         let time_ns = nanoseconds(self.time).div_ceil(self.connections);
-        let recorder = |number| Recorder::new(WorkloadName::NetRr, part(number), time_ns, clock);
+        let recorder =
+            |number| Recorder::new(WorkloadName::NetRr, self.part(number), time_ns, clock);
         let one = |number: u64| {
             let mut latency = Latency::new();
             let mut recorder = keeps_stamps.then(|| recorder(number)).transpose()?;
@@ -189,7 +193,7 @@ impl NetRr {
                     .iter_mut()
                     .for_each(|recorder| recorder.note(began, ended, key));
             };
-            let run = self.exchange(transport, clock, part(number), note)?;
+            let run = self.exchange(transport, clock, self.part(number), note)?;
             Ok(Connection {
                 latency,
                 recorder,

@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::{read, retry_on_intr, write};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
@@ -77,20 +78,16 @@ impl Workload for OpenFids {
         let mut got = Yield::default();
         let began = clock.start();
         let kept = self.keep == "yes";
-        let folder = if kept {
-            kept_folder(WorkloadName::OpenFids, places)
-        } else {
-            own_folder(WorkloadName::OpenFids, places)
-        };
-        let mut known = Known::new(folder?, self.holds(), clock);
+        let folder_of = if kept { kept_folder } else { own_folder };
+        let folder = folder_of(WorkloadName::OpenFids, places)?;
+        let mut known = Known::new(folder, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);
         }
         known.learn(count, root)?;
-        let own: Vec<CString> = known
-            .timed()
-            .filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok())
-            .collect();
+        let own = known.timed();
+        let own = own.filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok());
+        let own: Vec<CString> = own.collect();
         let calls = Calls {
             clock,
             own: &own,
@@ -99,17 +96,12 @@ impl Workload for OpenFids {
         notify(places, BatchEdge::Begin)?;
         let (stat, again) = calls.stat(samples)?;
         if calls.stale {
-            notify(
-                places,
-                BatchEdge::End {
-                    requests: samples * REQUESTS,
-                },
-            )?;
+            let requests = samples * REQUESTS;
+            notify(places, BatchEdge::End { requests })?;
         } else {
-            let reason = "QEMU itself serves 9p alone".to_owned();
             got.unsupported.push(Unsupported {
                 metric: Metric::OpenFidsStatCpu,
-                reason,
+                reason: "QEMU itself serves 9p alone".to_owned(),
             });
         }
         let open_close = calls.open_close(samples)?;
@@ -162,11 +154,8 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
 /// From the list of mounts, by device: asked for the kind of its filesystem, 9p answers with its server's.
 fn is_9p(path: &Path) -> bool {
     let device = rustix::fs::stat(path).map(|s| {
-        format!(
-            "{}:{}",
-            rustix::fs::major(s.st_dev),
-            rustix::fs::minor(s.st_dev)
-        )
+        let (major, minor) = (rustix::fs::major(s.st_dev), rustix::fs::minor(s.st_dev));
+        format!("{major}:{minor}")
     });
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     device.is_ok_and(|device| kind_of(&mounts, &device) == Some("9p"))
@@ -230,13 +219,8 @@ impl Calls<'_> {
     fn open_close(&self, samples: u64) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in self.drawn(samples) {
-            let open = || {
-                rustix::fs::open(
-                    name.as_c_str(),
-                    OFlags::RDONLY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )
-            };
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let open = || rustix::fs::open(name.as_c_str(), flags, Mode::empty());
             self.clock
                 .time(&mut latency, || open().map(drop))
                 .map_err(|e| failed("open", name, e))?;
@@ -259,9 +243,7 @@ pub(crate) fn notify(places: &Places, edge: BatchEdge) -> Result<(), WorkloadErr
     retry_on_intr(|| write(agent, &edge.to_bytes())).map_err(|e| WorkloadError::Agent(e.into()))?;
     match retry_on_intr(|| read(agent, &mut [0; 1][..])) {
         Ok(1) => Ok(()),
-        Ok(_) => Err(WorkloadError::Agent(
-            std::io::ErrorKind::UnexpectedEof.into(),
-        )),
+        Ok(_) => Err(WorkloadError::Agent(ErrorKind::UnexpectedEof.into())),
         Err(e) => Err(WorkloadError::Agent(e.into())),
     }
 }
@@ -311,10 +293,7 @@ impl<'a> Known<'a> {
             let own = number % OWN_EVERY == 0;
             let existing = if own { None } else { tree.next()? };
             let is_made = existing.is_none();
-            let path = match existing {
-                Some(path) => path,
-                None => self.next_made()?,
-            };
+            let path = existing.map_or_else(|| self.next_made(), Ok)?;
             if own {
                 self.own.push(path.clone());
             }
@@ -345,9 +324,8 @@ impl<'a> Known<'a> {
     }
 
     fn look_up(&mut self, batch: &[Name]) -> Result<(), WorkloadError> {
-        let mut parts: Vec<Part> = (0..LEARNERS.min(batch.len()))
-            .map(|_| Part::new(self.hold, self.clock))
-            .collect();
+        let learners = 0..LEARNERS.min(batch.len());
+        let mut parts: Vec<Part> = learners.map(|_| Part::new(self.hold, self.clock)).collect();
         std::thread::scope(|scope| {
             for (first, part) in parts.iter_mut().enumerate() {
                 let learner = move || part.learn(batch.iter().skip(first).step_by(LEARNERS));
@@ -409,9 +387,8 @@ impl<'a> Part<'a> {
             self.held
                 .push(opened.map_err(|e| error("hold open", path, e))?);
         } else {
-            let found = self
-                .clock
-                .time(&mut self.latency, || rustix::fs::lstat(path));
+            let stat = || rustix::fs::lstat(path);
+            let found = self.clock.time(&mut self.latency, stat);
             found.map_err(|e| error("stat", path, e))?;
         }
         Ok(())
@@ -440,9 +417,8 @@ impl Names {
                 let Some(folder) = self.folders.pop() else {
                     return Ok(None);
                 };
-                self.open = Some(
-                    std::fs::read_dir(&folder).map_err(|e| error("read the folder", &folder, e))?,
-                );
+                let opened = std::fs::read_dir(&folder);
+                self.open = Some(opened.map_err(|e| error("read the folder", &folder, e))?);
                 continue;
             };
             let Some(entry) = open.next() else {

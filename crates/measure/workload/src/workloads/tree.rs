@@ -42,22 +42,14 @@ impl Workload for Tree {
         drop_caches(self.drop)?;
         let began = clock.start();
         let (cold, tree) = Pass::copy(root, target, clock)?;
-        report(
-            &mut got,
-            cold,
-            "cold",
-            [Metric::TreeSmallCold, Metric::TreeLargeCold],
-        );
+        let metrics = [Metric::TreeSmallCold, Metric::TreeLargeCold];
+        report(&mut got, cold, "cold", metrics);
         let (warm, again) = Pass::copy(root, target, clock)?;
         if tree != again {
             return Err(changed(root));
         }
-        report(
-            &mut got,
-            warm,
-            "warm",
-            [Metric::TreeSmallWarm, Metric::TreeLargeWarm],
-        );
+        let metrics = [Metric::TreeSmallWarm, Metric::TreeLargeWarm];
+        report(&mut got, warm, "warm", metrics);
         walk(root, &tree, clock, &mut got)?;
         drop_caches(self.drop)?;
         map(root, &tree, clock, &mut got)?;
@@ -71,19 +63,17 @@ fn report(got: &mut Yield, pass: Pass, name: &str, [small, large]: [Metric; 2]) 
         got.measure(small, pass.small.files as f64 / seconds(pass.small.ns));
     }
     if pass.large.bytes > 0 {
-        got.measure(
-            large,
-            pass.large.bytes as f64 / MEBIBYTE / seconds(pass.large.ns),
-        );
+        let mebibytes = pass.large.bytes as f64 / MEBIBYTE;
+        got.measure(large, mebibytes / seconds(pass.large.ns));
     }
-    for (kind, latency) in pass.latencies.named() {
-        operation(got, &format!("{kind}-{name}"), latency);
-    }
+    operations(got, pass.latencies, name);
 }
 
-fn operation(got: &mut Yield, name: &str, latency: Latency) {
-    if latency.count() > 0 {
-        got.operation(name, latency);
+/// Reports the calls that were made, each kind with the name of the part behind it.
+fn operations(got: &mut Yield, latencies: Latencies, part: &str) {
+    let named = latencies.named().into_iter();
+    for (kind, latency) in named.filter(|(_, latency)| latency.count() > 0) {
+        got.operation(&format!("{kind}-{part}"), latency);
     }
 }
 
@@ -115,9 +105,7 @@ fn walk(
         return Err(WorkloadError::unreadable(root, why));
     }
     got.measure(Metric::TreeWalk, tree.files.len() as f64 / seconds(ns));
-    for (kind, latency) in latencies.named() {
-        operation(got, &format!("{kind}-walk"), latency);
-    }
+    operations(got, latencies, "walk");
     Ok(())
 }
 
@@ -126,24 +114,17 @@ fn map(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<
     let has_large = tree.files.iter().any(|(_, length)| *length >= LARGE);
     let began = clock.start();
     // Of a small file the figure would be that of opening it.
-    for (path, length) in tree
-        .files
-        .iter()
-        .filter(|(_, length)| *length >= LARGE || !has_large)
-    {
+    let files = tree.files.iter();
+    for (path, length) in files.filter(|(_, length)| *length >= LARGE || !has_large) {
         let part = (*length).min(MAPPED - bytes);
         match read_mapped(path, *length, part, clock, &mut pages) {
             Ok(true) => bytes += part,
             Ok(false) => return Err(changed(root)),
             // Some ways to share cannot map: that is for the figures to say, and the rest goes on.
-            Err(e)
-                if e.raw_os_error() == Some(libc::ENODEV)
-                    || e.raw_os_error() == Some(libc::EINVAL) =>
-            {
-                let reason = format!("mmap: {e}");
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::EINVAL)) => {
                 got.unsupported.push(Unsupported {
                     metric: Metric::TreeMmap,
-                    reason,
+                    reason: format!("mmap: {e}"),
                 });
                 return Ok(());
             }
@@ -260,6 +241,12 @@ struct Copier<'a> {
     latencies: Latencies,
     target: Target,
     buffer: Buffer,
+    small: Part,
+    tree: TreeFiles,
+    /// Folders that are not read yet.
+    waiting: Vec<PathBuf>,
+    /// Larger files, which follow when all small ones are copied, with their lengths.
+    postponed: Vec<(PathBuf, u64)>,
 }
 
 impl Pass {
@@ -275,61 +262,69 @@ impl Pass {
             latencies: Latencies::default(),
             target: Target::new(target)?,
             buffer,
+            small: Part::default(),
+            tree: TreeFiles::default(),
+            waiting: vec![root.to_owned()],
+            postponed: Vec::new(),
         };
-        let (mut small, mut large, mut tree) =
-            (Part::default(), Part::default(), TreeFiles::default());
-        let (mut waiting, mut postponed) = (vec![root.to_owned()], Vec::new());
         let began = clock.start();
-        while let Some(folder) = waiting.pop() {
-            let mut names = Vec::new();
-            let fd = entries(&folder, clock, &mut copier.latencies, |name| {
-                names.push(name.to_owned())
-            })?;
-            for name in names {
-                let path = folder.join(OsStr::from_bytes(name.to_bytes()));
-                let stat = clock
-                    .time(&mut copier.latencies.lstat, || {
-                        rustix::fs::statat(&fd, &*name, AtFlags::SYMLINK_NOFOLLOW)
-                    })
-                    .map_err(|e| error("stat", &path, e))?;
-                let length = u64::try_from(stat.st_size).unwrap_or(0);
-                match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::Directory => waiting.push(path),
-                    FileType::RegularFile if length < LARGE => {
-                        small.bytes += copier.file(&fd, &name, &path, length)?;
-                        small.files += 1;
-                        tree.files.push((path, length));
-                    }
-                    FileType::RegularFile => postponed.push((path, length)),
-                    // Reading a pipe might never end; a link's or a device's bytes are not the tree's.
-                    _ => {}
-                }
-            }
-            tree.folders.push(folder);
+        while let Some(folder) = copier.waiting.pop() {
+            copier.folder(folder)?;
         }
-        small.ns = clock.ns(began, clock.stop());
-        let began = clock.start();
+        copier.small.ns = clock.ns(began, clock.stop());
+        let (mut large, began) = (Part::default(), clock.start());
+        let mut postponed = std::mem::take(&mut copier.postponed);
         postponed.sort();
         for (path, length) in &postponed {
             large.bytes += copier.file(rustix::fs::CWD, path, path, *length)?;
             large.files += 1;
         }
         large.ns = clock.ns(began, clock.stop());
+        let mut tree = copier.tree;
         tree.files.append(&mut postponed);
         tree.files.sort();
         tree.folders.sort();
-        Ok((
-            Pass {
-                small,
-                large,
-                latencies: copier.latencies,
-            },
-            tree,
-        ))
+        let pass = Pass {
+            small: copier.small,
+            large,
+            latencies: copier.latencies,
+        };
+        Ok((pass, tree))
     }
 }
 
 impl Copier<'_> {
+    /// Copies the small files of a folder.
+    fn folder(&mut self, folder: PathBuf) -> Result<(), WorkloadError> {
+        let clock = self.clock;
+        let mut names = Vec::new();
+        let fd = entries(&folder, clock, &mut self.latencies, |name| {
+            names.push(name.to_owned())
+        })?;
+        for name in names {
+            let path = folder.join(OsStr::from_bytes(name.to_bytes()));
+            let stat = clock
+                .time(&mut self.latencies.lstat, || {
+                    rustix::fs::statat(&fd, &*name, AtFlags::SYMLINK_NOFOLLOW)
+                })
+                .map_err(|e| error("stat", &path, e))?;
+            let length = u64::try_from(stat.st_size).unwrap_or(0);
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => self.waiting.push(path),
+                FileType::RegularFile if length < LARGE => {
+                    self.small.bytes += self.file(&fd, &name, &path, length)?;
+                    self.small.files += 1;
+                    self.tree.files.push((path, length));
+                }
+                FileType::RegularFile => self.postponed.push((path, length)),
+                // Reading a pipe might never end; a link's or a device's bytes are not the tree's.
+                _ => {}
+            }
+        }
+        self.tree.folders.push(folder);
+        Ok(())
+    }
+
     /// Copies one file whose length a stat gave. Gives the bytes.
     fn file(
         &mut self,

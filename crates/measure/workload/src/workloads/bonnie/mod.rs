@@ -76,14 +76,9 @@ impl Workload for Bonnie {
             rate(Metric::BonnieWrite, file.write()?);
             rate(Metric::BonnieRewrite, file.rewrite()?);
             rate(Metric::BonnieRead, file.read()?);
-            let seeks = self.seeks;
-            if seeks > 0 {
-                add(
-                    &mut got,
-                    Metric::BonnieSeeks,
-                    f64::from(seeks),
-                    blocks::seek_randomly(&file, seeks)?,
-                );
+            if self.seeks > 0 {
+                let done = blocks::seek_randomly(&file, self.seeks)?;
+                add(&mut got, Metric::BonnieSeeks, self.seeks.into(), done);
             }
         }
         if files > 0 {
@@ -100,10 +95,8 @@ impl Workload for Bonnie {
             let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
             rate(Metric::BonnieCreateRandom, at_random.created);
             rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
-            rate(
-                Metric::BonnieDeleteRandom,
-                at_random.files.delete_at_random()?,
-            );
+            let deleted = at_random.files.delete_at_random()?;
+            rate(Metric::BonnieDeleteRandom, deleted);
         }
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
         Ok(got)

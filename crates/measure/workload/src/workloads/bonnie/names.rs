@@ -135,11 +135,8 @@ impl<'a> Files<'a> {
         self.random.shuffle(&mut self.names);
         let first = self.clock.start();
         let latency = self.each("delete a file in", |files, name| {
-            Ok(rustix::fs::unlinkat(
-                &files.folder,
-                c_name(name)?,
-                AtFlags::empty(),
-            )?)
+            let name = c_name(name)?;
+            Ok(rustix::fs::unlinkat(&files.folder, name, AtFlags::empty())?)
         })?;
         self.end(latency, first)
     }
@@ -166,12 +163,8 @@ impl<'a> Files<'a> {
     fn stat(&self, name: &CStr, buffer: &mut [u8]) -> io::Result<()> {
         let mut left = rustix::fs::statat(&self.folder, name, AtFlags::empty())?.st_size as usize;
         if left > 0 {
-            let fd = rustix::fs::openat(
-                &self.folder,
-                name,
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&self.folder, name, flags, Mode::empty())?;
             while left > 0 {
                 let length = left.min(BLOCK);
                 match rustix::io::read(&fd, &mut buffer[..length])? {

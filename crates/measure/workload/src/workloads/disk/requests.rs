@@ -115,55 +115,32 @@ impl OpenDisk {
     /// Opens the disk for direct requests and finds its size.
     pub fn open(path: &Path, work: &BlockWork) -> Result<OpenDisk, WorkloadError> {
         // Before it is opened: opening a FIFO would wait for a writer.
-        let kind = path
-            .metadata()
+        let metadata = path.metadata();
+        let kind = metadata
             .map_err(|e| failed("read the metadata of", path, e))?
             .file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(WorkloadError::unreadable(
-                path,
-                "is neither a file nor a block device: give one with --disk",
-            ));
+            let why = "is neither a file nor a block device: give one with --disk";
+            return Err(WorkloadError::unreadable(path, why));
         }
-        let mut options = OpenOptions::new();
-        // The kernel then refuses to overwrite a block device that is mounted.
-        let alone = if work.write && kind.is_block_device() {
-            libc::O_EXCL
-        } else {
-            0
-        };
-        options
-            .read(!work.write)
-            .write(work.write)
-            .custom_flags(libc::O_DIRECT | alone);
-        let mut file = options.open(path).map_err(|e| match e.raw_os_error() {
-            Some(libc::EINVAL) => WorkloadError::unreadable(
-                path,
-                "refuses direct I/O (O_DIRECT), as tmpfs and some overlays do: put the disk on ext4, xfs or btrfs",
-            ),
-            _ => failed("open", path, e),
-        })?;
+        let mut file = open_direct(path, work.write, kind.is_block_device())?;
         // A block device's metadata say nothing of its size; its end does.
         let bytes = file
             .seek(SeekFrom::End(0))
             .map_err(|e| failed("read the metadata of", path, e))?;
         if bytes < SMALLEST {
-            return Err(WorkloadError::unreadable(
-                path,
-                format!("has {bytes} bytes: give a disk of at least {SMALLEST}"),
-            ));
+            let why = format!("has {bytes} bytes: give a disk of at least {SMALLEST}");
+            return Err(WorkloadError::unreadable(path, why));
         }
         if kind.is_file() {
             // Also finds space that is reserved but not written, which reads as zeros without a disk.
             // SAFETY: lseek has no memory to be safe about.
             let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
             if (0..bytes as i64).contains(&hole) {
-                return Err(WorkloadError::unreadable(
-                    path,
-                    format!(
-                        "is sparse (a hole at byte {hole}), and holes are read without a disk: write it full first"
-                    ),
-                ));
+                let why = format!(
+                    "is sparse (a hole at byte {hole}), and holes are read without a disk: write it full first"
+                );
+                return Err(WorkloadError::unreadable(path, why));
             }
         }
         let blocks = bytes / work.block;
@@ -198,22 +175,32 @@ impl OpenDisk {
     #[cold]
     fn wrong(&self, work: &BlockWork, position: u64, moved: io::Result<usize>) -> WorkloadError {
         let (block, operation) = (work.block, work.operation());
-        match moved {
-            Ok(n) => WorkloadError::unreadable(
-                &self.path,
-                format!(
-                    "did a {operation} of {n} of {block} bytes at {position}: it shrank; give a disk at rest"
-                ),
+        let why = match moved {
+            Ok(n) => format!(
+                "did a {operation} of {n} of {block} bytes at {position}: it shrank; give a disk at rest"
             ),
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => WorkloadError::unreadable(
-                &self.path,
-                format!(
-                    "refuses direct {operation}s of {block} bytes: give a larger block-size, or a disk on ext4, xfs or btrfs"
-                ),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => format!(
+                "refuses direct {operation}s of {block} bytes: give a larger block-size, or a disk on ext4, xfs or btrfs"
             ),
-            Err(e) => failed(operation, &self.path, e),
-        }
+            Err(e) => return failed(operation, &self.path, e),
+        };
+        WorkloadError::unreadable(&self.path, why)
     }
+}
+
+fn open_direct(path: &Path, write: bool, is_device: bool) -> Result<File, WorkloadError> {
+    // The kernel then refuses to overwrite a block device that is mounted.
+    let alone = if write && is_device { libc::O_EXCL } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(!write).write(write);
+    let opened = options.custom_flags(libc::O_DIRECT | alone).open(path);
+    opened.map_err(|e| match e.raw_os_error() {
+        Some(libc::EINVAL) => WorkloadError::unreadable(
+            path,
+            "refuses direct I/O (O_DIRECT), as tmpfs and some overlays do: put the disk on ext4, xfs or btrfs",
+        ),
+        _ => failed("open", path, e),
+    })
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> WorkloadError {
@@ -325,12 +312,10 @@ impl<'a> Ring<'a> {
                 began: 0,
             })
         };
-        let slots = (0..work.depth)
-            .map(slot)
-            .collect::<Result<_, WorkloadError>>()?;
+        let slots = (0..work.depth).map(slot);
         Ok(Ring {
             ring,
-            slots,
+            slots: slots.collect::<Result<_, WorkloadError>>()?,
             under_way: 0,
             disk,
             work,
@@ -352,13 +337,11 @@ impl<'a> Ring<'a> {
         let (fd, bytes) = (types::Fd(self.disk.file.as_raw_fd()), place.buffer.bytes());
         let (start, length) = (bytes.as_mut_ptr(), bytes.len() as u32);
         let entry = if self.work.write {
-            opcode::Write::new(fd, start, length)
-                .offset(position)
-                .build()
+            let write = opcode::Write::new(fd, start, length);
+            write.offset(position).build()
         } else {
-            opcode::Read::new(fd, start, length)
-                .offset(position)
-                .build()
+            let read = opcode::Read::new(fd, start, length);
+            read.offset(position).build()
         };
         let entry = entry.user_data(slot as u64);
         (place.busy, place.position) = (true, position);

@@ -154,6 +154,14 @@ impl Worker for Io<'_> {
 }
 
 impl Fileio {
+    fn layout(&self) -> Layout {
+        Layout {
+            files: self.num as usize,
+            file_bytes: self.total_size / self.num,
+            block_bytes: self.block_size as usize,
+        }
+    }
+
     fn kinds(&self) -> Kinds {
         match self.test_mode {
             "seqwr" | "seqrewr" => Kinds::SequentialWrites,
@@ -200,11 +208,7 @@ impl Workload for Fileio {
             "a directory for its files",
             "--files DIR",
         ))?;
-        let layout = Layout {
-            files: self.num as usize,
-            file_bytes: self.total_size / self.num,
-            block_bytes: self.block_size as usize,
-        };
+        let layout = self.layout();
         let kinds = self.kinds();
         let sync = Sync {
             data_only: self.fsync_mode == "fdatasync",
@@ -230,37 +234,33 @@ impl Workload for Fileio {
         if let Some(mebibytes_per_s) = prepare {
             got.measure(Metric::FileioPrepare, mebibytes_per_s);
         }
-        let mut report =
-            |name, per_second, bandwidth: Option<Metric>, of: fn(&CallCounts) -> &Calls| {
-                let mut all = Latency::new();
-                done.workers
-                    .iter()
-                    .for_each(|w| all.add(&of(&w.calls).latency));
-                // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
-                if all.count() > 0 {
-                    got.measure(per_second, all.count() as f64 / done.total_s);
-                    if let Some(metric) = bandwidth {
-                        let bytes: u64 = done.workers.iter().map(|w| of(&w.calls).bytes).sum();
-                        got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
-                    }
-                    got.operation(name, all);
+        let mut report = |name, per_second, bandwidth, of: fn(&CallCounts) -> &Calls| {
+            let all = all_calls(done.workers.iter().map(|worker| of(&worker.calls)));
+            // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
+            if all.latency.count() > 0 {
+                got.measure(per_second, all.latency.count() as f64 / done.total_s);
+                let rate = all.bytes as f64 / (1 << 20) as f64 / done.total_s;
+                if let Some(metric) = bandwidth {
+                    got.measure(metric, rate);
                 }
-            };
-        report(
-            "read",
-            Metric::FileioReads,
-            Some(Metric::FileioReadBandwidth),
-            |t| &t.reads,
-        );
-        report(
-            "write",
-            Metric::FileioWrites,
-            Some(Metric::FileioWriteBandwidth),
-            |t| &t.writes,
-        );
+                got.operation(name, all.latency);
+            }
+        };
+        let bandwidth = Some(Metric::FileioReadBandwidth);
+        report("read", Metric::FileioReads, bandwidth, |t| &t.reads);
+        let bandwidth = Some(Metric::FileioWriteBandwidth);
+        report("write", Metric::FileioWrites, bandwidth, |t| &t.writes);
         report("fsync", Metric::FileioFsyncs, None, |t| &t.fsyncs);
         Ok(got)
     }
+}
+
+fn all_calls<'a>(of_threads: impl Iterator<Item = &'a Calls>) -> Calls {
+    of_threads.fold(Calls::default(), |mut all, calls| {
+        all.latency.add(&calls.latency);
+        all.bytes += calls.bytes;
+        all
+    })
 }
 
 /// The files of a trial, open; removed when dropped.
@@ -338,39 +338,37 @@ impl Files {
         let flags = open_flags(flags);
         let mut buffer = buffer(layout.block_bytes)?;
         let began = clock.start();
+        let mut how = OpenOptions::new();
+        how.write(true).create_new(true).custom_flags(flags);
         for file in 0..layout.files {
-            let mut new = files.open(
-                file,
-                OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .custom_flags(flags),
-            )?;
-            let blocks = if empty { 0 } else { layout.file_bytes };
-            for position in (0..blocks).step_by(layout.block_bytes) {
-                buffer.stamp(file as u64 * layout.file_bytes + position);
-                let bytes = (layout.file_bytes - position).min(layout.block_bytes as u64) as usize;
-                new.write_all(&buffer.bytes()[..bytes])
-                    .map_err(|e| files.error("write", file, e))?;
-            }
+            let new = files.open(file, &how)?;
             if !empty {
-                new.sync_all().map_err(|e| files.error("sync", file, e))?;
+                files.fill(file, new, layout, &mut buffer)?;
             }
         }
         let seconds = clock.ns(began, clock.stop()) as f64 / 1e9;
-        files.open = (0..layout.files)
-            .map(|file| {
-                files.open(
-                    file,
-                    OpenOptions::new()
-                        .read(true)
-                        .write(true)
-                        .custom_flags(flags),
-                )
-            })
-            .collect::<Result<_, _>>()?;
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).custom_flags(flags);
+        let open = (0..layout.files).map(|file| files.open(file, &how));
+        files.open = open.collect::<Result<_, _>>()?;
         let mebibytes = (layout.file_bytes * layout.files as u64) as f64 / (1 << 20) as f64;
         Ok((files, (!empty).then(|| mebibytes / seconds)))
+    }
+
+    /// Writes a new file, and syncs it.
+    fn fill(
+        &self,
+        file: usize,
+        mut new: File,
+        layout: Layout,
+        buffer: &mut Buffer,
+    ) -> Result<(), WorkloadError> {
+        for position in (0..layout.file_bytes).step_by(layout.block_bytes) {
+            buffer.stamp(file as u64 * layout.file_bytes + position);
+            let written = new.write_all(&buffer.bytes()[..layout.bytes_at(position)]);
+            written.map_err(|e| self.error("write", file, e))?;
+        }
+        new.sync_all().map_err(|e| self.error("sync", file, e))
     }
 
     fn open(&self, file: usize, how: &OpenOptions) -> Result<File, WorkloadError> {

@@ -11,6 +11,13 @@ pub(super) struct Layout {
     pub block_bytes: usize,
 }
 
+impl Layout {
+    /// Bytes of the block at a position of a file.
+    pub fn bytes_at(&self, position: u64) -> usize {
+        (self.file_bytes - position).min(self.block_bytes as u64) as usize
+    }
+}
+
 /// Request of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
@@ -88,10 +95,6 @@ impl Plan {
             Request::Fsync { file }
         })
     }
-
-    fn bytes_at(&self, position: u64) -> usize {
-        (self.layout.file_bytes - position).min(self.layout.block_bytes as u64) as usize
-    }
 }
 
 /// One thread's view of the plan.
@@ -135,7 +138,7 @@ impl Requests<'_> {
                 self.draw()
             }
         };
-        let bytes = plan.bytes_at(position);
+        let bytes = plan.layout.bytes_at(position);
         if write {
             self.writes += 1;
             Request::Write {
@@ -168,7 +171,7 @@ impl Requests<'_> {
 impl Plan {
     fn advance(&self, progress: &mut Progress) -> (usize, u64) {
         let here = (progress.file, progress.position);
-        progress.position += self.bytes_at(here.1) as u64;
+        progress.position += self.layout.bytes_at(here.1) as u64;
         if progress.position == self.layout.file_bytes {
             progress.position = 0;
             progress.file = (progress.file + 1) % self.layout.files;

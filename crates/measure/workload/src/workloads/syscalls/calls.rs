@@ -1,6 +1,6 @@
 //! Calls that need no partner.
 
-use super::measure::{Attempt, Bench, Call, Lack, Sample, checked};
+use super::measure::{Attempt, Bench, Call, Lack, Sample, checked, succeeded};
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(super) fn getpid(bench: &Bench) -> Attempt<Sample> {
     bench.measure(|| {
         // SAFETY: getpid takes nothing and touches nothing.
-        checked("getpid", unsafe { libc::syscall(libc::SYS_getpid) }).map(drop)
+        succeeded("getpid", unsafe { libc::syscall(libc::SYS_getpid) })
     })
 }
 
@@ -38,10 +38,9 @@ pub(super) fn read_null(bench: &Bench) -> Attempt<Sample> {
     let mut byte = 0u8;
     bench.measure(|| {
         // SAFETY: `byte` has room for the one byte.
-        checked("read /dev/null", unsafe {
+        succeeded("read /dev/null", unsafe {
             libc::syscall(libc::SYS_read, null.as_raw_fd(), &raw mut byte, 1usize)
         })
-        .map(drop)
     })
 }
 
@@ -51,10 +50,9 @@ pub(super) fn write_null(bench: &Bench) -> Attempt<Sample> {
     let byte = 0u8;
     bench.measure(|| {
         // SAFETY: `byte` has the one byte.
-        checked("write /dev/null", unsafe {
+        succeeded("write /dev/null", unsafe {
             libc::syscall(libc::SYS_write, null.as_raw_fd(), &raw const byte, 1usize)
         })
-        .map(drop)
     })
 }
 
@@ -81,10 +79,7 @@ impl TemporaryFile {
                     return Ok(TemporaryFile { path, c_path });
                 }
                 Err(e) => {
-                    lack = Lack::from_errno(
-                        &format!("create {}", path.display()),
-                        e.raw_os_error().unwrap_or(0),
-                    );
+                    lack = Lack::from_error(&format!("create {}", path.display()), &e);
                 }
             }
         }
@@ -104,10 +99,9 @@ pub(super) fn stat(bench: &Bench) -> Attempt<Sample> {
     let mut answer = std::mem::MaybeUninit::<libc::stat>::uninit();
     bench.measure(|| {
         // SAFETY: a C string, and room for the answer.
-        checked("stat", unsafe {
+        succeeded("stat", unsafe {
             libc::syscall(libc::SYS_stat, file.c_path.as_ptr(), answer.as_mut_ptr())
         })
-        .map(drop)
     })
 }
 
@@ -141,7 +135,7 @@ pub(super) fn clock_gettime_vdso(bench: &Bench) -> Attempt<Sample> {
     bench.measure(|| {
         // SAFETY: `time` is valid for writing.
         let done = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-        checked("clock_gettime", libc::c_long::from(done)).map(drop)
+        succeeded("clock_gettime", libc::c_long::from(done))
     })
 }
 
@@ -153,14 +147,13 @@ pub(super) fn clock_gettime_raw(bench: &Bench) -> Attempt<Sample> {
     };
     bench.measure(|| {
         // SAFETY: `time` is valid for writing.
-        checked("clock_gettime", unsafe {
+        succeeded("clock_gettime", unsafe {
             libc::syscall(
                 libc::SYS_clock_gettime,
                 libc::CLOCK_MONOTONIC,
                 &raw mut time,
             )
         })
-        .map(drop)
     })
 }
 

@@ -15,7 +15,11 @@ pub(super) type Attempt<T = ()> = Result<T, Lack>;
 impl Lack {
     /// From the error that the last failing call on this thread left.
     pub fn last(call: &str) -> Lack {
-        Lack::from_errno(call, io::Error::last_os_error().raw_os_error().unwrap_or(0))
+        Lack::from_error(call, &io::Error::last_os_error())
+    }
+
+    pub fn from_error(call: &str, error: &io::Error) -> Lack {
+        Lack::from_errno(call, error.raw_os_error().unwrap_or(0))
     }
 
     pub fn from_errno(call: &str, errno: i32) -> Lack {
@@ -47,6 +51,12 @@ pub(super) fn checked(call: &str, result: libc::c_long) -> Attempt<libc::c_long>
     } else {
         Ok(result)
     }
+}
+
+/// As [`checked`], of a call whose result says nothing more.
+#[inline(always)]
+pub(super) fn succeeded(call: &str, result: libc::c_long) -> Attempt {
+    checked(call, result).map(drop)
 }
 
 /// One operation, done again and again.

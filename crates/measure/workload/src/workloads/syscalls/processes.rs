@@ -39,7 +39,7 @@ pub(super) fn wait_raw(child: libc::pid_t) -> Attempt<i32> {
             // The watch has lost patience; the child is still there.
             reap(child);
         }
-        return Err(Lack::from_errno("wait4", error.raw_os_error().unwrap_or(0)));
+        return Err(Lack::from_error("wait4", &error));
     }
     Ok(if libc::WIFEXITED(status) {
         libc::WEXITSTATUS(status)
@@ -103,7 +103,7 @@ fn program() -> Attempt<File> {
         File::from_raw_fd(fd as RawFd)
     };
     file.write_all(&tiny_program())
-        .map_err(|e| Lack::from_errno("write a program", e.raw_os_error().unwrap_or(0)))?;
+        .map_err(|e| Lack::from_error("write a program", &e))?;
     Ok(file)
 }
 
@@ -304,7 +304,7 @@ impl Partner {
                     futex(&his, libc::FUTEX_WAKE, 1);
                 }
             })
-            .map_err(|e| Lack::from_errno("clone", e.raw_os_error().unwrap_or(0)))?;
+            .map_err(|e| Lack::from_error("clone", &e))?;
         Ok(Partner {
             turn,
             thread: Some(thread),
