@@ -85,9 +85,9 @@ macro_rules! workload {
 
         impl $crate::options::Options for $name {
             #[allow(unused_mut, unused_variables, reason = "a workload may have no options")]
-            fn of(values: Vec<$crate::options::Value>) -> Option<Self> {
+            fn from_values(values: Vec<$crate::options::Value>) -> Option<Self> {
                 let mut values = values.into_iter();
-                Some($name { $($field: $crate::options::OptionValue::of(values.next()?)?,)* })
+                Some($name { $($field: $crate::options::OptionValue::from_value(values.next()?)?,)* })
             }
             fn values(&self) -> Vec<$crate::options::Value> {
                 vec![$($crate::options::OptionValue::value(&self.$field)),*]
@@ -156,7 +156,7 @@ pub(crate) fn work<W: Workload + 'static>(
 }
 
 fn typed<W: Workload>(name: WorkloadName, values: Vec<Value>) -> Result<W, WorkloadError> {
-    let mut work = W::of(values).ok_or(WorkloadError::Declaration(name))?;
+    let mut work = W::from_values(values).ok_or(WorkloadError::Declaration(name))?;
     work.reconcile()?;
     Ok(work)
 }

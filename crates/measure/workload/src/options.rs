@@ -303,14 +303,14 @@ fn size_text(bytes: u64) -> String {
 /// A type that the value of an option can have.
 pub(crate) trait OptionValue: Sized {
     /// The value as this type; `None` where the option is declared with another kind of values.
-    fn of(value: Value) -> Option<Self>;
+    fn from_value(value: Value) -> Option<Self>;
     fn value(&self) -> Value;
 }
 
 macro_rules! option_values {
     ($($type:ty: $value:pat => $of:expr, $this:ident => $back:expr;)*) => {$(
         impl OptionValue for $type {
-            fn of(value: Value) -> Option<Self> {
+            fn from_value(value: Value) -> Option<Self> {
                 if let $value = value { $of } else { None }
             }
             fn value(&self) -> Value {
@@ -333,7 +333,7 @@ option_values! {
 /// The options of a workload as a struct with typed fields: [`crate::descriptor::workload!`] makes it.
 pub(crate) trait Options {
     /// From a value for each option, in order; `None` where a field's type is not that of its option's values.
-    fn of(values: Vec<Value>) -> Option<Self>
+    fn from_values(values: Vec<Value>) -> Option<Self>
     where
         Self: Sized;
     /// A value for each option, in order.

@@ -181,7 +181,7 @@ impl Record {
 
 impl Sheet {
     /// The requests of a trial for which `which` holds; times count from the begin of the first of them.
-    pub fn of(trial: &Trial, which: impl Fn(&JoinedRequest) -> bool) -> Sheet {
+    pub fn of_trial(trial: &Trial, which: impl Fn(&JoinedRequest) -> bool) -> Sheet {
         let joined = trial.joined;
         let chosen = || joined.requests.iter().zip(0..).filter(|(r, _)| which(r));
         let origin = chosen().map(|(r, _)| r.begin()).min().unwrap_or(0);

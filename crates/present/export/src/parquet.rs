@@ -99,7 +99,7 @@ impl<W: Write + Send> Requests<W> {
     /// # Errors
     /// [`ExportError`] when they cannot be written.
     pub fn add(&mut self, trial: &Trial) -> Result<(), ExportError> {
-        self.sheet(&Sheet::of(trial, |_| true))
+        self.sheet(&Sheet::of_trial(trial, |_| true))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
@@ -158,7 +158,7 @@ impl<W: Write + Send> Segments<W> {
     /// # Errors
     /// [`ExportError`] when they cannot be written.
     pub fn add(&mut self, trial: &Trial) -> Result<(), ExportError> {
-        self.sheet(&Sheet::of(trial, |_| true))
+        self.sheet(&Sheet::of_trial(trial, |_| true))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {

@@ -57,7 +57,7 @@ enum Place {
 }
 
 impl Place {
-    fn of(slice: &Slice) -> Place {
+    fn of_slice(slice: &Slice) -> Place {
         match slice.who {
             Who::Guest => Place::Guest,
             Who::Thread(i) => Place::Thread(i),
@@ -113,7 +113,7 @@ impl<W: Write> Perfetto<W> {
         trial: &Trial,
         which: impl Fn(&JoinedRequest) -> bool,
     ) -> Result<(), ExportError> {
-        self.sheet(&Sheet::of(trial, which))
+        self.sheet(&Sheet::of_trial(trial, which))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
@@ -249,7 +249,7 @@ fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
     let segments = record.slices.iter().enumerate().map(move |(i, s)| {
         let stretch = format!("{} to {}", s.from.label(), s.to.label());
         Drawn {
-            place: Place::of(s),
+            place: Place::of_slice(s),
             begin: s.begin,
             end: s.end,
             name: if s.state == State::Running {

@@ -48,7 +48,7 @@ pub(super) struct Pump<'a> {
     buffer: Vec<u8>,
 }
 
-/// What a command's pump can go on with.
+/// Streams and events that a command's pump can go on with.
 struct Ready {
     channel: bool,
     outputs: bool,

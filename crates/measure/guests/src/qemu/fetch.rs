@@ -58,10 +58,7 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
     say("unpacking it");
     let qemu = unpack(&apt, &files, &fetch, &suite, cache)?;
     if is_version(wanted) && !version::matches(&qemu.version, wanted) {
-        return Err(QemuError::NotOffered {
-            version: wanted.into(),
-            offered: vec![offer(&qemu.version, &suite)],
-        });
+        return Err(not_offered(wanted, vec![offer(&qemu.version, &suite)]));
     }
     Ok(qemu)
 }
@@ -110,19 +107,24 @@ pub(crate) fn choose(
         }
         // One suite of several may be on no mirror; when nothing was offered, that is the reason to tell.
         (None, Some(failed)) if offers.is_empty() => Err(failed.into()),
-        (None, _) if !is_version(wanted) => Err(QemuError::NoQemu {
-            suite: wanted.into(),
-        }),
         (None, _) => {
-            let released = known
-                .iter()
-                .filter_map(|suite| Some(offer(suite.qemu?, suite.name)));
+            let released = known.iter();
+            let released = released.filter_map(|s| Some(offer(s.qemu?, s.name)));
             let asked = offers.iter().map(|(suite, has)| offer(has, suite));
-            Err(QemuError::NotOffered {
-                version: wanted.into(),
-                offered: released.chain(asked).collect(),
-            })
+            Err(not_offered(wanted, released.chain(asked).collect()))
         }
+    }
+}
+
+fn not_offered(wanted: &str, offered: Vec<String>) -> QemuError {
+    let wanted = wanted.to_owned();
+    if is_version(&wanted) {
+        QemuError::NotOffered {
+            version: wanted,
+            offered,
+        }
+    } else {
+        QemuError::NoQemu { suite: wanted }
     }
 }
 
@@ -185,28 +187,17 @@ pub(crate) fn unpack(
         suite: suite.into(),
         missing: missing.into(),
     };
-    let loader = folders(&libc)
-        .map(|folder| folder.join(LOADER))
-        .find(|path| path.is_file());
+    let mut loaders = folders(&libc).map(|folder| folder.join(LOADER));
+    let loader = loaders.find(|path| path.is_file());
     let loader = loader.ok_or_else(|| lacks(LOADER))?;
-    let program = all.join(INSTALLED);
-    let linked = linked(&loader, &[&libc, &all], &program).ok_or_else(|| lacks(INSTALLED))?;
+    let linked = linked(&loader, &[&libc, &all], &all.join(INSTALLED));
+    let linked = linked.ok_or_else(|| lacks(INSTALLED))?;
 
-    let (root, modules) = (ready.join("root"), ready.join(BUNDLE).join(MODULES));
+    let root = ready.join("root");
     for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&all)) {
         fetch.keep(path, &root.join("lib").join(name))?;
     }
-    fs::create_dir_all(&modules).writing(&modules)?;
-    for (name, path) in accelerators(&all.join(MODULES)) {
-        fetch.keep(&path, &modules.join(name))?;
-    }
-    fetch.keep(&program, &ready.join(BINARY))?;
-    for (from, to) in FIRMWARE {
-        let from = all.join(from);
-        if from.is_dir() {
-            fetch.keep(&from, &root.join(to))?;
-        }
-    }
+    keep_own_files(fetch, &all, &ready)?;
     let version = match start(&ready, suite, &launcher(suite, false)) {
         Err(QemuError::DoesNotStart { .. }) => {
             for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&libc)) {
@@ -220,6 +211,23 @@ pub(crate) fn unpack(
     let home = shelf(cache).join(format!("{version}-{suite}"));
     fetch.settle(&ready, &home)?;
     fetched(&home).ok_or_else(|| lacks(PROGRAM))
+}
+
+/// Moves a QEMU's program, accelerators and firmware from its unpacked packages to its folder.
+fn keep_own_files(fetch: &Fetch, all: &Path, ready: &Path) -> Result<(), QemuError> {
+    let modules = ready.join(BUNDLE).join(MODULES);
+    fs::create_dir_all(&modules).writing(&modules)?;
+    for (name, path) in accelerators(&all.join(MODULES)) {
+        fetch.keep(&path, &modules.join(name))?;
+    }
+    fetch.keep(&all.join(INSTALLED), &ready.join(BINARY))?;
+    for (from, to) in FIRMWARE {
+        let from = all.join(from);
+        if from.is_dir() {
+            fetch.keep(&from, &ready.join("root").join(to))?;
+        }
+    }
+    Ok(())
 }
 
 /// The accelerators among QEMU's modules, by name; TCG was one from 6.1 to 7.2. The others are displays, sound and USB, with

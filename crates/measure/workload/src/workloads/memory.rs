@@ -114,7 +114,7 @@ enum Pass {
 }
 
 impl Pass {
-    fn of(memory: &Memory) -> Pass {
+    fn from_options(memory: &Memory) -> Pass {
         match (memory.oper, memory.access_mode) {
             ("read", "seq") => Pass::Read,
             ("read", _) => Pass::RandomRead,
@@ -204,7 +204,7 @@ impl Workload for Memory {
                 let block = shared.clone().map_or_else(|| block(bytes), Ok)?;
                 Ok(Mover {
                     block,
-                    pass: Pass::of(self),
+                    pass: Pass::from_options(self),
                     left,
                     random: Random::of_thread(thread),
                 })

@@ -77,8 +77,11 @@ impl Workload for OpenFids {
         let (count, samples) = (self.count, self.samples);
         let mut got = Yield::default();
         let began = clock.start();
-        let kept = self.keep == "yes";
-        let folder_of = if kept { kept_folder } else { own_folder };
+        let folder_of = if self.keep == "yes" {
+            kept_folder
+        } else {
+            own_folder
+        };
         let folder = folder_of(WorkloadName::OpenFids, places)?;
         let mut known = Known::new(folder, self.holds(), clock);
         if known.hold {
@@ -118,7 +121,7 @@ impl Workload for OpenFids {
         got.operation("open_close", open_close);
         got.operation(learned, std::mem::take(&mut known.latency));
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
-        if kept {
+        if self.keep == "yes" {
             known.folder.keep();
         }
         Ok(got)

@@ -68,7 +68,7 @@ impl Dataset {
         ];
         self.put_all(tables, &run, &mut added)?;
         // What was observed may be damaged, and then the others are there.
-        let Observed { exits, samples } = Observed::of(recording, &run)?;
+        let Observed { exits, samples } = Observed::read(recording, &run)?;
         self.put_all([("exits", exits), ("samples", samples)], &run, &mut added)?;
         Ok(added)
     }

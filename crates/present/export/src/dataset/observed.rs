@@ -14,7 +14,7 @@ pub struct Observed {
 
 impl Observed {
     /// Reads what was observed in each trial.
-    pub fn of(recording: &Recording, run: &Run) -> Result<Observed, ExportError> {
+    pub fn read(recording: &Recording, run: &Run) -> Result<Observed, ExportError> {
         let mut observed = Observed {
             exits: Rows::new(exits()),
             samples: Rows::new(samples()),

@@ -35,7 +35,7 @@ pub fn build(
     cache: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<Fetched, QemuError> {
-    let source = Source::of(&recipe.source)?;
+    let source = Source::from_word(&recipe.source)?;
     let what = recipe.text()?;
     let label = recipe.label(&source);
     if let Some(built) = built_before(cache, &source, &label, &what) {

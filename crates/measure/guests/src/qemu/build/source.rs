@@ -1,4 +1,4 @@
-//! What a QEMU is built from: its source, patches and options, and the name that the build gets for it.
+//! Recipe and source of a QEMU build, and the name that the build gets for them.
 
 use crate::ResultExt;
 use crate::apt::{Apt, Fetch, is_suite};
@@ -29,7 +29,7 @@ pub enum Source {
 
 impl Source {
     /// Returns the source that a given word means: a folder with QEMU's source, or a version or suite.
-    pub fn of(given: &str) -> Result<Source, QemuError> {
+    pub fn from_word(given: &str) -> Result<Source, QemuError> {
         let path = Path::new(given);
         if path.join("configure").is_file() {
             let path = fs::canonicalize(path).reading(path)?;

@@ -229,7 +229,7 @@ fn labels_can_be_folders_and_names() {
         configure: long,
         ..site.recipe(&["fast.patch"], &[])
     };
-    let source = Source::of(&recipe.source).unwrap();
+    let source = Source::from_word(&recipe.source).unwrap();
     let label = recipe.label(&source);
     assert!(is_suite(&label) && is_built(&label), "{label}");
     let other = Recipe {

@@ -21,7 +21,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// What began at the stamp `first` ends now.
+    /// An operation that began at the stamp `first` and ends now.
     pub fn since(first: u64, latency: Latency, clock: &Clock) -> Done {
         let ns = clock.ns(first, clock.stop());
         Done { latency, ns }

@@ -69,11 +69,9 @@ impl BlockWork {
         clock: &Clock,
         note: impl FnMut(u64, u64, u64),
     ) -> Result<(u64, u64), WorkloadError> {
-        let path = places.disk.as_deref().ok_or(WorkloadError::no_place(
-            WorkloadName::Disk,
-            "a block device or a written file",
-            "--disk FILE",
-        ))?;
+        let (what, option) = ("a block device or a written file", "--disk FILE");
+        let missing = WorkloadError::no_place(WorkloadName::Disk, what, option);
+        let path = places.disk.as_deref().ok_or(missing)?;
         let disk = OpenDisk::open(path, self)?;
         if self.depth == 1 {
             requests::run_one_by_one(self, &disk, clock, note)

@@ -203,13 +203,10 @@ impl Workload for Fileio {
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-        let directory = places.files.as_deref().ok_or(WorkloadError::no_place(
-            WorkloadName::Fileio,
-            "a directory for its files",
-            "--files DIR",
-        ))?;
-        let layout = self.layout();
-        let kinds = self.kinds();
+        let (what, option) = ("a directory for its files", "--files DIR");
+        let missing = WorkloadError::no_place(WorkloadName::Fileio, what, option);
+        let directory = places.files.as_deref().ok_or(missing)?;
+        let (layout, kinds) = (self.layout(), self.kinds());
         let sync = Sync {
             data_only: self.fsync_mode == "fdatasync",
             after_each_write: self.fsync_all,
