@@ -73,6 +73,17 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
+    /// Runs a workload; its batches are the controller's to measure.
+    fn run(&mut self, workload: &WorkloadSpec) -> Reply {
+        let channel = self.channel;
+        let mut on_batch = |edge| forward(edge, channel, &mut self.decoder);
+        let ran = run_in_fresh_process(workload, &self.places, None, Some(&mut on_batch));
+        reply_to(ran, |result| Reply::Done {
+            result: Box::new(result),
+            observed: None,
+        })
+    }
+
     /// Carries a request out. `None` for one of a command or of a workload that has ended meanwhile.
     fn answer(&mut self, request: Request) -> Result<Option<Reply>, AgentError> {
         let channel = self.channel;
@@ -81,14 +92,7 @@ impl Server<'_> {
             Request::Run {
                 workload,
                 probes: Probes::None,
-            } => {
-                let mut on_batch = |edge| forward(edge, channel, &mut self.decoder);
-                let ran = run_in_fresh_process(&workload, &self.places, None, Some(&mut on_batch));
-                reply_to(ran, |result| Reply::Done {
-                    result: Box::new(result),
-                    observed: None,
-                })
-            }
+            } => self.run(&workload),
             Request::Run { workload, probes } => {
                 run_observed(&workload, probes, &self.places, &mut send)?
             }

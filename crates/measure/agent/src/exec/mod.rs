@@ -85,13 +85,10 @@ fn execute(
     // From here on the channel waits for the controller again.
     drop(pump);
     if timed_out {
-        return Ok(Reply::NotRun {
-            status: TIMED_OUT,
-            error: format!(
-                "the command was killed after {} s: use a longer --timeout",
-                launch.timeout_s
-            ),
-        });
+        let seconds = launch.timeout_s;
+        let error = format!("the command was killed after {seconds} s: use a longer --timeout");
+        let status = TIMED_OUT;
+        return Ok(Reply::NotRun { status, error });
     }
     let counted = after.since(&before);
     let mut result = result(wall, &usage, &counted);
@@ -105,13 +102,7 @@ fn execute(
         })?;
     }
     Ok(Reply::Ran {
-        execution: Execution {
-            status,
-            left,
-            busy_s: counted.busy_s,
-            stolen_s: counted.stolen_s,
-            ..Execution::default()
-        },
+        execution: counted.execution(status, left),
         result: Box::new(result),
         observed: trace.map(|trace| trace.observed),
     })
@@ -218,6 +209,19 @@ impl Counters {
             busy_s: seconds(self.busy_ns, before.busy_ns, 1e9),
             stolen_s: seconds(self.stolen_ticks, before.stolen_ticks, ticks),
             io: io.map(|(after, before)| after.minus(&before)),
+        }
+    }
+}
+
+impl Usage {
+    /// A command that ended with this status and left so many processes.
+    fn execution(&self, status: i32, left: u32) -> Execution {
+        Execution {
+            status,
+            left,
+            busy_s: self.busy_s,
+            stolen_s: self.stolen_s,
+            ..Execution::default()
         }
     }
 }

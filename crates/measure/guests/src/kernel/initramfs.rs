@@ -74,35 +74,13 @@ pub fn initramfs(
     drivers: &[&str],
     out: &Path,
 ) -> Result<Packed, KernelError> {
-    let (mut lists, mut refused) = (Vec::new(), Vec::new());
-    let modules = match &kernel.modules {
-        Some(root) => {
-            let tree = Tree::open(root)?;
-            let port = tree.has(PORT).then_some(PORT);
-            // A command has the host's files: without a disk for what it writes it needs the bus alone.
-            let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
-            let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
-            let card = (purpose == Purpose::Network).then_some(CARD);
-            let wanted = base.iter().chain(drivers).copied().chain(card).chain(port);
-            let modules = tree.load_order(kernel, &wanted.collect::<Vec<_>>())?;
-            // Lists of their own: loading all of them takes longer than a guest's whole boot.
-            let further = |wanted: &[&str]| {
-                let order = tree.load_order(kernel, wanted);
-                order.map(|order| without(order, &modules))
-            };
-            for &method in shares {
-                match further(modules_of_share(method)) {
-                    Ok(found) => lists.push((format!("vmtax/modules-{method}.list"), found)),
-                    Err(error) => refused.push((method, error)),
-                }
-            }
-            if let Purpose::Command { network, .. } = purpose {
-                let found = further(if network { &[LAYER, CARD] } else { &[LAYER] })?;
-                lists.push(("vmtax/modules-command.list".to_owned(), found));
-            }
-            modules
-        }
-        None => Vec::new(),
+    let Choice {
+        modules,
+        mut lists,
+        refused,
+    } = match &kernel.modules {
+        Some(root) => Choice::new(&Tree::open(root)?, kernel, shares, purpose, drivers)?,
+        None => Choice::default(),
     };
     let mut program = fs::read(init.program).reading(init.program)?;
     if !init.symbols {
@@ -119,6 +97,55 @@ pub fn initramfs(
         modules: names,
         refused,
     })
+}
+
+/// The modules of an initramfs.
+#[derive(Default)]
+struct Choice {
+    /// Loaded in any case.
+    modules: Vec<Module>,
+    /// Paths of further lists, with their modules: loading all of them takes longer than a guest's whole boot.
+    lists: Vec<(String, Vec<Module>)>,
+    /// The shares that this kernel cannot mount.
+    refused: Vec<(ShareMethod, KernelError)>,
+}
+
+impl Choice {
+    fn new(
+        tree: &Tree,
+        kernel: &KernelFacts,
+        shares: &[ShareMethod],
+        purpose: Purpose,
+        drivers: &[&str],
+    ) -> Result<Choice, KernelError> {
+        let port = tree.has(PORT).then_some(PORT);
+        // A command has the host's files: without a disk for what it writes it needs the bus alone.
+        let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
+        let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
+        let card = (purpose == Purpose::Network).then_some(CARD);
+        let wanted = base.iter().chain(drivers).copied().chain(card).chain(port);
+        let modules = tree.load_order(kernel, &wanted.collect::<Vec<_>>())?;
+        let further = |wanted: &[&str]| {
+            let order = tree.load_order(kernel, wanted);
+            order.map(|order| without(order, &modules))
+        };
+        let (mut lists, mut refused) = (Vec::new(), Vec::new());
+        for &method in shares {
+            match further(modules_of_share(method)) {
+                Ok(found) => lists.push((format!("vmtax/modules-{method}.list"), found)),
+                Err(error) => refused.push((method, error)),
+            }
+        }
+        if let Purpose::Command { network, .. } = purpose {
+            let found = further(if network { &[LAYER, CARD] } else { &[LAYER] })?;
+            lists.push(("vmtax/modules-command.list".to_owned(), found));
+        }
+        Ok(Choice {
+            modules,
+            lists,
+            refused,
+        })
+    }
 }
 
 /// Checks that everything in [`WANTED`] is available, without reading the modules.

@@ -50,6 +50,13 @@ workload! {
 }
 
 impl OpenFids {
+    fn folder(&self, places: &Places) -> Result<Folder, WorkloadError> {
+        match self.keep {
+            "yes" => kept_folder(WorkloadName::OpenFids, places),
+            _ => own_folder(WorkloadName::OpenFids, places),
+        }
+    }
+
     fn holds(&self) -> bool {
         self.how == "held"
     }
@@ -77,12 +84,7 @@ impl Workload for OpenFids {
         let (count, samples) = (self.count, self.samples);
         let mut got = Yield::default();
         let began = clock.start();
-        let folder_of = if self.keep == "yes" {
-            kept_folder
-        } else {
-            own_folder
-        };
-        let folder = folder_of(WorkloadName::OpenFids, places)?;
+        let folder = self.folder(places)?;
         let mut known = Known::new(folder, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);

@@ -403,11 +403,7 @@ impl Part {
                 &metric, &unit, &better, &machine, &variant, &workload, &settings,
             ];
             let key = (texts.map(|column| column[i]), size);
-            let next = self.series.len() as u32;
-            let series = *self.numbers.entry(key).or_insert(next);
-            if series == next {
-                self.series.push(key);
-            }
+            let series = self.number_of_series(key);
             let number = |all: &Option<Vec<Option<i64>>>| u32::try_from(all.as_ref()?[i]?).ok();
             let trial = number(&trials).unwrap_or(self.figures.len() as u32);
             let round = number(&rounds).unwrap_or(trial);
@@ -422,6 +418,16 @@ impl Part {
             });
         }
         Ok(())
+    }
+
+    /// The number of a series, a new one where it is not known.
+    fn number_of_series(&mut self, key: SeriesKey) -> u32 {
+        let next = self.series.len() as u32;
+        let series = *self.numbers.entry(key).or_insert(next);
+        if series == next {
+            self.series.push(key);
+        }
+        series
     }
 
     fn facts(&mut self, group: &mut Group) -> Result<(), Problem> {
