@@ -38,10 +38,8 @@ pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, Wor
 pub(crate) const READ_ONLY: &str = "the share may only be read";
 
 pub(crate) fn is_read_only(places: &Places) -> bool {
-    let at = places
-        .share
-        .as_deref()
-        .and_then(|share| rustix::fs::statvfs(share).ok());
+    let share = places.share.as_deref();
+    let at = share.and_then(|share| rustix::fs::statvfs(share).ok());
     at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 

@@ -189,9 +189,9 @@ impl NetRr {
             let mut recorder = keeps_stamps.then(|| recorder(number)).transpose()?;
             let note = |began, ended, key| {
                 latency.record(clock.ns(began, ended));
-                recorder
-                    .iter_mut()
-                    .for_each(|recorder| recorder.note(began, ended, key));
+                if let Some(recorder) = &mut recorder {
+                    recorder.note(began, ended, key);
+                }
             };
             let run = self.exchange(transport, clock, self.part(number), note)?;
             Ok(Connection {
@@ -203,15 +203,14 @@ impl NetRr {
         if self.connections == 1 {
             return Ok(vec![one(0)?]);
         }
+        let connections = self.connections as usize;
         std::thread::scope(|scope| {
             let start = |number| {
-                let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(number));
-                thread.map_err(WorkloadError::thread(
-                    number as usize,
-                    self.connections as usize,
-                ))
+                let run = move || one(number as u64);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, run);
+                thread.map_err(WorkloadError::thread(number, connections))
             };
-            let threads: Vec<_> = (0..self.connections).map(start).collect();
+            let threads: Vec<_> = (0..connections).map(start).collect();
             // A panic is a bug of ours; the scope passes it on.
             let joined = threads.into_iter().filter_map(|thread| match thread {
                 Ok(thread) => thread.join().ok(),
@@ -235,10 +234,9 @@ impl NetRr {
         let others: u64 = runs().map(|r| r.others).sum();
         got.unanswered = Some(Unanswered { lost, late: others });
         if lost > 0 {
-            got.notes.push(format!(
-                "{lost} requests got no response within {} s",
-                RESPONSE_TIMEOUT.as_secs()
-            ));
+            let timeout = RESPONSE_TIMEOUT.as_secs();
+            let note = format!("{lost} requests got no response within {timeout} s");
+            got.notes.push(note);
         }
         if others > 0 {
             got.notes.push(format!(

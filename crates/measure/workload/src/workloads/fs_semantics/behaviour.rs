@@ -32,47 +32,33 @@ fn unlinked(folder: &Path) -> Found {
         .open(&path)?;
     file.write_all(b"before ")?;
     fs::remove_file(&path)?;
-    // What the server or its client keeps in its place has another name.
-    let instead = fs::read_dir(folder)?
-        .flatten()
-        .map(|e| e.file_name())
-        .find(|name| {
-            [".nfs", ".fuse_hidden"]
-                .iter()
-                .any(|s| name.to_string_lossy().starts_with(s))
-        });
-    let mut text = String::new();
-    let works = file
-        .write_all(b"after")
-        .and_then(|()| file.read_at_start(&mut text));
+    // The server or its client may keep it under another name.
+    let mut names = fs::read_dir(folder)?.flatten().map(|e| e.file_name());
+    let instead = names.find(|name| {
+        let name = name.to_string_lossy();
+        [".nfs", ".fuse_hidden"].iter().any(|s| name.starts_with(s))
+    });
+    let written = file.write_all(b"after");
+    let text = written.and_then(|()| read_at_start(&file));
     let now = match file.metadata() {
         Ok(m) => format!("link count {}", m.nlink()),
         Err(e) => format!("fstat: {e}"),
     };
-    let what = match works {
-        Ok(()) if text == "before after" => now,
-        Ok(()) => return kept_if(false, format!("reads {} of 12 bytes, {now}", text.len())),
+    let what = match text {
+        Ok(text) if text == "before after" => now,
+        Ok(text) => return kept_if(false, format!("reads {} of 12 bytes, {now}", text.len())),
         Err(e) => return kept_if(false, format!("{e}, {now}")),
     };
-    kept_if(
-        true,
-        instead.map_or(what.clone(), |name| {
-            format!("{what}, as {}", name.to_string_lossy())
-        }),
-    )
-}
-
-trait ReadAtStart {
-    fn read_at_start(&self, text: &mut String) -> io::Result<()>;
-}
-
-impl ReadAtStart for File {
-    fn read_at_start(&self, text: &mut String) -> io::Result<()> {
-        let mut bytes = [0; 64];
-        let n = self.read_at(&mut bytes, 0)?;
-        text.push_str(&String::from_utf8_lossy(&bytes[..n]));
-        Ok(())
+    match instead {
+        Some(name) => kept_if(true, format!("{what}, as {}", name.to_string_lossy())),
+        None => kept_if(true, what),
     }
+}
+
+fn read_at_start(file: &File) -> io::Result<String> {
+    let mut bytes = [0; 64];
+    let n = file.read_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
 }
 
 /// The old file stays readable by whom it is open; the name is the new one's, at once.
@@ -88,15 +74,9 @@ fn renamed_over(folder: &Path) -> Found {
         return kept_if(false, format!("the file that was open: {e}"));
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let detail = format!(
-        "open: '{}', by name: '{}'",
-        text(&by_descriptor),
-        text(&by_name)
-    );
-    kept_if(
-        by_name == b"new" && by_descriptor == b"old" && !new.exists(),
-        detail,
-    )
+    let (open, named) = (text(&by_descriptor), text(&by_name));
+    let kept = named == "new" && open == "old" && !new.exists();
+    kept_if(kept, format!("open: '{open}', by name: '{named}'"))
 }
 
 /// Asks for a write lock of the first ten bytes, of the open file description: two of one process exclude each other.

@@ -170,13 +170,8 @@ fn inside(folder: &Path, name: &str) -> io::Result<Inside> {
         below.join(name)
     };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    Ok(Inside(rustix::fs::openat2(
-        root,
-        path,
-        flags,
-        Mode::empty(),
-        resolve,
-    )?))
+    let opened = rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
+    Ok(Inside(opened?))
 }
 
 fn locked(folder: &Path) -> Found {
@@ -201,11 +196,8 @@ fn left(folder: &Path) -> Found {
     let mut names = Vec::new();
     for entry in fs::read_dir(inside(folder, UNLINKED)?.path())?.take(NAMES) {
         let entry = entry?;
-        names.push(format!(
-            "{} ({} KiB)",
-            entry.file_name().to_string_lossy(),
-            entry.metadata()?.len() >> 10
-        ));
+        let (name, kib) = (entry.file_name(), entry.metadata()?.len() >> 10);
+        names.push(format!("{} ({kib} KiB)", name.to_string_lossy()));
     }
     if names.is_empty() {
         kept_if(true, "nothing is left of it")
