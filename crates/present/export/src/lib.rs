@@ -5,8 +5,6 @@ mod dataset;
 mod joined;
 mod parquet;
 mod perfetto;
-#[cfg(test)]
-mod specimen;
 pub mod table;
 
 pub use dataset::{Added, Dataset, read_dataset};

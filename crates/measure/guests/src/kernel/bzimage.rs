@@ -225,7 +225,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::bzimage;
+    use crate::testing::bzimage;
     use proptest::prelude::*;
 
     fn message(bytes: &[u8]) -> String {

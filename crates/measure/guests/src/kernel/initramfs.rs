@@ -296,7 +296,7 @@ fn without(order: Vec<Module>, base: &[Module]) -> Vec<Module> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::{put, tree};
+    use crate::testing::{put, tree};
     use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;

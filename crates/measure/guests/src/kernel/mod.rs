@@ -9,8 +9,6 @@ mod fetch;
 mod initramfs;
 pub mod modinfo;
 mod modules;
-#[cfg(test)]
-mod testing;
 mod vmlinux;
 
 pub use crate::apt::cache_dir;

@@ -141,7 +141,7 @@ fn has_pvh_entry(elf: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing;
+    use crate::testing;
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
