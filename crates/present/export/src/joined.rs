@@ -38,14 +38,11 @@ impl<'a> ObservedTrials<'a> {
     /// [`ExportError`] when a trace cannot be read, or the run has no date.
     pub fn of(recording: &'a Recording) -> Result<ObservedTrials<'a>, ExportError> {
         let is_observed = |t: &&TrialRecord| t.probes.follows_requests() && t.result().is_some();
+        let folder = recording.trial_folder(0);
         let devices = match recording.plan.study {
             // Of imported traces without requests there is no such file.
-            Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => {
-                Vec::new()
-            }
-            Study::VmLayers(_) | Study::Import(_) => {
-                vmtax_layers::join_vm(&recording.trial_folder(0))?
-            }
+            Study::Import(_) if !folder.join(files::VM_TRACE).exists() => Vec::new(),
+            Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&folder)?,
             _ => Vec::new(),
         };
         let trials = recording.trials.iter().filter(is_observed).collect();
@@ -78,32 +75,23 @@ impl<'a> ObservedTrials<'a> {
         let run = self.run.as_str();
         for record in &self.trials {
             let joined = vmtax_layers::join(&self.recording.trial_folder(record.number), record)?;
-            let (number, machine, round) = (record.number, record.machine, record.round);
             pass_on(Trial {
                 run,
-                number,
-                machine,
+                number: record.number,
+                machine: record.machine,
                 variant: &record.variant,
-                round,
+                round: record.round,
                 joined: &joined,
             })?;
         }
-        for (
-            number,
-            VmTrial {
-                machine,
-                device,
-                joined,
-            },
-        ) in (0..).zip(&self.devices)
-        {
+        for (number, vm) in (0..).zip(&self.devices) {
             pass_on(Trial {
                 run,
                 number,
-                machine: *machine,
-                variant: device,
+                machine: vm.machine,
+                variant: &vm.device,
                 round: 0,
-                joined,
+                joined: &vm.joined,
             })?;
         }
         Ok(())
@@ -185,6 +173,8 @@ impl Sheet {
         let joined = trial.joined;
         let chosen = || joined.requests.iter().zip(0..).filter(|(r, _)| which(r));
         let origin = chosen().map(|(r, _)| r.begin()).min().unwrap_or(0);
+        let requests = chosen().map(|(r, number)| record(joined, r, number, origin));
+        let threads = joined.threads.iter().enumerate();
         let name = |i: usize| joined.name(Who::Thread(u16::try_from(i).unwrap_or(u16::MAX)));
         Sheet {
             run: trial.run.to_owned(),
@@ -192,15 +182,8 @@ impl Sheet {
             machine: trial.machine,
             variant: trial.variant.to_owned(),
             round: trial.round,
-            threads: joined
-                .threads
-                .iter()
-                .enumerate()
-                .map(|(i, t)| (name(i), t.tid))
-                .collect(),
-            requests: chosen()
-                .map(|(r, number)| record(joined, r, number, origin))
-                .collect(),
+            threads: threads.map(|(i, t)| (name(i), t.tid)).collect(),
+            requests: requests.collect(),
         }
     }
 
@@ -209,10 +192,10 @@ impl Sheet {
         match who {
             Who::Guest => "guest",
             Who::Host => "host kernel",
-            Who::Thread(i) => self
-                .threads
-                .get(usize::from(i))
-                .map_or("worker", |(name, _)| name),
+            Who::Thread(i) => {
+                let thread = self.threads.get(usize::from(i));
+                thread.map_or("worker", |(name, _)| name)
+            }
         }
     }
 }
@@ -224,10 +207,8 @@ fn record(trial: &JoinedTrial, request: &JoinedRequest, number: u32, origin: u64
     let slices = request.segments.iter().map(|segment| {
         let begin = at;
         at += segment.ticks;
-        let before = request
-            .checkpoints()
-            .take_while(|(s, _)| *s < segment.to)
-            .last();
+        let passed = request.checkpoints();
+        let before = passed.take_while(|(s, _)| *s < segment.to).last();
         Slice {
             from: before.map_or(Checkpoint::Begin, |(s, _)| s),
             to: segment.to,

@@ -45,17 +45,15 @@ impl Observed {
         };
         for exits in &rows.exits {
             let access = exits.access;
+            // Addresses have at most 52 bits; what is larger is no address.
+            let address = access.map(|access| access.address);
+
             let of_exits = [
                 Cell::Maybe(exits.vcpu.map(u64::from)),
                 words(&exits.reason),
                 words(ExitActivity::from_reason(&exits.reason).into()),
                 maybe(access.map(|access| access.space.into())),
-                // Addresses have at most 52 bits; what is larger is no address.
-                Cell::Maybe(
-                    access
-                        .map(|access| access.address)
-                        .filter(|address| i64::try_from(*address).is_ok()),
-                ),
+                Cell::Maybe(address.filter(|address| i64::try_from(*address).is_ok())),
                 maybe(access.map(|access| if access.write { "write" } else { "read" })),
                 words(&exits.device),
                 words(&exits.register),
@@ -65,8 +63,8 @@ impl Observed {
                 Cell::Float(exits.total_ns),
                 Cell::Float(rows.seconds),
             ];
-            self.exits
-                .push(identity().into_iter().chain(of_exits).collect());
+            let row = identity().into_iter().chain(of_exits);
+            self.exits.push(row.collect());
         }
         for stack in &rows.stacks {
             let of_stack = [
@@ -77,8 +75,8 @@ impl Observed {
                 words(&stack.stack),
                 Cell::Long(stack.count),
             ];
-            self.samples
-                .push(identity().into_iter().chain(of_stack).collect());
+            let row = identity().into_iter().chain(of_stack);
+            self.samples.push(row.collect());
         }
     }
 }

@@ -25,39 +25,25 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     let parts = parts(&figures, &facts);
     let mut all = Merged::default();
     let mut warnings = Vec::new();
-    let newer = figures
-        .iter()
-        .chain(&facts)
-        .filter(|file| file.schema.is_some_and(|schema| schema > SCHEMA))
-        .count();
+    let is_newer = |file: &&TableFile| file.schema.is_some_and(|schema| schema > SCHEMA);
+    let newer = figures.iter().chain(&facts).filter(is_newer).count();
     if newer > 0 {
         warnings.push(format!(
             "{newer} files are of a newer schema than {SCHEMA}: the columns that this vmtax knows were read. Use the vmtax that wrote them."
         ));
     }
-    let (mut damaged, mut unsuitable, mut unusable) = (Vec::new(), Vec::new(), 0);
+    let (mut problems, mut unusable) = (Vec::new(), 0);
     for mut part in parts {
         unusable += part.unusable;
-        for (path, problem) in std::mem::take(&mut part.problems) {
-            let kind = if matches!(problem, Problem::Column(_)) {
-                &mut unsuitable
-            } else {
-                &mut damaged
-            };
-            kind.push((path, problem));
-        }
+        problems.append(&mut part.problems);
         all.add(&part);
     }
-    warnings.extend(left_out(
-        "cannot be read",
-        &damaged,
-        "Copy them again, or export their recordings again",
-    ));
-    warnings.extend(left_out(
-        "are no tables of vmtax",
-        &unsuitable,
-        "Move them out of the dataset",
-    ));
+    let is_other_table = |(_, problem): &(_, Problem)| matches!(problem, Problem::Column(_));
+    let (unsuitable, damaged): (Vec<_>, Vec<_>) = problems.into_iter().partition(is_other_table);
+    let remedy = "Copy them again, or export their recordings again";
+    warnings.extend(left_out("cannot be read", &damaged, remedy));
+    let remedy = "Move them out of the dataset";
+    warnings.extend(left_out("are no tables of vmtax", &unsuitable, remedy));
     if unusable > 0 {
         warnings.push(format!(
             "{unusable} figures are 0, negative or not finite: they are left out, since their ratios say nothing."
@@ -86,11 +72,9 @@ fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
     thread::scope(|scope| {
         let read = |i: usize| {
             let (figures, facts) = (&figures[share(figures, i)], &facts[share(facts, i)]);
-            (
-                thread::Builder::new().spawn_scoped(scope, || Part::read(figures, facts)),
-                figures,
-                facts,
-            )
+            let thread = thread::Builder::new();
+            let started = thread.spawn_scoped(scope, || Part::read(figures, facts));
+            (started, figures, facts)
         };
         let started: Vec<_> = (0..threads).map(read).collect();
         // What no thread could read is read here.
@@ -186,10 +170,8 @@ impl Merged {
         for run in self.figures.chunk_by(|a, b| a.run == b.run) {
             let first = &run[0];
             let facts = facts.get(&first.run).unwrap_or(&unknown);
-            let named = run
-                .iter()
-                .find(|f| f.host != empty)
-                .map(|f| self.texts.get(f.host).to_owned());
+            let named = run.iter().find(|f| f.host != empty);
+            let named = named.map(|f| self.texts.get(f.host).to_owned());
             // Without a name the machine ID says which host it is.
             let Some(host) = named.or_else(|| facts.get("host_id").cloned()) else {
                 nameless += 1;
@@ -268,11 +250,8 @@ impl Merged {
             let text = |i: u32| self.texts.get(i).to_owned();
             let facts = known.entry(numbers);
             let facts = facts.or_insert_with(|| {
-                Arc::new(
-                    run.iter()
-                        .map(|fact| (text(fact.name), text(fact.value)))
-                        .collect(),
-                )
+                let texts = run.iter().map(|fact| (text(fact.name), text(fact.value)));
+                Arc::new(texts.collect())
             });
             (run[0].run, Arc::clone(facts))
         });
