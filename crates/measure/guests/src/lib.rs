@@ -7,6 +7,7 @@ pub mod qemu;
 #[cfg(test)]
 mod testing;
 
+use std::fs::DirEntry;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -55,6 +56,16 @@ impl<T, E: Into<io::Error>> ResultExt<T> for Result<T, E> {
     fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError> {
         self.map_err(|e| FileError::new(path.as_ref(), e.into(), false))
     }
+}
+
+/// The entries of a folder; none where it cannot be read.
+pub(crate) fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// The names of a folder's entries, as far as they are text.
+pub(crate) fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
+    entries(folder).filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 /// Removes a folder, if it is there.

@@ -1,7 +1,7 @@
 //! The configuration under which apt works in a folder of ours.
 
-use crate::ResultExt;
 use crate::error::AptError;
+use crate::{ResultExt, entries};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use std::env;
@@ -146,8 +146,9 @@ pub(super) fn user() -> Result<Option<u32>, AptError> {
 
 /// Removes root's folders that no process holds.
 fn sweep() {
-    let folders = fs::read_dir(PARENT).into_iter().flatten().flatten();
-    for entry in folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME)) {
+    for entry in entries(Path::new(PARENT))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME))
+    {
         let path = entry.path();
         let is_own = path
             .symlink_metadata()

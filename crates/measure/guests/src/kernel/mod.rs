@@ -21,7 +21,7 @@ use crate::apt::version as release;
 use crate::kernel::bzimage::NotBzImage;
 use crate::kernel::initramfs::{WANTED, check};
 use crate::kernel::modules::{Tree, module_name};
-use crate::{FileError, ResultExt};
+use crate::{FileError, ResultExt, names};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -113,9 +113,7 @@ pub(crate) fn set_suite(cache: &Path, suite: &str, release: &str) -> Result<(), 
 
 /// The suites whose kernel is this cached release, by name.
 pub fn suites(cache: &Path, release: &str) -> Vec<String> {
-    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let names = names.filter(|name| linked(cache, name).as_deref() == Some(release));
+    let names = names(cache).filter(|name| linked(cache, name).as_deref() == Some(release));
     let mut suites: Vec<String> = names
         .filter_map(|name| Some(name.strip_prefix(OF_SUITE)?.to_owned()))
         .collect();
@@ -188,14 +186,8 @@ pub(crate) fn home(cache: &Path, release: &str) -> PathBuf {
 pub(crate) fn cached(cache: &Path) -> FoundKernels {
     let mut found = FoundKernels::default();
     // No folder means that nothing was fetched yet.
-    let entries = fs::read_dir(cache.join("kernels"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut releases: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| !name.starts_with('.'))
-        .collect();
+    let names = names(&cache.join("kernels")).filter(|name| !name.starts_with('.'));
+    let mut releases: Vec<String> = names.collect();
     releases.sort_by(|a, b| release::compare(b, a));
     for release in releases {
         let home = home(cache, &release);
@@ -339,11 +331,7 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
 }
 
 fn trees_in(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let trees = entries.filter(|entry| is_tree(&entry.path()));
-    trees
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
+    names(dir).filter(|name| is_tree(&dir.join(name))).collect()
 }
 
 /// Returns true if this is the folder of one kernel's modules, not one above it.
@@ -351,8 +339,7 @@ fn is_tree(dir: &Path) -> bool {
     if dir.join("kernel").is_dir() || dir.join("modules.builtin").is_file() {
         return true;
     }
-    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name().to_str().and_then(module_name).is_some())
+    names(dir).any(|name| module_name(&name).is_some())
 }
 
 #[cfg(test)]

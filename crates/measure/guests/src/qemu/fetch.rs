@@ -1,12 +1,12 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
-use crate::ResultExt;
 use crate::apt::{
     Apt, AptError, Archive, Fetch, Package, is_suite, known, released_versions, version,
     with_version,
 };
 use crate::error::QemuError;
 use crate::qemu::{BINARY, Fetched, PROGRAM, fetched, is_version, named, shelf, upstream};
+use crate::{ResultExt, entries};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -233,8 +233,7 @@ fn keep_own_files(fetch: &Fetch, all: &Path, ready: &Path) -> Result<(), QemuErr
 /// The accelerators among QEMU's modules, by name; TCG was one from 6.1 to 7.2. The others are displays, sound and USB, with
 /// libraries of their own.
 fn accelerators(modules: &Path) -> impl Iterator<Item = (OsString, PathBuf)> {
-    let entries = fs::read_dir(modules).into_iter().flatten().flatten();
-    let found = entries.map(|entry| (entry.file_name(), entry.path()));
+    let found = entries(modules).map(|entry| (entry.file_name(), entry.path()));
     found.filter(|(name, _)| name.as_encoded_bytes().starts_with(b"accel-"))
 }
 

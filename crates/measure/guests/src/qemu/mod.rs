@@ -9,10 +9,10 @@ mod fetch;
 
 pub use crate::apt::cache_dir;
 use crate::apt::{is_known, is_suite, version};
+use crate::entries;
 pub use crate::error::QemuError;
 pub use build::{Recipe, build};
 pub use fetch::{available, fetch};
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,8 +59,8 @@ pub(crate) fn shelf(cache: &Path) -> PathBuf {
 /// The QEMUs in the cache, newest first.
 pub fn find(cache: &Path) -> Vec<Fetched> {
     // No folder means that nothing was fetched yet.
-    let entries = fs::read_dir(shelf(cache)).into_iter().flatten().flatten();
-    let mut found: Vec<Fetched> = entries.filter_map(|entry| fetched(&entry.path())).collect();
+    let whole = entries(&shelf(cache)).filter_map(|entry| fetched(&entry.path()));
+    let mut found: Vec<Fetched> = whole.collect();
     found.sort_by(|a, b| version::compare(&b.name(), &a.name()));
     found
 }
@@ -109,13 +109,12 @@ fn parts(name: &str) -> Option<(&str, &str)> {
 
 /// A folder's blocks, bytes.
 fn size(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let entry_size = |path: &Path| match path.symlink_metadata() {
         Ok(entry) if entry.is_dir() => size(path),
         Ok(entry) => entry.blocks() * 512,
         Err(_) => 0,
     };
-    entries.map(|entry| entry_size(&entry.path())).sum()
+    entries(folder).map(|entry| entry_size(&entry.path())).sum()
 }
 
 /// Prefix of builds' labels; no suite has such a name.
@@ -147,6 +146,7 @@ mod tests {
     use super::*;
     use crate::apt::is_suite;
     use proptest::prelude::*;
+    use std::fs;
 
     fn cache(names: &[&str]) -> tempfile::TempDir {
         let cache = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use crate::apt::{Fetch, is_suite, version};
 use crate::error::QemuError;
 use crate::qemu::fetch::start;
 use crate::qemu::{BINARY, Fetched, fetched, find, is_version, shelf};
-use crate::{ResultExt, clear};
+use crate::{ResultExt, clear, entries};
 pub use source::Recipe;
 use source::Source;
 #[cfg(test)]
@@ -149,8 +149,7 @@ fn settle(
     }
     steps::strip(program, &binary)?;
     // A release has them, a distribution's source does not.
-    let entries = fs::read_dir(work.source.join("pc-bios")).into_iter();
-    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let paths = entries(&work.source.join("pc-bios")).map(|entry| entry.path());
     let is_firmware = |path: &PathBuf| {
         path.extension()
             .is_some_and(|end| end == "bin" || end == "rom")
