@@ -92,16 +92,14 @@ impl Fetch {
         // A file system that does not tell is tried.
         let have =
             statvfs(self.work()).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-        let folder = self.work().parent().unwrap_or(self.work()).into();
-        if have < bytes {
-            Err(AptError::NoRoom {
-                folder,
-                have,
-                need: bytes,
-            })
-        } else {
-            Ok(())
+        if have >= bytes {
+            return Ok(());
         }
+        Err(AptError::NoRoom {
+            folder: self.work().parent().unwrap_or(self.work()).into(),
+            have,
+            need: bytes,
+        })
     }
 
     /// Moves a file or folder that was unpacked in [`Fetch::work`] to where it is kept. A link out of there would move the
@@ -113,17 +111,11 @@ impl Fetch {
         let folder = to.parent().unwrap_or(to);
         fs::create_dir_all(folder).writing(folder)?;
         let work = fs::canonicalize(self.work()).reading(self.work())?;
-        let outside =
-            || io::Error::other("it is a link to a file that the package does not contain");
-        let real = fs::canonicalize(from)
-            .and_then(|real| {
-                if real.starts_with(&work) {
-                    Ok(real)
-                } else {
-                    Err(outside())
-                }
-            })
-            .reading(from)?;
+        let real = fs::canonicalize(from).reading(from)?;
+        if !real.starts_with(&work) {
+            let why = "it is a link to a file that the package does not contain";
+            return Ok(Err(io::Error::other(why)).reading(from)?);
+        }
         Ok(fs::rename(&real, to).writing(to)?)
     }
 
